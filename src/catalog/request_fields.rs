@@ -15,6 +15,16 @@ pub enum Ask {
     Completion,
     Embeddings,
     Ranks,
+    Images,
+    /// llama.cpp's `/infill` and `/completion`.
+    Infill,
+}
+
+impl Ask {
+    /// Returns true if engines sample texts for it.
+    fn generates(self) -> bool {
+        matches!(self, Ask::Chat | Ask::Completion | Ask::Infill)
+    }
 }
 
 impl fmt::Display for Ask {
@@ -24,6 +34,8 @@ impl fmt::Display for Ask {
             Ask::Completion => "completions",
             Ask::Embeddings => "embeddings",
             Ask::Ranks => "ranks and scores",
+            Ask::Images => "images",
+            Ask::Infill => "infilling and llama.cpp's completions",
         })
     }
 }
@@ -92,6 +104,64 @@ const RANKS: &[&str] = &[
     "user",
 ];
 
+/// OpenAI's words, and those of the servers of diffusion models.
+const IMAGES: &[&str] = &[
+    "background",
+    "cfg_scale",
+    "guidance_scale",
+    "height",
+    "input_fidelity",
+    "model",
+    "moderation",
+    "n",
+    "negative_prompt",
+    "num_inference_steps",
+    "output_compression",
+    "output_format",
+    "partial_images",
+    "prompt",
+    "quality",
+    "response_format",
+    "seed",
+    "size",
+    "steps",
+    "stream",
+    "strength",
+    "style",
+    "true_cfg_scale",
+    "user",
+    "width",
+];
+
+/// llama.cpp's words in addition to its extensions of OpenAI's requests.
+const INFILL: &[&str] = &[
+    "cache_prompt",
+    "frequency_penalty",
+    "input_extra",
+    "input_prefix",
+    "input_suffix",
+    "logit_bias",
+    "model",
+    "n_indent",
+    "n_predict",
+    "n_probs",
+    "post_sampling_probs",
+    "presence_penalty",
+    "prompt",
+    "response_fields",
+    "return_progress",
+    "return_tokens",
+    "samplers",
+    "seed",
+    "stop",
+    "stream",
+    "t_max_predict_ms",
+    "t_max_prompt_ms",
+    "temperature",
+    "timings_per_token",
+    "top_p",
+];
+
 /// What no client may give, whatever the model's file says, and why.
 const NEVER: &[(&str, &str)] = &[
     ("chat_template", "templates come with the model alone"),
@@ -125,7 +195,29 @@ const NEVER: &[(&str, &str)] = &[
     ("vllm_xargs", "it passes anything to the engine"),
 ];
 
+/// Hints of other services to themselves: where a request runs, what it costs, and what of the response is shown.
+const OF_OTHER_SERVICES: &[&str] = &[
+    "cache_control",
+    "include_reasoning",
+    "models",
+    "provider",
+    "route",
+    "session_id",
+    "transforms",
+    "usage",
+];
+
+/// Returns true for a hint of another service, which no engine needs.
+pub fn is_hint_of_another_service(field: &str) -> bool {
+    OF_OTHER_SERVICES.contains(&field)
+}
+
 impl Recipe {
+    /// Returns true if the pool knows which fields the engine takes.
+    pub fn has_known_fields(&self) -> bool {
+        matches!(self, Recipe::Candle(_) | Recipe::Server(_))
+    }
+
     /// Whether the engine gets this field.
     pub fn takes(&self, ask: Ask, field: &str) -> bool {
         let of_openai: &[&[&str]] = match ask {
@@ -133,8 +225,10 @@ impl Recipe {
             Ask::Completion => &[GENERATING, COMPLETION],
             Ask::Embeddings => &[EMBEDDINGS],
             Ask::Ranks => &[RANKS],
+            Ask::Images => &[IMAGES],
+            Ask::Infill => &[INFILL],
         };
-        let generates = matches!(ask, Ask::Chat | Ask::Completion);
+        let generates = ask.generates();
         if of_openai.iter().any(|names| names.contains(&field)) {
             return true;
         }
@@ -156,7 +250,7 @@ impl Recipe {
     /// Names that could have been meant.
     pub fn known_fields(&self, ask: Ask) -> Vec<&'static str> {
         let mut names = of_openai(ask);
-        let generates = matches!(ask, Ask::Chat | Ask::Completion);
+        let generates = ask.generates();
         match self {
             Recipe::Server(server) if generates => names.extend(server.engine.extensions),
             Recipe::Server(server) => names.extend(server.engine.pooling_extensions),
@@ -170,7 +264,7 @@ impl Recipe {
 
 /// Every field that some engine takes, OpenAI's own and extensions: what the OpenAPI document describes.
 pub fn fields_of_all_engines(ask: Ask) -> Vec<&'static str> {
-    let generates = matches!(ask, Ask::Chat | Ask::Completion);
+    let generates = ask.generates();
     let mut names = of_openai(ask);
     for engine in ENGINES {
         names.extend(match generates {
@@ -190,6 +284,8 @@ fn of_openai(ask: Ask) -> Vec<&'static str> {
         Ask::Completion => [GENERATING, COMPLETION].concat(),
         Ask::Embeddings => EMBEDDINGS.to_vec(),
         Ask::Ranks => RANKS.to_vec(),
+        Ask::Images => IMAGES.to_vec(),
+        Ask::Infill => INFILL.to_vec(),
     }
 }
 
@@ -223,10 +319,15 @@ mod tests {
                 );
             }
             let candle = [candle::GENERATING, candle::POOLING];
-            let of_openai = [GENERATING, CHAT, COMPLETION, EMBEDDINGS, RANKS];
+            let of_openai = [
+                GENERATING, CHAT, COMPLETION, EMBEDDINGS, RANKS, IMAGES, INFILL,
+            ];
             for list in of_openai.into_iter().chain(candle) {
                 assert!(!list.contains(name), "{name}");
             }
+        }
+        for name in OF_OTHER_SERVICES {
+            assert!(never(name).is_none(), "{name}");
         }
         assert!(never("chat_template").is_some());
         assert_eq!(never("temperature"), None);

@@ -10,22 +10,24 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use axum::response::IntoResponse;
 use futures_util::FutureExt;
 use hyper::body::Body as _;
 use hyper::body::Incoming;
-use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tower::{Layer, Service};
 
+use crate::aliases;
 use crate::auth::actor::RequestId;
 use crate::cors;
+use crate::deployments;
 use crate::dialect::{anthropic, ollama};
 use crate::direct;
 use crate::edge::record::{self, Record};
 use crate::edge::{self, Answer, Edge, Exchange, PlainBody, REQUEST_ID, Sent, Turn, throw_away};
 use crate::error::Failure;
+use crate::listener::Socket;
 use crate::state::App;
 use controller::Clock;
 
@@ -40,7 +42,7 @@ impl Front {
     /// Serves a connection. Above the limit the client gets 503.
     pub fn connection(
         &self,
-        socket: TcpStream,
+        socket: Socket,
         peer: SocketAddr,
         stop: CancellationToken,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
@@ -75,6 +77,14 @@ impl Answer for Front {
         let trace = app.traces.as_ref().and_then(|it| it.begin(&parts));
         let ids = (id.clone(), trace);
         let exchange = Exchange::begin(&edge, turn, clock, ids, &parts, client);
+        let alias = aliases::resolve(parts.uri.path(), app.base());
+        let mut deployment = None;
+        if let Some(alias) = alias
+            && let Some(uri) = aliases::with_path(&parts.uri, &alias.path)
+        {
+            parts.uri = uri;
+            deployment = alias.model;
+        }
         let (uri, version) = (parts.uri.clone(), parts.version);
         let path = uri.path();
         let checked = edge.check(&parts);
@@ -87,7 +97,7 @@ impl Answer for Front {
             && (anthropic::is_route(path)
                 || (anthropic::is_models_route(path) && anthropic::speaks(&parts.headers)));
         let waits = parts.headers.contains_key(header::EXPECT);
-        let usual = usual.filter(|_| cors.is_none());
+        let usual = usual.filter(|_| cors.is_none() && deployment.is_none());
         let (mut response, is_over) = match (checked, usual) {
             (Err(failure), _) => {
                 let is_whole = failure.status != StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -102,6 +112,9 @@ impl Answer for Front {
                 (response, body.takes_another(waits).await)
             }
             (Ok(()), None) => {
+                if let Some(prefix) = edge.prefix(peer.ip(), &parts.headers) {
+                    parts.extensions.insert(prefix);
+                }
                 parts.extensions.insert(ConnectInfo(peer));
                 parts.extensions.insert(RequestId(id.clone()));
                 let (body, outcome) = match body.is_end_stream() {
@@ -114,13 +127,21 @@ impl Answer for Front {
                 let request = Request::from_parts(parts, body);
                 let record = &exchange.record;
                 // Boxed, so that a request that goes past the table does not move its room about.
-                let response = match cors {
+                let request = match deployment.filter(|_| request.method() == Method::POST) {
+                    None => Ok(request),
+                    Some(model) => {
+                        let named = Box::pin(deployments::named(&app, request, model));
+                        record::within(Arc::clone(record), named).await
+                    }
+                };
+                let response = match (request, cors) {
+                    (Err(failure), _) => failure.into_response(),
                     // Around the whole table, fallbacks too.
-                    Some(cors) => {
+                    (Ok(request), Some(cors)) => {
                         let routed = Box::pin(routed(cors.layer(router), request));
                         work(routed, record).await
                     }
-                    None => work(Box::pin(routed(router, request)), record).await,
+                    (Ok(request), None) => work(Box::pin(routed(router, request)), record).await,
                 };
                 match outcome {
                     None => (response, true),

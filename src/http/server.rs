@@ -1,7 +1,6 @@
 //! The listener and the routing table. What happens to a connection, and to a request
 //! before its route, is the `edge`'s.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Json;
@@ -12,8 +11,6 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use serde_json::json;
-use thiserror::Error;
-use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -30,10 +27,11 @@ use crate::dialect::ollama;
 use crate::error::Failure;
 use crate::front::Front;
 use crate::inference::routes::{
-    audio, completions, embeddings, hot_models, listing, messages, responses, stored_responses,
-    tokens, unary_routes,
+    audio, completions, embeddings, hot_models, images, listing, llama, messages, responses,
+    stored_responses, tokens, unary_routes,
 };
 use crate::landing;
+use crate::listener::Listener;
 use crate::me;
 use crate::node_route;
 use crate::openapi::documentation;
@@ -43,31 +41,14 @@ use crate::session;
 use crate::state::App;
 use crate::votes;
 
-#[derive(Debug, Error)]
-#[error(
-    "cannot listen on {address}: {source}; choose another address with server.listen or MODEL_POOL__SERVER__LISTEN"
-)]
-pub struct ListenError {
-    pub address: SocketAddr,
-    pub source: std::io::Error,
-}
-
-/// Connections that may wait to be accepted; the system caps it (`net.core.somaxconn`, 4,096 on Linux).
-const BACKLOG: u32 = 4096;
-
 /// A bound listener with its routes.
 pub struct Server {
-    listener: TcpListener,
+    listener: Listener,
     front: Front,
 }
 
 impl Server {
-    /// Takes the address; nothing is served before [`Server::serve`].
-    pub async fn bind(address: SocketAddr) -> Result<TcpListener, ListenError> {
-        listener_at(address).map_err(|source| ListenError { address, source })
-    }
-
-    pub fn new(listener: TcpListener, app: App) -> Server {
+    pub fn new(listener: Listener, app: App) -> Server {
         let router = router(app.clone());
         let front = Front { app, router };
         Server { listener, front }
@@ -82,19 +63,6 @@ impl Server {
             |socket, peer| -> Option<_> { front.connection(socket, peer, stop.clone()) };
         accept(listener, edge, stop.clone(), connection).await;
     }
-}
-
-/// A listener whose queue holds a burst of clients. The standard library asks for 128 connections; those beyond try
-/// again after a second.
-fn listener_at(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    // As the standard library does: an address may be taken again at once after a restart.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
 }
 
 fn router(app: App) -> Router {
@@ -130,6 +98,8 @@ pub(crate) fn inference_routes() -> OpenApiRouter<App> {
         .routes(routes!(completions::completions))
         .routes(routes!(messages::create))
         .routes(routes!(responses::create))
+        .routes(routes!(responses::input_tokens))
+        .routes(routes!(responses::compact))
         .routes(routes!(stored_responses::get, stored_responses::delete))
         .routes(routes!(stored_responses::items))
         .routes(routes!(messages::count_tokens))
@@ -138,6 +108,13 @@ pub(crate) fn inference_routes() -> OpenApiRouter<App> {
         .routes(routes!(audio::transcriptions))
         .routes(routes!(audio::translations))
         .routes(routes!(audio::speech))
+        .routes(routes!(llama::voices))
+        .routes(routes!(images::generations))
+        .routes(routes!(images::edits))
+        .routes(routes!(images::variations))
+        .routes(routes!(llama::infill))
+        .routes(routes!(llama::completion))
+        .routes(routes!(llama::props))
         .routes(routes!(embeddings::embeddings))
         .routes(routes!(unary_routes::rerank))
         .routes(routes!(unary_routes::score))
@@ -279,7 +256,11 @@ async fn not_found(State(app): State<App>, request: Request<Body>) -> Failure {
     failure
 }
 
-async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Failure {
+async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Response {
+    let upgrade = request.headers().get(header::UPGRADE);
+    if upgrade.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket")) {
+        return no_websocket(request.uri().path());
+    }
     let message = format!(
         "{} does not go with {}; the routes are listed at {}/docs",
         request.method(),
@@ -292,4 +273,21 @@ async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Failure
         "method_not_allowed",
         message,
     )
+    .into_response()
+}
+
+/// Clients that prefer a WebSocket fall back to HTTP at once when they get 426; other statuses make them try again.
+fn no_websocket(path: &str) -> Response {
+    let failure = Failure::new(
+        StatusCode::UPGRADE_REQUIRED,
+        "invalid_request_error",
+        "no_websocket",
+        format!("{path} is not served over a WebSocket; send it as a POST request over HTTP"),
+    );
+    let mut response = failure.into_response();
+    let protocol = HeaderValue::from_static("HTTP/1.1");
+    response.headers_mut().insert(header::UPGRADE, protocol);
+    let upgrade = HeaderValue::from_static("upgrade");
+    response.headers_mut().insert(header::CONNECTION, upgrade);
+    response
 }

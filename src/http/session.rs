@@ -11,16 +11,15 @@ use axum::response::{IntoResponse, Response};
 
 use crate::admin::fields::{Fields, Strict, read_body};
 use crate::auth::User;
-use crate::auth::caller::bearer;
+use crate::auth::caller::{KEY_HEADERS, bearer, place};
 use crate::auth::credential::{Credential, Sent, clear_cookie, set_cookie};
 use crate::auth::cross_site;
+use crate::auth::failures::WRONG_LOGINS;
 use crate::auth::sessions::{Holder, Secret, Stamp};
 use crate::dto::{self, LoginRequest, SessionView};
-use crate::edge::record;
 use crate::error::{ErrorBody, Failure};
 use crate::openapi::AdminErrors;
 use crate::state::App;
-use access::limits::place_of;
 use access::oidc::{Identity, Oidc};
 use config::GrantRole;
 use pool::Time;
@@ -92,7 +91,7 @@ pub async fn show(State(app): State<App>, request: Request) -> Result<Response, 
 /// base path. Changes need the header `x-model-pool-csrf: 1` beside it. The session ends after 12 hours (30 days for viewers), after
 /// 2 hours without a request, and when its key is changed, revoked or over. A restart ends all sessions.
 ///
-/// Everybody may call this. After 10 wrong keys from one address the answer is 429 for the rest of a minute.
+/// Everybody may call this. After 10 wrong keys from one address further wrong ones get 429 for the rest of a minute; the right key is accepted.
 #[utoipa::path(post, path = "/session", tag = "session", operation_id = "open_session",
     request_body(content = LoginRequest, example = json!({"key": "mp-…"})), responses(
     (status = 200, description = "The session is open, and the cookie is in `Set-Cookie`", body = SessionView, example = json!({"name": "ann", "role": "admin", "expires_at": "2026-02-01T08:15:00.000Z", "restricted": false, "by": "cookie"})),
@@ -117,25 +116,10 @@ pub async fn open(State(app): State<App>, request: Request) -> Result<Response, 
             ),
         ));
     }
-    let place = record::client().map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
     let now = app.handle.clock().now();
-    if let Some(left) = app.wrong_logins.closed_for(&place, now) {
-        return Err(Failure::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limit_error",
-            "too_many_wrong_keys",
-            format!("too many wrong keys came from {place}; log in again in {left}"),
-        )
-        .again_in(left));
-    }
     let (holder, view) = match of_text(text, is_token, &app).await {
         Ok(found) => found,
-        Err(failure) => {
-            let wait = app.wrong_logins.count(&place, now);
-            tracing::info!(%place, "a login with a wrong key was refused");
-            tokio::time::sleep(wait).await;
-            return Err(failure);
-        }
+        Err(failure) => return Err(refused(failure, now, &app).await),
     };
     if let Ok(Sent {
         session: Some(before),
@@ -153,6 +137,27 @@ pub async fn open(State(app): State<App>, request: Request) -> Result<Response, 
     };
     let line = cookie_of(&secret, open.expires, now, &parts, &app);
     Ok(answer(view, line))
+}
+
+/// Counts a wrong key or token, and slows the refusal.
+async fn refused(failure: Failure, now: Time, app: &App) -> Failure {
+    let place = place();
+    let failed = app.wrong_logins.count(&place, now);
+    if let Some(left) = failed.over_for {
+        return Failure::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limit_error",
+            "too_many_wrong_keys",
+            format!(
+                "more than {} wrong keys came from {place} within {}; the right key is accepted, another wrong one in {left}",
+                WRONG_LOGINS.count, WRONG_LOGINS.within
+            ),
+        )
+        .again_in(left);
+    }
+    tracing::info!(%place, "a login with a wrong key was refused");
+    tokio::time::sleep(failed.wait).await;
+    failure
 }
 
 /// Log out
@@ -182,7 +187,9 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
 fn without_bearer(parts: &Parts) -> Parts {
     let mut parts = parts.clone();
     parts.headers.remove(header::AUTHORIZATION);
-    parts.headers.remove("x-api-key");
+    for name in KEY_HEADERS {
+        parts.headers.remove(name);
+    }
     parts
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::failures::{Failures, WRONG_LOGINS, WRONG_SIGN_ONS};
 use crate::auth::keys::Keys;
 use crate::auth::sessions::Sessions;
 use crate::auth::strangers::Strangers;
-use crate::auth::wrong_logins::WrongLogins;
 use crate::dialect::Seal;
 use crate::edge::Edge;
 use crate::inference::request::reading::Reading;
@@ -16,6 +16,7 @@ use crate::inference::upstream::proxy::Upstream;
 use crate::key_usage::KeyUsages;
 use crate::live::Hub;
 use crate::metrics::Metrics;
+use crate::model_cards::Cards;
 use crate::node_route::NodeRoute;
 use crate::reload::Reload;
 use crate::request_ids::SharedIds;
@@ -52,7 +53,9 @@ pub struct Parts {
     pub(super) strangers: Arc<Strangers>,
     pub(super) nodes: NodeRoute,
     pub(super) sessions: Sessions,
-    pub(super) wrong_logins: WrongLogins,
+    pub(super) wrong_logins: Failures,
+    /// Apart, because no code of an issuer may keep a key out.
+    pub(super) wrong_sign_ons: Failures,
     /// Those who follow the pool.
     pub(super) live: Hub,
     /// What each key has in flight and has used.
@@ -65,6 +68,7 @@ pub struct Parts {
     pub(super) upstream: Arc<Upstream>,
     pub(super) edge: Arc<Edge>,
     pub(super) reading: Reading,
+    pub(super) cards: Arc<Cards>,
     pub(super) request_ids: SharedIds,
     pub(super) started_unix_seconds: u64,
     /// The process ends now: answers still in progress end with an error that says so.
@@ -127,7 +131,8 @@ impl App {
             strangers: Arc::default(),
             nodes: NodeRoute::default(),
             sessions: Sessions::default(),
-            wrong_logins: WrongLogins::default(),
+            wrong_logins: Failures::new(WRONG_LOGINS),
+            wrong_sign_ons: Failures::new(WRONG_SIGN_ONS),
             live: Hub::default(),
             usages: Arc::new(usages),
             responses: Arc::new(responses),
@@ -136,6 +141,7 @@ impl App {
             upstream: Arc::default(),
             edge,
             reading,
+            cards: Arc::default(),
             request_ids: Arc::default(),
             started_unix_seconds,
             ending: CancellationToken::new(),

@@ -107,6 +107,9 @@ fn expected(example: &Example) -> &'static [u16] {
     match (example.method.as_str(), example.path.as_str()) {
         // No demo model makes vectors, ranks or sounds.
         (_, "/v1/embeddings" | "/v1/rerank" | "/v1/score" | "/v1/audio/speech") => &[501],
+        // They have no llama-server, make no images, and conversations are not compacted.
+        (_, "/v1/images/generations" | "/v1/infill" | "/v1/completion") => &[501],
+        (_, "/v1/audio/voices" | "/v1/responses/compact") => &[501],
         (_, "/api/embed" | "/api/embeddings") => &[501],
         // Models are not written over Ollama's API.
         (_, "/api/copy" | "/api/create" | "/api/delete" | "/api/push") => &[501],
@@ -296,6 +299,10 @@ fn swagger_ui_keeps_the_key_and_is_ready_to_try() {
     ] {
         assert!(text.contains(setting), "{setting}: {text}");
     }
+    let (status, page, head) = pool.request("GET", "/llm/docs/", "", None);
+    assert_eq!(status, 200, "{head}");
+    assert!(page.contains("width=device-width"), "{page}");
+    assert!(page.trim_end().ends_with("</html>"), "{page}");
 }
 
 #[test]

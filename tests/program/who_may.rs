@@ -128,7 +128,14 @@ fn documented(document: &Value) -> Vec<Route> {
                         "--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{text}\r\n"
                     )
                 };
-                let file = "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRIFF\r\n";
+                let name = if path.contains("/images/") {
+                    "image"
+                } else {
+                    "file"
+                };
+                let file = format!(
+                    "--x\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"a.wav\"\r\n\r\nRIFF\r\n"
+                );
                 route.body = format!("{}{file}--x--\r\n", field("model", "lab/base"));
                 route.kind = "multipart/form-data; boundary=x".to_owned();
                 route.names_model = true;

@@ -116,6 +116,8 @@ pub const LLAMA_CPP: Engine = Engine {
         Extra::Embeddings,
         Extra::Rerank,
         Extra::Transcriptions,
+        Extra::Infill,
+        Extra::Completion,
         Extra::Tokenize,
         Extra::Detokenize,
     ],

@@ -10,6 +10,14 @@ pub enum Extra {
     Transcriptions,
     Translations,
     Speech,
+    Voices,
+    Images,
+    ImageEdits,
+    ImageVariations,
+    /// llama.cpp's: what stands between two texts.
+    Infill,
+    /// llama.cpp's own form of a completion.
+    Completion,
     Tokenize,
     Detokenize,
 }
@@ -35,8 +43,23 @@ impl Extra {
             Extra::Transcriptions => "/v1/audio/transcriptions",
             Extra::Translations => "/v1/audio/translations",
             Extra::Speech => "/v1/audio/speech",
+            Extra::Voices => "/v1/audio/voices",
+            Extra::Images => "/v1/images/generations",
+            Extra::ImageEdits => "/v1/images/edits",
+            Extra::ImageVariations => "/v1/images/variations",
+            Extra::Infill => "/v1/infill",
+            Extra::Completion => "/v1/completion",
             Extra::Tokenize => "/v1/tokenize",
             Extra::Detokenize => "/v1/detokenize",
+        }
+    }
+
+    /// Where engines have it.
+    pub fn engine_path(self) -> &'static str {
+        match self {
+            Extra::Infill => "/infill",
+            Extra::Completion => "/completion",
+            other => other.path(),
         }
     }
 }

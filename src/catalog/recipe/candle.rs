@@ -85,7 +85,18 @@ impl CandleRecipe {
                 matches!(serves, None | Some(Serves::Embeddings))
             }
             (Extra::Rerank | Extra::Score, serves) => matches!(serves, None | Some(Serves::Ranks)),
-            (Extra::Transcriptions | Extra::Translations | Extra::Speech, _) => false,
+            (
+                Extra::Transcriptions
+                | Extra::Translations
+                | Extra::Speech
+                | Extra::Voices
+                | Extra::Images
+                | Extra::ImageEdits
+                | Extra::ImageVariations
+                | Extra::Infill
+                | Extra::Completion,
+                _,
+            ) => false,
         }
     }
 

@@ -3,13 +3,23 @@
 use axum::http::{HeaderMap, header};
 
 use crate::edge::record;
+use access::limits::place_of;
+
+/// Headers that hold a key by itself, in order of preference: Anthropic's, Azure's and Google's clients send these.
+pub(crate) const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
         return scheme.eq_ignore_ascii_case("bearer").then_some(key.trim());
     }
-    headers.get("x-api-key")?.to_str().ok()
+    let value = KEY_HEADERS.iter().find_map(|name| headers.get(*name))?;
+    value.to_str().ok()
+}
+
+/// The address that limits count the current request for.
+pub(crate) fn place() -> String {
+    record::client().map_or_else(|| "unknown".to_owned(), |client| place_of(client.address))
 }
 
 /// The client itself is on this machine, and is no proxy.

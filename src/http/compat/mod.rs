@@ -58,7 +58,7 @@ pub(super) fn beside_openai(router: OpenApiRouter<App>, app: &App) -> OpenApiRou
         router = router.routes(routes!(run::run));
     }
     if app.config().compat.ollama {
-        router = router.merge(ollama::routes());
+        router = router.merge(ollama::routes(app));
     }
     if app.config().compat.rayllm {
         router = router.merge(rayllm::routes(app));

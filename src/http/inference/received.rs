@@ -3,7 +3,7 @@
 
 use axum::body::Bytes;
 
-use crate::dialect::{Dialect, Teller, TranslatedRequest};
+use crate::dialect::{Dialect, Reading, Teller, TranslatedRequest};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission::RequestContext;
@@ -17,10 +17,7 @@ pub(super) async fn receive(
     body: Bytes,
     dialect: Dialect,
 ) -> Result<TranslatedRequest<Teller>, Failed> {
-    let mut reading = context.reading(app);
-    if dialect == Dialect::Responses && app.responses.is_on() {
-        reading.desk = Some(desk(app, context, &body).await.map_err(|it| (None, it))?);
-    }
+    let reading = reading(app, context, &body, dialect).await?;
     let earlier = reading.desk.as_ref().map_or(0, |it| it.earlier().bytes);
     let (bytes, share) = (body.len() + earlier, record::share());
     let early = |failure: Failure| (None, failure);
@@ -38,6 +35,21 @@ pub(super) async fn receive(
     let mut translated = translated.map_err(early)?;
     translated.body = share.of(translated.body);
     Ok(translated)
+}
+
+/// What the dialect needs in addition to the body.
+pub(super) async fn reading(
+    app: &App,
+    context: &RequestContext,
+    body: &Bytes,
+    dialect: Dialect,
+) -> Result<Reading, Failed> {
+    let mut reading = context.reading(app);
+    if dialect == Dialect::Responses && app.responses.is_on() {
+        let desk = desk(app, context, body).await;
+        reading.desk = Some(desk.map_err(|failure| (None, failure))?);
+    }
+    Ok(reading)
 }
 
 /// Where the response is stored, with what the request refers to.

@@ -21,13 +21,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::state::App;
-use cards::Cards;
 
 /// What Ollama says of itself at `/`, by which programs know it.
 const RUNNING: &str = "Ollama is running";
 
 /// Below the base path and beside it.
-pub(crate) fn routes() -> OpenApiRouter<App> {
+pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(generate::chat))
         .routes(routes!(generate::generate))
@@ -43,7 +42,7 @@ pub(crate) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(pull::copy))
         .routes(routes!(pull::delete))
         .route("/api/blobs/{*digest}", any(pull::blobs))
-        .layer(Extension(Arc::new(Cards::default())))
+        .layer(Extension(Arc::clone(&app.cards)))
 }
 
 /// The answer at `/` for programs.

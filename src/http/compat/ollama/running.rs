@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::cards::{Cards, details};
 use super::listing::digests;
-use super::show::context;
 use crate::auth::User;
 use crate::dialect::ollama::tagged;
 use crate::dto;
@@ -64,7 +63,7 @@ pub(super) async fn ps(
             let vram = if on_gpus { it.bytes } else { 0 };
             let mut row = json!({"name": name, "model": name, "size": it.bytes, "digest": digest,
                 "details": details(&cards.of(entry), ""), "expires_at": dto::at(it.expires), "size_vram": vram});
-            if let Some(tokens) = context(&entry.recipe) {
+            if let Some(tokens) = entry.recipe.context() {
                 row["context_length"] = json!(tokens);
             }
             row

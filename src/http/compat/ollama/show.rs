@@ -20,10 +20,7 @@ use crate::inference::request::receiving;
 use crate::openapi::OllamaErrors;
 use crate::openapi::schemas::ollama::OllamaModelRequest;
 use crate::state::App;
-use catalog::{Entry, Extra, ModelCard, Recipe};
-
-/// The label of a model's file that says what no other file tells: `tools`, `vision`, `thinking`.
-const CAPABILITIES: &str = "capabilities";
+use catalog::{Entry, Extra, ModelCard};
 
 /// Describe a model (Ollama)
 ///
@@ -110,20 +107,9 @@ fn parameters(entry: &Entry) -> Vec<(String, String)> {
     let numbers = numbers.map(|(field, value)| (named(field), value.to_string()));
     let stops = generation.stops.iter();
     let stops = stops.map(|stop| ("stop".to_owned(), json!(stop).to_string()));
-    let context = context(&entry.recipe);
+    let context = entry.recipe.context();
     let context = context.map(|tokens| ("num_ctx".to_owned(), tokens.to_string()));
     context.into_iter().chain(numbers).chain(stops).collect()
-}
-
-/// Tokens of one sequence, where the model's file says so.
-pub(super) fn context(recipe: &Recipe) -> Option<u32> {
-    match recipe {
-        Recipe::Candle(candle) => candle.context,
-        Recipe::Server(server) => server.context,
-        Recipe::Command(command) => command.context,
-        Recipe::RayServe(serve) => serve.context,
-        Recipe::Remote(_) => None,
-    }
 }
 
 /// Numbers of the architecture, by GGUF's keys.
@@ -157,8 +143,7 @@ fn capabilities(entry: &Entry) -> Vec<String> {
     } else if entry.recipe.has(Extra::Embeddings) {
         entries.push("embedding".to_owned());
     }
-    let listed = entry.labels.get(CAPABILITIES).map_or("", String::as_str);
-    for word in listed.split([',', ' ']).filter(|it| !it.is_empty()) {
+    for word in entry.capabilities() {
         if !entries.iter().any(|known| known == word) {
             entries.push(word.to_owned());
         }

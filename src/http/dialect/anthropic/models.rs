@@ -22,15 +22,15 @@ pub(crate) fn is_models_route(path: &str) -> bool {
     path.contains("/v1/models")
 }
 
-/// One model.
-pub(crate) fn model_info(name: &str, created_unix_seconds: u64) -> Value {
+/// One model. `context`: the tokens of its longest sequence, which its input and its output share.
+pub(crate) fn model_info(name: &str, context: Option<u64>, created_unix_seconds: u64) -> Value {
     let created = i64::try_from(created_unix_seconds).ok();
     let created = created.and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     let created = created.unwrap_or_default();
     json!({"type": "model", "id": name, "display_name": name, "lifecycle": "active",
         "created_at": created.to_rfc3339_opts(SecondsFormat::Secs, true),
-        "capabilities": null, "deprecated_at": null, "line": null, "max_input_tokens": null,
-        "max_tokens": null, "retires_at": null})
+        "capabilities": null, "deprecated_at": null, "line": null, "max_input_tokens": context,
+        "max_tokens": context, "retires_at": null})
 }
 
 #[derive(Deserialize)]
@@ -41,7 +41,11 @@ struct Page {
 }
 
 /// The page of the models that the request's address asks for.
-pub(crate) fn page(uri: &Uri, names: &[String], created: u64) -> Result<Value, Failure> {
+pub(crate) fn page(
+    uri: &Uri,
+    models: &[(&str, Option<u64>)],
+    created: u64,
+) -> Result<Value, Failure> {
     let wrong = |name: &str, wanted: &str| {
         Failure::invalid(name.to_owned(), format!("`{name}` must be {wanted}"))
     };
@@ -53,7 +57,7 @@ pub(crate) fn page(uri: &Uri, names: &[String], created: u64) -> Result<Value, F
     }
     let place = |field: &str, id: &Option<String>| match id {
         None => Ok(None),
-        Some(id) => match names.iter().position(|name| name == id) {
+        Some(id) => match models.iter().position(|(name, _)| name == id) {
             Some(place) => Ok(Some(place)),
             None => Err(wrong(field, "the id of a model of this list")),
         },
@@ -71,15 +75,18 @@ pub(crate) fn page(uri: &Uri, names: &[String], created: u64) -> Result<Value, F
         }
         (after, None) => {
             let start = after.map_or(0, |place| place + 1);
-            let end = names.len().min(start + limit);
-            (start, end, end < names.len())
+            let end = models.len().min(start + limit);
+            (start, end, end < models.len())
         }
     };
-    let shown = &names[start..end];
-    let data = shown.iter().map(|name| model_info(name, created));
+    let shown = &models[start..end];
+    let data = shown
+        .iter()
+        .map(|(name, context)| model_info(name, *context, created));
+    let id = |model: Option<&(&str, Option<u64>)>| json!(model.map(|(name, _)| *name));
     Ok(
         json!({"data": data.collect::<Vec<_>>(), "has_more": has_more,
-        "first_id": shown.first(), "last_id": shown.last()}),
+        "first_id": id(shown.first()), "last_id": id(shown.last())}),
     )
 }
 
@@ -90,7 +97,9 @@ mod tests {
     fn ask(query: &str) -> Result<Value, Failure> {
         let names: Vec<String> = (0..30).map(|nth| format!("m{nth}")).collect();
         let uri = format!("/v1/models{query}").parse().unwrap();
-        page(&uri, &names, 1_764_000_000)
+        let models = names.iter().map(|name| (name.as_str(), Some(512)));
+        let models: Vec<_> = models.collect();
+        page(&uri, &models, 1_764_000_000)
     }
 
     #[test]
@@ -107,6 +116,7 @@ mod tests {
             (&json!("model"), &json!("m0"))
         );
         assert_eq!(model["created_at"], "2025-11-24T16:00:00Z");
+        assert_eq!(model["max_input_tokens"], 512);
         let second = ask("?after_id=m19&limit=20").unwrap();
         assert_eq!(
             (&second["first_id"], &second["has_more"]),

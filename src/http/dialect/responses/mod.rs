@@ -10,4 +10,4 @@ mod tools;
 
 pub(crate) use answer::Response;
 pub(crate) use kept::shown;
-pub(crate) use request::read;
+pub(crate) use request::{counted, read};

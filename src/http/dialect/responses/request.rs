@@ -48,7 +48,7 @@ pub(crate) fn read(
         encrypted: included(&mut request, &mut ignored)?,
         ..Shows::default()
     };
-    let reasoning = reasoning(&mut request, &mut shows, &mut echo)?;
+    let reasoning = reasoning(&mut request, &mut shows, &mut echo, &mut ignored)?;
     chat.insert("model".to_owned(), json!(model));
     let instructions = request.text("instructions")?;
     echo.insert("instructions".to_owned(), json!(instructions));
@@ -72,8 +72,8 @@ pub(crate) fn read(
         &mut ignored,
     )?;
     chat.insert("messages".to_owned(), json!(messages));
-    choose(&mut request, &mut tools, &mut chat, &mut echo)?;
-    format(&mut request, &mut chat, &mut echo)?;
+    choose(&mut request, &mut tools, &mut chat, &mut echo, &mut ignored)?;
+    format(&mut request, &mut chat, &mut echo, &mut ignored)?;
     let limit = request.count("max_output_tokens")?;
     if let Some(limit) = limit {
         chat.insert("max_tokens".to_owned(), json!(limit));
@@ -93,7 +93,7 @@ pub(crate) fn read(
         }
     }
     echo.insert("metadata".to_owned(), metadata(&mut request)?);
-    stream(&mut request, &mut chat)?;
+    stream(&mut request, &mut chat, &mut ignored)?;
     let is_requested = store == Some(true);
     let ticket = kept.and_then(|(desk, items)| desk.ticket(items, is_requested));
     let is_written = ticket.as_ref().is_some_and(Ticket::is_written);
@@ -117,6 +117,43 @@ pub(crate) fn read(
         },
         keep: None,
     })
+}
+
+/// `POST /v1/responses/input_tokens`: the chat whose prompt is counted.
+pub(crate) fn counted(body: &Bytes, reading: &Reading) -> Result<Map<String, Value>, Failure> {
+    let mut request = Taken::body(body)?;
+    let mut ignored = Ignored::default();
+    let (mut chat, mut unused) = (Map::new(), Map::new());
+    request.need_text("model")?;
+    request.refuse("conversation", &[], NO_CONVERSATIONS)?;
+    request.refuse("prompt", &[], "no prompts are kept here; send its text")?;
+    let instructions = request.text("instructions")?;
+    let list = request.list("tools")?.unwrap_or_default();
+    let mut tools = Tools::read(list, &mut ignored)?;
+    let input = request.take("input").unwrap_or_else(|| json!([]));
+    let earlier = earlier(&mut request, reading, &mut unused)?;
+    let sealer = &reading.sealer;
+    let messages = messages(
+        instructions,
+        earlier,
+        input,
+        &tools.names,
+        sealer,
+        &mut ignored,
+    )?;
+    chat.insert("messages".to_owned(), json!(messages));
+    choose(
+        &mut request,
+        &mut tools,
+        &mut chat,
+        &mut unused,
+        &mut ignored,
+    )?;
+    // The other fields do not change the prompt.
+    for name in ["tool_choice", "parallel_tool_calls"] {
+        chat.shift_remove(name);
+    }
+    Ok(chat)
 }
 
 /// What the request goes on with. Only what was found for it before counts.
@@ -162,16 +199,16 @@ fn hints(
     ignored: &mut Ignored,
 ) -> Result<(), Failure> {
     let tiers = ["auto", "default", "flex", "scale", "priority"];
-    match request.one_of("service_tier", &tiers)? {
+    match request.hint("service_tier", &tiers, ignored)? {
         None | Some("auto" | "default") => {}
         Some(tier) => drop(chat.insert("service_tier".to_owned(), json!(tier))),
     }
     // Nothing is ever left out of a conversation.
-    if request.one_of("truncation", &["auto", "disabled"])? == Some("auto") {
+    if request.hint("truncation", &["auto", "disabled"], ignored)? == Some("auto") {
         ignored.add("truncation");
     }
     let kept = ["in-memory", "in_memory", "24h"];
-    if let Some(kept) = request.one_of("prompt_cache_retention", &kept)? {
+    if let Some(kept) = request.hint("prompt_cache_retention", &kept, ignored)? {
         chat.insert("prompt_cache_retention".to_owned(), json!(kept));
     }
     // It bounds tools that a server calls, and the client calls these.
@@ -206,8 +243,8 @@ fn included(request: &mut Taken, ignored: &mut Ignored) -> Result<bool, Failure>
             Some("message.output_text.logprobs") => {
                 return Err(request.not_here("include", "ask /v1/chat/completions for logprobs"));
             }
-            Some(name) if NEVER_INCLUDED.contains(&name) => ignored.add(format!("include.{name}")),
-            _ => {
+            Some(name) => ignored.add(format!("include.{name}")),
+            None => {
                 let known = format!(
                     "a list of {ENCRYPTED_REASONING} and {}",
                     NEVER_INCLUDED.join(", ")
@@ -223,6 +260,7 @@ fn reasoning(
     request: &mut Taken,
     shows: &mut Shows,
     echo: &mut Map<String, Value>,
+    ignored: &mut Ignored,
 ) -> Result<ReasoningRequest, Failure> {
     let mut wish = ReasoningRequest::default();
     let mut effort = None;
@@ -234,9 +272,9 @@ fn reasoning(
         }
         for name in ["summary", "generate_summary"] {
             let kinds = ["auto", "concise", "detailed", "none"];
-            summary = reasoning.one_of(name, &kinds)?.or(summary);
+            summary = reasoning.hint(name, &kinds, ignored)?.or(summary);
         }
-        reasoning.finish()?;
+        reasoning.drop_rest(ignored);
     }
     shows.summary = summary.is_some_and(|kind| kind != "none");
     echo.insert(
@@ -251,8 +289,9 @@ fn choose(
     tools: &mut Tools,
     chat: &mut Map<String, Value>,
     echo: &mut Map<String, Value>,
+    ignored: &mut Ignored,
 ) -> Result<(), Failure> {
-    let choice = tools.choose(request, chat)?;
+    let choice = tools.choose(request, chat, ignored)?;
     let parallel = request.flag("parallel_tool_calls")?;
     echo.insert("tools".to_owned(), json!(std::mem::take(&mut tools.echo)));
     echo.insert("tool_choice".to_owned(), choice);
@@ -266,7 +305,11 @@ fn choose(
     Ok(())
 }
 
-fn stream(request: &mut Taken, chat: &mut Map<String, Value>) -> Result<(), Failure> {
+fn stream(
+    request: &mut Taken,
+    chat: &mut Map<String, Value>,
+    ignored: &mut Ignored,
+) -> Result<(), Failure> {
     let is_stream = request.flag("stream")? == Some(true);
     if is_stream {
         chat.insert("stream".to_owned(), json!(true));
@@ -281,22 +324,24 @@ fn stream(request: &mut Taken, chat: &mut Map<String, Value>) -> Result<(), Fail
     // The last event always has the usage, and no event has padding.
     options.flag("include_usage")?;
     options.flag("include_obfuscation")?;
-    options.finish()
+    options.drop_rest(ignored);
+    Ok(())
 }
 
 fn format(
     request: &mut Taken,
     chat: &mut Map<String, Value>,
     echo: &mut Map<String, Value>,
+    ignored: &mut Ignored,
 ) -> Result<(), Failure> {
     let mut repeated = json!({"format": {"type": "text"}});
     if let Some(mut text) = request.object("text")? {
-        let verbosity = text.one_of("verbosity", &["low", "medium", "high"])?;
+        let verbosity = text.hint("verbosity", &["low", "medium", "high"], ignored)?;
         if let Some(verbosity) = verbosity.filter(|it| *it != "medium") {
             chat.insert("verbosity".to_owned(), json!(verbosity));
         }
         let format_in = text.take("format");
-        text.finish()?;
+        text.drop_rest(ignored);
         if let Some(format_in) = format_in {
             repeated["format"] = format_in.clone();
             let mut format = Taken::of("text.format", format_in)?;
@@ -317,7 +362,7 @@ fn format(
                 }
                 _ => return Err(format.wrong("type", "text, json_object or json_schema")),
             };
-            format.finish()?;
+            format.drop_rest(ignored);
             chat.extend(response_format.map(|it| ("response_format".to_owned(), it)));
         }
         if let Some(verbosity) = verbosity {

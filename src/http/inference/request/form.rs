@@ -4,9 +4,11 @@
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
 use axum::http::{HeaderValue, Request, header};
+use serde_json::Value;
 
 use crate::error::Failure;
-use catalog::Extra;
+use crate::inference::request::request_fields::{Fate, fate_in_audio};
+use catalog::{Entry, Extra};
 
 const FILE: &str = "file";
 /// What both routes have beside the file and the model.
@@ -16,6 +18,14 @@ const OF_TRANSCRIPTIONS: [&str; 3] = [
     "language",
     "timestamp_granularities[]",
     "timestamp_granularities",
+];
+/// Wishes of OpenAI's form that no engine here knows.
+const HINTS: [&str; 5] = [
+    "chunking_strategy",
+    "include",
+    "include[]",
+    "known_speaker_names[]",
+    "known_speaker_references[]",
 ];
 const FIELDS_MAX: usize = 32;
 const MODEL_NAME_MAX: usize = 256;
@@ -36,11 +46,7 @@ struct File {
 }
 
 impl Form {
-    pub async fn read(
-        kind: Option<&HeaderValue>,
-        body: Bytes,
-        extra: Extra,
-    ) -> Result<Form, Failure> {
+    pub async fn read(kind: Option<&HeaderValue>, body: Bytes) -> Result<Form, Failure> {
         let mut request = Request::new(Body::from(body));
         if let Some(kind) = kind {
             request
@@ -74,14 +80,15 @@ impl Form {
                 });
                 continue;
             }
-            let is_known = name == "model" || name == "stream" || is_known(&name, extra);
-            if name == FILE || !is_known || fields.len() >= FIELDS_MAX {
+            if name == FILE || fields.len() >= FIELDS_MAX {
                 let shown: String = name.chars().take(100).collect();
-                let what = match is_known || name == FILE {
-                    true => "stands there too often",
-                    false => "is not known here; remove it",
+                let message = match name.as_str() {
+                    FILE => "`file` stands there too often".to_owned(),
+                    _ => {
+                        format!("the form has more than {FIELDS_MAX} fields; the next is `{shown}`")
+                    }
                 };
-                return Err(Failure::invalid(shown.clone(), format!("`{shown}` {what}")));
+                return Err(Failure::invalid(shown, message));
             }
             let value = field.text().await.map_err(broken)?;
             match name.as_str() {
@@ -100,18 +107,43 @@ impl Form {
         if file.bytes.is_empty() {
             return Err(Failure::invalid(FILE.to_owned(), "`file` is empty"));
         }
-        let model = model
-            .filter(|it| !it.is_empty())
-            .ok_or_else(|| missing("model"))?;
-        if model.len() > MODEL_NAME_MAX {
-            let message = format!("`model` is longer than {MODEL_NAME_MAX} bytes");
-            return Err(Failure::invalid("model".to_owned(), message));
-        }
+        let model = check_model(model)?;
         Ok(Form {
             model,
             file,
             fields,
         })
+    }
+
+    /// Leaves out the fields that the model's engine must not get, and returns the names of their hints.
+    ///
+    /// # Errors
+    /// A field that the engine is not known to take, unless the model drops or passes such fields.
+    pub fn settle(&mut self, entry: &Entry, extra: Extra) -> Result<Vec<String>, Failure> {
+        let mut known = KNOWN.to_vec();
+        if extra == Extra::Transcriptions {
+            known.extend(OF_TRANSCRIPTIONS);
+        }
+        let mut ignored = Vec::new();
+        let mut goes = Vec::with_capacity(self.fields.len());
+        for (name, value) in std::mem::take(&mut self.fields) {
+            let is_hint = HINTS.contains(&name.as_str()) && entry.recipe.has_known_fields();
+            let has_effect = !value.is_empty();
+            let fate = if known.contains(&name.as_str()) {
+                Fate::Goes
+            } else if is_hint {
+                Fate::Ignored
+            } else {
+                fate_in_audio(entry, &name, &Value::String(value.clone()), &known)?
+            };
+            match fate {
+                Fate::Goes => goes.push((name, value)),
+                _ if has_effect => ignored.push(name),
+                _ => {}
+            }
+        }
+        self.fields = goes;
+        Ok(ignored)
     }
 
     /// Whether another one has the same fields and the same file, whatever the model is called.
@@ -128,39 +160,51 @@ impl Form {
     pub fn written(&self, model: &str) -> (HeaderValue, Bytes) {
         let boundary = format!("model-pool-{}", uuid::Uuid::now_v7().simple());
         let mut text = Vec::with_capacity(self.file.bytes.len() + 1024);
-        let mut part = |name: &str, more: &str, value: &[u8]| {
-            let name = quoted(name);
-            let head = format!(
-                "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"{more}\r\n\r\n"
-            );
-            text.extend_from_slice(head.as_bytes());
-            text.extend_from_slice(value);
-            text.extend_from_slice(b"\r\n");
-        };
-        part("model", "", model.as_bytes());
+        write_part(&mut text, &boundary, "model", None, model.as_bytes());
         for (name, value) in &self.fields {
-            part(name, "", value.as_bytes());
+            write_part(&mut text, &boundary, name, None, value.as_bytes());
         }
-        let kind = self
-            .file
-            .kind
-            .as_deref()
-            .and_then(|kind| HeaderValue::from_str(kind).ok());
-        let kind = kind.as_ref().and_then(|kind| kind.to_str().ok());
-        let kind = kind.unwrap_or("application/octet-stream");
-        let more = format!(
-            "; filename=\"{}\"\r\nContent-Type: {kind}",
-            quoted(&self.file.name)
-        );
-        part(FILE, &more, &self.file.bytes);
+        let file = (self.file.name.as_str(), self.file.kind.as_deref());
+        write_part(&mut text, &boundary, FILE, Some(file), &self.file.bytes);
         text.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
         let kind = HeaderValue::from_str(&format!("multipart/form-data; boundary={boundary}"));
         (kind.expect("hexadecimal digits make a header"), text.into())
     }
 }
 
-fn is_known(name: &str, extra: Extra) -> bool {
-    KNOWN.contains(&name) || (extra == Extra::Transcriptions && OF_TRANSCRIPTIONS.contains(&name))
+/// The model of a form, if it has one of a sane length.
+pub(crate) fn check_model(model: Option<String>) -> Result<String, Failure> {
+    let wrong = |message: String| Err(Failure::invalid("model".to_owned(), message));
+    match model {
+        None => wrong("the form has no `model`".to_owned()),
+        Some(model) if model.is_empty() => wrong("the form has no `model`".to_owned()),
+        Some(model) if model.len() > MODEL_NAME_MAX => {
+            wrong(format!("`model` is longer than {MODEL_NAME_MAX} bytes"))
+        }
+        Some(model) => Ok(model),
+    }
+}
+
+/// Writes one part of a form. `file`: the name and the type of a file.
+pub(crate) fn write_part(
+    text: &mut Vec<u8>,
+    boundary: &str,
+    name: &str,
+    file: Option<(&str, Option<&str>)>,
+    value: &[u8],
+) {
+    let more = file.map_or_else(String::new, |(name, kind)| {
+        let kind = kind.and_then(|kind| HeaderValue::from_str(kind).ok());
+        let kind = kind.as_ref().and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or("application/octet-stream");
+        format!("; filename=\"{}\"\r\nContent-Type: {kind}", quoted(name))
+    });
+    let name = quoted(name);
+    let head =
+        format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"{more}\r\n\r\n");
+    text.extend_from_slice(head.as_bytes());
+    text.extend_from_slice(value);
+    text.extend_from_slice(b"\r\n");
 }
 
 /// As browsers write names into a form; of a path only the last part, which says what kind of sound it is.
@@ -179,6 +223,9 @@ fn quoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use catalog::{Reference, Source};
+    use config::Config;
+    use serde_json::json;
 
     fn body(parts: &[(&str, &str)]) -> Bytes {
         let mut text = String::new();
@@ -195,9 +242,9 @@ mod tests {
         (text + "--x--\r\n").into()
     }
 
-    async fn read(parts: &[(&str, &str)], extra: Extra) -> Result<Form, Failure> {
+    async fn read(parts: &[(&str, &str)]) -> Result<Form, Failure> {
         let kind = HeaderValue::from_static("multipart/form-data; boundary=x");
-        Form::read(Some(&kind), body(parts), extra).await
+        Form::read(Some(&kind), body(parts)).await
     }
 
     #[tokio::test]
@@ -210,11 +257,9 @@ mod tests {
             ("timestamp_granularities[]", "segment"),
             ("stream", "false"),
         ];
-        let form = read(&parts, Extra::Transcriptions).await.unwrap();
+        let form = read(&parts).await.unwrap();
         let (kind, body) = form.written("theirs");
-        let again = Form::read(Some(&kind), body.clone(), Extra::Transcriptions)
-            .await
-            .unwrap();
+        let again = Form::read(Some(&kind), body.clone()).await.unwrap();
         assert_eq!(
             (again.model.as_str(), again.file.bytes.as_ref()),
             ("theirs", b"RIFF".as_slice())
@@ -226,39 +271,126 @@ mod tests {
         assert!(!text.contains(".."), "{text}");
     }
 
+    fn entry(engine: &str, policy: &str) -> Entry {
+        let document = json!({
+            "engine_config": {"model_id": "m", "type": engine, "model_path": "/m", "command": ["x", "{{ port }}"]},
+            "pool_config": {"memory_gib": 1, "unknown_fields": policy},
+        });
+        let mut document = document;
+        let engine_keys = document["engine_config"].as_object_mut().unwrap();
+        engine_keys.shift_remove(match engine {
+            "CommandEngine" => "model_path",
+            _ => "command",
+        });
+        if policy.is_empty() {
+            let pool_keys = document["pool_config"].as_object_mut().unwrap();
+            pool_keys.shift_remove("unknown_fields");
+        }
+        let (config, reference) = (Config::default(), Reference::default());
+        let read = Entry::from_document(&document, Source::Registered, &config, &reference);
+        read.unwrap().0
+    }
+
+    #[tokio::test]
+    async fn a_field_that_openai_does_not_have_goes_by_the_models_policy() {
+        let settled = async |engine: &str, policy: &str, name: &str, value: &str| {
+            let parts = [("file", "RIFF"), ("model", "m"), (name, value)];
+            let mut form = read(&parts).await.unwrap();
+            let ignored = form.settle(&entry(engine, policy), Extra::Transcriptions);
+            let ignored = ignored.map_err(|failure| failure.body.error.param.unwrap())?;
+            Ok::<_, String>((form.fields.len(), ignored.join(", ")))
+        };
+        let none = String::new();
+        for (engine, policy, name, value, expected) in [
+            (
+                "CommandEngine",
+                "",
+                "vad_filter",
+                "true",
+                Ok((1, none.clone())),
+            ),
+            (
+                "CommandEngine",
+                "",
+                "include[]",
+                "logprobs",
+                Ok((1, none.clone())),
+            ),
+            (
+                "CommandEngine",
+                "",
+                "audio_url",
+                "http://x/",
+                Err("audio_url".to_owned()),
+            ),
+            (
+                "CommandEngine",
+                "",
+                "prompt",
+                "see http://x/",
+                Ok((1, none.clone())),
+            ),
+            (
+                "CommandEngine",
+                "",
+                "lora_path",
+                "x",
+                Err("lora_path".to_owned()),
+            ),
+            (
+                "CommandEngine",
+                "refuse",
+                "vad_filter",
+                "true",
+                Err("vad_filter".to_owned()),
+            ),
+            (
+                "VLLMEngine",
+                "",
+                "vad_filter",
+                "true",
+                Err("vad_filter".to_owned()),
+            ),
+            ("VLLMEngine", "", "vad_filter", "", Ok((0, none.clone()))),
+            (
+                "VLLMEngine",
+                "",
+                "include[]",
+                "logprobs",
+                Ok((0, "include[]".to_owned())),
+            ),
+            ("VLLMEngine", "", "language", "de", Ok((1, none.clone()))),
+            (
+                "VLLMEngine",
+                "drop",
+                "vad_filter",
+                "true",
+                Ok((0, "vad_filter".to_owned())),
+            ),
+            ("VLLMEngine", "pass", "vad_filter", "true", Ok((1, none))),
+        ] {
+            let got = settled(engine, policy, name, value).await;
+            assert_eq!(got, expected, "{engine} {policy} {name}: {value}");
+        }
+        let parts = [("file", "RIFF"), ("model", "m"), ("language", "de")];
+        let mut form = read(&parts).await.unwrap();
+        assert!(
+            form.settle(&entry("VLLMEngine", ""), Extra::Translations)
+                .is_err()
+        );
+    }
+
     #[tokio::test]
     async fn what_is_missing_unknown_or_not_done_is_named() {
         let file = ("file", "RIFF");
-        for (parts, extra, param) in [
-            (vec![("model", "m")], Extra::Transcriptions, "file"),
-            (
-                vec![("model", "m"), ("file", "")],
-                Extra::Transcriptions,
-                "file",
-            ),
-            (vec![file], Extra::Transcriptions, "model"),
-            (
-                vec![file, ("model", "m"), file],
-                Extra::Transcriptions,
-                "file",
-            ),
-            (
-                vec![file, ("model", "m"), ("url", "http://x")],
-                Extra::Transcriptions,
-                "url",
-            ),
-            (
-                vec![file, ("model", "m"), ("stream", "true")],
-                Extra::Transcriptions,
-                "stream",
-            ),
-            (
-                vec![file, ("model", "m"), ("language", "de")],
-                Extra::Translations,
-                "language",
-            ),
+        for (parts, param) in [
+            (vec![("model", "m")], "file"),
+            (vec![("model", "m"), ("file", "")], "file"),
+            (vec![file], "model"),
+            (vec![file, ("model", "m"), file], "file"),
+            (vec![file, ("model", "m"), ("stream", "true")], "stream"),
         ] {
-            let failure = read(&parts, extra).await.unwrap_err();
+            let failure = read(&parts).await.unwrap_err();
             assert_eq!(
                 failure.body.error.param.as_deref(),
                 Some(param),
@@ -267,18 +399,12 @@ mod tests {
         }
         let json = HeaderValue::from_static("application/json");
         for kind in [None, Some(&json)] {
-            let failure = Form::read(kind, body(&[file]), Extra::Transcriptions)
-                .await
-                .unwrap_err();
+            let failure = Form::read(kind, body(&[file])).await.unwrap_err();
             assert!(failure.body.error.message.contains("multipart/form-data"));
         }
         let kind = HeaderValue::from_static("multipart/form-data; boundary=x");
         let cut =
             Bytes::from_static(b"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nRIF");
-        assert!(
-            Form::read(Some(&kind), cut, Extra::Transcriptions)
-                .await
-                .is_err()
-        );
+        assert!(Form::read(Some(&kind), cut).await.is_err());
     }
 }

@@ -2,37 +2,47 @@
 //! engine's answer goes back as it is.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderValue, Request, header};
+use axum::http::{Request, header};
 use axum::response::Response;
-use http_body_util::BodyExt;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use serde_json::Value;
 
 use crate::auth::User;
-use crate::dialect::Taken;
+use crate::deployments::Deployment;
+use crate::dialect::{Taken, has_effect};
 use crate::edge::record;
 use crate::error::Failure;
-use crate::inference::admission::{self, RequestContext};
-use crate::inference::answer::stream::spawn;
+use crate::inference::admission::RequestContext;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::form::Form;
-use crate::inference::request::receiving::{find, model, read};
+use crate::inference::request::ignored::note;
+use crate::inference::request::outgoing::renamed;
+use crate::inference::request::receiving::{find, model, read, read_form, real_name};
+use crate::inference::request::request_fields::{Fate, fate_in_audio};
+use crate::inference::routes::flowing::flowing;
 use crate::inference::routes::unary_routes::{Answer, ask, name_there, named, seated};
-use crate::inference::upstream::in_flight::{InFlightRequest, JSON, engine_error, reach, why};
-use crate::inference::upstream::proxy::Incoming;
+use crate::inference::upstream::in_flight::{JSON, engine_error, reach};
 use crate::openapi::schemas::audio::{
     SpeechRequest, Transcription, TranscriptionRequest, TranslationRequest,
 };
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
-use catalog::Extra;
+use catalog::{Entry, Extra};
 
-/// Pieces of a sound that may wait for a slow reader.
-const PIECES_MAX: usize = 16;
+/// Fields of OpenAI's request for speech.
+const OF_SPEECH: [&str; 7] = [
+    "model",
+    "input",
+    "voice",
+    "instructions",
+    "response_format",
+    "speed",
+    "stream_format",
+];
 
 /// Turn speech into text
 ///
@@ -124,20 +134,27 @@ async fn heard(
     extra: Extra,
 ) -> Result<Response, Failed> {
     let (head, body) = request.into_parts();
-    let body = read(app, body).await?;
+    let body = read_form(app, body).await?;
     let kind = head.headers.get(header::CONTENT_TYPE);
     let (kind, share) = (kind.cloned(), record::share());
     let bytes = body.len();
     let runtime = tokio::runtime::Handle::current();
     // Nothing of it is waited for: the whole body is there.
-    let form = move || runtime.block_on(Form::read(kind.as_ref(), body, extra));
+    let form = move || runtime.block_on(Form::read(kind.as_ref(), body));
     let form = app.reading.apart(bytes, form).await;
     let mut form = form.map_err(|failure| (None, failure))?;
+    if let Some(Deployment(model)) = head.extensions.get() {
+        form.model.clone_from(model);
+    }
+    if let Some(real) = real_name(app, &form.model) {
+        form.model = real.to_owned();
+    }
     form.keeps(|file| share.of(file));
     let route = model(app, &context.user, &form.model).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, extra).map_err(fail)?;
+    let ignored = form.settle(&route.entry, extra).map_err(fail)?;
     let served = seated(app, context, &route, 0).await.map_err(fail)?;
     let name = name_there(&served, &route, &form.model);
     let written = move || Ok(form.written(&name));
@@ -153,7 +170,7 @@ async fn heard(
             let kind = kind.unwrap_or(JSON);
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             served.answered(200);
-            Ok(response)
+            Ok(note(response, &ignored))
         }
     }
 }
@@ -168,12 +185,14 @@ async fn spoken(
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
     check_has(&route, Extra::Speech).map_err(fail)?;
-    let (bytes, fields_in) = (scanned.body.len(), scanned.body.clone());
-    let checked = app.reading.run(bytes, move || check_text(&fields_in));
-    checked.await.map_err(fail)?;
+    let (bytes, share) = (scanned.body.len(), record::share());
+    let (received, of_model) = (scanned.body, Arc::clone(&route));
+    let written = move || spoken_fields(&received, &of_model.entry);
+    let (body, ignored) = app.reading.run(bytes, written).await.map_err(fail)?;
+    let body = share.of(body);
     let served = seated(app, context, &route, bytes).await.map_err(fail)?;
     let there = name_there(&served, &route, &scanned.model);
-    let body = named(app, scanned.body, there).await.map_err(fail)?;
+    let body = named(app, body, there).await.map_err(fail)?;
     let path = Extra::Speech.path();
     let (served, answer) = reach(app, served, path, (&JSON, body))
         .await
@@ -182,10 +201,31 @@ async fn spoken(
         served.answered(answer.status().as_u16());
         return Ok(engine_error(answer, &served).await);
     }
-    Ok(flowing(served, answer))
+    Ok(note(flowing(served, answer, None), &ignored))
 }
 
-/// Only what OpenAI's request has: engines know fields beside that name files and addresses.
+/// The body with the fields that the model's engine gets, and the names of the other fields.
+fn spoken_fields(body: &Bytes, entry: &Entry) -> Result<(Bytes, Vec<String>), Failure> {
+    check_text(body)?;
+    let mut ignored = Vec::new();
+    let written = renamed(body, &entry.name, |name, value| {
+        if value.get() == "null" {
+            return Ok(Fate::Ignored);
+        }
+        if OF_SPEECH.contains(&name) {
+            return Ok(Fate::Goes);
+        }
+        let value: Value = serde_json::from_str(value.get()).unwrap_or_default();
+        let fate = fate_in_audio(entry, name, &value, &OF_SPEECH)?;
+        if fate == Fate::Ignored && has_effect(&value) {
+            ignored.push(name.to_owned());
+        }
+        Ok(fate)
+    })?;
+    Ok((written, ignored))
+}
+
+/// Checks the fields that OpenAI's request has.
 fn check_text(body: &Bytes) -> Result<(), Failure> {
     let mut fields_in = Taken::body(body)?;
     fields_in.need_text("model")?;
@@ -201,72 +241,7 @@ fn check_text(body: &Bytes) -> Result<(), Failure> {
         "stream_format",
         &allowed,
         "the sound itself is streamed, as `audio`",
-    )?;
-    fields_in.finish()
-}
-
-/// The engine's bytes as they come. One that breaks off breaks the connection off: half a sound must not look
-/// like a whole one.
-fn flowing(served: InFlightRequest, answer: hyper::Response<Incoming>) -> Response {
-    let (pieces, received) = mpsc::channel::<Result<Bytes, std::io::Error>>(PIECES_MAX);
-    let (head, mut upstream) = answer.into_parts();
-    spawn(async move {
-        let cut = served.lease.cut();
-        let mut late = std::pin::pin!(admission::over(served.clock, served.deadline));
-        loop {
-            let frame = tokio::select! {
-                biased;
-                () = cut.cancelled() => None,
-                () = served.ending.cancelled() => None,
-                () = pieces.closed() => return,
-                () = &mut late => {
-                    served.answered(504);
-                    let timeout_error = std::io::Error::other("the time of x-request-timeout is over");
-                    let _ = pieces.try_send(Err(timeout_error));
-                    return;
-                }
-                frame = upstream.frame() => Some(frame),
-            };
-            match frame {
-                Some(Some(Ok(frame))) => {
-                    let Ok(data) = frame.into_data() else {
-                        continue;
-                    };
-                    // It speaks, though no tokens.
-                    served.lease.token();
-                    served.lease.hold();
-                    let sent = tokio::select! {
-                        biased;
-                        sent = pieces.send(Ok(data)) => sent.is_ok(),
-                        () = cut.cancelled() => true,
-                        () = served.ending.cancelled() => true,
-                        () = admission::over(served.clock, served.deadline) => true,
-                    };
-                    served.lease.resume();
-                    if !sent {
-                        return;
-                    }
-                }
-                Some(None) => return served.answered(200),
-                broken @ (Some(Some(Err(_))) | None) => {
-                    if broken.is_some() {
-                        served.lease.worked(false);
-                    }
-                    let why = why(&served).await;
-                    served.answered(why.status.as_u16());
-                    let timeout_error = std::io::Error::other(why.body.error.message.clone());
-                    let _ = pieces.try_send(Err(timeout_error));
-                    return;
-                }
-            }
-        }
-    });
-    let mut response = Response::new(Body::from_stream(ReceiverStream::new(received)));
-    let kind = head.headers.get(header::CONTENT_TYPE).cloned();
-    let unknown = HeaderValue::from_static("application/octet-stream");
-    let kind = kind.unwrap_or(unknown);
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
+    )
 }
 
 #[cfg(test)]
@@ -275,7 +250,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_text_to_be_spoken_has_openais_fields_and_no_others() {
+    fn the_fields_of_a_text_to_be_spoken_have_their_types() {
         let check = |body: serde_json::Value| check_text(&body.to_string().into());
         let allowed = json!({"model": "m", "input": "Hi", "voice": "v", "speed": 1.5, "response_format": "wav", "stream_format": "audio"});
         assert!(check(allowed).is_ok());
@@ -285,10 +260,6 @@ mod tests {
             (
                 json!({"model": "m", "input": "a", "speed": "fast"}),
                 "speed",
-            ),
-            (
-                json!({"model": "m", "input": "a", "ref_audio": "http://x"}),
-                "ref_audio",
             ),
             (
                 json!({"model": "m", "input": "a", "stream_format": "sse"}),

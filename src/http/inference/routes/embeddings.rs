@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use crate::auth::User;
 use crate::dialect::Taken;
@@ -103,11 +104,10 @@ pub(crate) async fn vectors(
     match ask(app, served, path, (&JSON, body)).await.map_err(fail)? {
         Answer::Refused(response) => Ok(response),
         Answer::Complete(served, _, bytes) => {
-            let length = bytes.len();
-            let bytes = match is_base64 {
-                true => app.reading.run(length, move || Ok(in_base64(bytes))).await,
-                false => Ok(bytes),
-            };
+            let (length, name) = (bytes.len(), model.clone());
+            let computed =
+                move || computed(bytes, is_base64).map_err(|vector| Failure::engine(&name, vector));
+            let bytes = app.reading.run(length, computed).await;
             let response = finish(app, &served, bytes.map_err(fail)?, None).await;
             let response = response.map_err(fail)?;
             served.answered(200);
@@ -273,24 +273,79 @@ impl<'de> Visitor<'de> for Look {
     }
 }
 
-/// Each vector as base64 of its 32-bit floats, the lowest byte first. What is no vector stays.
-fn in_base64(bytes: Bytes) -> Bytes {
-    let Ok(mut answer) = serde_json::from_slice::<Value>(&bytes) else {
-        return bytes;
+/// A vector that the engine could not compute. llama-server writes NaN as null.
+#[derive(Debug, PartialEq, Eq, Error)]
+#[error(
+    "the vector at index {0} of `data` is missing, or has a value that is not a finite number; check the input, and the model's dtype"
+)]
+struct Uncomputed(usize);
+
+/// The response if all its vectors have finite numbers. With `as_base64`, each list becomes the base64 of its 32-bit floats,
+/// the lowest byte first.
+fn computed(bytes: Bytes, as_base64: bool) -> Result<Bytes, Uncomputed> {
+    if !as_base64 && !needs_check(&bytes) {
+        return Ok(bytes);
+    }
+    let Ok(mut response) = serde_json::from_slice::<Value>(&bytes) else {
+        return Ok(bytes);
     };
-    let data = answer.get_mut("data").and_then(Value::as_array_mut);
-    for item in data.into_iter().flatten() {
-        let numbers = item.get("embedding").and_then(Value::as_array);
+    let data = response.get_mut("data").and_then(Value::as_array_mut);
+    for (nth, item) in data.into_iter().flatten().enumerate() {
+        let vector = item.get("embedding");
+        if !vector.is_some_and(is_computed) {
+            return Err(Uncomputed(nth));
+        }
+        let numbers = vector.and_then(Value::as_array).filter(|_| as_base64);
         let numbers: Option<Vec<f64>> =
-            numbers.and_then(|it| it.iter().map(Value::as_f64).collect());
+            numbers.and_then(|list| list.iter().map(Value::as_f64).collect());
         if let Some(numbers) = numbers {
-            let bytes = numbers
+            let bytes: Vec<u8> = numbers
                 .iter()
-                .flat_map(|number| (*number as f32).to_le_bytes());
-            item["embedding"] = json!(STANDARD.encode(bytes.collect::<Vec<u8>>()));
+                .flat_map(|number| (*number as f32).to_le_bytes())
+                .collect();
+            item["embedding"] = json!(STANDARD.encode(bytes));
         }
     }
-    answer.to_string().into()
+    match as_base64 {
+        true => Ok(response.to_string().into()),
+        false => Ok(bytes),
+    }
+}
+
+/// Returns true if a vector may be null, have a null, or be base64. Numbers alone need no second look.
+fn needs_check(bytes: &[u8]) -> bool {
+    const NAME: &[u8] = b"\"embedding\"";
+    let is_odd = |at: usize| {
+        let rest = bytes[at + NAME.len()..].trim_ascii_start();
+        let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
+        value.is_some_and(|value| !value.starts_with(b"["))
+    };
+    memchr::memmem::find(bytes, b"null").is_some()
+        || memchr::memmem::find_iter(bytes, NAME).any(is_odd)
+}
+
+/// A vector, a list of vectors (one for each token), or the base64 of 32-bit floats.
+fn is_computed(vector: &Value) -> bool {
+    match vector {
+        Value::Array(list) => {
+            let is_part = |part: &Value| match part {
+                // In 32 bits, which clients read.
+                Value::Number(number) => number.as_f64().is_some_and(|it| (it as f32).is_finite()),
+                part => part.is_array() && is_computed(part),
+            };
+            !list.is_empty() && list.iter().all(is_part)
+        }
+        Value::String(text) => STANDARD.decode(text).is_ok_and(|bytes| {
+            let floats = bytes.chunks_exact(4);
+            let is_finite = |float: &[u8]| {
+                float
+                    .try_into()
+                    .is_ok_and(|it| f32::from_le_bytes(it).is_finite())
+            };
+            !bytes.is_empty() && floats.remainder().is_empty() && floats.into_iter().all(is_finite)
+        }),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -351,10 +406,20 @@ mod tests {
         }
     }
 
+    fn response(vectors: &[Value]) -> Bytes {
+        let data: Vec<Value> = vectors
+            .iter()
+            .map(|it| json!({"object": "embedding", "embedding": it}))
+            .collect();
+        json!({"data": data, "usage": {"prompt_tokens": 1}})
+            .to_string()
+            .into()
+    }
+
     #[test]
     fn a_vector_becomes_its_little_endian_floats() {
-        let answer = json!({"data": [{"embedding": [1.0, -2.5]}, {"embedding": "AACAPw=="}]});
-        let shown: Value = serde_json::from_slice(&in_base64(answer.to_string().into())).unwrap();
+        let response = response(&[json!([1.0, -2.5]), json!("AACAPw==")]);
+        let shown: Value = serde_json::from_slice(&computed(response, true).unwrap()).unwrap();
         let bytes = STANDARD
             .decode(shown["data"][0]["embedding"].as_str().unwrap())
             .unwrap();
@@ -363,5 +428,49 @@ mod tests {
             [1.0_f32.to_le_bytes(), (-2.5_f32).to_le_bytes()].concat()
         );
         assert_eq!(shown["data"][1]["embedding"], "AACAPw==");
+    }
+
+    #[test]
+    fn a_vector_that_was_not_computed_is_an_error_in_every_form() {
+        let base64 = |floats: &[f32]| {
+            let bytes: Vec<u8> = floats
+                .iter()
+                .flat_map(|float| float.to_le_bytes())
+                .collect();
+            json!(STANDARD.encode(bytes))
+        };
+        let good = || json!([0.5, 1, -2]);
+        for vector in [good(), json!([[0.5], [1.0]]), base64(&[0.5])] {
+            for as_base64 in [false, true] {
+                let response = response(&[good(), vector.clone()]);
+                assert!(computed(response, as_base64).is_ok(), "{vector}");
+            }
+        }
+        for vector in [
+            json!(null),
+            json!([]),
+            json!([null, 0.5]),
+            json!([[0.5, null]]),
+            json!([1e300, 0.5]),
+            json!("not base64"),
+            json!("AAA="),
+            base64(&[0.5, f32::NAN]),
+            base64(&[f32::INFINITY]),
+            json!({}),
+        ] {
+            for as_base64 in [false, true] {
+                // Of plain numbers only the digits are not read again.
+                if !as_base64 && vector == json!([1e300, 0.5]) || !as_base64 && vector == json!([])
+                {
+                    continue;
+                }
+                let response = response(&[good(), vector.clone()]);
+                assert_eq!(
+                    computed(response, as_base64),
+                    Err(Uncomputed(1)),
+                    "{vector}"
+                );
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Request, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::auth::User;
 use crate::compat;
@@ -13,6 +13,8 @@ use crate::dialect::anthropic;
 use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission;
+use crate::inference::request::receiving::real_name;
+use crate::inference::routes::model_objects;
 use crate::openapi::schemas::models::{ModelListing, OneModelListing};
 use crate::openapi::{ListingErrors, ModelErrors};
 use crate::path_params::Path;
@@ -21,7 +23,7 @@ use reading::nearest;
 
 /// List the models
 ///
-/// The models that the key may use, loaded or not. Nothing is loaded for this. A request with the header
+/// The models that the key may use, loaded or not, and their aliases. Nothing is loaded for this. A request with the header
 /// `anthropic-version` gets them in Anthropic's form, page by page.
 ///
 /// Every key may call this.
@@ -34,7 +36,8 @@ use reading::nearest;
         ("before_id" = Option<String>, Query, description = "In Anthropic's form: the page that ends before this model."),
     ),
     responses((status = 200, description = "The models", body = ModelListing, example = json!({
-        "object": "list", "data": [{"id": "tiny-guide", "object": "model", "created": 1764000000, "owned_by": "model-pool"}]
+        "object": "list", "data": [{"id": "tiny-guide", "object": "model", "created": 1764000000, "owned_by": "model-pool", "kind": "chat", "aliases": [],
+            "max_model_len": 512, "context_length": 512, "meta": {"n_ctx": 512, "n_ctx_train": 512}}]
     })), ListingErrors))]
 pub(crate) async fn models(
     State(app): State<App>,
@@ -42,31 +45,16 @@ pub(crate) async fn models(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let data: Vec<_> = app
-        .handle
-        .entries()
-        .iter()
-        .flat_map(|entry| {
-            let base = user.sight.may_use_base(entry);
-            let base = base.then(|| model_object(&app, &entry.name));
-            let mut adapters = entry.adapters.clone();
-            if entry.dynamic_adapters.is_some()
-                && let Some(route) = app.handle.route(&entry.name)
-            {
-                adapters.extend(app.handle.known_adapters(&route));
-            }
-            let adapters = adapters.into_iter().filter(|name| user.sight.has(name));
-            let adapters = adapters.map(|name| adapter_object(&app, &name, &entry.name));
-            let adapters: Vec<_> = adapters.collect();
-            base.into_iter().chain(adapters)
-        })
-        .collect();
+    let data = model_objects::all(&app, &user).await;
     if anthropic::speaks(&headers) {
-        let names = data.iter().filter_map(|it| it["id"].as_str());
-        let names: Vec<String> = names.map(str::to_owned).collect();
-        let page = anthropic::page(&uri, &names, app.started_unix_seconds)?;
+        let listed = data
+            .iter()
+            .map(|model| (model.name.as_str(), model.context));
+        let listed: Vec<_> = listed.collect();
+        let page = anthropic::page(&uri, &listed, app.started_unix_seconds)?;
         return Ok(Json(page).into_response());
     }
+    let data: Vec<Value> = data.iter().map(|model| model.openai(&app)).collect();
     Ok(Json(json!({ "object": "list", "data": data })).into_response())
 }
 
@@ -82,7 +70,8 @@ pub(crate) async fn models(
         ("anthropic-version" = Option<String>, Header, description = "Any version: return the model in Anthropic's form."),
     ),
     responses((status = 200, description = "The model", body = OneModelListing, example = json!({
-        "id": "tiny-guide", "object": "model", "created": 1764000000, "owned_by": "model-pool"
+        "id": "tiny-guide", "object": "model", "created": 1764000000, "owned_by": "model-pool", "kind": "chat", "aliases": [],
+        "max_model_len": 512, "context_length": 512, "meta": {"n_ctx": 512, "n_ctx_train": 512}
     })), ModelErrors))]
 pub(crate) async fn model(
     State(app): State<App>,
@@ -90,36 +79,20 @@ pub(crate) async fn model(
     headers: HeaderMap,
     Path(name): Path<String>,
 ) -> Result<Response, Failure> {
+    let name = real_name(&app, &name).map_or_else(|| name.clone(), str::to_owned);
     let own = app.handle.route(&name).map(|route| (name.clone(), route));
     let (known, route) = own
         .or_else(|| compat::rayllm::route(&app, &name))
         .filter(|(known, route)| user.sight.may_use(&route.entry, known))
         .ok_or_else(|| admission::unknown(&app, &user, &name))?;
     let entry = &route.entry;
-    adapters::find(&app, entry, &known).await?;
+    adapters::find(&app, &user, entry, &known).await?;
+    let model = model_objects::one(&app, &user, entry, &known).await;
     if anthropic::speaks(&headers) {
-        let name = entry.adapter(&known).unwrap_or(&entry.name);
-        let model = anthropic::model_info(name, app.started_unix_seconds);
+        let model = anthropic::model_info(&model.name, model.context, app.started_unix_seconds);
         return Ok(Json(model).into_response());
     }
-    let object = match entry.adapter(&known) {
-        Some(adapter) => adapter_object(&app, adapter, &entry.name),
-        None => model_object(&app, &entry.name),
-    };
-    Ok(Json(object).into_response())
-}
-
-/// The catalogue does not know when weights were made; the start of the service is what it can say.
-fn model_object(app: &App, name: &str) -> serde_json::Value {
-    let object = json!({ "id": name, "object": "model", "created": app.started_unix_seconds, "owned_by": "model-pool" });
-    compat::rayllm::described(app, name, object)
-}
-
-/// As vLLM tells it: the model whose adapter it is.
-fn adapter_object(app: &App, name: &str, base: &str) -> serde_json::Value {
-    let mut object = model_object(app, name);
-    object["parent"] = json!(base);
-    object
+    Ok(Json(model.openai(&app)).into_response())
 }
 
 /// Parts of OpenAI's API, by the first word behind `/v1/`; what begins with another exists nowhere.
@@ -145,7 +118,7 @@ const OPENAI_ONLY: &[&str] = &[
 ];
 
 /// What is served below `/v1`.
-const SERVED: [&str; 13] = [
+const SERVED: [&str; 20] = [
     "chat/completions",
     "completions",
     "responses",
@@ -156,6 +129,13 @@ const SERVED: [&str; 13] = [
     "audio/transcriptions",
     "audio/translations",
     "audio/speech",
+    "audio/voices",
+    "images/generations",
+    "images/edits",
+    "images/variations",
+    "infill",
+    "completion",
+    "props",
     "tokenize",
     "detokenize",
     "models",

@@ -1,17 +1,24 @@
 //! OpenAI's Responses: an answer is made as a chat's is. Those that are stored are in `stored_responses`.
 
+use std::pin::pin;
+
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::Request;
+use axum::http::{Request, StatusCode};
 use axum::response::Response;
 
 use crate::auth::User;
 use crate::dialect::Dialect;
+use crate::error::Failure;
+use crate::inference::admission::RequestContext;
 use crate::inference::gateway::complete;
 use crate::inference::request::outgoing::CHAT;
+use crate::inference::request::receiving::{find, read};
+use crate::inference::routes::tokens;
 use crate::openapi::schemas::responses::ResponseRequest;
 use crate::openapi::schemas::responses_answer::ResponseObject;
 use crate::openapi::schemas::responses_events::ResponseEvent;
+use crate::openapi::schemas::responses_stored::ResponseTokens;
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 
@@ -50,4 +57,69 @@ use crate::state::App;
 )]
 pub(crate) async fn create(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     complete(app, user, request, CHAT, Dialect::Responses).await
+}
+
+/// Count the tokens of a conversation (OpenAI's Responses)
+///
+/// Takes the body of `POST /v1/responses`. Needs an engine with `/v1/tokenize`. If the model is not loaded, the pool loads it
+/// and the request waits. Nothing is generated.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(
+    post, path = "/v1/responses/input_tokens", tag = "chat", operation_id = "count_response_tokens",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = ResponseRequest, example = json!({
+        "model": "tiny-guide", "instructions": "Answer shortly.", "input": "What is a priority?"
+    })),
+    responses(
+        (status = 200, description = "The number of tokens", body = ResponseTokens, example = json!({
+            "object": "response.input_tokens", "input_tokens": 12
+        })),
+        InferenceErrors,
+    )
+)]
+pub(crate) async fn input_tokens(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    tokens::count_response(&app, user, request).await
+}
+
+/// Compact a conversation (OpenAI's Responses)
+///
+/// Not implemented: the pool returns 501. Clients such as Codex compact a conversation on their own: they ask the model for a
+/// summary with `POST /v1/responses`.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(
+    post, path = "/v1/responses/compact", tag = "chat", operation_id = "compact_response",
+    security(("user_key" = [])),
+    request_body(content = ResponseRequest, example = json!({
+        "model": "tiny-guide", "input": "What is a priority?"
+    })),
+    responses(InferenceErrors)
+)]
+pub(crate) async fn compact(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(async {
+        let body = read(&app, request.into_body()).await?;
+        let (_, route) = find(&app, &context.user, body).await?;
+        Err((Some(route.entry.name.clone()), not_compacted()))
+    });
+    context.end(&app, work).await
+}
+
+fn not_compacted() -> Failure {
+    let message = "/v1/responses/compact is not served: no conversation is compacted here. Ask the model for a summary with POST /v1/responses and continue with it, or leave old items out of `input`";
+    Failure::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "invalid_request_error",
+        "not_implemented",
+        message,
+    )
 }

@@ -16,10 +16,11 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::auth::User;
-use crate::dialect::{Reading, Taken, anthropic};
+use crate::dialect::{Dialect, Reading, Taken, anthropic, responses};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission::RequestContext;
+use crate::inference::received::reading;
 use crate::inference::request::body::Fields;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
@@ -111,6 +112,24 @@ pub(crate) async fn count(app: &App, user: User, request: Request<Body>) -> Resp
     context.end(app, work).await
 }
 
+/// The same for a response of OpenAI's Responses API.
+pub(crate) async fn count_response(app: &App, user: User, request: Request<Body>) -> Response {
+    let context = RequestContext::new(app, user, request.headers());
+    let work = pin!(async {
+        let body = read(app, request.into_body()).await?;
+        let reading = reading(app, &context, &body, Dialect::Responses).await?;
+        let asking = move |body: &Bytes| Ok(Asking::of_chat(responses::counted(body, &reading)?));
+        let answer = match tokens_of(app, &context, body, asking).await? {
+            EngineAnswer::Tokens(tokens) => EngineAnswer::Passed(
+                json!({"object": "response.input_tokens", "input_tokens": tokens.count}),
+            ),
+            refused => refused,
+        };
+        Ok(response(answer))
+    });
+    context.end(app, work).await
+}
+
 enum EngineAnswer {
     Tokens(Tokens),
     Passed(Value),
@@ -160,16 +179,19 @@ impl Asking {
     }
 
     fn of_message(body: &Bytes, reading: &Reading) -> Result<Asking, Failure> {
-        let mut chat = anthropic::counted(body, reading)?;
+        Ok(Asking::of_chat(anthropic::counted(body, reading)?))
+    }
+
+    fn of_chat(mut chat: Map<String, Value>) -> Asking {
         let mut list = |name: &str| match chat.shift_remove(name) {
             Some(Value::Array(list)) => list,
             _ => Vec::new(),
         };
-        Ok(Asking {
+        Asking {
             messages: list("messages"),
             tools: list("tools"),
             ..Asking::default()
-        })
+        }
     }
 
     /// A conversation as one text, where the model's file says how it is written.
@@ -275,6 +297,16 @@ async fn tokens(
     asking: impl Fn(&Bytes) -> Result<Asking, Failure> + Send + 'static,
 ) -> Result<EngineAnswer, Failed> {
     let body = read(app, request.into_body()).await?;
+    tokens_of(app, context, body, asking).await
+}
+
+async fn tokens_of(
+    app: &App,
+    context: &RequestContext,
+    body: Bytes,
+    asking: impl Fn(&Bytes) -> Result<Asking, Failure> + Send + 'static,
+) -> Result<EngineAnswer, Failed> {
+    let takes_time = Dialect::Responses.takes_time(&body);
     let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
     let fail = |failure: Failure| (Some(model.clone()), failure);
@@ -296,7 +328,12 @@ async fn tokens(
         asking.check(&of_model.entry.name, api)?;
         Ok(Sent::of(&asking, api, &known))
     };
-    let sent = app.reading.run(bytes, written).await.map_err(fail)?;
+    let sent = if takes_time {
+        app.reading.apart(bytes, written).await
+    } else {
+        app.reading.run(bytes, written).await
+    };
+    let sent = sent.map_err(fail)?;
     let body = share.of(sent.body);
     let served = seated_as(app, context, (&route, &scanned.model), bytes);
     let served = served.await.map_err(fail)?;

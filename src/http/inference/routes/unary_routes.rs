@@ -20,8 +20,8 @@ use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
-use crate::inference::answer::aggregate::ANSWER_MAX;
-use crate::inference::answer::aggregate::{Usage, usage_of};
+use crate::inference::answer::assembler::ANSWER_MAX;
+use crate::inference::answer::usage::{Usage, usage_of};
 use crate::inference::request::body::Fields;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
@@ -166,7 +166,7 @@ pub(crate) async fn seated_as(
     body_bytes: usize,
 ) -> Result<InFlightRequest, Failure> {
     let model = &route.name;
-    let found = adapters::find(app, &route.entry, requested).await?;
+    let found = adapters::find(app, &context.user, &route.entry, requested).await?;
     let admitted = admission::admit(app, context, model, body_bytes).await?;
     let adapter = found.as_ref().map(|it| it.name.as_str());
     let mut lease = admission::seat(app, context, route, adapter).await?;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::body::Bytes;
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
 use serde_json::json;
@@ -14,7 +14,8 @@ use serde_json::json;
 use crate::auth::sight::Sight;
 use crate::dialect::error_in;
 use crate::error::Failure;
-use crate::inference::answer::aggregate::Usage;
+use crate::inference::answer::usage::Usage;
+use crate::inference::upstream::engine_error;
 use crate::inference::upstream::overflow;
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
@@ -178,12 +179,22 @@ pub(crate) async fn reach(
     app: &App,
     served: InFlightRequest,
     path: &str,
+    body: (&HeaderValue, Bytes),
+) -> Result<(InFlightRequest, hyper::Response<Incoming>), Failure> {
+    reach_by(app, served, (Method::POST, path), body).await
+}
+
+/// The same by another method.
+pub(crate) async fn reach_by(
+    app: &App,
+    served: InFlightRequest,
+    (method, path): (Method, &str),
     (kind, body): (&HeaderValue, Bytes),
 ) -> Result<(InFlightRequest, hyper::Response<Incoming>), Failure> {
     let cut = served.lease.cut();
     let lease = &served.lease;
     served.is_charged.store(true, Ordering::Relaxed);
-    let sent = app.upstream.send(lease, Method::POST, path, (kind, body));
+    let sent = app.upstream.send(lease, method, path, (kind, body));
     tokio::select! {
         biased;
         sent = sent => match sent {
@@ -221,7 +232,7 @@ pub(crate) async fn limited(body: Incoming) -> Bytes {
     }
 }
 
-/// What the engine itself refuses goes to the client as it is.
+/// What the engine itself refuses goes to the client as an error object.
 pub(crate) async fn engine_error(
     answer: hyper::Response<Incoming>,
     served: &InFlightRequest,
@@ -241,14 +252,7 @@ pub(crate) fn engine_error_of(
         Some(error) => (StatusCode::BAD_REQUEST, error),
         None => (head.status, body),
     };
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
-        if let Some(value) = head.headers.get(&name) {
-            response.headers_mut().insert(name, value.clone());
-        }
-    }
-    response
+    engine_error::response(status, &head.headers, body)
 }
 
 /// The body of an error that says a prompt is too long, in the words that clients know.

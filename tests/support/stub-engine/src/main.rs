@@ -9,6 +9,7 @@ mod answer;
 mod flags;
 mod gpu;
 mod hostile;
+mod passing;
 mod routes;
 mod script;
 mod stats;

@@ -46,6 +46,7 @@ pub fn router(flags: Arc<Flags>) -> Router {
         .route("/v1/audio/transcriptions", post(transcribe))
         .route("/v1/audio/translations", post(transcribe))
         .route("/v1/audio/speech", post(speak))
+        .merge(crate::passing::router())
         .fallback(nowhere)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(stub.clone(), check_key))

@@ -1,0 +1,139 @@
+//! Forms with several files, such as those of image edits: read completely, and written anew with the name by which the
+//! engine knows the model.
+
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
+use axum::http::{HeaderValue, Request, header};
+use serde_json::value::RawValue;
+
+use crate::error::Failure;
+use crate::inference::request::form::{check_model, write_part};
+use crate::inference::request::request_fields::{Fate, fate};
+use catalog::{Ask, Entry};
+
+const MODEL: &str = "model";
+/// Fields that may be files.
+const FILES: [&str; 4] = ["image", "image[]", "images[]", "mask"];
+const PARTS_MAX: usize = 64;
+
+/// A form whose model has been read.
+#[derive(Debug)]
+pub(crate) struct PartsForm {
+    pub model: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug)]
+struct Part {
+    name: String,
+    /// The name and the type of a file.
+    file: Option<(String, Option<String>)>,
+    bytes: Bytes,
+}
+
+impl PartsForm {
+    pub async fn read(kind: Option<&HeaderValue>, body: Bytes) -> Result<PartsForm, Failure> {
+        let mut request = Request::new(Body::from(body));
+        if let Some(kind) = kind {
+            let headers = request.headers_mut();
+            headers.insert(header::CONTENT_TYPE, kind.clone());
+        }
+        // The body was bounded when it was read.
+        DefaultBodyLimit::apply(DefaultBodyLimit::disable(), &mut request);
+        let Ok(mut form) = Multipart::from_request(request, &()).await else {
+            let message = "the body must be a form, multipart/form-data with its boundary";
+            return Err(Failure::invalid(None, message));
+        };
+        let broken = |error: axum::extract::multipart::MultipartError| {
+            let text = error.body_text();
+            Failure::invalid(None, format!("the form cannot be read: {text}"))
+        };
+        let (mut model, mut parts) = (None, Vec::new());
+        while let Some(field) = form.next_field().await.map_err(broken)? {
+            let name = field.name().unwrap_or_default().to_owned();
+            let file = field.file_name().map(str::to_owned);
+            let file = file.map(|file| (file, field.content_type().map(str::to_owned)));
+            if file.is_some() && !FILES.contains(&name.as_str()) {
+                let shown: String = name.chars().take(100).collect();
+                let message = format!("`{shown}` cannot be a file; files are {}", FILES.join(", "));
+                return Err(Failure::invalid(shown, message));
+            }
+            if parts.len() == PARTS_MAX {
+                let message = format!("the form has more than {PARTS_MAX} parts");
+                return Err(Failure::invalid(None, message));
+            }
+            let bytes = field.bytes().await.map_err(broken)?;
+            if file.is_none() && std::str::from_utf8(&bytes).is_err() {
+                let shown: String = name.chars().take(100).collect();
+                let message = format!("`{shown}` is not UTF-8");
+                return Err(Failure::invalid(shown, message));
+            }
+            if name == MODEL {
+                model = Some(String::from_utf8_lossy(&bytes).into_owned());
+                continue;
+            }
+            parts.push(Part { name, file, bytes });
+        }
+        let model = check_model(model)?;
+        if !parts.iter().any(|part| part.file.is_some()) {
+            let message = "the form has no file named `image`";
+            return Err(Failure::invalid("image".to_owned(), message));
+        }
+        Ok(PartsForm { model, parts })
+    }
+
+    /// Keeps the parts in other memory.
+    pub fn keeps(&mut self, keep: impl Fn(Bytes) -> Bytes) {
+        for part in &mut self.parts {
+            part.bytes = keep(std::mem::take(&mut part.bytes));
+        }
+    }
+
+    /// Refuses or drops fields as the model's file says, and bounds the number of images.
+    pub fn check(&mut self, ask: Ask, entry: &Entry, most: u32) -> Result<(), Failure> {
+        let mut fates = Vec::new();
+        for part in &self.parts {
+            let text = String::from_utf8_lossy(&part.bytes);
+            if part.name == "n" && text.trim().parse::<u32>().is_ok_and(|count| count > most) {
+                let message = format!(
+                    "`n` asks for more than {most} images, the most of one request (server.sequences_max)"
+                );
+                return Err(Failure::invalid("n".to_owned(), message));
+            }
+            if part.file.is_some() {
+                fates.push(Fate::Goes);
+                continue;
+            }
+            if FILES.contains(&part.name.as_str()) {
+                let message = format!(
+                    "`{}` must be a file; nothing is fetched for a request",
+                    part.name
+                );
+                return Err(Failure::invalid(part.name.clone(), message));
+            }
+            let value = serde_json::Value::from(&*text).to_string();
+            let value = RawValue::from_string(value)
+                .map_err(|_| Failure::invalid(part.name.clone(), "this field cannot be read"))?;
+            fates.push(fate(entry, ask, &part.name, &value)?);
+        }
+        let mut fates = fates.into_iter();
+        self.parts.retain(|_| fates.next() == Some(Fate::Goes));
+        Ok(())
+    }
+
+    /// The form for an engine that knows the model by this name, and its `content-type`.
+    pub fn written(&self, model: &str) -> (HeaderValue, Bytes) {
+        let boundary = format!("model-pool-{}", uuid::Uuid::now_v7().simple());
+        let bytes: usize = self.parts.iter().map(|part| part.bytes.len() + 256).sum();
+        let mut text = Vec::with_capacity(bytes + 256);
+        write_part(&mut text, &boundary, MODEL, None, model.as_bytes());
+        for part in &self.parts {
+            let file = part.file.as_ref();
+            let file = file.map(|(name, kind)| (name.as_str(), kind.as_deref()));
+            write_part(&mut text, &boundary, &part.name, file, &part.bytes);
+        }
+        text.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+        let kind = HeaderValue::from_str(&format!("multipart/form-data; boundary={boundary}"));
+        (kind.expect("hexadecimal digits make a header"), text.into())
+    }
+}

@@ -1,0 +1,198 @@
+//! OpenAI's image routes, passed on to engines that have them: `CommandEngine` and `RemoteEngine`, such as sd-server and
+//! vLLM-Omni.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderValue, Request, header};
+use axum::response::Response;
+use serde_json::value::RawValue;
+
+use crate::auth::User;
+use crate::deployments::Deployment;
+use crate::edge::record;
+use crate::error::Failure;
+use crate::inference::admission::RequestContext;
+use crate::inference::request::body::Fields;
+use crate::inference::request::engine_routes::check_has;
+use crate::inference::request::failed::Failed;
+use crate::inference::request::parts_form::PartsForm;
+use crate::inference::request::receiving::{find, model, read, read_form};
+use crate::inference::request::sequences;
+use crate::inference::routes::flowing::flowing;
+use crate::inference::routes::unary_routes::{name_there, named, seated, taken};
+use crate::inference::upstream::in_flight::{InFlightRequest, JSON, engine_error, reach};
+use crate::openapi::schemas::images::{
+    ImageEditRequest, ImageRequest, ImageVariationRequest, Images,
+};
+use crate::openapi::{InferenceErrors, WaitHeaders};
+use crate::state::App;
+use catalog::{Ask, Extra};
+
+/// Make images from a text
+///
+/// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is
+/// not loaded, the pool loads it and the request waits. The response of the engine is passed on.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(
+    post, path = "/v1/images/generations", tag = "images", operation_id = "create_image",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = ImageRequest, example = json!({
+        "model": "tiny-guide", "prompt": "A quiet lake", "size": "512x512", "response_format": "b64_json"
+    })),
+    responses(
+        (status = 200, description = "The images", body = Images, example = json!({
+            "created": 1764000000, "data": [{"b64_json": "iVBORw0KGgo="}]
+        })),
+        InferenceErrors,
+    )
+)]
+pub(crate) async fn generations(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(made(&app, &context, request));
+    context.end(&app, work).await
+}
+
+/// Change an image by a text
+///
+/// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is
+/// not loaded, the pool loads it and the request waits. The response of the engine is passed on.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(
+    post, path = "/v1/images/edits", tag = "images", operation_id = "edit_image",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = ImageEditRequest, content_type = "multipart/form-data", example = json!({
+        "model": "tiny-guide", "image": "(a picture)", "prompt": "Add a boat"
+    })),
+    responses((status = 200, description = "The images", body = Images), InferenceErrors)
+)]
+pub(crate) async fn edits(State(app): State<App>, user: User, request: Request<Body>) -> Response {
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(changed(&app, &context, request, Extra::ImageEdits));
+    context.end(&app, work).await
+}
+
+/// Make variations of an image
+///
+/// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is
+/// not loaded, the pool loads it and the request waits. The response of the engine is passed on.
+///
+/// Every key that may use the model may call this.
+#[utoipa::path(
+    post, path = "/v1/images/variations", tag = "images", operation_id = "vary_image",
+    security(("user_key" = [])), params(WaitHeaders),
+    request_body(content = ImageVariationRequest, content_type = "multipart/form-data", example = json!({
+        "model": "tiny-guide", "image": "(a picture)"
+    })),
+    responses((status = 200, description = "The images", body = Images), InferenceErrors)
+)]
+pub(crate) async fn variations(
+    State(app): State<App>,
+    user: User,
+    request: Request<Body>,
+) -> Response {
+    let context = RequestContext::new(&app, user, request.headers());
+    let work = pin!(changed(&app, &context, request, Extra::ImageVariations));
+    context.end(&app, work).await
+}
+
+async fn made(
+    app: &App,
+    context: &RequestContext,
+    request: Request<Body>,
+) -> Result<Response, Failed> {
+    let body = read(app, request.into_body()).await?;
+    let (scanned, route) = find(app, &context.user, body).await?;
+    let name = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(name.clone()), failure);
+    check_has(&route, Extra::Images).map_err(fail)?;
+    let (bytes, share) = (scanned.body.len(), record::share());
+    let (received, of_model) = (scanned.body, Arc::clone(&route));
+    let most = app.config().server.sequences_max;
+    let checked = move || {
+        let fields = Fields::read(&received)?;
+        sequences::check(&fields, Extra::Images.path(), most)?;
+        for (name, value) in fields.all() {
+            names_nothing(name, value)?;
+        }
+        taken(&of_model, Ask::Images, &received)
+    };
+    let body = app.reading.run(bytes, checked).await.map_err(fail)?;
+    let body = share.of(body);
+    let served = seated(app, context, &route, bytes).await.map_err(fail)?;
+    let there = name_there(&served, &route, &scanned.model);
+    let body = named(app, body, there).await.map_err(fail)?;
+    pass(app, served, Extra::Images, (&JSON, body))
+        .await
+        .map_err(fail)
+}
+
+async fn changed(
+    app: &App,
+    context: &RequestContext,
+    request: Request<Body>,
+    extra: Extra,
+) -> Result<Response, Failed> {
+    let (head, body) = request.into_parts();
+    let body = read_form(app, body).await?;
+    let kind = head.headers.get(header::CONTENT_TYPE).cloned();
+    let (bytes, share) = (body.len(), record::share());
+    let runtime = tokio::runtime::Handle::current();
+    // The body is in memory: nothing is waited for.
+    let form = move || runtime.block_on(PartsForm::read(kind.as_ref(), body));
+    let form = app.reading.apart(bytes, form).await;
+    let mut form = form.map_err(|failure| (None, failure))?;
+    if let Some(Deployment(model)) = head.extensions.get() {
+        form.model.clone_from(model);
+    }
+    form.keeps(|file| share.of(file));
+    let route = model(app, &context.user, &form.model).await?;
+    let name = route.entry.name.clone();
+    let fail = |failure: Failure| (Some(name.clone()), failure);
+    check_has(&route, extra).map_err(fail)?;
+    let most = app.config().server.sequences_max;
+    form.check(Ask::Images, &route.entry, most).map_err(fail)?;
+    let served = seated(app, context, &route, 0).await.map_err(fail)?;
+    let there = name_there(&served, &route, &form.model);
+    let written = move || Ok(form.written(&there));
+    let (kind, body) = app.reading.run(bytes, written).await.map_err(fail)?;
+    let body = share.of(body);
+    pass(app, served, extra, (&kind, body)).await.map_err(fail)
+}
+
+async fn pass(
+    app: &App,
+    served: InFlightRequest,
+    extra: Extra,
+    body: (&HeaderValue, Bytes),
+) -> Result<Response, Failure> {
+    let (served, answer) = reach(app, served, extra.engine_path(), body).await?;
+    if !answer.status().is_success() {
+        served.answered(answer.status().as_u16());
+        return Ok(engine_error(answer, &served).await);
+    }
+    Ok(flowing(served, answer, None))
+}
+
+/// Refuses addresses: the pool lets no engine fetch what a client names. The prompt is a text and may hold any.
+fn names_nothing(name: &str, value: &RawValue) -> Result<(), Failure> {
+    let text = value.get().trim_start_matches('"').to_ascii_lowercase();
+    let schemes = ["http:", "https:", "file:", "ftp:"];
+    let is_text = matches!(name, "prompt" | "negative_prompt" | "user" | "model");
+    if is_text || !schemes.iter().any(|scheme| text.starts_with(scheme)) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(100).collect();
+    let message = format!(
+        "`{shown}` is an address, and nothing is fetched for a request; send the data itself"
+    );
+    Err(Failure::invalid(shown, message))
+}
