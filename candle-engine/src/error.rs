@@ -55,6 +55,11 @@ impl From<FileError> for EngineError {
                 problem,
                 "the file is damaged or incomplete: download it again",
             ),
+            FileError::StandIn {
+                path,
+                problem,
+                advice,
+            } => Self::model(path, problem, advice),
             FileError::Broken { path, problem } => Self::model(
                 path,
                 problem,

@@ -259,7 +259,7 @@ fn with_advice(error: &FileError) -> String {
         FileError::Read { .. } => {
             format!("{error}; make it readable for the account of the service")
         }
-        FileError::Damaged { .. } => error.to_string(),
+        FileError::Damaged { .. } | FileError::StandIn { .. } => error.to_string(),
         FileError::Broken { problem, .. } if problem.contains("again") => error.to_string(),
         FileError::Broken { .. } | FileError::Unknown { .. } => {
             format!("{error}; download it again")

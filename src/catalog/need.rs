@@ -265,9 +265,9 @@ impl Entry {
             return None;
         }
         match figures.files() {
-            Err(EstimateError::File(error @ FileError::Damaged { .. })) => {
-                Some(format!("its weights are damaged: {error}"))
-            }
+            Err(EstimateError::File(
+                error @ (FileError::Damaged { .. } | FileError::StandIn { .. }),
+            )) => Some(format!("its weights are damaged: {error}")),
             _ => None,
         }
     }

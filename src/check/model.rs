@@ -151,8 +151,11 @@ fn need(
                 count(entry.devices_per_replica),
                 from(entry)
             ));
-            let key = "pool_config.memory_gib";
-            checked.problems.push(at(entry, key, error.to_string()));
+            // Without its files, which are named already, nothing is known of its memory.
+            if checked.problems.is_empty() {
+                let key = "pool_config.memory_gib";
+                checked.problems.push(at(entry, key, error.to_string()));
+            }
             None
         }
     }
@@ -183,6 +186,8 @@ fn place(
         Err((key, why)) => {
             let problem = at(entry, key, format!("does not fit: {why}"));
             match is_known {
+                // The files that are damaged are named already.
+                true if spec.damage.is_some() && !checked.problems.is_empty() => {}
                 true => checked.problems.push(problem),
                 // The estimate may be wrong, and the weights decide.
                 false => checked.warnings.push(problem),
@@ -211,6 +216,7 @@ fn place(
             };
             let problem = at(entry, key, why);
             match is_known {
+                true if spec.damage.is_some() && !checked.problems.is_empty() => {}
                 true => checked.problems.push(problem),
                 // The weights may change it.
                 false => checked.warnings.push(problem),

@@ -45,7 +45,10 @@ fn of_folder(folder: &Path) -> Vec<FileError> {
         Ok(None) => {}
         // Several may be there, and the engine chooses.
         Err(FileError::Broken { .. } | FileError::Unknown { .. }) => {}
-        Err(error @ (FileError::Read { .. } | FileError::Damaged { .. })) => found.push(error),
+        Err(
+            error
+            @ (FileError::Read { .. } | FileError::Damaged { .. } | FileError::StandIn { .. }),
+        ) => found.push(error),
     }
     let descriptions = DESCRIPTIONS.iter().map(|name| folder.join(name));
     let descriptions = descriptions.filter(|file| file.exists());

@@ -14,6 +14,13 @@ pub enum FileError {
     /// Its header contradicts itself or the size of the file.
     #[error("{}: {problem}; download it again", path.display())]
     Damaged { path: PathBuf, problem: String },
+    /// A download has left something else in its place.
+    #[error("{}: {problem}; {advice}", path.display())]
+    StandIn {
+        path: PathBuf,
+        problem: String,
+        advice: &'static str,
+    },
     #[error("{}: {problem}", path.display())]
     Broken { path: PathBuf, problem: String },
     /// It may be whole, in a form that is not known here.

@@ -16,8 +16,10 @@ pub mod gguf_types;
 mod layer_kinds;
 pub mod name_size;
 mod parameters;
+mod regular_file;
 pub mod request_fields;
 pub mod safetensors;
+mod stand_in;
 
 pub use architecture::{
     Architecture, CacheLoad, LayerCache, LayerGroup, NumberWidth, Split, Widths,
@@ -29,4 +31,5 @@ pub use folder::{ModelFiles, bytes_of_weight_files, gguf_of, is_gguf};
 pub use parameters::{
     CONFIG_TOLERANCE_PER_CENT, Parameters, parameters_by_config, weights_by_config,
 };
+pub use regular_file::open_regular;
 pub use safetensors::{Rows, Weights, weights_of};

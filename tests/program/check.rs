@@ -398,3 +398,192 @@ fn an_installed_service_is_in_order_as_it_is_delivered() {
     assert_eq!(said.status, Some(0), "{}", said.all());
     said.has(&["model HuggingFaceTB/SmolLM2-135M-Instruct: weights from the hub's"]);
 }
+
+#[test]
+fn files_of_weights_in_the_folder_of_models_are_no_models() {
+    let world = World::new();
+    std::fs::create_dir(world.path("models/tiny-hf")).unwrap();
+    for file in ["config.json", "tokenizer.json", "model.safetensors"] {
+        let copy = world.path("models/tiny-hf").join(file);
+        std::fs::copy(world.weights(file), copy).unwrap();
+    }
+    for (file, text) in [
+        ("generation_config.json", "{\"temperature\": 0.6}"),
+        ("tokenizer_config.json", "{\"model_max_length\": 512}"),
+        ("special_tokens_map.json", "{\"eos_token\": \"</s>\"}"),
+        (
+            "model.safetensors.index.json",
+            "{\"metadata\": {}, \"weight_map\": {}}",
+        ),
+    ] {
+        world.write(&format!("models/tiny-hf/{file}"), text);
+    }
+    world.write(
+        "models/tiny.yaml",
+        "engine_config: {model_id: lab/tiny, type: CandleEngine, model_path: tiny-hf}\n",
+    );
+    let said = world.check();
+    assert_eq!(said.status, Some(0), "{}", said.all());
+    assert!(!said.all().contains(".json"), "{}", said.all());
+    said.has(&["model lab/tiny: fits on gpu0"]);
+}
+
+#[test]
+fn pointers_and_pages_in_the_place_of_weights_are_named_once() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12345\n";
+    for (text, parts) in [
+        (
+            pointer,
+            ["pointer of Git LFS", "12345 bytes", "git lfs pull"],
+        ),
+        (
+            "<!DOCTYPE html><html></html>",
+            ["web page", "login", "/resolve/"],
+        ),
+    ] {
+        let world = World::new();
+        std::fs::write(world.weights("model.safetensors"), text).unwrap();
+        let said = world.check();
+        said.fails_with(&parts);
+        let all = said.all();
+        assert_eq!(all.matches("cannot be started").count(), 1, "{all}");
+        assert!(!all.contains("does not fit"), "{all}");
+    }
+    let world = World::new();
+    std::fs::remove_dir_all(world.path("weights/tiny")).unwrap();
+    let said = world.check();
+    said.fails_with(&["weights/tiny"]);
+    assert_eq!(
+        said.all().matches("cannot be started").count(),
+        1,
+        "{}",
+        said.all()
+    );
+}
+
+#[test]
+fn every_mistake_of_a_model_file_is_reported_in_one_run() {
+    let world = World::new();
+    world.write(
+        "models/tiny.yaml",
+        "engine_config:
+  model_id: lab/tiny
+  type: CandleEngine
+  model_path: ../weights/tiny
+  priority: 2
+  engine_kwargs: {concurrency: 0}
+pool_config:
+  priority: -1
+  keep_hot: soon
+  gpus_per_replica: 0
+  memory_gib: 40GiB
+",
+    );
+    world.write(
+        "model_reference.json",
+        "{\"a\": {\"priority\": -1, \"gpus_per_replica\": 0}, \"b\": {\"prioritee\": 1}}",
+    );
+    let said = world.check();
+    for (line, parts) in [
+        (1, ["a.priority", "-1"]),
+        (1, ["a.gpus_per_replica", "allowed: 1 to"]),
+        (1, ["b.prioritee", "did you mean `priority`"]),
+    ] {
+        let mut lines = said.errors.lines();
+        let place = format!("line {line}");
+        let is_it =
+            |text: &str| text.contains(&place) && parts.iter().all(|part| text.contains(part));
+        assert!(lines.any(is_it), "{parts:?}: {}", said.errors);
+    }
+    world.write("model_reference.json", "{}");
+    let said = world.check();
+    assert_eq!(said.status, Some(1), "{}", said.all());
+    for (line, parts) in [
+        (
+            5,
+            [
+                "engine_config.priority",
+                "belongs to the section `pool_config`",
+            ],
+        ),
+        (6, ["engine_config.engine_kwargs.concurrency", "0"]),
+        (8, ["pool_config.priority", "-1"]),
+        (9, ["pool_config.keep_hot", "soon"]),
+        (10, ["pool_config.gpus_per_replica", "0"]),
+        (11, ["pool_config.memory_gib", "a number without a unit"]),
+    ] {
+        let mut lines = said.errors.lines();
+        let place = format!("line {line}");
+        let is_it =
+            |text: &str| text.contains(&place) && parts.iter().all(|part| text.contains(part));
+        assert!(lines.any(is_it), "{parts:?}: {}", said.errors);
+    }
+    assert!(said.errors.contains("6 errors"), "{}", said.errors);
+}
+
+#[test]
+fn what_would_do_nothing_is_said() {
+    let world = World::new();
+    world.write("models/tiny.yaml", "model: Qwen/Qwen3-8B\nengine: vllm\n");
+    let said = world.check();
+    said.fails_with(&[
+        "tiny.yaml",
+        "the key `model`",
+        "`engine_config:`",
+        "docs/examples",
+    ]);
+    std::fs::remove_file(world.path("models/tiny.yaml")).unwrap();
+    world
+        .check()
+        .has(&["there is no model yet", "docs/examples"]);
+}
+
+#[test]
+fn paths_with_a_home_folder_are_expanded() {
+    let world = World::new();
+    let home = world.folder.path().display().to_string();
+    world.config("inventory: {provider: fixed, devices: [{name: gpu0, memory: 1GiB}]}\n");
+    let text = std::fs::read_to_string(world.path("pool.yaml")).unwrap();
+    world.write(
+        "pool.yaml",
+        &text.replace("models_dir: models", "models_dir: ~/models"),
+    );
+    world.write(
+        "models/tiny.yaml",
+        "engine_config: {model_id: lab/tiny, type: CandleEngine, model_path: $HOME/weights/tiny}\n",
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
+        .args(["check", "--config", "pool.yaml"])
+        .arg("--show-config")
+        .current_dir(world.folder.path())
+        .env("HOME", &home)
+        .output()
+        .unwrap();
+    let all = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{all}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(all.contains("model lab/tiny: fits on gpu0"), "{all}");
+    assert!(!all.contains("\"~/"), "{all}");
+}
+
+#[test]
+fn the_zone_of_the_machine_is_found_however_it_is_named() {
+    let world = World::new();
+    for zone in [
+        ":/etc/localtime",
+        "CET-1CEST,M3.5.0,M10.5.0/3",
+        "<+0330>-3:30",
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
+            .args(["check", "--config", "pool.yaml"])
+            .current_dir(world.folder.path())
+            .env("TZ", zone)
+            .output()
+            .unwrap();
+        let all = String::from_utf8_lossy(&output.stdout);
+        assert!(!all.contains("cannot be used"), "{zone}: {all}");
+    }
+}

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use crate::error::FileError;
 use crate::gguf_types;
+use crate::stand_in::stand_in;
 
 use super::reader::{NumberType, Reader};
 use super::value::{List, Value, Values};
@@ -100,9 +101,11 @@ impl Parser<'_> {
     fn version(&mut self) -> Result<(), FileError> {
         let magic: [u8; 4] = self.reader.bytes("the magic word")?;
         if magic != MAGIC {
-            return Err(self
-                .reader
-                .damaged("it does not begin with `GGUF`, so it is not a GGUF file"));
+            let damaged = || {
+                let problem = "it does not begin with `GGUF`, so it is not a GGUF file";
+                self.reader.damaged(problem)
+            };
+            return Err(stand_in(self.reader.path()).unwrap_or_else(damaged));
         }
         let version = self.reader.u32("the version")?;
         match version {

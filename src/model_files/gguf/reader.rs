@@ -6,6 +6,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use crate::error::FileError;
+use crate::regular_file::open_regular;
 
 /// No header is longer; tokenizers take some ten MiB.
 const HEADER_MAX: u64 = 1 << 30;
@@ -68,7 +69,7 @@ impl<'a> Reader<'a> {
             path: path.to_owned(),
             source,
         };
-        let file = File::open(path).map_err(failed)?;
+        let file = open_regular(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         Ok(Reader {
             path,
@@ -76,6 +77,10 @@ impl<'a> Reader<'a> {
             position: 0,
             length,
         })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.path
     }
 
     /// A count of items of at least this many bytes, all of which must be in the file.

@@ -1,13 +1,13 @@
 //! Finds the safetensors files of a model's folder: one file, or the files that an index names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::error::FileError;
+use crate::regular_file::open_regular;
 
 const INDEX_MAX: u64 = 64 << 20;
 /// Limit of entries of a folder that are looked at.
@@ -66,7 +66,7 @@ impl WeightFiles {
 
 fn is_pointer(path: &Path) -> bool {
     let mut begin = [0; POINTER.len()];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    let read = open_regular(path).and_then(|mut file| file.read_exact(&mut begin));
     read.is_ok() && begin == POINTER
 }
 
@@ -150,7 +150,7 @@ pub fn read_text(path: &Path, limit: u64) -> Result<String, FileError> {
         path: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(unreadable)?;
+    let file = open_regular(path).map_err(unreadable)?;
     let mut text = String::new();
     file.take(limit + 1)
         .read_to_string(&mut text)

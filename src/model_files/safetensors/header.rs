@@ -5,7 +5,6 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -13,6 +12,8 @@ use reading::UniqueEntries;
 use serde::Deserialize;
 
 use crate::error::FileError;
+use crate::regular_file::open_regular;
+use crate::stand_in::stand_in;
 
 /// The longest header that is read; the format allows no more.
 const HEADER_MAX: u64 = 100_000_000;
@@ -86,7 +87,7 @@ impl Header {
             path: path.to_owned(),
             source,
         };
-        let mut file = File::open(path).map_err(unreadable)?;
+        let mut file = open_regular(path).map_err(unreadable)?;
         let file_bytes = file.metadata().map_err(unreadable)?.len();
         if file_bytes < LENGTH_BYTES {
             return Err(damaged(format!(
@@ -98,6 +99,9 @@ impl Header {
         let header_bytes = u64::from_le_bytes(prefix);
         let allowed = HEADER_MAX.min(file_bytes - LENGTH_BYTES);
         if header_bytes > allowed {
+            if let Some(error) = stand_in(path) {
+                return Err(error);
+            }
             return Err(damaged(format!(
                 "its header claims {header_bytes} bytes, and at most {allowed} are possible in a file of {file_bytes}; the file is cut off or not a safetensors file"
             )));
