@@ -27,6 +27,8 @@ impl Applies {
 
 const CLASSES: &[(&str, Applies)] = &[
     ("server.listen", ByRestart),
+    ("server.socket_mode", ByRestart),
+    ("server.socket_group", ByRestart),
     ("server.base_path", ByRestart),
     ("server.body_limit", AtOnce),
     ("server.keep_alive_comment", AtOnce),
@@ -73,6 +75,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("pool.stall_after", ToNewEngines),
     ("pool.first_token_after", ToNewEngines),
     ("pool.idle_probe", ToNewEngines),
+    ("pool.unknown_fields", AtOnce),
     ("pool.on_restart", ByRestart),
     ("pool.adopt_within", ByRestart),
     ("parking.host_memory", AtOnce),
@@ -92,6 +95,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("catalog.unknown_limit", AtOnce),
     ("catalog.unknown_per_hour", AtOnce),
     ("catalog.unknown_size", AtOnce),
+    ("catalog.unknown_private", AtOnce),
     ("sources.cache_dir", ByRestart),
     ("sources.hub", ByRestart),
     ("sources.offline", ByRestart),
@@ -129,6 +133,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("node.orphan_after", AtOnce),
     ("node.silent_after", AtOnce),
     ("node.join_token_file", AtOnce),
+    ("node.listen_networks", AtOnce),
     ("node.listen", ByRestart),
     ("node.plain", ByRestart),
     ("node.peers_at_once", ByRestart),

@@ -11,16 +11,22 @@ use serde::{Deserialize, Serialize};
 
 use pool::{Bytes, Span};
 
+use super::listen::{Listen, SocketMode};
 use super::problem::Problem;
 use super::units::{Length, Size, Unreadable, written_as_text};
-use super::values::{BasePath, ListenAddress};
+use super::values::BasePath;
+use super::web_origin::WebOrigin;
 
 /// The HTTP server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSection {
-    /// Address and port. Port 0 takes any free one.
-    pub listen: ListenAddress,
+    /// Address and port, or `unix:` and the path of a socket. Port 0 takes any free one.
+    pub listen: Listen,
+    /// The permissions of a Unix socket, in octal; null: `660` with a `socket_group`, otherwise `600`.
+    pub socket_mode: Option<SocketMode>,
+    /// The group of a Unix socket, by a name in /etc/group or by its number; null: the group of the process.
+    pub socket_group: Option<String>,
     /// The prefix of every route; `/v1` and `/metrics` also exist without it.
     pub base_path: BasePath,
     /// The largest request body that is accepted, 1KiB to 1GiB; a larger one gets 413.
@@ -67,7 +73,9 @@ pub struct ServerSection {
 impl Default for ServerSection {
     fn default() -> ServerSection {
         ServerSection {
-            listen: ListenAddress(std::net::SocketAddr::from(([127, 0, 0, 1], 8080))),
+            listen: Listen::default(),
+            socket_mode: None,
+            socket_group: None,
             base_path: BasePath::standard(),
             body_limit: Size(Bytes(10 * Bytes::MIB)),
             keep_alive_comment: Length::from_secs(10),
@@ -105,11 +113,20 @@ pub struct TlsFiles {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CorsSection {
-    /// Such as `https://lab.example.org`, or only `*` for all. Cookies are never allowed.
-    pub origins: Vec<String>,
+    /// Such as `https://lab.example.org`, `http://localhost:*` for every port, `app://obsidian.md` or
+    /// `chrome-extension://ID` for a desktop program or an extension, `vscode-webview://*`; or only `*` for all. Cookies are
+    /// never allowed.
+    pub origins: Vec<WebOrigin>,
     /// How long a browser may cache the permission.
     #[serde(default = "cors_max_age")]
     pub max_age: Length,
+}
+
+impl CorsSection {
+    /// Returns true if pages of this origin are listed.
+    pub fn allows(&self, origin: &str) -> bool {
+        self.origins.iter().any(|listed| listed.matches(origin))
+    }
 }
 
 fn cors_max_age() -> Length {
@@ -310,6 +327,20 @@ pub(super) fn problems(server: &ServerSection) -> Vec<Problem> {
             "is {memory}, of which three quarters are for large bodies, and server.body_limit {one}; one body must fit"
         ),
     );
+    let is_socket = matches!(server.listen, Listen::Unix(_));
+    for (key, is_set) in [
+        ("socket_mode", server.socket_mode.is_some()),
+        ("socket_group", server.socket_group.is_some()),
+    ] {
+        unless(
+            is_socket || !is_set,
+            key,
+            format!(
+                "has no effect, because server.listen is {}; write unix: and a path there, or leave it out",
+                server.listen
+            ),
+        );
+    }
     if let Some(cors) = &server.cors {
         unless(
             !cors.origins.is_empty(),
@@ -317,15 +348,11 @@ pub(super) fn problems(server: &ServerSection) -> Vec<Problem> {
             "is empty; list origins such as https://lab.example.org, or leave server.cors out"
                 .to_owned(),
         );
-        for (nth, origin) in cors.origins.iter().enumerate() {
-            unless(
-                is_origin(origin) || (origin == "*" && cors.origins.len() == 1),
-                &format!("cors.origins[{nth}]"),
-                format!(
-                    "is `{origin}`; write a scheme and a host like https://lab.example.org, or `*` alone"
-                ),
-            );
-        }
+        unless(
+            cors.origins.len() == 1 || !cors.origins.iter().any(WebOrigin::is_any),
+            "cors.origins",
+            "lists `*` and other origins; `*` stands alone, because it allows all".to_owned(),
+        );
         let age = cors.max_age;
         unless(
             age.0 <= CORS_AGE_MAX,
@@ -334,19 +361,6 @@ pub(super) fn problems(server: &ServerSection) -> Vec<Problem> {
         );
     }
     problems
-}
-
-/// Whether the text is `scheme://host[:port]`, as browsers send it, with nothing after it.
-fn is_origin(text: &str) -> bool {
-    let host = ["http://", "https://"]
-        .iter()
-        .find_map(|scheme| text.strip_prefix(scheme));
-    host.is_some_and(|host| {
-        !host.is_empty()
-            && host.bytes().all(|byte| {
-                byte.is_ascii_digit() || byte.is_ascii_lowercase() || b"-._:[]".contains(&byte)
-            })
-    })
 }
 
 #[cfg(test)]

@@ -1,25 +1,26 @@
 //! What web pages of other origins may call (`server.cors`). A reload may change it, so the layer is made for each
 //! request of a page.
 
-use axum::http::{HeaderValue, Method};
+use axum::http::Method;
 use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
-use config::ServerSection;
+use config::{ServerSection, WebOrigin};
 
 /// Browsers may call from the configured origins. They send no cookies, and every caller needs a
 /// key as anybody does.
 pub(super) fn layer(server: &ServerSection) -> Option<CorsLayer> {
     let section = server.cors.as_ref()?;
-    let is_any = section.origins.iter().any(|origin| origin == "*");
-    let listed = section.origins.iter();
-    let listed = listed.filter_map(|origin| HeaderValue::from_str(origin).ok());
-    let origins = match is_any {
-        true => AllowOrigin::any(),
-        false => AllowOrigin::list(listed),
+    let origins = if section.origins.iter().any(WebOrigin::is_any) {
+        AllowOrigin::any()
+    } else {
+        let section = section.clone();
+        AllowOrigin::predicate(move |origin, _| {
+            origin.to_str().is_ok_and(|origin| section.allows(origin))
+        })
     };
     let layer = CorsLayer::new()
         .allow_origin(origins)
-        .allow_methods([Method::GET, Method::POST])
+        .allow_methods([Method::GET, Method::HEAD, Method::POST, Method::DELETE])
         // OpenAI's clients send a dozen headers of their own.
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(Any)

@@ -13,14 +13,15 @@ use serde_json::value::RawValue;
 use crate::auth::cross_site;
 use crate::dialect::{Dialect, Reading, ReasoningRequest, Seal, Sealer, Teller, Telling, ollama};
 use crate::edge::ClientAddress;
-use crate::inference::answer::aggregate::{Aggregate, usage_of};
 use crate::inference::answer::as_chat::AsChat;
+use crate::inference::answer::assembler::Assembler;
 use crate::inference::answer::events::{data_of, event_end};
+use crate::inference::answer::usage::usage_of;
 use crate::inference::request::body::{Fields, Scanned};
 use crate::inference::request::form::Form;
 use crate::inference::request::outgoing::{CHAT, COMPLETIONS, Wishes, outgoing, renamed};
 use crate::inference::request::request_fields::Fate;
-use catalog::{Extra, Generation, ReasoningFields};
+use catalog::{Generation, ReasoningFields};
 use config::Network;
 use controller::Clock;
 use pool::KeyId;
@@ -57,6 +58,9 @@ pub fn to_engine(bytes: &[u8], generation: &Generation) {
             fields_of: &|_| ReasoningFields::default(),
             continuous_usage: true,
             plain: false,
+            plain_prompts: false,
+            refuses_tools: false,
+            parses_calls: true,
         };
         let written = outgoing(&fields, path, "served", generation, room, fate, wishes);
         let Ok(written) = written else {
@@ -80,11 +84,11 @@ pub fn from_engine(bytes: &[u8]) {
         let event = &bytes[taken..taken + length];
         assert!(length > 0, "an event has an end");
         taken += length;
-        let chunk = data_of(event).and_then(|data| serde_json::from_slice::<Value>(data).ok());
+        let chunk = data_of(event).and_then(|data| serde_json::from_slice::<Value>(&data).ok());
         let _ = chunk.as_ref().and_then(usage_of);
     }
     for as_chat in [None, Some(AsChat::default())] {
-        let mut assembled = Aggregate::of(as_chat, 4);
+        let mut assembled = Assembler::new(as_chat, 4);
         for piece in bytes.chunks(61) {
             if assembled.push(piece).is_err() {
                 break;
@@ -153,22 +157,21 @@ pub fn form(bytes: &[u8]) {
     let (kind, body) = parted(bytes, b'\n');
     let kind = HeaderValue::from_bytes(kind).ok();
     let body = Bytes::copy_from_slice(body);
-    for extra in [Extra::Transcriptions, Extra::Translations] {
-        let form = read(kind.as_ref(), body.clone(), extra);
-        let Ok(form) = form else { continue };
-        let (kind, body) = form.written("served");
-        let sent = read(Some(&kind), body, extra).expect("what the pool writes is a form");
-        assert_eq!(sent.model, "served");
-        assert!(
-            form.has_same_content(&sent),
-            "a field was changed on its way"
-        );
-    }
+    let Ok(form) = read(kind.as_ref(), body) else {
+        return;
+    };
+    let (kind, body) = form.written("served");
+    let sent = read(Some(&kind), body).expect("what the pool writes is a form");
+    assert_eq!(sent.model, "served");
+    assert!(
+        form.has_same_content(&sent),
+        "a field was changed on its way"
+    );
 }
 
 /// A body that is all there needs no waiting.
-fn read(kind: Option<&HeaderValue>, body: Bytes, extra: Extra) -> Result<Form, ()> {
-    let form = Form::read(kind, body, extra).now_or_never();
+fn read(kind: Option<&HeaderValue>, body: Bytes) -> Result<Form, ()> {
+    let form = Form::read(kind, body).now_or_never();
     form.expect("a whole body").map_err(drop)
 }
 
@@ -199,13 +202,14 @@ pub fn head(bytes: &[u8]) {
             client.advice(PEER, &headers, &[trusted]).is_some(),
             client.is_hidden
         );
+        assert!(!client.is_loopback());
     }
     let site = headers.get("sec-fetch-site").cloned();
     let mut request = Request::post("/v1/chat/completions");
     *request.headers_mut().expect("a request") = headers;
     let (parts, ()) = request.body(()).expect("a request").into_parts();
     for has_tls in [false, true] {
-        let page = cross_site::check_page(&parts, &[], has_tls);
+        let page = cross_site::check_page(&parts, None, has_tls);
         if let (Ok(()), Some(site)) = (page, &site) {
             assert!(site == "same-origin" || site == "none", "{site:?}");
         }

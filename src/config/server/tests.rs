@@ -34,23 +34,3 @@ fn a_name_of_a_host_has_no_port_and_no_scheme() {
         assert!(text.parse::<HostName>().is_err(), "{text}");
     }
 }
-
-#[test]
-fn origins_are_schemes_and_hosts() {
-    for text in [
-        "https://lab.example.org",
-        "http://localhost:3000",
-        "http://[::1]:80",
-    ] {
-        assert!(is_origin(text), "{text}");
-    }
-    for text in [
-        "lab.example.org",
-        "https://",
-        "https://lab/",
-        "https://*.lab",
-        "null",
-    ] {
-        assert!(!is_origin(text), "{text}");
-    }
-}

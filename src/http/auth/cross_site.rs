@@ -7,22 +7,39 @@ use axum::http::{HeaderName, Method, StatusCode, header};
 use crate::auth::caller::from_loopback;
 use crate::error::Failure;
 use crate::state::App;
+use config::{CorsSection, WebOrigin};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Routes whose body is a form; the form's own reader refuses anything else.
-const FORMS: [&str; 2] = ["/v1/audio/transcriptions", "/v1/audio/translations"];
+const FORMS: [&str; 4] = [
+    "/v1/audio/transcriptions",
+    "/v1/audio/translations",
+    "/v1/images/edits",
+    "/v1/images/variations",
+];
 const SHOWN_MAX: usize = 200;
 
 /// Whether a request without a key may be answered. `server.cors` names the pages that may ask.
 pub(crate) fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
     if is_of_page(parts) {
         let config = app.config();
-        let cors = config.server.cors.as_ref();
-        let listed = cors.map_or(&[][..], |cors| &cors.origins);
-        check_page(parts, listed, app.edge.has_tls())?;
+        check_page(parts, config.server.cors.as_ref(), app.edge.has_tls())?;
         check_name(parts, |authority| app.edge.is_certain(authority))?;
     }
-    check_type(parts)
+    if is_of_page(parts) || is_of_browser(parts) {
+        return check_type(parts);
+    }
+    Ok(())
+}
+
+/// Returns true if a browser may send this without naming the page, because it is old or a proxy removed its headers.
+/// Programs send no such header; they may leave out the type of a body, and `curl -d` calls it a form.
+fn is_of_browser(parts: &Parts) -> bool {
+    let agent = parts.headers.get(header::USER_AGENT);
+    let is_named = agent.is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
+    is_named
+        || parts.headers.contains_key(header::REFERER)
+        || parts.headers.contains_key(header::COOKIE)
 }
 
 /// Whether a browser has written that a page sends this.
@@ -81,16 +98,28 @@ fn page_of(parts: &Parts) -> String {
     }
 }
 
-pub(crate) fn check_page(parts: &Parts, listed: &[String], has_tls: bool) -> Result<(), Failure> {
+pub(crate) fn check_page(
+    parts: &Parts,
+    cors: Option<&CorsSection>,
+    has_tls: bool,
+) -> Result<(), Failure> {
     let origin = text(parts, header::ORIGIN);
-    if listed.iter().any(|it| it == "*" || origin == Some(it)) || is_own_page(parts, has_tls) {
+    let is_listed = cors.is_some_and(|cors| cors.allows(origin.unwrap_or_default()));
+    if is_listed || is_own_page(parts, has_tls) {
         return Ok(());
     }
     let page = page_of(parts);
+    let remedy = match origin.and_then(|it| it.parse::<WebOrigin>().ok()) {
+        Some(origin) => format!(
+            "an administrator can list it (server.cors: {{origins: [\"{origin}\"]}}), or send a key with the request"
+        ),
+        // A sandboxed page, a local file, or a browser that does not name the page: no list can have it.
+        None => "send a key with the request".to_owned(),
+    };
     Err(Failure::forbidden(
         "cross_site",
         format!(
-            "a web page of {page} asks without a key, and only pages of this service may; an administrator can list the page's origin in server.cors.origins, or send a key with the request"
+            "a web page of {page} sends no key, and only pages of this service may leave it out; {remedy}"
         ),
     ))
 }
@@ -122,7 +151,7 @@ pub(crate) fn check_type(parts: &Parts) -> Result<(), Failure> {
         "invalid_request_error",
         "unsupported_content_type",
         format!(
-            "without a key the body has to be marked as JSON, and this one {problem}; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')"
+            "a browser without a key has to mark the body as JSON, and this one {problem}; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')"
         ),
     ))
 }
@@ -167,6 +196,14 @@ mod tests {
     use super::*;
     use axum::http::Request;
 
+    fn cors(origins: &[&str]) -> CorsSection {
+        let origins = origins.iter().map(|it| it.parse().unwrap()).collect();
+        CorsSection {
+            origins,
+            max_age: config::Length::from_secs(60),
+        }
+    }
+
     fn parts(lines: &[(&str, &str)]) -> Parts {
         let request = Request::post("/v1/chat/completions");
         let request = lines.iter().fold(request, |request, (name, value)| {
@@ -201,13 +238,35 @@ mod tests {
         ] {
             let checked = check_page(
                 &parts(&lines),
-                &["https://lab.example.org".to_owned()],
+                Some(&cors(&["https://lab.example.org"])),
                 false,
             );
             assert_eq!(checked.is_ok(), passes, "{lines:?}");
         }
-        let any = check_page(&parts(&[host, evil]), &["*".to_owned()], false);
+        let any = check_page(&parts(&[host, evil]), Some(&cors(&["*"])), false);
         assert!(any.is_ok());
+    }
+
+    #[test]
+    fn the_advice_of_a_refusal_makes_the_page_pass() {
+        for origin in [
+            "https://lab.example.org:8443",
+            "http://localhost:5173",
+            "app://obsidian.md",
+            "chrome-extension://abcdefghijklmnop",
+            "vscode-webview://1aq2",
+            "tauri://localhost",
+        ] {
+            let page = parts(&[("host", "127.0.0.1:8080"), ("origin", origin)]);
+            let failure = check_page(&page, None, false).unwrap_err();
+            let message = &failure.body.error.message;
+            let (_, rest) = message.split_once("origins: [\"").expect(message);
+            let (advised, _) = rest.split_once('"').expect(message);
+            assert!(check_page(&page, Some(&cors(&[advised])), false).is_ok());
+        }
+        let null = parts(&[("host", "127.0.0.1:8080"), ("origin", "null")]);
+        let failure = check_page(&null, None, false).unwrap_err();
+        assert!(!failure.body.error.message.contains("server.cors"));
     }
 
     #[test]
