@@ -4,7 +4,8 @@
 # 127.0.0.1 only, keeps everything in a temporary folder, and leaves neither files nor processes
 # behind. Ends 0 when every step holds, else 1 with the step that did not and the server's log.
 #
-#   bash demo/tour.sh                   binaries of target/release, else target/debug, else it builds them
+#   bash demo/tour.sh                   the newest binaries of target/release, target/quick and target/debug; without any, it
+#                                       builds target/quick
 #   MODEL_POOL_BIN=… ADMIN_CLIENT_BIN=… bash demo/tour.sh           these binaries
 #   OPENAI_SMOKE=1 bash demo/tour.sh    also fetches the openai package, into the temporary folder;
 #                                       without it the package is used if it is installed, 0: not at all
@@ -240,13 +241,15 @@ ended_within() {
 
 if [[ -z $model_pool || -z $admin_client ]]; then
     built=${CARGO_TARGET_DIR:-$repository/target}
-    for folder in "$built/release" "$built/debug" ""; do
-        [[ ! -x $folder/model-pool || ! -x $folder/admin-client ]] || break
+    folder=
+    for other in "$built/release" "$built/quick" "$built/debug"; do
+        [[ -x $other/model-pool && -x $other/admin-client ]] || continue
+        [[ -n $folder && ! $other/model-pool -nt $folder/model-pool ]] || folder=$other
     done
     if [[ -z $folder ]]; then
         echo "building model-pool and admin-client once; this takes minutes"
-        cargo build --release --package model-pool --package admin-client
-        folder=$built/release
+        cargo build --profile quick --package model-pool --package admin-client
+        folder=$built/quick
     fi
     model_pool=${model_pool:-$folder/model-pool}
     admin_client=${admin_client:-$folder/admin-client}

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     {
         return guardian::run();
     }
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| with_tip(error).exit());
     let done = match cli.command {
         None => serve::run(&cli.serve),
         Some(Command::Serve(args)) => serve::run(&args),
@@ -62,6 +62,29 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Names the command of the other program that people look for here.
+fn with_tip(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    let wanted = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => word.as_str(),
+        _ => return error,
+    };
+    let instead = match wanted {
+        "ls" | "list" | "ps" | "models" => "admin-client models",
+        "stop" | "unload" => "admin-client unload MODEL",
+        "load" => "admin-client load MODEL",
+        "top" | "status" => "admin-client top",
+        "rm" => "admin-client remove MODEL",
+        "show" => "admin-client show MODEL",
+        "start" | "server" => "model-pool serve",
+        _ => return error,
+    };
+    error.remove(ContextKind::SuggestedSubcommand);
+    let tip = format!("the command is `{instead}`").into();
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    error
 }
 
 /// Runs a client of the pool that the configuration describes. A configuration that cannot be read is wrong usage.

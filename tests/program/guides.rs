@@ -30,7 +30,7 @@ fn guide(name: &str) -> String {
 }
 
 /// The contents of the blocks of this language.
-fn blocks(text: &str, language: &str) -> Vec<String> {
+pub(super) fn blocks(text: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     let mut blocks = Vec::new();
     for part in text.split(&fence).skip(1) {
@@ -41,12 +41,12 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
 }
 
 /// The words of each command line, without `sudo` and variables before them.
-fn commands(text: &str) -> Vec<Vec<String>> {
+pub(super) fn commands(text: &str) -> Vec<Vec<String>> {
     let lines = blocks(text, "sh").join("\n").replace("\\\n", " ");
     let words = lines.lines().map(|line| shlex::split(line).expect(line));
     let words = words.map(|words| {
         let is_before =
-            |word: &String| matches!(word.as_str(), "sudo" | "-u") || word.contains("=/");
+            |word: &String| matches!(word.as_str(), "sudo" | "-u") || word.contains('=');
         let mut rest: Vec<String> = words.into_iter().skip_while(is_before).collect();
         // `sudo -u model-pool model-pool …`
         if rest.len() > 1 && rest[0] == rest[1] {
