@@ -29,7 +29,13 @@ pub fn defaults(args: &ServerArgs) -> Result<Defaults, String> {
 }
 
 fn of(config: &Config) -> Defaults {
-    let mut address = config.server.listen.0;
+    // The client of `chat` and `run` speaks TCP.
+    let Some(mut address) = config.server.listen.address() else {
+        return Defaults {
+            admin_key_file: config.admin_key_file(),
+            ..Defaults::default()
+        };
+    };
     // Every address of this machine: any of them will do.
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),

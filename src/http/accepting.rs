@@ -4,20 +4,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::edge::{Edge, LOOK_EVERY};
 use crate::inference::upstream::quiet::quiet;
+use crate::listener::{Listener, Socket};
 
 /// Serves until `stop` fires, then lets open connections finish what they have begun. How long that may take is for the
 /// caller, who may drop this. `connection` serves one, if there is a seat for it.
 pub(crate) async fn accept<C>(
-    listener: TcpListener,
+    listener: Listener,
     edge: Arc<Edge>,
     stop: CancellationToken,
-    connection: impl Fn(TcpStream, SocketAddr) -> Option<C>,
+    connection: impl Fn(Socket, SocketAddr) -> Option<C>,
 ) where
     C: Future<Output = ()> + Send + 'static,
 {

@@ -10,16 +10,16 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::auth::caller::place;
 use crate::auth::credential::{Cookie, set_cookie_of};
 use crate::auth::cross_site::authority;
 use crate::auth::sessions::Holder;
 use crate::dto::SignInWays;
-use crate::edge::record;
+use crate::edge::forwarded_prefix;
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::session::role_of;
 use crate::state::App;
-use access::limits::place_of;
 use access::oidc::{ATTEMPT_MAX, Oidc, OidcError, SignOnError};
 use config::oidc::SIGNED_ON;
 
@@ -68,7 +68,7 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
         same_site: "Lax",
         seconds: ATTEMPT_MAX.0 / 1000,
     };
-    let line = set_cookie_of(&cookie, is_secure(&redirect), &app);
+    let line = set_cookie_of(&cookie, is_secure(&redirect), path_of(&redirect), &app);
     Ok(see(begun.address.as_str(), line))
 }
 
@@ -97,13 +97,14 @@ pub struct SignedOn {
 pub async fn end(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let (parts, _) = request.into_parts();
     let oidc = issuer_of(&app)?;
-    let Ok(Query(query)) = Query::<SignedOn>::try_from_uri(&parts.uri) else {
+    let query = Query::<SignedOn>::try_from_uri(&parts.uri);
+    let (Ok(Query(query)), true) = (query, is_navigation(&parts.headers)) else {
         return Ok(failed(&SignOnError::Unknown));
     };
     let redirect = redirect_uri(oidc, &parts, &app);
-    let place = record::client().map_or_else(|| "unknown".to_owned(), |it| place_of(it.address));
+    let place = place();
     let now = app.handle.clock().now();
-    if app.wrong_logins.closed_for(&place, now).is_some() {
+    if app.wrong_sign_ons.over_for(&place, now).is_some() {
         return Ok(to_dashboard("too_many", []));
     }
     let state = query.state.as_deref().unwrap_or_default();
@@ -116,6 +117,7 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
             seconds: 0,
         },
         is_secure(&redirect),
+        path_of(&redirect),
         &app,
     );
     if let Some(error) = &query.error {
@@ -137,7 +139,10 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
     let identity = match completed {
         Ok(identity) => identity,
         Err(error) => {
-            tokio::time::sleep(app.wrong_logins.count(&place, now)).await;
+            // Any page can send a browser here. Only the issuer's word on an attempt that this browser began counts.
+            if !is_other && matches!(word(&error), "refused" | "no_group") {
+                tokio::time::sleep(app.wrong_sign_ons.count(&place, now).wait).await;
+            }
             let mut response = failed(&error);
             response
                 .headers_mut()
@@ -157,6 +162,7 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
     let line = set_cookie_of(
         &Cookie::of_session(secret.reveal(), seconds),
         is_secure(&redirect),
+        path_of(&redirect),
         &app,
     );
     Ok(see(DASHBOARD, forget.into_iter().chain(line)))
@@ -179,7 +185,16 @@ fn redirect_uri(oidc: &Oidc, parts: &Parts, app: &App) -> String {
     }
     let scheme = if app.edge.has_tls() { "https" } else { "http" };
     let host = authority(parts).unwrap_or("localhost");
-    format!("{scheme}://{host}{}{SIGNED_ON}", app.base())
+    let prefix = forwarded_prefix(parts);
+    format!("{scheme}://{host}{prefix}{}{SIGNED_ON}", app.base())
+}
+
+/// The base path as browsers see it, which a proxy may have put below a prefix.
+fn path_of(redirect: &str) -> Option<&str> {
+    let (_, rest) = redirect.split_once("://")?;
+    let path = &rest[rest.find('/')?..];
+    let base = path.strip_suffix(SIGNED_ON)?;
+    Some(if base.is_empty() { "/" } else { base })
 }
 
 fn is_secure(redirect: &str) -> bool {
@@ -196,16 +211,28 @@ fn cookie_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     crate::auth::credential::cookie(headers, name)
 }
 
-/// The word for the page; the log has the whole reason.
-fn failed(error: &SignOnError) -> Response {
-    let word = match error {
+/// The issuer sends the browser back by a navigation. Pictures, frames and scripts of other pages are none.
+fn is_navigation(headers: &HeaderMap) -> bool {
+    let mode = headers.get("sec-fetch-mode");
+    let target = headers.get("sec-fetch-dest");
+    mode.is_none_or(|mode| mode == "navigate") && target.is_none_or(|target| target == "document")
+}
+
+/// The reason in one word, for the page.
+fn word(error: &SignOnError) -> &'static str {
+    match error {
         SignOnError::Unknown => "unknown",
         SignOnError::Token(OidcError::NoGroup { .. }) => "no_group",
         SignOnError::Unavailable { .. }
         | SignOnError::Issuer(_)
         | SignOnError::Token(OidcError::Unavailable { .. }) => "unavailable",
         _ => "refused",
-    };
+    }
+}
+
+/// To the dashboard, with the reason. The log has all of it.
+fn failed(error: &SignOnError) -> Response {
+    let word = word(error);
     tracing::info!(%error, word, "a sign-in from a browser failed");
     to_dashboard(word, [])
 }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use access::oidc;
 use catalog::{Catalog, Entry, Fetch, Generation, ModelFiles, Reference, Source, weights_of};
 use config::{
-    Config, CronExpression, IdleProbe, KeepHot, Length, ListenAddress, MaxTurn, MemoryPart,
-    MinResident, Size,
+    Config, CronExpression, IdleProbe, KeepHot, Length, Listen, MaxTurn, MemoryPart, MinResident,
+    Size,
 };
 
 /// Parses untrusted bytes. The folder belongs to the caller, for parsers that read files.
@@ -119,7 +119,7 @@ pub fn units(bytes: &[u8], _: &Path) {
     let _ = text.parse::<KeepHot>();
     let _ = text.parse::<IdleProbe>();
     let _ = text.parse::<CronExpression>();
-    let _ = text.parse::<ListenAddress>();
+    let _ = text.parse::<Listen>();
 }
 
 /// The hub's listing of a repository.

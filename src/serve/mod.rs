@@ -35,7 +35,7 @@ use crate::{cuda, fetching};
 use config::{Config, LiveConfig, OnRestart};
 use controller::{Clock, EarlierSeats, Parts};
 use engine::{GuardianSettings, Guardians};
-use http::{App, Edge, Keys, LastLines, Metrics, Reload, Seal, Server};
+use http::{App, Edge, Keys, LastLines, Listener, Metrics, Reload, Seal, Server, SocketFile};
 use pool::Span;
 use source::Sources;
 use store::Store;
@@ -43,9 +43,7 @@ use store::Store;
 use ending::Serving;
 use lock::StateLock;
 use log::LevelSwitch;
-use opening::{
-    absolute, adopt_listener, describe, line, open_catalog, open_inventory, open_sign_on, take_over,
-};
+use opening::{absolute, describe, line, open_catalog, open_inventory, open_sign_on, take_over};
 use reload::Reloader;
 use seats::OtherProcesses;
 use standby::{Ended, Led};
@@ -103,10 +101,13 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let progress = Progress::begin(clock, notify::heartbeat());
     let lock = StateLock::take(&config.state.dir, takeover).await?;
     let old = inherited.as_ref();
-    let listener = match old.and_then(|it| it.listener(config.server.listen.0)) {
-        Some(listener) => adopt_listener(listener)?,
-        None => Server::bind(config.server.listen.0).await.map_err(line)?,
+    let listen = &config.server.listen;
+    let inherits = old.map(|it| it.listener(listen)).transpose();
+    let listener = match inherits.map_err(line)?.flatten() {
+        Some(listener) => listener,
+        None => Listener::bind(&config.server).await.map_err(line)?,
     };
+    let socket_file = SocketFile::new(listen);
     let led = match &config.state.standby {
         None => {
             progress.step("opening the database", OPEN_WITHIN);
@@ -297,7 +298,8 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let cleaning = async move { serve_writers.keep_clean().await };
     let cleaning = AbortOnDropHandle::new(start(cleaning));
     let stop = CancellationToken::new();
-    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    let scheme = config.server.tls.as_ref().map_or("http", |_| "https");
+    let address = listener.shown(scheme).map_err(line)?;
     let takeover_socket = TakeoverSocket::open(&runtime_dir).map_err(|error| {
         format!(
             "cannot create the takeover socket in {}: {error}",
@@ -311,10 +313,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let counting = AbortOnDropHandle::new(start(Arc::clone(&usages).keep_writing()));
     let storing = AbortOnDropHandle::new(start(Arc::clone(&responses).keep_writing()));
     let server = start(Server::new(listener, app).serve(stop.clone()));
-    let scheme = config.server.tls.as_ref().map_or("http", |_| "https");
-    tracing::info!(
-        "serving {scheme}://{address}/v1, Swagger UI at {scheme}://{address}{base}/docs"
-    );
+    tracing::info!("serving {address}/v1, Swagger UI at {address}{base}/docs");
     failing.started();
     drop(progress);
     notify::ready();
@@ -356,7 +355,12 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     };
     drop(listening);
     match successor {
-        Some(successor) => serving.hand_over(successor, lock).await,
+        Some(successor) => {
+            if let Some(file) = socket_file {
+                file.leave();
+            }
+            serving.hand_over(successor, lock).await
+        }
         None => serving.stop(lock).await,
     }
 }

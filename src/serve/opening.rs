@@ -55,13 +55,6 @@ fn refuse_broken(catalog: &Catalog, strict: bool) -> Result<(), String> {
     }
 }
 
-pub(super) fn adopt_listener(
-    listener: std::net::TcpListener,
-) -> Result<tokio::net::TcpListener, String> {
-    listener.set_nonblocking(true).map_err(line)?;
-    tokio::net::TcpListener::from_std(listener).map_err(line)
-}
-
 /// The models that were registered over the API, and those of the files.
 pub(super) async fn open_catalog(
     config: &Arc<Config>,

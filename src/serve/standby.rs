@@ -7,18 +7,16 @@
 //!               └ a signal ends it
 //! ```
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::notify;
-use super::opening::{adopt_listener, line};
+use super::opening::line;
 use super::signals::stop_signal;
 use super::starting::{LOOK_WITHIN, OPEN_WITHIN, Progress};
 use super::stop_time::CONNECTIONS_WITHIN;
@@ -26,7 +24,7 @@ use super::takeover::Inherited;
 use super::tasks::start;
 use config::{Config, StandbySection};
 use controller::Clock;
-use http::{Edge, Standby};
+use http::{Edge, Listener, Standby};
 use store::{Advertised, Candidate, Leader, Standing, Store};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -68,7 +66,7 @@ impl Led {
 pub(super) async fn until_leader(
     config: &Config,
     section: &StandbySection,
-    listener: &TcpListener,
+    listener: &Listener,
     edge: &Arc<Edge>,
     clock: Clock,
     progress: &Progress,
@@ -199,21 +197,18 @@ impl Wait {
     }
 
     /// Listens, if it does not yet. Before the first look it is not known whether it stands by at all.
-    fn serve(&mut self, listener: &TcpListener) -> Result<(), String> {
+    fn serve(&mut self, listener: &Listener) -> Result<(), String> {
         if self.answers.is_some() {
             return Ok(());
         }
         // The same socket: what waits in it when this one stops is accepted by the leader's server.
-        let own = listener.as_fd().try_clone_to_owned().map_err(line)?;
-        let own = adopt_listener(std::net::TcpListener::from(own))?;
+        let own = listener.try_clone().map_err(line)?;
         let stop = CancellationToken::new();
         let server = start(self.front.clone().serve(own, stop.clone()));
         self.answers = Some((AbortOnDropHandle::new(server), stop));
-        let address = listener.local_addr().map_err(line)?;
         let scheme = if self.has_tls { "https" } else { "http" };
-        tracing::info!(
-            "serving {scheme}://{address}/v1 for the one that leads: this controller stands by"
-        );
+        let address = listener.shown(scheme).map_err(line)?;
+        tracing::info!("serving {address}/v1 for the one that leads: this controller stands by");
         notify::ready();
         Ok(())
     }

@@ -22,7 +22,6 @@
 //! If the new process dies before it has the socket, the old one continues.
 
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write};
-use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -35,6 +34,8 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 use super::notify::{self, Manager};
+use config::Listen;
+use http::Listener;
 
 const SOCKET: &str = "takeover.sock";
 const VERSION: u32 = 1;
@@ -199,17 +200,14 @@ impl Successor {
 
 /// What a new process receives from the old one.
 pub(super) struct Inherited {
-    listener: TcpListener,
+    listener: OwnedFd,
     old: UnixStream,
 }
 
 impl Inherited {
     /// The socket, if it listens on the configured address.
-    pub fn listener(&self, configured: SocketAddr) -> Option<TcpListener> {
-        let actual = self.listener.local_addr().ok()?;
-        let same = actual.ip() == configured.ip()
-            && (configured.port() == 0 || actual.port() == configured.port());
-        self.listener.try_clone().ok().filter(|_| same)
+    pub fn listener(&self, configured: &Listen) -> io::Result<Option<Listener>> {
+        Listener::inherited(self.listener.try_clone()?, configured)
     }
 
     /// Tells the old process that this one serves.
@@ -319,7 +317,7 @@ fn send_with(socket: &UnixStream, message: &Message, descriptor: &OwnedFd) -> io
     }
 }
 
-fn receive_with(socket: &UnixStream) -> io::Result<(Message, TcpListener)> {
+fn receive_with(socket: &UnixStream) -> io::Result<(Message, OwnedFd)> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
@@ -337,15 +335,13 @@ fn receive_with(socket: &UnixStream) -> io::Result<(Message, TcpListener)> {
     let descriptor = descriptors.next().and_then(|mut all| all.next());
     let descriptor =
         descriptor.ok_or_else(|| io::Error::other("the old process sent no listening socket"))?;
-    let listener = TcpListener::from(descriptor);
-    // Fails if it is another kind of socket.
-    listener.local_addr()?;
-    Ok((message, listener))
+    Ok((message, descriptor))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[tokio::test]
     async fn a_listening_socket_goes_over_and_connections_that_wait_in_it_too() {
@@ -361,7 +357,11 @@ mod tests {
         let new = async {
             let inherited = new.await.expect("no panic").expect("an exchange");
             let inherited = inherited.expect("an old process");
-            let listener = inherited.listener(address).expect("the same address");
+            let listener = inherited.listener(&Listen::Address(address));
+            let listener = listener.expect("a socket").expect("the same address");
+            let listener =
+                std::net::TcpListener::from(listener.as_fd().try_clone_to_owned().expect("a copy"));
+            listener.set_nonblocking(false).expect("blocking");
             let (_, peer) = listener.accept().expect("the connection that waited");
             assert_eq!(peer, waits.local_addr().expect("an address"));
             inherited.serving();

@@ -367,7 +367,7 @@ fn the_environment_goes_over_the_file() {
     let config = Config::load(Some(&file), &variables).unwrap();
     assert_eq!(config.pool.keep_hot, KeepHot::For(Length::from_secs(120)));
     assert_eq!(config.pool.queue_limit, 5);
-    assert_eq!(config.server.listen.0.to_string(), "0.0.0.0:0");
+    assert_eq!(config.server.listen.to_string(), "0.0.0.0:0");
     assert_eq!(config.evening.cleanup, None);
     assert_eq!(
         config.evening.reopen.as_ref().unwrap().as_str(),

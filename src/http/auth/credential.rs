@@ -145,15 +145,16 @@ impl<'a> Cookie<'a> {
     }
 }
 
-/// The line that gives the cookie of a session to its browser for so many seconds.
+/// The line that gives the cookie of a session to its browser for so many seconds. It has no path: browsers send it below the
+/// folder of the route as they see it, which a proxy may have put below a prefix.
 pub fn set_cookie(secret: &Secret, seconds: u64, parts: &Parts, app: &App) -> Option<HeaderValue> {
     let cookie = Cookie::of_session(secret.reveal(), seconds);
-    set_cookie_of(&cookie, is_secure_page(parts), app)
+    set_cookie_of(&cookie, is_secure_page(parts), None, app)
 }
 
 /// The line that takes the cookie of a session away.
 pub fn clear_cookie(parts: &Parts, app: &App) -> Option<HeaderValue> {
-    set_cookie_of(&Cookie::of_session("", 0), is_secure_page(parts), app)
+    set_cookie_of(&Cookie::of_session("", 0), is_secure_page(parts), None, app)
 }
 
 /// Where a proxy in front has taken TLS off, the page's own origin says so.
@@ -162,12 +163,15 @@ fn is_secure_page(parts: &Parts) -> bool {
     origin.is_some_and(|it| it.as_bytes().starts_with(b"https://"))
 }
 
-/// `is_secure`: whether the browser reached the page by TLS, which may end before this service.
-pub fn set_cookie_of(cookie: &Cookie<'_>, is_secure: bool, app: &App) -> Option<HeaderValue> {
-    let path = match app.base() {
-        "" => "/",
-        base => base,
-    };
+/// `is_secure`: whether the browser reached the page by TLS, which may end before this service. `path`: the path below which
+/// the browser sends the cookie; `None`: the folder of the request.
+pub fn set_cookie_of(
+    cookie: &Cookie<'_>,
+    is_secure: bool,
+    path: Option<&str>,
+    app: &App,
+) -> Option<HeaderValue> {
+    let path = path.map_or_else(String::new, |path| format!("Path={path}; "));
     let secure = match app.edge.has_tls() || is_secure {
         true => "; Secure",
         false => "",
@@ -178,9 +182,8 @@ pub fn set_cookie_of(cookie: &Cookie<'_>, is_secure: bool, app: &App) -> Option<
         same_site,
         seconds,
     } = cookie;
-    let text = format!(
-        "{name}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
-    );
+    let text =
+        format!("{name}={value}; {path}Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}");
     let mut line = HeaderValue::from_str(&text).ok()?;
     line.set_sensitive(true);
     Some(line)

@@ -20,7 +20,7 @@ impl Hosts {
     pub fn of(server: &ServerSection) -> Hosts {
         Hosts {
             names: server.hosts.clone(),
-            on_loopback: server.listen.0.ip().to_canonical().is_loopback(),
+            on_loopback: server.listen.is_loopback(),
         }
     }
 

@@ -46,6 +46,7 @@ use thiserror::Error;
 use self::access_log::{AccessLog, AccessLogError};
 pub(super) use self::arriving::{Arriving, Outcome, PlainBody, throw_away};
 use self::bodies::Bodies;
+pub(crate) use self::bodies::{ADMIN_PART, SMALL_MAX};
 pub(super) use self::client::ClientAddress;
 pub(super) use self::connection::{Answer, serve};
 use self::connection_watch::IdleTimeouts;
@@ -54,6 +55,7 @@ pub(super) use self::exchange::{Exchange, Sent};
 use self::hosts::Hosts;
 pub(super) use self::prefix::{ForwardedPrefix, forwarded_prefix};
 use self::record::{Record, Share};
+pub(crate) use self::seats::RESERVED_PART;
 use self::seats::{ConnectionPermit, Seats};
 use self::tls::Tls;
 pub use self::tls::{TlsError, check_tls};
@@ -66,7 +68,7 @@ use controller::Clock;
 use pool::Time;
 
 /// A quarter of `server.bodies_memory`, in addition to it, buffers responses that are not read.
-const BUFFERS_PART: u64 = 4;
+pub(crate) const BUFFERS_PART: u64 = 4;
 /// A client's own request id is taken up to this length.
 const ID_BYTES_MAX: usize = 128;
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
