@@ -8,13 +8,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper_util::client::proxy::matcher::Intercept;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::proxy;
 use catalog::{RemoteRecipe, RemoteUrl};
 
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
 const USER_AGENT_IS: HeaderValue =
     HeaderValue::from_static(concat!("model-pool/", env!("CARGO_PKG_VERSION")));
 /// The path under which the gateway serves OpenAI's routes.
@@ -126,9 +128,16 @@ impl Remote {
         })
     }
 
-    /// Opens a connection to one of the addresses that the name currently resolves to.
+    /// Opens a connection to one of the addresses that the name currently resolves to, or through the proxy of the
+    /// environment.
     pub(super) async fn connect(&self) -> io::Result<TcpStream> {
         let fail = |kind, what: String| Err(io::Error::new(kind, what));
+        if let Some(proxy) = self.proxy() {
+            if let Some(why) = self.host.parse().ok().and_then(|it| self.forbidden(it)) {
+                return fail(io::ErrorKind::PermissionDenied, why);
+            }
+            return proxy::tunnel(&proxy, &self.host, self.port).await;
+        }
         let named = (self.host.as_str(), self.port);
         let found = match timeout(CONNECT_MAX, tokio::net::lookup_host(named)).await {
             Ok(Ok(found)) => found.collect::<Vec<SocketAddr>>(),
@@ -173,6 +182,11 @@ impl Remote {
             }
         }
         Err(last)
+    }
+
+    fn proxy(&self) -> Option<Intercept> {
+        let may = self.https && !self.only_loopback;
+        may.then(|| proxy::proxy_for(&self.host, self.port))?
     }
 
     /// Why the pool does not connect to the address, whatever a name server answers.
