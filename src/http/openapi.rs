@@ -2,6 +2,7 @@
 
 mod errors;
 mod event_streams;
+mod generators;
 mod headers;
 #[expect(
     dead_code,
@@ -65,7 +66,7 @@ Moments are RFC 3339 in UTC. A letter with a number, such as P2 or L3, is a rule
 OpenAI's error objects. Every answer has an `x-request-id`.";
 
 /// The tags in the order of the page. Those without routes are left out.
-const TAGS: [(&str, &str); 17] = [
+const TAGS: [(&str, &str); 18] = [
     (
         "chat",
         "Conversations, in the forms of OpenAI's chat completions, OpenAI's Responses and Anthropic's Messages.",
@@ -76,6 +77,7 @@ const TAGS: [(&str, &str); 17] = [
         "Texts as vectors, ranks of documents, and scores of pairs of texts.",
     ),
     ("audio", "Speech as text, and text as speech."),
+    ("images", "Pictures from texts and from other pictures."),
     ("tokens", "Texts as tokens, and back."),
     (
         "comparison",

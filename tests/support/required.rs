@@ -1,7 +1,7 @@
 //! Third-party programs that only some machines have. A test without its program reports that it is skipped; where the
 //! program is required, it fails instead, so that no test is left out silently.
 
-/// Comma-separated names of what must not be missing: `redis,slurm,helm,postgres,clients,dashboard,llama-server,buckets,tmpfs,promtool,cuda,network`.
+/// Comma-separated names of what must not be missing: `redis,slurm,helm,postgres,clients,dashboard,llama-server,buckets,tmpfs,promtool,cuda,open-webui,network,generators`.
 const REQUIRE: &str = "MODEL_POOL_TESTS_REQUIRE";
 
 /// `later`: the tests of `tests/outside` leave installed programs alone, as where there are none. `.ci/run` runs them at its end.

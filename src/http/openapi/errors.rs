@@ -89,8 +89,8 @@ const INFERENCE: [ErrorCase; 11] = [
     ErrorCase {
         status: "415",
         name: "UnsupportedContentType",
-        description: "A request without a key needs a `Content-Type`.",
-        message: "without a key the body has to be marked as JSON, and this one says nothing of its type; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')",
+        description: "A browser without a key needs a `Content-Type`.",
+        message: "a browser without a key has to mark the body as JSON, and this one says nothing of its type; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')",
         kind: INVALID,
         param: None,
         code: "unsupported_content_type",

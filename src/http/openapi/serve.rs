@@ -5,17 +5,21 @@ use std::cmp::Reverse;
 use std::sync::{Arc, LazyLock};
 
 use axum::Router;
+use axum::body::{Body, to_bytes};
 use axum::extract::State;
-use axum::http::{HeaderValue, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::Value;
 use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use super::{document, event_streams};
+use super::{document, event_streams, generators};
 use crate::auth::User;
 use crate::auth::sight::Sight;
+use crate::edge::forwarded_prefix;
 use crate::error::Failure;
 use crate::state::App;
 use catalog::{Entry, Extra, Prompt, Recipe};
@@ -38,12 +42,16 @@ enum Purpose {
     Order,
     /// A device that is taken out of service.
     Device,
+    /// The address of the service.
+    Server,
 }
 
 /// Which field of a route's examples names what.
-const ROUTES: [(&str, &str, Purpose); 27] = [
+const ROUTES: [(&str, &str, Purpose); 36] = [
     ("/v1/chat/completions", "model", Purpose::Chat),
     ("/v1/responses", "model", Purpose::Chat),
+    ("/v1/responses/input_tokens", "model", Purpose::Chat),
+    ("/v1/responses/compact", "model", Purpose::Chat),
     ("/v1/messages", "model", Purpose::Chat),
     ("/v1/messages/count_tokens", "model", Purpose::Chat),
     ("/v1/completions", "model", Purpose::Text),
@@ -63,6 +71,25 @@ const ROUTES: [(&str, &str, Purpose); 27] = [
         Purpose::Route(Extra::Translations),
     ),
     ("/v1/audio/speech", "model", Purpose::Route(Extra::Speech)),
+    ("/v1/audio/voices", "model", Purpose::Route(Extra::Voices)),
+    (
+        "/v1/images/generations",
+        "model",
+        Purpose::Route(Extra::Images),
+    ),
+    (
+        "/v1/images/edits",
+        "model",
+        Purpose::Route(Extra::ImageEdits),
+    ),
+    (
+        "/v1/images/variations",
+        "model",
+        Purpose::Route(Extra::ImageVariations),
+    ),
+    ("/v1/infill", "model", Purpose::Route(Extra::Infill)),
+    ("/v1/completion", "model", Purpose::Route(Extra::Completion)),
+    ("/v1/props", "model", Purpose::Chat),
     ("/v1/models/{model}", "model", Purpose::Chat),
     ("/api/chat", "model", Purpose::Chat),
     ("/api/generate", "model", Purpose::Chat),
@@ -94,7 +121,7 @@ impl Purpose {
             Purpose::Chat => u8::from(chats),
             Purpose::Text => u8::from(generates),
             Purpose::Order => u8::from(!entry.recipe.is_remote()),
-            Purpose::Device => 0,
+            Purpose::Device | Purpose::Server => 0,
             Purpose::Route(Extra::Tokenize | Extra::Detokenize) => {
                 u8::from(generates && entry.recipe.has(Extra::Tokenize))
             }
@@ -140,7 +167,13 @@ impl Document {
     fn of(api: &OpenApi) -> Document {
         let mut value = serde_json::to_value(api).unwrap_or_default();
         event_streams::describe(&mut value);
+        generators::simplify(&mut value);
         let mut purposes = Vec::new();
+        if let Some(url) = value.pointer_mut("/servers/0/url") {
+            let otherwise = url.as_str().unwrap_or_default().to_owned();
+            *url = Value::String(format!("{MARK}0{MARK}"));
+            purposes.push((Purpose::Server, otherwise));
+        }
         for (path, methods) in value["paths"].as_object_mut().into_iter().flatten() {
             let Some((field, purpose)) = Purpose::of_path(path) else {
                 continue;
@@ -236,7 +269,8 @@ pub(crate) fn documentation(api: OpenApi, app: &App) -> Router<App> {
         Document::lazy(move || document(Arc::unwrap_or_clone(api), &base, strangers))
     });
     let at = format!("{base}/openapi.json");
-    let page = Config::new([at.clone()])
+    // Relative to the page: a proxy may have put both below a prefix.
+    let page = Config::new([format!("../openapi.json?{RELATIVE}")])
         .persist_authorization(true)
         .try_it_out_enabled(true)
         .display_request_duration(true)
@@ -247,19 +281,77 @@ pub(crate) fn documentation(api: OpenApi, app: &App) -> Router<App> {
         // The badge would send the address of this service to a server on the internet.
         .validator_url("none");
     let page = SwaggerUi::new(format!("{base}/docs")).config(page);
-    Router::from(page).route(
-        &at,
-        get(move |State(app): State<App>, user: Result<User, Failure>| {
-            let strangers = app.config().auth.inference != InferenceAuth::Key;
-            let document = Arc::clone(&documents[usize::from(strangers)]);
-            async move { answer(&app, user, &document) }
-        }),
-    )
+    Router::from(page)
+        .route(
+            &at,
+            get(
+                move |State(app): State<App>, parts: Parts, user: Result<User, Failure>| {
+                    let strangers = app.config().auth.inference != InferenceAuth::Key;
+                    let document = Arc::clone(&documents[usize::from(strangers)]);
+                    async move { answer(&app, &parts, user, &document) }
+                },
+            ),
+        )
+        .layer(map_response(relative))
+        .layer(map_response(with_viewport))
 }
 
-fn answer(app: &App, user: Result<User, Failure>, document: &Document) -> Response {
+/// Swagger UI redirects to its page by the path of the service, which a proxy may have put below a prefix.
+async fn relative(mut response: Response) -> Response {
+    let is_docs = |location: &HeaderValue| location.as_bytes().ends_with(b"/docs/");
+    if response
+        .headers()
+        .get(header::LOCATION)
+        .is_some_and(is_docs)
+    {
+        let location = HeaderValue::from_static("docs/");
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+/// Adds the viewport that Swagger UI's page lacks: without it a phone draws the page as wide as a desktop's.
+async fn with_viewport(response: Response) -> Response {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html")) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let Ok(page) = to_bytes(body, SWAGGER_PAGE_MAX).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let page = String::from_utf8_lossy(&page).replacen("<head>", VIEWPORT, 1);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(page))
+}
+
+/// Bytes of Swagger UI's page, which links its script and styles.
+const SWAGGER_PAGE_MAX: usize = 64 * 1024;
+const VIEWPORT: &str =
+    "<head><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">";
+
+/// The query of Swagger UI's page, whose document names the server relative to itself.
+const RELATIVE: &str = "relative";
+
+/// The server of the document for this request.
+fn server_of(app: &App, parts: &Parts) -> String {
+    if parts.uri.query() == Some(RELATIVE) {
+        return ".".to_owned();
+    }
+    let path = format!("{}{}", forwarded_prefix(parts), app.base());
+    if path.is_empty() {
+        "/".to_owned()
+    } else {
+        path
+    }
+}
+
+fn answer(app: &App, parts: &Parts, user: Result<User, Failure>, document: &Document) -> Response {
     let names = user.map(|user| Names::of(app, &user.sight));
-    let text = document.written(|purpose| names.as_ref().ok()?.choose(purpose));
+    let text = document.written(|purpose| match purpose {
+        Purpose::Server => Some(server_of(app, parts)),
+        purpose => names.as_ref().ok()?.choose(purpose),
+    });
     let headers = [
         (
             header::CONTENT_TYPE,

@@ -17,12 +17,14 @@ fn complete(strangers: bool) -> Value {
     serde_json::to_value(document(router.into_openapi(), "/llm", strangers)).unwrap()
 }
 
-const ROUTES: [(&str, &str); 64] = [
+const ROUTES: [(&str, &str); 73] = [
     ("post", "/v1/chat/completions"),
     ("post", "/v1/completions"),
     ("post", "/v1/messages"),
     ("post", "/v1/messages/count_tokens"),
     ("post", "/v1/responses"),
+    ("post", "/v1/responses/input_tokens"),
+    ("post", "/v1/responses/compact"),
     ("get", "/v1/responses/{id}"),
     ("delete", "/v1/responses/{id}"),
     ("get", "/v1/responses/{id}/input_items"),
@@ -34,6 +36,13 @@ const ROUTES: [(&str, &str); 64] = [
     ("post", "/v1/audio/transcriptions"),
     ("post", "/v1/audio/translations"),
     ("post", "/v1/audio/speech"),
+    ("get", "/v1/audio/voices"),
+    ("post", "/v1/images/generations"),
+    ("post", "/v1/images/edits"),
+    ("post", "/v1/images/variations"),
+    ("post", "/v1/infill"),
+    ("post", "/v1/completion"),
+    ("get", "/v1/props"),
     ("get", "/v1/models"),
     ("get", "/v1/models/{model}"),
     ("get", "/hot-models"),

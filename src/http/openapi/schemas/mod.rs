@@ -11,6 +11,8 @@ pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod engine_fields;
 pub(crate) mod generation;
+pub(crate) mod images;
+pub(crate) mod llama;
 pub(crate) mod messages;
 pub(crate) mod messages_answer;
 pub(crate) mod messages_blocks;

@@ -50,12 +50,16 @@ pub struct ModelInfo {
     pub created_at: String,
     /// `active`.
     pub lifecycle: String,
-    /// Null, as the following ones: the pool does not know them.
+    /// Null, as the others without a description: the pool does not know them.
     #[schema(value_type = Option<Object>)]
     pub capabilities: Option<Value>,
     pub deprecated_at: Option<String>,
     pub line: Option<String>,
+    /// The tokens of the longest sequence, which input and output share. Null if neither the model's file nor its weights say.
+    #[schema(examples(512))]
     pub max_input_tokens: Option<u64>,
+    /// The same.
+    #[schema(examples(512))]
     pub max_tokens: Option<u64>,
     pub retires_at: Option<String>,
 }
@@ -74,6 +78,20 @@ pub struct ModelObject {
     /// `model-pool`.
     #[schema(examples("model-pool"))]
     pub owned_by: String,
+    /// `chat`, `completion`, `embedding`, `rerank`, `audio` or `image`. Null if neither the model's file nor its engine says.
+    #[schema(examples("chat"))]
+    pub kind: Option<String>,
+    /// Other names for the model. Each is listed as well.
+    pub aliases: Vec<String>,
+    /// The tokens of the longest sequence, by vLLM's name. Null if neither the model's file nor its weights say.
+    #[schema(examples(512))]
+    pub max_model_len: Option<u64>,
+    /// The same, by OpenRouter's name.
+    #[schema(examples(512))]
+    pub context_length: Option<u64>,
+    pub meta: ModelMeta,
+    /// The model that an alias names.
+    pub root: Option<String>,
     /// The model that an adapter belongs to.
     pub parent: Option<String>,
     /// What RayLLM returned, if `compat.rayllm` is on.
@@ -82,6 +100,17 @@ pub struct ModelObject {
     /// What RayLLM returned, if `compat.rayllm` is on.
     #[schema(value_type = Option<Value>)]
     pub permission: Option<Value>,
+}
+
+/// The numbers of a model by llama.cpp's names.
+#[derive(ToSchema)]
+pub struct ModelMeta {
+    /// The tokens of the longest sequence.
+    #[schema(examples(512))]
+    pub n_ctx: Option<u64>,
+    /// The same, as the model was trained.
+    #[schema(examples(512))]
+    pub n_ctx_train: Option<u64>,
 }
 
 /// The process answers.

@@ -23,7 +23,7 @@ pub struct ResponseObject {
     pub output: Vec<OutputItem>,
     pub usage: Option<ResponseUsage>,
     /// Why the answer failed.
-    pub error: Option<ResponseError>,
+    pub error: Option<ResponseFailure>,
     pub incomplete_details: Option<IncompleteDetails>,
     /// As the request had it.
     pub instructions: Option<String>,
@@ -103,7 +103,7 @@ pub struct OutputPart {
 }
 
 #[derive(ToSchema)]
-pub struct ResponseError {
+pub struct ResponseFailure {
     /// The kind of error, such as `server_error`.
     #[schema(examples("server_error"))]
     pub code: Option<String>,

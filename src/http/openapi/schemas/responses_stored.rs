@@ -27,3 +27,12 @@ pub struct DeletedResponse {
     pub object: String,
     pub deleted: bool,
 }
+
+/// The number of tokens of a conversation.
+#[derive(ToSchema)]
+pub struct ResponseTokens {
+    /// `response.input_tokens`.
+    #[schema(examples("response.input_tokens"))]
+    pub object: String,
+    pub input_tokens: u64,
+}
