@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use config::{Config, IdleProbe, KeepHot, MaxTurn, MinResident};
+use config::{Config, IdleProbe, KeepHot, MaxTurn, MinResident, UnknownFields};
 use pool::{Bytes, Priority, Scaling, Span};
 
 use super::adapter_names::DynamicAdapters;
@@ -19,7 +19,7 @@ use super::diagnostics::Diagnostics;
 use super::engines::Parking;
 use super::entry_source::Source;
 use super::generation::Generation;
-use super::model_file::{LoraAdapter, ModelDocument, UnknownFields};
+use super::model_file::{LoraAdapter, ModelDocument};
 use super::recipe::Recipe;
 use super::reference::Reference;
 use super::validation::Validation;
@@ -90,6 +90,8 @@ pub struct Entry {
     pub adapter_generation: BTreeMap<String, Generation>,
     /// What happens to fields of requests that its engine is not known to take.
     pub unknown_fields: UnknownFields,
+    /// Whether requests without `stream` go to the engine without `stream`, where the model's file says so.
+    pub plain_requests: Option<bool>,
     /// What texts of users must be.
     pub validation: Option<Validation>,
     document: ModelDocument,

@@ -23,6 +23,16 @@ impl ServerRecipe {
         };
         template.map_or_else(TemplateForms::default, |it| TemplateForms::of(&it))
     }
+
+    /// Returns false if the engine refuses tools that the model need not call, because it is started without a parser for
+    /// their calls. The weights of a model may still have to be fetched: then it may call. It blocks.
+    pub fn may_call_tools(&self) -> bool {
+        if !self.refuses_tools_without_parser() {
+            return true;
+        }
+        let waits = self.is_local && !Path::new(&self.model).exists();
+        waits || self.has_tool_parser(self.template_forms())
+    }
 }
 
 #[cfg(test)]

@@ -186,6 +186,11 @@ pub struct PoolSection {
     pub first_token_after: Length,
     /// A ready engine that has been idle for this long is sent a request for one token; `off`: never.
     pub idle_probe: IdleProbe,
+    /// What happens to request fields that a model's engine is not known to take: `refuse` answers 400 with the nearest
+    /// name, `drop` leaves them out and names them in `x-model-pool-ignored`, `pass` leaves them to the engine. A
+    /// CommandEngine, a RemoteEngine and a RayServeEngine get every field, unless their model file has
+    /// `pool_config.unknown_fields`.
+    pub unknown_fields: UnknownFields,
     /// What happens to engines when the service ends without having stopped them (D2): `adopt` keeps ready
     /// engines for the next service, `stop` ends them at once.
     pub on_restart: OnRestart,
@@ -213,6 +218,7 @@ impl Default for PoolSection {
             stall_after: Length::from_secs(60),
             first_token_after: Length::from_secs(300),
             idle_probe: IdleProbe::After(Length::from_secs(60)),
+            unknown_fields: UnknownFields::Refuse,
             on_restart: OnRestart::Adopt,
             adopt_within: Length::from_secs(120),
         }
@@ -232,6 +238,18 @@ pub enum PoolObjective {
     Wait,
     Balanced,
     Reload,
+}
+
+/// What happens to a request field that is on no list of the model's engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownFields {
+    /// 400, with its name.
+    Refuse,
+    /// Left out, and named in a header of the response.
+    Drop,
+    /// The engine decides.
+    Pass,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -327,6 +345,9 @@ pub struct CatalogSection {
     pub unknown_per_hour: u32,
     /// With `anyone`: how much disk space the weights of all users' models may take.
     pub unknown_size: Size,
+    /// With `anyone`: true lets users register private and gated repositories of the hub that the pool's own token
+    /// (`HF_TOKEN`) opens. If false, no token is sent for what users register.
+    pub unknown_private: bool,
 }
 
 impl Default for CatalogSection {
@@ -340,6 +361,7 @@ impl Default for CatalogSection {
             unknown_limit: 100,
             unknown_per_hour: 20,
             unknown_size: Size(Bytes(500 * Bytes::GIB)),
+            unknown_private: false,
         }
     }
 }

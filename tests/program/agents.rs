@@ -1,6 +1,7 @@
 //! Coding agents and other clients as they come: their first requests, hints of every API, reasoning through several turns,
 //! custom tools, errors by their words. The binary is the real one; engines say what a script tells them.
 
+mod bodies;
 mod embedded;
 mod errors;
 mod hints;
@@ -14,6 +15,7 @@ use support::whole::Pool;
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";
+const OLLAMA: &str = "/api/chat";
 
 /// A model `writer` whose engine has these flags.
 fn model(flags: &[&str]) -> (String, String) {

@@ -132,7 +132,11 @@ fn what_a_model_cannot_be_asked_is_refused_and_loads_nothing() {
     let two = json!({"messages": [{"role": "system", "content": "a"}, {"role": "system", "content": "b"}]});
     let (status, answer) = chat(&pool, "formatted", two);
     assert_eq!(status, 400, "{answer}");
-    let (status, answer) = chat(&pool, "formatted", json!({"tools": [{"type": "function"}]}));
+    let (status, answer) = chat(
+        &pool,
+        "formatted",
+        json!({"tools": [{"type": "function"}], "tool_choice": "required"}),
+    );
     assert_eq!((status, &answer["error"]["param"]), (400, &json!("tools")));
     let (_, hot, _) = pool.request("GET", "/llm/hot-models", "", None);
     assert!(pool.engine_pids().is_empty(), "nothing was loaded: {hot}");

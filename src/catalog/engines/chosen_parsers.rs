@@ -36,6 +36,23 @@ impl ServerRecipe {
             .collect()
     }
 
+    /// Returns true if the engine, without a parser for calls, refuses tools that the model need not call.
+    pub fn refuses_tools_without_parser(&self) -> bool {
+        let parsers = self.engine.parsers;
+        parsers.is_some_and(|parsers| parsers.tools_switch.is_some())
+    }
+
+    /// Returns true if the engine of a model with this template is started with a parser for calls.
+    pub fn has_tool_parser(&self, forms: TemplateForms) -> bool {
+        let switch = self.engine.parsers.and_then(|parsers| parsers.tools_switch);
+        let is_on = |key: &str| {
+            let value = self.flags.value(key);
+            self.flags.has(key) && value.is_none_or(|value| !value.starts_with("--no-"))
+        };
+        let chosen = self.chosen_parsers(forms);
+        switch.is_some_and(is_on) || chosen.iter().any(|parser| parser.key == TOOLS_KEY)
+    }
+
     /// The words for these parsers, the switch first.
     pub(super) fn parser_arguments(&self, forms: TemplateForms) -> Vec<String> {
         let mut arguments = Vec::new();
@@ -110,6 +127,29 @@ mod tests {
         let off = line(r#"{"enable_auto_tool_choice": false}"#, "VLLMEngine");
         assert!(!off.contains("tool-call-parser"), "{off}");
         assert!(off.contains("--no-enable-auto-tool-choice"), "{off}");
+    }
+
+    #[test]
+    fn tools_need_a_parser_where_the_engine_refuses_them_without_one() {
+        let engine = |name| find(name).expect("an engine");
+        let vllm = |kwargs| recipe(engine("VLLMEngine"), kwargs);
+        let (plain, qwen) = (TemplateForms::of("{{ x }}"), TemplateForms::of(QWEN3));
+        for (kwargs, forms, has) in [
+            ("{}", plain, false),
+            ("{}", qwen, true),
+            (r#"{"tool_call_parser": "none"}"#, qwen, false),
+            (r#"{"enable_auto_tool_choice": false}"#, qwen, false),
+            (
+                r#"{"tool_call_parser": "xlam", "enable_auto_tool_choice": true}"#,
+                plain,
+                true,
+            ),
+        ] {
+            assert_eq!(vllm(kwargs).has_tool_parser(forms), has, "{kwargs}");
+        }
+        assert!(vllm("{}").refuses_tools_without_parser());
+        let sglang = recipe(engine("SGLangEngine"), "{}");
+        assert!(!sglang.refuses_tools_without_parser() && sglang.may_call_tools());
     }
 
     #[test]

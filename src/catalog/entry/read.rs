@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::validate::QUEUE_LIMIT_MAX;
-use config::{Config, KeepHot, Length, Provider};
+use config::{Config, KeepHot, Length, Provider, UnknownFields};
 use pool::{Priority, Span};
 
 use super::checks::{check_aliases, configured_seats, devices, no_sleep, positive};
@@ -192,7 +192,12 @@ impl Entry {
                 .map(|adapter| adapter.name.clone())
                 .collect(),
             keep_hot: pool.keep_hot.or(known.keep_hot).or(to_zero),
-            unknown_fields: pool.unknown_fields,
+            unknown_fields: pool.unknown_fields.unwrap_or(if recipe.has_known_fields() {
+                config.pool.unknown_fields
+            } else {
+                UnknownFields::Pass
+            }),
+            plain_requests: pool.plain_requests,
             min_resident: pool.min_resident,
             max_turn: pool.max_turn,
             stop_grace: pool.stop_grace.map(|length| length.0),

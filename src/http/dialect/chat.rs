@@ -13,6 +13,7 @@ use super::custom::{self, CustomTools, InputText};
 use super::taken::Taken;
 use super::translation::{Hints, Ignored, TranslatedRequest};
 use crate::error::Failure;
+use crate::inference::answer::assembler::calls::{CallDelta, CallTable, arguments_text};
 use crate::inference::answer::events::data_of;
 use crate::inference::request::body::{Scanned, write_json};
 
@@ -49,13 +50,13 @@ pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>
         written.fields.insert("tools", tools);
     }
     if let Some(choice) = request.take("tool_choice") {
-        let choice = chosen(choice)?;
+        let choice = chosen(choice, &mut ignored)?;
         written.fields.insert("tool_choice", choice);
     }
     if let Some(messages) = request.take("messages") {
         written
             .fields
-            .insert("messages", messages_with_functions(messages)?);
+            .insert("messages", messages_with_functions(messages, &mut ignored)?);
     }
     let mut text = Vec::with_capacity(body.len());
     text.push(b'{');
@@ -73,6 +74,7 @@ pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>
     text.push(b'}');
     let calls = CustomCalls {
         tools: Arc::new(written.custom),
+        calls: BTreeMap::new(),
         inputs: BTreeMap::new(),
         ended: BTreeSet::new(),
     };
@@ -103,10 +105,10 @@ impl Written {
             tool.take("type");
             let place = tool.path("custom");
             let mut custom = Taken::of(place, tool.need("custom")?)?;
-            tool.finish()?;
+            tool.drop_rest(ignored);
             let name = custom.need_text("name")?;
             let made = custom::function(&mut custom, &name, &mut self.tools)?;
-            custom.finish()?;
+            custom.drop_rest(ignored);
             if made.is_unheld {
                 ignored.add("tools.format");
             }
@@ -120,21 +122,21 @@ impl Written {
     }
 }
 
-fn chosen(choice: Value) -> Result<Value, Failure> {
+fn chosen(choice: Value, ignored: &mut Ignored) -> Result<Value, Failure> {
     if choice["type"] != "custom" {
         return Ok(choice);
     }
     let mut choice = Taken::of("tool_choice", choice)?;
     choice.take("type");
     let mut custom = Taken::of("tool_choice.custom", choice.need("custom")?)?;
-    choice.finish()?;
+    choice.drop_rest(ignored);
     let name = custom.need_text("name")?;
-    custom.finish()?;
+    custom.drop_rest(ignored);
     Ok(json!({"type": "function", "function": {"name": name}}))
 }
 
 /// Calls of custom tools in earlier turns as calls of their functions.
-fn messages_with_functions(mut messages: Value) -> Result<Value, Failure> {
+fn messages_with_functions(mut messages: Value, ignored: &mut Ignored) -> Result<Value, Failure> {
     for (nth, message) in messages.as_array_mut().into_iter().flatten().enumerate() {
         let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
         for (at, call) in calls.into_iter().flatten().enumerate() {
@@ -147,10 +149,10 @@ fn messages_with_functions(mut messages: Value) -> Result<Value, Failure> {
             let id = call_fields.text("id")?;
             let place = call_fields.path("custom");
             let mut custom = Taken::of(place, call_fields.need("custom")?)?;
-            call_fields.finish()?;
+            call_fields.drop_rest(ignored);
             let function = json!({"name": custom.need_text("name")?,
                 "arguments": custom::arguments(&custom.need_text("input")?)});
-            custom.finish()?;
+            custom.drop_rest(ignored);
             *call = json!({"id": id, "type": "function", "function": function});
         }
     }
@@ -161,6 +163,8 @@ fn messages_with_functions(mut messages: Value) -> Result<Value, Failure> {
 #[derive(Clone, Debug)]
 pub(crate) struct CustomCalls {
     tools: Arc<BTreeSet<String>>,
+    /// The calls of each choice.
+    calls: BTreeMap<u64, CallTable>,
     /// Inputs on their way, by the choice and the call in it.
     inputs: BTreeMap<(u64, u64), InputText>,
     /// Choices that have ended.
@@ -176,23 +180,31 @@ impl CustomCalls {
     pub fn answer(&self, mut answer: Value) -> Value {
         let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
         for choice in choices.into_iter().flatten() {
-            let calls = choice.pointer_mut("/message/tool_calls");
-            for call in calls.and_then(Value::as_array_mut).into_iter().flatten() {
-                if !self.is_custom(&call["function"]) {
-                    continue;
-                }
-                let function = call["function"].take();
-                let arguments = function["arguments"].as_str().unwrap_or_default();
-                let custom =
-                    json!({"name": function["name"], "input": custom::input_of(arguments)});
-                *call = json!({"id": call["id"], "type": "custom", "custom": custom});
-            }
+            self.message(choice);
         }
         answer
     }
 
+    /// Calls in a complete message.
+    fn message(&self, choice: &mut Value) {
+        let calls = choice.pointer_mut("/message/tool_calls");
+        for call in calls.and_then(Value::as_array_mut).into_iter().flatten() {
+            if !self.is_custom(&call["function"]) {
+                continue;
+            }
+            let function = call["function"].take();
+            let input = custom::input_of(&arguments_text(function.get("arguments")));
+            let custom = json!({"name": function["name"], "input": input});
+            if let Value::Object(call) = call {
+                call.shift_remove("function");
+                call.insert("type".to_owned(), json!("custom"));
+                call.insert("custom".to_owned(), custom);
+            }
+        }
+    }
+
     pub fn event(&mut self, event: Vec<u8>) -> Vec<u8> {
-        let chunk = data_of(&event).and_then(|data| serde_json::from_slice::<Value>(data).ok());
+        let chunk = data_of(&event).and_then(|data| serde_json::from_slice::<Value>(&data).ok());
         let Some(mut chunk) = chunk else {
             return event;
         };
@@ -205,10 +217,26 @@ impl CustomCalls {
 
     fn choice(&mut self, choice: &mut Value) {
         let nth = choice["index"].as_u64().unwrap_or(0);
+        self.message(choice);
         let calls = choice.pointer_mut("/delta/tool_calls");
-        for call in calls.and_then(Value::as_array_mut).into_iter().flatten() {
-            let place = (nth, call["index"].as_u64().unwrap_or(0));
-            let begins = self.is_custom(&call["function"]);
+        // One call in place of a list (TGI).
+        if let Some(calls) = calls.filter(|calls| calls.is_object()) {
+            *calls = json!([calls.take()]);
+        }
+        let calls = choice.pointer_mut("/delta/tool_calls");
+        let calls = calls.and_then(Value::as_array_mut).into_iter().flatten();
+        for (position, call) in calls.enumerate() {
+            if !call.is_object() {
+                continue;
+            }
+            let table = self.calls.entry(nth).or_default();
+            // A call beyond the bound stays as it is.
+            let Ok(placed) = table.place(&CallDelta::read(call, position)) else {
+                continue;
+            };
+            let place = (nth, placed.position as u64);
+            call["index"] = json!(placed.position);
+            let begins = placed.sets_name && self.is_custom(&call["function"]);
             if begins {
                 self.inputs.entry(place).or_default();
             }
@@ -216,10 +244,12 @@ impl CustomCalls {
                 continue;
             };
             let function = call["function"].take();
-            let more = input.push(function["arguments"].as_str().unwrap_or_default());
+            let more = input.push(&arguments_text(function.get("arguments")));
             let mut custom = Map::new();
             if begins {
                 custom.insert("name".to_owned(), function["name"].clone());
+            }
+            if begins || call["type"].is_string() {
                 call["type"] = json!("custom");
             }
             custom.insert("input".to_owned(), json!(more));
@@ -229,7 +259,8 @@ impl CustomCalls {
             }
         }
         // Once: an engine may say again and again that one of many inputs has ended.
-        if choice["finish_reason"].is_string() && self.ended.insert(nth) {
+        let reason = choice["finish_reason"].as_str().unwrap_or_default();
+        if !reason.is_empty() && self.ended.insert(nth) {
             self.finish(nth, choice);
         }
     }
@@ -323,7 +354,7 @@ mod tests {
         let mut event = |call: Value, finish: Value| {
             let chunk = json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": finish}]});
             let calls_out = calls.event(format!("data: {chunk}\n\n").into_bytes());
-            let chunk: Value = serde_json::from_slice(data_of(&calls_out).unwrap()).unwrap();
+            let chunk: Value = serde_json::from_slice(&data_of(&calls_out).unwrap()).unwrap();
             chunk["choices"][0]["delta"]["tool_calls"].clone()
         };
         let first = json!({"index": 0, "id": "c", "type": "function", "function": function("edit", "{\"input\"")});
@@ -348,7 +379,7 @@ mod tests {
         let mut event = |choice: Value| {
             let chunk = json!({"choices": [choice]});
             let event = calls.event(format!("data: {chunk}\n\n").into_bytes());
-            serde_json::from_slice::<Value>(data_of(&event).unwrap()).unwrap()
+            serde_json::from_slice::<Value>(&data_of(&event).unwrap()).unwrap()
         };
         let call = json!({"index": 0, "function": {"name": "edit", "arguments": "plain"}});
         event(json!({"index": 0, "delta": {"tool_calls": [call]}}));

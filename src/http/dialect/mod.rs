@@ -19,11 +19,11 @@ mod translation;
 use axum::body::Bytes;
 use serde_json::{Value, json};
 
-use self::chunk::Chunk;
+use self::chunk::{Chunk, ChunkReader};
 pub(super) use self::reasoning::ReasoningRequest;
 pub(super) use self::seal::Sealer;
 pub use self::seal::{Seal, SealError};
-pub(super) use self::taken::{Taken, refuse_unknown};
+pub(super) use self::taken::{Taken, has_effect, refuse_unknown};
 use self::translation::Tell;
 pub(super) use self::translation::{Hints, Reading, TranslatedRequest, error_in};
 use crate::error::Failure;
@@ -166,7 +166,7 @@ impl Teller {
     }
 }
 
-fn retold(teller: &mut dyn Tell, event: Vec<u8>) -> Vec<u8> {
+fn retold(teller: &mut dyn Tell, reader: &mut ChunkReader, event: Vec<u8>) -> Vec<u8> {
     let Some(data) = data_of(&event) else {
         return if teller.has_comments() {
             event
@@ -175,12 +175,16 @@ fn retold(teller: &mut dyn Tell, event: Vec<u8>) -> Vec<u8> {
         };
     };
     let mut output = String::new();
-    if data == b"[DONE]" {
+    if *data == *b"[DONE]" {
+        let rest = reader.end();
+        if !rest.calls.is_empty() {
+            teller.chunk(rest, &mut output);
+        }
         teller.end(&mut output);
-    } else if let Ok(value) = serde_json::from_slice::<Value>(data) {
+    } else if let Ok(value) = serde_json::from_slice::<Value>(&data) {
         match value.get("error").filter(|error| !error.is_null()) {
             Some(error) => teller.failed(error, &mut output),
-            None => teller.chunk(Chunk::of_event(&value), &mut output),
+            None => teller.chunk(reader.read(&value), &mut output),
         }
     }
     output.into_bytes()
@@ -196,12 +200,17 @@ fn refused(teller: &mut dyn Tell, error: &Value) -> String {
 #[derive(Debug)]
 pub(super) struct Telling {
     as_chat: Option<AsChat>,
+    reader: ChunkReader,
     teller: Teller,
 }
 
 impl Telling {
     pub fn new(as_chat: Option<AsChat>, teller: Teller) -> Telling {
-        Telling { as_chat, teller }
+        Telling {
+            as_chat,
+            reader: ChunkReader::default(),
+            teller,
+        }
     }
 
     /// One event of the engine in the client's words; nothing where they have none for it.
@@ -214,7 +223,7 @@ impl Telling {
             return calls.event(event);
         }
         match self.teller.translator() {
-            Some(teller) => retold(teller, event),
+            Some(teller) => retold(teller, &mut self.reader, event),
             None => event,
         }
     }

@@ -5,15 +5,18 @@ use catalog::{Effort, ReasoningWish, WishPart};
 use serde_json::Value;
 
 use super::taken::Taken;
+use super::translation::Ignored;
 use crate::error::Failure;
 
 /// A wish and the names of its parts.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ReasoningRequest {
     pub wish: ReasoningWish,
     thinks: &'static str,
     effort: &'static str,
     budget: &'static str,
+    /// Fields with words that are not known here.
+    unknown: Ignored,
 }
 
 const CHAT_EFFORT: &str = "reasoning_effort";
@@ -27,13 +30,19 @@ const OF_CHATS: [&str; 5] = [
 ];
 
 impl ReasoningRequest {
+    /// A word that is not known here has no effect: efforts are hints.
     pub fn set_effort(&mut self, field: &'static str, value: &Value) -> Result<(), Failure> {
-        let effort = value.as_str().and_then(Effort::of).ok_or_else(|| {
+        let Some(word) = value.as_str() else {
             let efforts = Effort::ALL.map(Effort::word).join(", ");
-            wrong(field, &format!("one of {efforts}"))
-        })?;
-        self.wish.effort = Some(effort);
-        self.effort = field;
+            return Err(wrong(field, &format!("one of {efforts}")));
+        };
+        match Effort::of(word) {
+            Some(effort) => {
+                self.wish.effort = Some(effort);
+                self.effort = field;
+            }
+            None => self.unknown.add(field),
+        }
         Ok(())
     }
 
@@ -53,14 +62,18 @@ impl ReasoningRequest {
     /// Anthropic's `thinking`, which others have taken over: whether it wants the text, too.
     pub fn set_thinking(&mut self, mut thinking: Taken) -> Result<bool, Failure> {
         let kinds = ["enabled", "adaptive", "auto", "disabled"];
-        let kind = thinking.one_of("type", &kinds)?;
-        let kind = kind.ok_or_else(|| thinking.missing("type"))?;
-        self.set_thinks("thinking", kind != "disabled");
+        if !thinking.has("type") {
+            return Err(thinking.missing("type"));
+        }
+        if let Some(kind) = thinking.hint("type", &kinds, &mut self.unknown)? {
+            self.set_thinks("thinking", kind != "disabled");
+        }
         if let Some(tokens) = thinking.take("budget_tokens") {
             self.set_budget("thinking.budget_tokens", &tokens)?;
         }
-        let display = thinking.one_of("display", &["summarized", "omitted"])?;
-        thinking.finish()?;
+        let displays = ["summarized", "omitted"];
+        let display = thinking.hint("display", &displays, &mut self.unknown)?;
+        thinking.drop_rest(&mut self.unknown);
         Ok(display != Some("omitted"))
     }
 
@@ -97,9 +110,15 @@ impl ReasoningRequest {
                 // Whether it is shown: here it always is, in a field of its own.
                 reasoning.flag("exclude")?;
                 reasoning.text("summary")?;
-                reasoning.finish()
+                reasoning.drop_rest(&mut self.unknown);
+                Ok(())
             }
         }
+    }
+
+    /// The names of fields whose words are not known here.
+    pub fn take_unknown(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.unknown).names()
     }
 
     /// What the client calls a part.
@@ -163,21 +182,9 @@ mod tests {
         for (name, value, field, allowed) in [
             (
                 "reasoning_effort",
-                json!("x"),
-                "reasoning_effort",
-                "none, minimal, low",
-            ),
-            (
-                "reasoning_effort",
                 json!(3),
                 "reasoning_effort",
                 "none, minimal, low",
-            ),
-            (
-                "reasoning",
-                json!({"effort": "x"}),
-                "reasoning.effort",
-                "xhigh",
             ),
             ("reasoning", json!("high"), "reasoning", "an object"),
             (
@@ -185,12 +192,6 @@ mod tests {
                 json!({"type": "enabled", "budget_tokens": -1}),
                 "thinking.budget_tokens",
                 "from 1",
-            ),
-            (
-                "thinking",
-                json!({"type": "much"}),
-                "thinking.type",
-                "enabled, adaptive",
             ),
             ("thinking", json!({}), "thinking.type", "required"),
             (
@@ -203,6 +204,30 @@ mod tests {
             let error = of(name, value).unwrap_err().body.error;
             assert_eq!(error.param.as_deref(), Some(field));
             assert!(error.message.contains(allowed), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn words_that_are_not_known_here_have_no_effect_and_are_named() {
+        for (name, value, named) in [
+            ("reasoning_effort", json!("ultra"), "reasoning_effort"),
+            ("reasoning", json!({"effort": "ultra"}), "reasoning.effort"),
+            ("reasoning", json!({"mode": "deep"}), "reasoning.mode"),
+            ("thinking", json!({"type": "interleaved"}), "thinking.type"),
+            (
+                "thinking",
+                json!({"type": "enabled", "display": "updates"}),
+                "thinking.display",
+            ),
+            (
+                "thinking",
+                json!({"type": "enabled", "keep": "all"}),
+                "thinking.keep",
+            ),
+        ] {
+            let mut request = of(name, value).unwrap();
+            assert_eq!(request.wish.effort, None);
+            assert_eq!(request.take_unknown(), [named]);
         }
     }
 

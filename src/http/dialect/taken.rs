@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use super::translation::Ignored;
 use crate::error::Failure;
 use crate::inference::request::body::Fields;
 use crate::inference::request::shape::may_be_a_tree;
@@ -74,6 +75,11 @@ impl Taken {
         // Null in its place: to close the gap would move all fields behind it.
         let value = self.fields.get_mut(name).map(Value::take);
         value.filter(|it| !it.is_null())
+    }
+
+    /// Returns true if a field is present and not `null`.
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.get(name).is_some_and(|value| !value.is_null())
     }
 
     pub fn need(&mut self, name: &str) -> Result<Value, Failure> {
@@ -160,6 +166,23 @@ impl Taken {
         }
     }
 
+    /// A hint. A word that is not among `choices` has no effect, and its field is named.
+    pub fn hint(
+        &mut self,
+        name: &str,
+        choices: &[&'static str],
+        ignored: &mut Ignored,
+    ) -> Result<Option<&'static str>, Failure> {
+        let Some(word) = self.text(name)? else {
+            return Ok(None);
+        };
+        let found = choices.iter().find(|choice| word == **choice).copied();
+        if found.is_none() && !word.is_empty() {
+            ignored.add(unnumbered(&self.path(name)));
+        }
+        Ok(found)
+    }
+
     /// A field that cannot be honoured; values that ask for nothing pass.
     pub fn refuse(&mut self, name: &str, idle: &[Value], why: &str) -> Result<(), Failure> {
         match self.take(name) {
@@ -197,6 +220,14 @@ impl Taken {
         left.map(|(name, _)| self.path(name)).collect()
     }
 
+    /// Names what is left and asks for something. For objects within the request: clients add fields to messages, and a
+    /// conversation must not end for that.
+    pub fn drop_rest(self, ignored: &mut Ignored) {
+        for path in self.left() {
+            ignored.add(unnumbered(&path));
+        }
+    }
+
     /// What is left is unknown here.
     pub fn finish(self) -> Result<(), Failure> {
         refuse_unknown(&self.unknown())
@@ -221,8 +252,17 @@ pub(crate) fn refuse_unknown(left: &[String]) -> Result<(), Failure> {
     Err(failure)
 }
 
+/// `messages.content.id` for `messages[3].content[0].id`.
+fn unnumbered(path: &str) -> String {
+    let mut parts = path.split('[');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |path, part| {
+        path + part.split_once(']').map_or(part, |(_, rest)| rest)
+    })
+}
+
 /// Whether a value is more than nothing.
-fn has_effect(value: &Value) -> bool {
+pub(crate) fn has_effect(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
@@ -304,6 +344,30 @@ mod tests {
         let mut taken = Taken::of("options", value).unwrap();
         taken.take("a");
         assert_eq!(taken.left(), ["options.g"]);
+    }
+
+    #[test]
+    fn words_and_fields_of_other_services_are_named_without_their_places() {
+        let value = json!({"type": "forever", "mine": {"a": 1}, "n": null, "e": []});
+        let mut taken = Taken::of("messages[12].content[3]", value).unwrap();
+        let mut ignored = Ignored::default();
+        assert_eq!(
+            taken.hint("type", &["ephemeral"], &mut ignored).unwrap(),
+            None
+        );
+        assert!(taken.hint("mine", &["a"], &mut ignored).is_err());
+        taken.drop_rest(&mut ignored);
+        let mut again = Taken::of("messages[9].content[0]", json!({"mine": 1})).unwrap();
+        assert_eq!(again.hint("n", &["a"], &mut ignored).unwrap(), None);
+        again.drop_rest(&mut ignored);
+        assert_eq!(
+            ignored.clone().names(),
+            ["messages.content.type", "messages.content.mine"]
+        );
+        for nth in 0..1000 {
+            ignored.add(format!("field{nth}"));
+        }
+        assert!(ignored.names().len() < 100);
     }
 
     #[test]

@@ -30,13 +30,16 @@ pub(crate) struct Hints {
     pub names: Vec<(&'static str, &'static str)>,
 }
 
-/// Names of what has no effect, each once. All of them come from lists of this program.
-#[derive(Debug, Default)]
+/// Further names are left out: a client can send any number of them.
+const IGNORED_MAX: usize = 64;
+
+/// Names of what has no effect, each once.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Ignored(Vec<String>);
 
 impl Ignored {
     pub fn add(&mut self, name: impl AsRef<str> + Into<String>) {
-        if !self.0.iter().any(|known| known == name.as_ref()) {
+        if self.0.len() < IGNORED_MAX && !self.0.iter().any(|known| known == name.as_ref()) {
             self.0.push(name.into());
         }
     }
@@ -80,6 +83,16 @@ pub trait Tell {
     /// Whether the client's stream has a form for comments.
     fn has_comments(&self) -> bool {
         true
+    }
+}
+
+/// The arguments of an earlier call as a chat has them. A model may have written no JSON object: then they stay the text that
+/// they are.
+pub fn arguments_of(written: Option<Value>) -> String {
+    match written {
+        None => "{}".to_owned(),
+        Some(Value::String(text)) => text,
+        Some(value) => value.to_string(),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The second stage of a chat or completion: its model is found, the request is checked against what the model takes, and
 //! the body for the engine is written. What the model cannot be asked is refused here, before anything is loaded for it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::body::Bytes;
+use memchr::memmem::Finder;
 use serde_json::value::RawValue;
 
 use crate::dialect::{ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
@@ -21,7 +22,8 @@ use crate::inference::request::request_fields;
 use crate::inference::request::sequences;
 use crate::inference::request::validation;
 use crate::state::App;
-use catalog::{Ask, Entry, ReasoningWish, UnknownFields};
+use catalog::{Ask, Entry, ReasoningWish, Recipe};
+use config::UnknownFields;
 use controller::{AdapterFound, Keep, Route};
 
 /// A request that its model can be asked.
@@ -39,6 +41,8 @@ pub(super) struct Understood {
     pub outgoing: Outgoing,
     /// How many answers the engine may give.
     pub answers: usize,
+    /// How many choices the request itself is for.
+    pub choices: usize,
     /// What the engine gets.
     pub body: Bytes,
     /// By which requests of one conversation find the same replica.
@@ -59,7 +63,7 @@ pub(super) async fn understand(
     let fail = |failure: Failure| (Some(model.to_string()), failure);
     // What the model cannot be asked is refused before anything is loaded for it.
     check_generates(&route, path).map_err(fail)?;
-    let adapter = adapters::find(app, &route.entry, &scanned.model);
+    let adapter = adapters::find(app, &context.user, &route.entry, &scanned.model);
     let adapter = adapter.await.map_err(fail)?;
     let hints = translated.hints;
     if route.entry.unknown_fields == UnknownFields::Refuse {
@@ -86,10 +90,16 @@ pub(super) async fn understand(
     let bytes = body.len();
     // Other APIs translate what comes, event by event.
     let is_plain = !scanned.stream
-        && matches!(translated.teller, Teller::Plain)
-        && entry.recipe.takes_plain_requests();
+        && match entry.plain_requests {
+            Some(is_plain) => is_plain,
+            None => {
+                matches!(translated.teller, Teller::Plain) && entry.recipe.takes_plain_requests()
+            }
+        };
+    let may_need_template = needs_template(&entry, path, &body);
     let written = move || {
         let fields = Fields::read(&body)?;
+        let refuses_tools = may_need_template && refuses_tools(&entry);
         let requested = sequences::check(&fields, path, most)?;
         let answers = match names_a_number(&entry, &requested_name) {
             true => most,
@@ -102,12 +112,17 @@ pub(super) async fn understand(
             &name,
             &requested_name,
             &entry,
-            (hints.reasoning, is_plain),
+            (hints.reasoning, is_plain, refuses_tools),
         )?;
-        Ok((outgoing, conversation, answers))
+        Ok((outgoing, conversation, (answers, requested)))
     };
-    let (mut outgoing, conversation, answers) =
-        app.reading.run(bytes, written).await.map_err(fail)?;
+    let written = if may_need_template {
+        // Boxed, because it is rare, and large within each request's future.
+        Box::pin(app.reading.apart(bytes, written)).await
+    } else {
+        app.reading.run(bytes, written).await
+    };
+    let (mut outgoing, conversation, (answers, requested)) = written.map_err(fail)?;
     for field in &mut outgoing.ignored {
         if let Some((_, own)) = hints.names.iter().find(|(name, _)| name == field) {
             *field = (*own).to_owned();
@@ -126,11 +141,26 @@ pub(super) async fn understand(
         bytes,
         outgoing,
         answers: usize::try_from(answers).unwrap_or(usize::MAX),
+        choices: usize::try_from(requested).unwrap_or(usize::MAX),
         body,
         conversation,
         teller: translated.teller,
         keep: translated.keep,
     })
+}
+
+/// Returns true if the model's chat template decides about the request's tools and must be read.
+fn needs_template(entry: &Entry, path: &str, body: &[u8]) -> bool {
+    static TOOLS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"tools\""));
+    let Recipe::Server(server) = &entry.recipe else {
+        return false;
+    };
+    path == CHAT && server.refuses_tools_without_parser() && TOOLS.find(body).is_some()
+}
+
+/// It blocks.
+fn refuses_tools(entry: &Entry) -> bool {
+    matches!(&entry.recipe, Recipe::Server(server) if !server.may_call_tools())
 }
 
 /// Whether the model's file says for how many answers a request is that does not say so.
@@ -147,7 +177,7 @@ fn outgoing_of(
     served_name: &str,
     requested_name: &str,
     entry: &Entry,
-    (reasoning, plain): (ReasoningRequest, bool),
+    (reasoning, plain, refuses_tools): (ReasoningRequest, bool, bool),
 ) -> Result<Outgoing, Failure> {
     let room = entry.room_for_answers();
     let ask = match path {
@@ -160,6 +190,9 @@ fn outgoing_of(
         fields_of: &|wish: &ReasoningWish| entry.recipe.reasoning(wish),
         continuous_usage: entry.recipe.has_continuous_usage(),
         plain,
+        plain_prompts: entry.plain_requests == Some(true),
+        refuses_tools,
+        parses_calls: matches!(entry.recipe, Recipe::Server(_)),
     };
     let generation = entry.generation_of(requested_name);
     outgoing(fields, path, served_name, generation, room, fate, wishes)

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use support::whole::Pool;
 
-use super::{CHAT, MESSAGES, RESPONSES, ask, chat, message, named, pool, response};
+use super::{CHAT, MESSAGES, OLLAMA, RESPONSES, ask, chat, message, named, pool, response, with};
 
 /// A hint, and what becomes of it with an engine of which nothing is known: named so, or carried out.
 const CASES: &[(&str, &str, &str, &str)] = &[
@@ -20,10 +20,11 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         CHAT,
         "thinking",
         r#"{"type":"enabled","budget_tokens":1024}"#,
-        "thinking, thinking.budget_tokens",
+        "",
     ),
     (CHAT, "reasoning", r#"{"effort":"low"}"#, ""),
-    (CHAT, "enable_thinking", "false", "enable_thinking"),
+    (CHAT, "enable_thinking", "false", ""),
+    (CHAT, "usage", r#"{"include":true}"#, ""),
     (
         RESPONSES,
         "include",
@@ -110,6 +111,7 @@ fn body(path: &str, more: &Value) -> Value {
     match path {
         CHAT => chat(more),
         MESSAGES => message(more),
+        OLLAMA => with(chat(&json!({"stream": false})), more),
         _ => response(more),
     }
 }
@@ -148,16 +150,11 @@ fn the_documents_table_names_every_hint() {
 
 #[test]
 fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
-    let pool = pool(&[]);
+    let pool = Pool::with_models(&[named("writer", &[], ", unknown_fields: refuse")], "");
     for (path, more, field, allowed) in [
         (CHAT, json!({"store": "yes"}), "store", "true or false"),
         (CHAT, json!({"metadata": []}), "metadata", "an object"),
-        (
-            CHAT,
-            json!({"verbosity": "x"}),
-            "verbosity",
-            "low, medium, high",
-        ),
+        (CHAT, json!({"verbosity": 3}), "verbosity", "a string"),
         (
             CHAT,
             json!({"prompt_cache_key": 3}),
@@ -165,20 +162,14 @@ fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
             "a string",
         ),
         (
-            CHAT,
-            json!({"thinking": {"type": "enabled", "budget_tokens": -1}}),
-            "thinking.budget_tokens",
-            "from 1",
-        ),
-        (
             RESPONSES,
-            json!({"reasoning": {"effort": "x"}}),
+            json!({"reasoning": {"effort": 3}}),
             "reasoning.effort",
             "minimal",
         ),
         (
             RESPONSES,
-            json!({"include": ["all"]}),
+            json!({"include": [3]}),
             "include",
             "reasoning.encrypted_content",
         ),
@@ -186,13 +177,13 @@ fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
             RESPONSES,
             json!({"truncation": 3}),
             "truncation",
-            "auto, disabled",
+            "a string",
         ),
         (
             RESPONSES,
-            json!({"text": {"verbosity": "x"}}),
+            json!({"text": {"verbosity": []}}),
             "text.verbosity",
-            "low",
+            "a string",
         ),
         (
             MESSAGES,
@@ -202,15 +193,15 @@ fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
         ),
         (
             MESSAGES,
-            json!({"output_config": {"effort": "x"}}),
+            json!({"output_config": {"effort": 1}}),
             "output_config.effort",
             "high",
         ),
         (
             MESSAGES,
-            json!({"service_tier": "x"}),
+            json!({"service_tier": {}}),
             "service_tier",
-            "standard_only",
+            "a string",
         ),
         (
             CHAT,
@@ -258,6 +249,118 @@ fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
             "{message}"
         );
     }
+}
+
+/// Words that a hint may get from a newer or another service, and what they are named as. The embedded engine is known.
+const WORDS: &[(&str, &str, &str, &str)] = &[
+    (CHAT, "reasoning_effort", r#""ultra""#, "reasoning_effort"),
+    (
+        CHAT,
+        "reasoning",
+        r#"{"effort":"ultra"}"#,
+        "reasoning.effort",
+    ),
+    (CHAT, "thinking", r#"{"type":"deep"}"#, "thinking.type"),
+    (CHAT, "verbosity", r#""extreme""#, "verbosity"),
+    (CHAT, "service_tier", r#""turbo""#, "service_tier"),
+    (
+        CHAT,
+        "prompt_cache_retention",
+        r#""1y""#,
+        "prompt_cache_retention",
+    ),
+    (CHAT, "provider", r#"{"order":["a"]}"#, "provider"),
+    (CHAT, "route", r#""fallback""#, "route"),
+    (CHAT, "transforms", r#"["middle-out"]"#, "transforms"),
+    (CHAT, "usage", r#"{"include":true}"#, ""),
+    (RESPONSES, "service_tier", r#""turbo""#, "service_tier"),
+    (RESPONSES, "truncation", r#""smart""#, "truncation"),
+    (
+        RESPONSES,
+        "prompt_cache_retention",
+        r#""1y""#,
+        "prompt_cache_retention",
+    ),
+    (
+        RESPONSES,
+        "text",
+        r#"{"verbosity":"extreme"}"#,
+        "text.verbosity",
+    ),
+    (RESPONSES, "text", r#"{"tone":"warm"}"#, "text.tone"),
+    (
+        RESPONSES,
+        "reasoning",
+        r#"{"effort":"ultra"}"#,
+        "reasoning.effort",
+    ),
+    (
+        RESPONSES,
+        "reasoning",
+        r#"{"summary":"haiku"}"#,
+        "reasoning.summary",
+    ),
+    (
+        RESPONSES,
+        "reasoning",
+        r#"{"mode":"pro"}"#,
+        "reasoning.mode",
+    ),
+    (
+        RESPONSES,
+        "include",
+        r#"["everything"]"#,
+        "include.everything",
+    ),
+    (MESSAGES, "service_tier", r#""turbo""#, "service_tier"),
+    (MESSAGES, "speed", r#""ludicrous""#, "speed"),
+    (
+        MESSAGES,
+        "thinking",
+        r#"{"type":"disabled","display":"updates"}"#,
+        "thinking, thinking.display",
+    ),
+    (MESSAGES, "thinking", r#"{"type":"deep"}"#, "thinking.type"),
+    (
+        MESSAGES,
+        "output_config",
+        r#"{"effort":"ultra"}"#,
+        "output_config.effort",
+    ),
+    (
+        MESSAGES,
+        "output_config",
+        r#"{"task_budget":{"total":9}}"#,
+        "output_config.task_budget",
+    ),
+    (
+        MESSAGES,
+        "cache_control",
+        r#"{"type":"forever","ttl":"1y"}"#,
+        "cache_control",
+    ),
+    (OLLAMA, "think", r#""ultra""#, "think"),
+];
+
+#[test]
+fn a_word_of_a_hint_that_is_not_known_has_no_effect_and_is_named() {
+    let pool = Pool::demo_with("evening: {cleanup: null, reopen: null}\ncompat: {ollama: true}\n");
+    for (path, field, value, names) in WORDS {
+        let value: Value = serde_json::from_str(value).unwrap();
+        let mut body = body(path, &json!({*field: value}));
+        body["model"] = json!("tiny-guide");
+        let (status, answer, ignored) = ask(&pool, path, &body);
+        assert_eq!(status, 200, "{path} {field}: {answer}");
+        assert_eq!(sorted(&ignored), sorted(names), "{path} {field}: {value}");
+    }
+    let all = json!({"stream": true, "usage": {"include": true}, "model": "tiny-guide"});
+    let (_, chunks, _) = super::stream(&pool, CHAT, &chat(&all));
+    let last = chunks.last().unwrap();
+    assert!(last["usage"]["total_tokens"].is_u64(), "{last}");
+    let options =
+        json!({"stream": true, "stream_options": {"colour": true}, "model": "tiny-guide"});
+    let (_, _, ignored) = super::stream(&pool, CHAT, &chat(&options));
+    assert_eq!(ignored, "stream_options.colour");
 }
 
 #[test]

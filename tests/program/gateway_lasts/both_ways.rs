@@ -47,7 +47,13 @@ fn past_the_routing_table_and_through_it_the_answers_are_the_same() {
         (CHAT, with_json(""), String::new(), "400"),
         (CHAT, with_json(""), chat("unknown", false), "404"),
         (CHAT, with_json(""), "x".repeat(2_000), "413"),
-        (CHAT, String::new(), chat("m", false), "415"),
+        (CHAT, String::new(), chat("m", false), "200"),
+        (
+            CHAT,
+            "User-Agent: Mozilla/5.0\r\n".to_owned(),
+            chat("m", false),
+            "415",
+        ),
         (
             CHAT,
             with_json("x-request-timeout: soon\r\n"),

@@ -66,9 +66,15 @@ fn a_page_of_another_origin_loads_nothing_through_its_readers_browser() {
         ] {
             assert_eq!(ask(&pool, kind, lines), cross_site, "{kind} {lines:?}");
         }
-        // An old browser that says nothing at all cannot send JSON without asking first.
+        // A browser that does not name the page cannot send JSON without asking first.
         if kind != JSON {
-            assert_eq!(ask(&pool, kind, &[]), not_json, "{kind}");
+            for line in [
+                ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"),
+                ("Referer", "https://evil.example/"),
+                ("Cookie", "a=b"),
+            ] {
+                assert_eq!(ask(&pool, kind, &[line]), not_json, "{kind} {line:?}");
+            }
         }
     }
     for path in ["/v1/models", "/llm/hot-models", "/metrics"] {
@@ -101,7 +107,17 @@ fn pages_of_the_service_itself_programs_and_listed_pages_are_served() {
     ] {
         assert_eq!(ask(&pool, JSON, lines), served, "{lines:?}");
     }
-    assert_eq!(ask(&pool, "application/json; charset=utf-8", &[]), served);
+    // Programs need not say that they send JSON.
+    for kind in [
+        "application/json; charset=utf-8",
+        "application/x-www-form-urlencoded",
+        "text/plain",
+        "",
+    ] {
+        assert_eq!(ask(&pool, kind, &[]), served, "{kind}");
+        let agent = ("User-Agent", "python-requests/2.32.3");
+        assert_eq!(ask(&pool, kind, &[agent]), served, "{kind}");
+    }
     // Whoever has a key is no stranger, whatever the head says.
     let key = format!("Bearer {}", pool.admin_key());
     let key = ("Authorization", key.as_str());

@@ -19,7 +19,7 @@ use catalog::{Entry, ModelCard};
 use pool::Time;
 
 /// The version of Ollama whose API these routes have: clients ask for it before they use newer parts.
-const VERSION: &str = "0.12.11";
+const VERSION: &str = "0.15.4";
 
 /// List the models (Ollama)
 ///
@@ -73,7 +73,7 @@ pub(super) async fn tags(
 /// Everybody may call this.
 #[utoipa::path(get, path = "/api/version", tag = "ollama", operation_id = "ollama_version",
     responses((status = 200, description = "Two versions", body = Object,
-        example = json!({"version": "0.12.11", "model_pool": "0.1.0"}))))]
+        example = json!({"version": "0.15.4", "model_pool": "0.1.0"}))))]
 pub(super) async fn version() -> Json<Value> {
     Json(json!({"version": VERSION, "model_pool": env!("CARGO_PKG_VERSION")}))
 }

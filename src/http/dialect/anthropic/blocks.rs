@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::seal::Sealer;
 use super::super::taken::Taken;
-use super::super::translation::Ignored;
+use super::super::translation::{Ignored, arguments_of};
 use crate::error::Failure;
 
 /// Kinds of pictures that the API has.
@@ -41,7 +41,7 @@ impl Notes {
     /// A hint for caches, wherever it stands. What is in it concerns their makers' own.
     pub fn cache_control(&mut self, block: &mut Taken) -> Result<(), Failure> {
         if let Some(mut hint) = block.object("cache_control")? {
-            hint.one_of("type", &["ephemeral"])?;
+            hint.text("type")?;
             self.ignored.add("cache_control");
         }
         Ok(())
@@ -101,7 +101,7 @@ pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value
             }
             _ => return Err(wrong(&at, "a string or a list of blocks")),
         }
-        message.finish()?;
+        message.drop_rest(&mut notes.ignored);
     }
     match turns.last() {
         None => Err(wrong("messages", "a list of at least one message")),
@@ -123,7 +123,7 @@ fn instructions(
     let at = message.path("content");
     let text = text_of(&at, message.need("content")?, notes)?;
     notes.cache_control(&mut message)?;
-    message.finish()?;
+    message.drop_rest(&mut notes.ignored);
     if turns.last().is_none_or(|turn| !turn.is_user) {
         turns.push(Turn::of(true));
     }
@@ -221,7 +221,7 @@ impl Turn {
             content = format!("Error: {content}");
         }
         notes.cache_control(&mut block)?;
-        block.finish()?;
+        block.drop_rest(&mut notes.ignored);
         if !pictures.is_empty() {
             let about = format!("What the call {id} gave back:");
             self.pictures.push(json!({"type": "text", "text": about}));
@@ -279,7 +279,7 @@ fn text(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
     if block.list("citations")?.is_some_and(|it| !it.is_empty()) {
         notes.ignored.add("citations");
     }
-    block.finish()?;
+    block.drop_rest(&mut notes.ignored);
     Ok(text)
 }
 
@@ -298,9 +298,9 @@ fn picture(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
         return Err(source.wrong("media_type", &format!("one of {}", PICTURES.join(", "))));
     }
     let data = source.need_text("data")?;
-    source.finish()?;
+    source.drop_rest(&mut notes.ignored);
     notes.cache_control(&mut block)?;
-    block.finish()?;
+    block.drop_rest(&mut notes.ignored);
     let url = format!("data:{media};base64,{data}");
     Ok(json!({"type": "image_url", "image_url": {"url": url}}))
 }
@@ -320,7 +320,7 @@ fn thinking(kind: &str, mut block: Taken, notes: &mut Notes) -> Result<Option<St
         }
         _ => notes.sealer.open(&block.need_text("data")?),
     };
-    block.finish()?;
+    block.drop_rest(&mut notes.ignored);
     if known.is_none() {
         notes.ignored.add(format!("messages.{kind}"));
     }
@@ -339,16 +339,16 @@ fn document(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
     }
     source.one_of("media_type", &["text/plain"])?;
     let text = source.need_text("data")?;
-    source.finish()?;
+    source.drop_rest(&mut notes.ignored);
     let title = block.text("title")?;
     let context = block.text("context")?;
     if let Some(mut citations) = block.object("citations")? {
         let why = "no model here says where in a document its words were found";
         citations.refuse("enabled", &[json!(false)], why)?;
-        citations.finish()?;
+        citations.drop_rest(&mut notes.ignored);
     }
     notes.cache_control(&mut block)?;
-    block.finish()?;
+    block.drop_rest(&mut notes.ignored);
     let parts = [title, context, Some(text)];
     Ok(parts.into_iter().flatten().collect::<Vec<_>>().join("\n"))
 }
@@ -356,10 +356,7 @@ fn document(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
 fn call(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
     let id = block.need_text("id")?;
     let name = block.need_text("name")?;
-    let input = block.need("input")?;
-    if !input.is_object() {
-        return Err(block.wrong("input", "an object"));
-    }
+    let input = arguments_of(block.take("input"));
     notes.cache_control(&mut block)?;
     // The model itself has made the call.
     block.refuse(
@@ -367,8 +364,8 @@ fn call(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
         &[json!({"type": "direct"})],
         "only the model calls tools",
     )?;
-    block.finish()?;
-    let function = json!({"name": name, "arguments": input.to_string()});
+    block.drop_rest(&mut notes.ignored);
+    let function = json!({"name": name, "arguments": input});
     Ok(json!({"id": id, "type": "function", "function": function}))
 }
 

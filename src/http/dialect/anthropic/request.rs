@@ -70,8 +70,10 @@ pub(crate) fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<
         chat.insert("stream_options".to_owned(), json!({"include_usage": true}));
     }
     // There is one tier, the standard one.
-    request.one_of("service_tier", &["auto", "standard_only"])?;
-    if request.one_of("speed", &["standard", "fast"])? == Some("fast") {
+    let tiers = ["auto", "standard_only"];
+    request.hint("service_tier", &tiers, &mut notes.ignored)?;
+    let speeds = ["standard", "fast"];
+    if request.hint("speed", &speeds, &mut notes.ignored)? == Some("fast") {
         notes.ignored.add("speed");
     }
     let teller = Message::of(
@@ -99,7 +101,6 @@ pub(crate) fn counted(body: &Bytes, reading: &Reading) -> Result<Map<String, Val
     let mut chat = Map::new();
     let mut notes = Notes::new(reading.sealer.clone());
     conversation(&mut request, &mut chat, &mut notes)?;
-    request.finish()?;
     // None of these changes what the prompt is.
     for name in ["tool_choice", "parallel_tool_calls", "response_format"] {
         chat.shift_remove(name);
@@ -149,7 +150,7 @@ fn conversation(
     {
         functions.extend(tool(format!("tools[{nth}]"), value, notes)?);
     }
-    choice(request, chat, !functions.is_empty())?;
+    choice(request, chat, !functions.is_empty(), notes)?;
     if !functions.is_empty() {
         chat.insert("tools".to_owned(), json!(functions));
     }
@@ -159,7 +160,11 @@ fn conversation(
         shows_thinking = reasoning.set_thinking(thinking)?;
     }
     if let Some(output) = request.object("output_config")? {
-        output_config(output, chat, &mut reasoning)?;
+        output_config(output, chat, &mut reasoning, notes)?;
+    }
+    // Its name before `output_config` had it.
+    if let Some(format) = request.object("output_format")? {
+        output_format(format, chat, notes)?;
     }
     // Edits of a conversation by the server. The client has the whole of it, and may send less.
     if request.object("context_management")?.is_some() {
@@ -183,20 +188,31 @@ fn output_config(
     mut output: Taken,
     chat: &mut Map<String, Value>,
     reasoning: &mut ReasoningRequest,
+    notes: &mut Notes,
 ) -> Result<(), Failure> {
     if let Some(effort) = output.take("effort") {
         reasoning.set_effort("output_config.effort", &effort)?;
     }
-    if let Some(mut format) = output.object("format")? {
-        if format.need_text("type")? != "json_schema" {
-            return Err(format.not_here("type", "json_schema is"));
-        }
-        let schema = json!({"name": "output", "schema": format.need("schema")?, "strict": true});
-        format.finish()?;
-        let format = json!({"type": "json_schema", "json_schema": schema});
-        chat.insert("response_format".to_owned(), format);
+    if let Some(format) = output.object("format")? {
+        output_format(format, chat, notes)?;
     }
-    output.finish()
+    output.drop_rest(&mut notes.ignored);
+    Ok(())
+}
+
+fn output_format(
+    mut format: Taken,
+    chat: &mut Map<String, Value>,
+    notes: &mut Notes,
+) -> Result<(), Failure> {
+    if format.need_text("type")? != "json_schema" {
+        return Err(format.not_here("type", "json_schema is"));
+    }
+    let schema = json!({"name": "output", "schema": format.need("schema")?, "strict": true});
+    format.drop_rest(&mut notes.ignored);
+    let format = json!({"type": "json_schema", "json_schema": schema});
+    chat.insert("response_format".to_owned(), format);
+    Ok(())
 }
 
 /// The function for a tool; `None` for one that a server would run.
@@ -253,7 +269,7 @@ fn tool(at: String, value: Value, notes: &mut Notes) -> Result<Option<Value>, Fa
         &[json!(["direct"])],
         "only the model calls tools",
     )?;
-    tool.finish()?;
+    tool.drop_rest(&mut notes.ignored);
     Ok(Some(json!({"type": "function", "function": function})))
 }
 
@@ -261,6 +277,7 @@ fn choice(
     request: &mut Taken,
     chat: &mut Map<String, Value>,
     has_tools: bool,
+    notes: &mut Notes,
 ) -> Result<(), Failure> {
     let Some(mut choice) = request.object("tool_choice")? else {
         return Ok(());
@@ -274,7 +291,7 @@ fn choice(
         _ => return Err(choice.wrong("type", "auto, any, tool or none")),
     };
     let is_alone = choice.flag("disable_parallel_tool_use")? == Some(true);
-    choice.finish()?;
+    choice.drop_rest(&mut notes.ignored);
     if !has_tools {
         return match kind.as_str() {
             "auto" | "none" => Ok(()),

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Map, Value, json};
 
 use super::super::taken::Taken;
+use super::super::translation::arguments_of;
 use crate::error::Failure;
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
@@ -144,13 +145,8 @@ fn call(mut call: Taken, open: &mut UnansweredCalls) -> Result<Value, Failure> {
     let function = call.object("function")?;
     let mut function = function.ok_or_else(|| call.missing("function"))?;
     let name = function.need_text("name")?;
-    let arguments = match function.take("arguments") {
-        None => "{}".to_owned(),
-        Some(Value::Object(fields)) => Value::Object(fields).to_string(),
-        // Some clients repeat OpenAI's form.
-        Some(Value::String(text)) => text,
-        Some(_) => return Err(function.wrong("arguments", "an object")),
-    };
+    // Some clients repeat OpenAI's form.
+    let arguments = arguments_of(function.take("arguments"));
     let id = open.id(id, &name);
     Ok(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
 }
@@ -282,10 +278,6 @@ mod tests {
             (
                 json!({"role": "assistant", "tool_calls": [{}]}),
                 "messages[0].tool_calls[0].function",
-            ),
-            (
-                json!({"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": 3}}]}),
-                "messages[0].tool_calls[0].function.arguments",
             ),
             (json!("x"), "messages[0]"),
         ] {

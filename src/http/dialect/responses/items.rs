@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::custom;
 use super::super::seal::Sealer;
 use super::super::taken::Taken;
-use super::super::translation::{Ignored, data_url};
+use super::super::translation::{Ignored, arguments_of, data_url};
 use super::tools::ToolNames;
 use crate::error::Failure;
 use crate::stored::{Earlier, no_item, not_stored};
@@ -152,13 +152,13 @@ impl Chat<'_> {
             let earlier = self.earlier.ok_or_else(|| not_stored(&item.path("type")))?;
             let found = earlier.item(id).ok_or_else(|| no_item(id))?;
             let at = item.path("id");
-            item.finish()?;
+            item.drop_rest(self.ignored);
             return self.stored(at, found);
         }
         match kind.as_deref().unwrap_or("message") {
             "message" => self.message(item),
             "function_call" => {
-                let arguments = item.need_text("arguments")?;
+                let arguments = arguments_of(item.take("arguments"));
                 self.call(item, arguments)
             }
             "custom_tool_call" => {
@@ -187,11 +187,11 @@ impl Chat<'_> {
         let content_in = item.need("content")?;
         match role.as_str() {
             "user" => {
-                let content = content(&at, content_in, Side::User)?;
+                let content = content(&at, content_in, Side::User, self.ignored)?;
                 self.user(content);
             }
             "assistant" => {
-                let content = content(&at, content_in, Side::Assistant)?;
+                let content = content(&at, content_in, Side::Assistant, self.ignored)?;
                 // Behind its calls it is another turn.
                 let has_calls = self
                     .messages
@@ -204,12 +204,13 @@ impl Chat<'_> {
                 join(&mut self.assistant()["content"], content);
             }
             "system" | "developer" => {
-                let text = only_text(&at, content(&at, content_in, Side::User)?)?;
+                let text = only_text(&at, content(&at, content_in, Side::User, self.ignored)?)?;
                 self.system(text);
             }
             _ => return Err(item.wrong("role", "user, assistant, system or developer")),
         }
-        item.finish()
+        item.drop_rest(self.ignored);
+        Ok(())
     }
 
     /// Calls belong to the assistant's message before them.
@@ -217,7 +218,7 @@ impl Chat<'_> {
         let id = item.need_text("call_id")?;
         let name = item.need_text("name")?;
         let namespace = item.text("namespace")?;
-        item.finish()?;
+        item.drop_rest(self.ignored);
         let name = self.names.of_model(namespace, &name);
         let function = json!({"name": name, "arguments": arguments});
         let call = json!({"id": id, "type": "function", "function": function});
@@ -234,7 +235,7 @@ impl Chat<'_> {
         item.text("name")?;
         let at = item.path("output");
         let output = item.need("output")?;
-        let text = match content(&at, output, Side::User)? {
+        let text = match content(&at, output, Side::User, self.ignored)? {
             Value::Array(parts) => {
                 let (texts, pictures): (Vec<Value>, Vec<Value>) =
                     parts.into_iter().partition(|part| part["type"] == "text");
@@ -250,7 +251,7 @@ impl Chat<'_> {
             }
             text => text,
         };
-        item.finish()?;
+        item.drop_rest(self.ignored);
         self.messages
             .push(json!({"role": "tool", "tool_call_id": id, "content": text}));
         Ok(())
@@ -263,13 +264,13 @@ impl Chat<'_> {
         let at = item.path("content");
         let parts = item.list("content")?.unwrap_or_default();
         let sealed = item.text("encrypted_content")?;
-        item.finish()?;
+        item.drop_rest(self.ignored);
         let mut texts = Vec::new();
         for (nth, part) in parts.into_iter().enumerate() {
             let mut part = Taken::of(format!("{at}[{nth}]"), part)?;
-            part.one_of("type", &["reasoning_text", "text"])?;
+            part.text("type")?;
             texts.push(part.need_text("text")?);
-            part.finish()?;
+            part.drop_rest(self.ignored);
         }
         let opened = sealed.as_deref().map(|sealed| self.sealer.open(sealed));
         let text = match opened {
@@ -321,7 +322,12 @@ enum Side {
 }
 
 /// A text where there are only texts, or a chat's content parts.
-fn content(at: &str, content_in: Value, side: Side) -> Result<Value, Failure> {
+fn content(
+    at: &str,
+    content_in: Value,
+    side: Side,
+    ignored: &mut Ignored,
+) -> Result<Value, Failure> {
     let content_in = match content_in {
         Value::String(text) => return Ok(json!(text)),
         Value::Array(parts) => parts,
@@ -332,6 +338,7 @@ fn content(at: &str, content_in: Value, side: Side) -> Result<Value, Failure> {
         parts.push(content_part(
             Taken::of(format!("{at}[{nth}]"), part)?,
             side,
+            ignored,
         )?);
     }
     let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
@@ -341,7 +348,7 @@ fn content(at: &str, content_in: Value, side: Side) -> Result<Value, Failure> {
     })
 }
 
-fn content_part(mut part: Taken, side: Side) -> Result<Value, Failure> {
+fn content_part(mut part: Taken, side: Side, ignored: &mut Ignored) -> Result<Value, Failure> {
     let kind = part.need_text("type")?;
     let translated = match (kind.as_str(), side) {
         ("input_text", Side::User) => json!({"type": "text", "text": part.need_text("text")?}),
@@ -372,7 +379,7 @@ fn content_part(mut part: Taken, side: Side) -> Result<Value, Failure> {
         (_, Side::User) => return Err(part.wrong("type", "input_text or input_image")),
         (_, Side::Assistant) => return Err(part.wrong("type", "output_text or refusal")),
     };
-    part.finish()?;
+    part.drop_rest(ignored);
     Ok(translated)
 }
 

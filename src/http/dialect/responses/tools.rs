@@ -104,6 +104,7 @@ impl Tools {
         &mut self,
         request: &mut Taken,
         chat: &mut Map<String, Value>,
+        ignored: &mut Ignored,
     ) -> Result<Value, Failure> {
         let choice_in = request.take("tool_choice");
         let choice = match &choice_in {
@@ -111,7 +112,9 @@ impl Tools {
             Some(Value::String(word)) if ["auto", "none", "required"].contains(&word.as_str()) => {
                 Some(json!(word))
             }
-            Some(choice_in) => self.chosen(Taken::of("tool_choice", choice_in.clone())?)?,
+            Some(choice_in) => {
+                self.chosen(Taken::of("tool_choice", choice_in.clone())?, ignored)?
+            }
         };
         let repeated = choice_in.unwrap_or_else(|| json!("auto"));
         if self.functions.is_empty() {
@@ -129,13 +132,17 @@ impl Tools {
         Ok(repeated)
     }
 
-    fn chosen(&mut self, mut choice: Taken) -> Result<Option<Value>, Failure> {
+    fn chosen(
+        &mut self,
+        mut choice: Taken,
+        ignored: &mut Ignored,
+    ) -> Result<Option<Value>, Failure> {
         let kind = choice.need_text("type")?;
         match kind.as_str() {
             "function" | "custom" => {
                 let name = choice.need_text("name")?;
                 let namespace = choice.text("namespace")?;
-                choice.finish()?;
+                choice.drop_rest(ignored);
                 let name = self.names.of_model(namespace, &name);
                 Ok(Some(json!({"type": "function", "function": {"name": name}})))
             }
@@ -143,7 +150,7 @@ impl Tools {
                 let mode = choice.one_of("mode", &["auto", "required"])?;
                 let list = choice.list("tools")?;
                 let list = list.ok_or_else(|| choice.missing("tools"))?;
-                choice.finish()?;
+                choice.drop_rest(ignored);
                 let mut allowed = BTreeSet::new();
                 for (nth, tool) in list.into_iter().enumerate() {
                     let mut tool = Taken::of(format!("tool_choice.tools[{nth}]"), tool)?;
@@ -232,7 +239,7 @@ impl Reader {
                 return Ok(false);
             }
         }
-        tool.finish()?;
+        tool.drop_rest(ignored);
         Ok(true)
     }
 

@@ -33,10 +33,19 @@ struct Routing<'a> {
     stream: Option<&'a RawValue>,
     #[serde(borrow)]
     stream_options: Option<&'a RawValue>,
+    /// OpenRouter's: whether the response tells the usage.
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
 }
 
+/// The options of a stream that are known here; others are named as ignored.
+pub(crate) const STREAM_OPTIONS: [&str; 3] = [
+    "include_usage",
+    "continuous_usage_stats",
+    "include_obfuscation",
+];
+
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct StreamOptions {
     include_usage: Option<bool>,
     /// vLLM's: the usage with every chunk.
@@ -97,6 +106,7 @@ impl Scanned {
                 }
             },
         };
+        let include_usage = include_usage || routing.usage.is_some_and(includes_usage);
         Ok(Scanned {
             body,
             model,
@@ -104,6 +114,15 @@ impl Scanned {
             include_usage,
         })
     }
+}
+
+fn includes_usage(usage: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Usage {
+        include: Option<bool>,
+    }
+    let usage: Option<Usage> = serde_json::from_str(usage.get()).ok();
+    usage.and_then(|usage| usage.include).unwrap_or(false)
 }
 
 fn model_in(value: Option<&RawValue>) -> Result<String, Failure> {
@@ -337,8 +356,14 @@ mod tests {
         assert!(message(alone).contains("needs `stream`"));
         let both = r#"{"model": "a", "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": false}}"#;
         assert!(read(both).unwrap().include_usage);
+        let wrong = r#"{"model": "a", "stream": true, "stream_options": {"include_usage": 1}}"#;
+        assert!(message(wrong).contains("include_obfuscation"));
         let unknown = r#"{"model": "a", "stream": true, "stream_options": {"colour": true}}"#;
-        assert!(message(unknown).contains("include_obfuscation"));
+        assert!(!read(unknown).unwrap().include_usage);
+        let routed = r#"{"model": "a", "stream": true, "usage": {"include": true}}"#;
+        assert!(read(routed).unwrap().include_usage);
+        let other = r#"{"model": "a", "stream": true, "usage": "all"}"#;
+        assert!(!read(other).unwrap().include_usage);
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(crate) fn has_effect(name: &str, value: &RawValue) -> bool {
         "parallel_tool_calls" => text == "false",
         "service_tier" => !["null", "\"auto\"", "\"default\""].contains(&text.as_str()),
         "verbosity" => !["null", "\"medium\""].contains(&text.as_str()),
+        // Every response has the usage, and a stream that asks for it so.
+        "usage" => false,
         _ => !IDLE.contains(&text.as_str()),
     }
 }

@@ -9,10 +9,12 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::ReasoningRequest;
 use crate::error::Failure;
-use crate::inference::request::body::{Fields, write_json};
+use crate::inference::request::body::{Fields, STREAM_OPTIONS, write_json};
 use crate::inference::request::ignored;
+use crate::inference::request::old_calls;
 use crate::inference::request::request_fields::Fate;
 use crate::inference::request::shape::may_be_a_tree;
+use crate::inference::upstream::stream_support::Form;
 use catalog::{
     Generation, Prompt, PromptFormat, ReasoningFields, ReasoningWish, STOPS_MAX, WishPart,
 };
@@ -45,6 +47,12 @@ pub(crate) struct Wishes<'a> {
     pub continuous_usage: bool,
     /// Neither the client nor the engine needs a stream.
     pub plain: bool,
+    /// Also where the pool writes the prompt: the model's file says so.
+    pub plain_prompts: bool,
+    /// The engine refuses tools that the model need not call.
+    pub refuses_tools: bool,
+    /// The engine parses the arguments of earlier calls.
+    pub parses_calls: bool,
 }
 
 const KWARGS: &str = "chat_template_kwargs";
@@ -62,6 +70,9 @@ const CHAT_ALONE: [&str; 9] = [
     "logprobs",
     "top_logprobs",
 ];
+
+/// Fields that offer functions to the model, and the choice between them.
+const TOOLS: [&str; 4] = ["tools", "tool_choice", "functions", "function_call"];
 
 /// Fields of a completion that would change a text which the pool writes.
 const TEXT_ALONE: [&str; 3] = ["prompt", "suffix", "echo"];
@@ -95,6 +106,8 @@ pub(crate) fn outgoing(
     let mut reasoning = wishes.reasoning;
     let is_present = |name: &str| fields.get(name).is_some_and(|value| value.get() != "null");
     let has_stops = !generation.stops.is_empty() || !generation.stop_tokens.is_empty();
+    let drops_tools =
+        path == CHAT && (format.is_some() || wishes.refuses_tools) && !demands_call(fields);
     for (name, value) in fields.all() {
         let is_null = value.get() == "null";
         if ["model", "stream", "stream_options"].contains(&name) {
@@ -118,12 +131,22 @@ pub(crate) fn outgoing(
         match name {
             // Written with the switches below.
             KWARGS if path == CHAT => {}
+            _ if drops_tools && TOOLS.contains(&name) => {
+                if ignored::has_effect(name, value) && name.ends_with('s') {
+                    ignored.push(name.to_owned());
+                }
+            }
+            "parallel_tool_calls" if drops_tools => {}
             "stop" | "stop_token_ids" if has_stops => {}
             // As if it were not there; engines take null for all kinds of things.
             _ if is_null
                 && (generation.defaults.contains_key(name)
                     || generation.in_chats.contains_key(name)) => {}
             "messages" if format.is_some() => {}
+            "messages" if wishes.parses_calls => match old_calls::mended(value)? {
+                Some(messages) => written.value(name, &messages),
+                None => written.raw(name, value),
+            },
             // Texts have the older name alone; of both the newer one counts.
             "max_completion_tokens" if format.is_some() => {
                 if !is_null {
@@ -135,11 +158,10 @@ pub(crate) fn outgoing(
             _ if format.is_some() && (CHAT_ALONE.contains(&name) || TEXT_ALONE.contains(&name)) => {
                 refuse_unless_idle(name, value)?
             }
-            // Says something of tools alone, and there are none.
-            "parallel_tool_calls" if format.is_some() => {}
             _ => written.raw(name, value),
         }
     }
+    ignored.extend(reasoning.take_unknown());
     if path == CHAT {
         // A text that the pool writes has no template with switches.
         let reasoning_fields = match format {
@@ -172,8 +194,10 @@ pub(crate) fn outgoing(
             .map(|part| reasoning.name(*part).to_owned());
         ignored.extend(names);
     }
-    let is_plain = wishes.plain && format.is_none();
-    let is_continuous = is_continuous(fields);
+    let is_plain = wishes.plain && (format.is_none() || wishes.plain_prompts);
+    let options = stream_options(fields)?;
+    ignored.extend(unknown_options(&options));
+    let is_continuous = options.get(CONTINUOUS) == Some(&Value::Bool(true));
     if is_continuous && !wishes.continuous_usage {
         ignored.push(format!("stream_options.{CONTINUOUS}"));
     }
@@ -242,19 +266,35 @@ fn unmet(wish: &ReasoningWish) -> ReasoningFields {
     }
 }
 
-/// Whether the client wants the usage with every chunk.
-fn is_continuous(fields: &Fields<'_>) -> bool {
-    let options = fields.get("stream_options").map(RawValue::get);
-    let options = options.filter(|options| options.contains(CONTINUOUS));
-    let options = options.and_then(|options| serde_json::from_str::<Value>(options).ok());
-    options.is_some_and(|options| options[CONTINUOUS] == true)
+/// Returns true if the model must call a function.
+fn demands_call(fields: &Fields<'_>) -> bool {
+    let choices = ["tool_choice", "function_call"].into_iter();
+    let mut choices = choices.filter_map(|name| fields.get(name));
+    choices.any(|choice| !matches!(choice.get(), "null" | "\"auto\"" | "\"none\""))
+}
+
+fn stream_options(fields: &Fields<'_>) -> Result<Map<String, Value>, Failure> {
+    let Some(options) = fields.get("stream_options") else {
+        return Ok(Map::new());
+    };
+    may_be_a_tree(options.get().as_bytes())?;
+    Ok(serde_json::from_str(options.get()).unwrap_or_default())
+}
+
+/// Options of a stream that this version does not know.
+fn unknown_options(options: &Map<String, Value>) -> impl Iterator<Item = String> + '_ {
+    let is_unknown = |(name, value): &(&String, &Value)| {
+        !STREAM_OPTIONS.contains(&name.as_str()) && !value.is_null() && **value != false
+    };
+    let unknown = options.iter().filter(is_unknown);
+    unknown.map(|(name, _)| format!("stream_options.{name}"))
 }
 
 /// A body with the name that the engine knows, and nothing else of it changed.
 pub(crate) fn renamed(
     body: &[u8],
     served_name: &str,
-    fate: impl Fn(&str, &RawValue) -> Result<Fate, Failure>,
+    mut fate: impl FnMut(&str, &RawValue) -> Result<Fate, Failure>,
 ) -> Result<Bytes, Failure> {
     let fields = Fields::read(body)?;
     let mut written = Written::new(body.len());
@@ -273,6 +313,27 @@ pub(crate) fn renamed(
 pub(crate) fn streamed(plain: &[u8]) -> Bytes {
     let plain = plain.strip_suffix(b"}").unwrap_or(plain);
     [plain, STREAM.as_bytes(), b"}}"].concat().into()
+}
+
+/// The body in the form that its engine takes.
+pub(crate) fn in_form(body: &[u8], form: Form) -> Result<Bytes, Failure> {
+    let fields = Fields::read(body)?;
+    let mut written = Written::new(body.len());
+    let is_other = |name: &str| name != "stream" && name != "stream_options";
+    for (name, value) in fields.all().filter(|(name, _)| is_other(name)) {
+        written.raw(name, value);
+    }
+    if form != Form::Plain {
+        written.value("stream", &Value::Bool(true));
+    }
+    if form == Form::Streamed {
+        written.value("stream_options", &json!({"include_usage": true}));
+    }
+    if written.0.ends_with(b",") {
+        written.0.pop();
+    }
+    written.0.push(b'}');
+    Ok(written.0.into())
 }
 
 /// The last fields of a body, but for the ends of two objects.

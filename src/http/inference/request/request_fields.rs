@@ -1,20 +1,22 @@
 //! What becomes of each field of a request on its way to an engine: it goes on, is left out, or is refused. Templates,
 //! addresses, files and tensors never go on, wherever in the request they stand.
 
+use std::fmt::Display;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::dialect::ReasoningRequest;
+use crate::dialect::{ReasoningRequest, has_effect};
 use crate::error::Failure;
 use crate::inference::request::hints;
 use crate::inference::request::ignored;
 use crate::inference::request::media;
 use crate::inference::request::shape::may_be_a_tree;
 use crate::inference::request::strategies::Strategy;
-use catalog::{Ask, Entry, TEMPLATE_SWITCHES, UnknownFields, never};
+use catalog::{Ask, Entry, TEMPLATE_SWITCHES, is_hint_of_another_service, never};
+use config::UnknownFields;
 use reading::nearest;
 
 /// What becomes of a field.
@@ -29,6 +31,11 @@ pub(crate) enum Fate {
 
 /// For an engine as its table has it, and what the model's file says of the rest.
 pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Result<Fate, Failure> {
+    let passes = entry.unknown_fields == UnknownFields::Pass;
+    // Null is the same as absent.
+    if value.get() == "null" && !(passes && never(name).is_none()) {
+        return Ok(Fate::Ignored);
+    }
     if let Some(why) = never(name) {
         return Err(refused(
             name,
@@ -40,12 +47,12 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
     }
     hints::check(name, value)?;
     if ask == Ask::Chat && ReasoningRequest::is_of_chats(name) {
-        let passes = match name {
+        let goes = match name {
             // OpenAI's own: an engine of which nothing is known may have levels of its own.
             "reasoning_effort" => !entry.recipe.knows_reasoning(),
-            _ => entry.unknown_fields == UnknownFields::Pass || entry.recipe.takes(ask, name),
+            _ => passes || entry.recipe.takes(ask, name),
         };
-        return Ok(if passes { Fate::Goes } else { Fate::Reasoning });
+        return Ok(if goes { Fate::Goes } else { Fate::Reasoning });
     }
     if carries_media(name) && may_name_something(value.get()) {
         media::check(name, value)?;
@@ -57,9 +64,7 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
         return Ok(Fate::Goes);
     }
     // An answer that was made in another way is none.
-    if entry.unknown_fields != UnknownFields::Pass
-        && let Some(strategy) = Strategy::of_field(name, value)
-    {
+    if !passes && let Some(strategy) = Strategy::of_field(name, value) {
         let message = format!(
             "`{name}`: the engine of {} ({}) has no such search: {}",
             entry.name,
@@ -68,14 +73,28 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
         );
         return Err(refused(name, &message));
     }
+    let is_hint = is_hint_of_another_service(name) || !ignored::may_have_effect(name, value);
+    fate_of_unknown(entry, &ask, name, is_hint, || {
+        entry.recipe.known_fields(ask)
+    })
+}
+
+/// Decides a field that the model's engine is not known to take. `is_hint`: it may be left out.
+/// `known`: names that could have been meant.
+pub(crate) fn fate_of_unknown(
+    entry: &Entry,
+    ask: &dyn Display,
+    name: &str,
+    is_hint: bool,
+    known: impl FnOnce() -> Vec<&'static str>,
+) -> Result<Fate, Failure> {
     match entry.unknown_fields {
         UnknownFields::Pass => Ok(Fate::Goes),
         UnknownFields::Drop => Ok(Fate::Ignored),
-        // What asks for nothing is no reason to refuse.
-        UnknownFields::Refuse if !ignored::may_have_effect(name, value) => Ok(Fate::Ignored),
+        UnknownFields::Refuse if is_hint => Ok(Fate::Ignored),
         UnknownFields::Refuse => {
             let engine = entry.recipe.engine();
-            let known = entry.recipe.known_fields(ask);
+            let known = known();
             let hint = nearest(name, known.iter().copied());
             let hint = hint.map_or_else(String::new, |near| format!("; did you mean {near}?"));
             let shown: String = name.chars().take(100).collect();
@@ -93,6 +112,50 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
 fn refused(name: &str, message: &str) -> Failure {
     let name: String = name.chars().take(100).collect();
     Failure::invalid(name, message)
+}
+
+/// Decides a field that OpenAI's audio routes do not have. Files and addresses are never named to an engine.
+pub(crate) fn fate_in_audio(
+    entry: &Entry,
+    name: &str,
+    value: &Value,
+    known: &[&'static str],
+) -> Result<Fate, Failure> {
+    if let Some(why) = never(name) {
+        let message = format!("`{name}` is never passed to an engine: {why}");
+        return Err(refused(name, &message));
+    }
+    let is_hint = !has_effect(value);
+    let fate = fate_of_unknown(entry, &"audio requests", name, is_hint, || known.to_vec())?;
+    if fate == Fate::Goes && names_a_file(value) {
+        let message = format!(
+            "`{name}` names a file or an address, which is never passed to an engine: send the data itself"
+        );
+        return Err(refused(name, &message));
+    }
+    Ok(fate)
+}
+
+/// Returns true if a text in the value is nothing but a path or a URL.
+fn names_a_file(value: &Value) -> bool {
+    match value {
+        Value::String(text) => is_path_or_url(text.trim()),
+        Value::Array(list) => list.iter().any(names_a_file),
+        Value::Object(fields) => fields.values().any(names_a_file),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn is_path_or_url(text: &str) -> bool {
+    let begins = ["/", "\\", "~", "./", "../", "file:"];
+    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    let is_scheme = !scheme.is_empty()
+        && scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
+    let drive = text.as_bytes().get(..3);
+    let has_drive = drive.is_some_and(|text| text[1] == b':' && matches!(text[2], b'/' | b'\\'));
+    is_scheme || has_drive || begins.iter().any(|begin| text.starts_with(begin))
 }
 
 /// Plain values of known names alone: others could change how a template is rendered.
@@ -186,6 +249,29 @@ mod tests {
         assert!(!may_name_something(
             &json!([{"role": "user", "content": "Hello"}]).to_string()
         ));
+    }
+
+    #[test]
+    fn a_text_that_is_a_path_or_an_address_is_found_wherever_it_stands() {
+        for named in [
+            json!("http://169.254.169.254/x"),
+            json!("file:///etc/passwd"),
+            json!("/etc/passwd"),
+            json!("../../key"),
+            json!("C:\\key"),
+            json!({"a": [1, {"b": " S3://bucket/x"}]}),
+        ] {
+            assert!(names_a_file(&named), "{named}");
+        }
+        for plain in [
+            json!("a"),
+            json!(true),
+            json!("as in https://example.org, say"),
+            json!({"boost": 2, "words": ["Pool", "a/b"]}),
+            json!("data:audio/wav;base64,AA=="),
+        ] {
+            assert!(!names_a_file(&plain), "{plain}");
+        }
     }
 
     #[test]

@@ -114,10 +114,6 @@ fn turns_that_no_model_can_take_are_named() {
             json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "thinking"}]}]),
             "messages[1].content[0].thinking",
         ),
-        (
-            json!([{"role": "user", "content": "a", "name": "n"}]),
-            "messages[0].name",
-        ),
     ] {
         let failure = translated(given.clone()).unwrap_err();
         assert_eq!(failure.body.error.param.as_deref(), Some(named), "{given}");

@@ -148,7 +148,7 @@ fn what_cannot_be_honoured_is_refused_with_its_name() {
         (json!({"prompt": "x", "stream": "no"}), "stream"),
         (json!({"prompt": "x", "format": "xml"}), "format"),
         (json!({"prompt": "x", "format": ["json"]}), "format"),
-        (json!({"prompt": "x", "think": "deeply"}), "think"),
+        (json!({"prompt": "x", "think": 3}), "think"),
         (json!({"prompt": "x", "top_logprobs": 21}), "top_logprobs"),
         (json!({"prompt": "x", "keep_alive": "abc"}), "keep_alive"),
         (

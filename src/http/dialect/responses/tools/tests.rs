@@ -70,7 +70,8 @@ fn a_choice_among_some_leaves_the_others_out() {
         {"type": "custom", "name": "b"}, {"type": "web_search"}]});
     let mut request = Taken::of("", json!({"tool_choice": choice})).unwrap();
     let mut chat = Map::new();
-    assert_eq!(tools.choose(&mut request, &mut chat).unwrap(), choice);
+    let chosen = tools.choose(&mut request, &mut chat, &mut Ignored::default());
+    assert_eq!(chosen.unwrap(), choice);
     assert_eq!(function_names(&tools), ["b"]);
     assert_eq!(chat["tool_choice"], "required");
 }
@@ -98,7 +99,9 @@ fn a_choice_of_what_is_not_run_here_is_refused() {
     ] {
         let (mut tools, _) = read(tools).unwrap();
         let mut request = Taken::of("", json!({"tool_choice": choice})).unwrap();
-        let failure = tools.choose(&mut request, &mut Map::new()).unwrap_err();
+        let mut ignored = Ignored::default();
+        let chosen = tools.choose(&mut request, &mut Map::new(), &mut ignored);
+        let failure = chosen.unwrap_err();
         assert_eq!(failure.body.error.param.as_deref(), Some(field));
     }
     for (tool, field) in [

@@ -38,6 +38,9 @@ fn wishes() -> Wishes<'static> {
         },
         continuous_usage: true,
         plain: false,
+        refuses_tools: false,
+        parses_calls: false,
+        plain_prompts: false,
     }
 }
 
@@ -203,4 +206,30 @@ fn a_model_that_only_completes_says_so_to_a_conversation() {
     assert_eq!(failure.status.as_u16(), 400);
     assert!(failure.body.error.message.contains("/v1/completions"));
     assert!(sent(&generation, COMPLETIONS, r#"{"prompt":"x"}"#).is_ok());
+}
+
+#[test]
+fn tools_that_need_not_be_called_are_dropped_where_the_engine_has_none() {
+    let generation = Generation::default();
+    let sent = |choice: &str, refuses_tools: bool| {
+        let body = format!(
+            r#"{{"messages":[],"tools":[{{"type":"function"}}],"tool_choice":{choice},"parallel_tool_calls":true}}"#
+        );
+        let fields = Fields::read(body.as_bytes()).unwrap();
+        let wishes = Wishes {
+            refuses_tools,
+            ..wishes()
+        };
+        let fate = |_: &str, _: &RawValue| Ok(Fate::Goes);
+        let written = outgoing(&fields, CHAT, "served", &generation, None, fate, wishes).unwrap();
+        let body: Value = serde_json::from_slice(&written.body).unwrap();
+        (body.get("tools").is_some(), written.ignored.join(", "))
+    };
+    for choice in ["null", "\"auto\"", "\"none\""] {
+        assert_eq!(sent(choice, true), (false, "tools".to_owned()), "{choice}");
+        assert_eq!(sent(choice, false), (true, String::new()), "{choice}");
+    }
+    for choice in ["\"required\"", r#"{"type":"function"}"#] {
+        assert_eq!(sent(choice, true), (true, String::new()), "{choice}");
+    }
 }
