@@ -1,5 +1,5 @@
-//! Finds the client of a request by address. A proxy is believed only if it is configured as trusted; whatever else a
-//! request says of its origin makes it less trusted, never more.
+//! Finds the client of a request by address. A proxy is believed only if it is configured as trusted. Everything else a
+//! request says of its origin makes it less trusted, never more: a forwarded address grants no loopback rights (B2).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -32,7 +32,8 @@ const FORWARDED: &str = "x-forwarded-";
 pub(crate) struct ClientAddress {
     /// The peer, or whom a trusted proxy names.
     pub address: IpAddr,
-    /// There is a proxy, and it does not name its client in a way that can be trusted.
+    /// There is a proxy, and it does not name its client in a way that can be trusted. A loopback address that a proxy names
+    /// is one of the proxy's machine, or the client's invention, and says nothing.
     pub is_hidden: bool,
 }
 
@@ -55,7 +56,7 @@ impl ClientAddress {
                 "a request from {peer} has `{header}`, which a proxy writes, and {peer} is not in server.trusted_proxies: its clients do not count as local, and need a key unless auth.inference is open. If {peer} is your proxy, set server.trusted_proxies: [{peer}], and let it write X-Forwarded-For"
             ),
             true => format!(
-                "the proxy {peer} of server.trusted_proxies sends `{header}` and does not name its client: its clients do not count as local, and need a key unless auth.inference is open. Let it write X-Forwarded-For (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for)"
+                "the proxy {peer} of server.trusted_proxies sends `{header}` and does not name its client, or names a loopback address: its clients do not count as local, and need a key unless auth.inference is open. Let it write X-Forwarded-For (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for)"
             ),
         })
     }
@@ -79,11 +80,11 @@ impl ClientAddress {
             for hop in hops.iter().rev() {
                 match hop {
                     Some(hop) if is_trusted(*hop) => nearest = *hop,
-                    Some(hop) => return (*hop, false),
-                    None => return (nearest, true),
+                    Some(hop) if !hop.is_loopback() => return (*hop, false),
+                    Some(_) | None => return (nearest, true),
                 }
             }
-            (nearest, false)
+            (nearest, nearest.is_loopback())
         };
         let (address, is_hidden) = match (listed, forwarded) {
             // There is a proxy, and it does not say for whom it asks.
@@ -95,6 +96,8 @@ impl ClientAddress {
                 _ => (peer, true),
             },
         };
+        // A remote proxy's loopback address is not one of this machine, and must not share its limits.
+        let address = if address.is_loopback() { peer } else { address };
         ClientAddress { address, is_hidden }
     }
 }
@@ -192,15 +195,83 @@ mod tests {
             let (_, is_hidden) = client("127.0.0.1", &line, &["127.0.0.1"]);
             assert!(is_hidden, "{header}");
         }
-        let named = [("via", "1.1 vegur"), ("x-forwarded-for", "127.0.0.1")];
+        let named = [("via", "1.1 vegur"), ("x-forwarded-for", "192.0.2.1")];
         let of_trusted = client("127.0.0.1", &named, &["127.0.0.1"]);
-        assert_eq!(of_trusted, ("127.0.0.1".to_owned(), false));
+        assert_eq!(of_trusted, ("192.0.2.1".to_owned(), false));
         let plain = [
             ("user-agent", "curl"),
             ("accept", "*/*"),
             ("x-request-id", "a"),
         ];
         assert!(!client("127.0.0.1", &plain, &[]).1);
+    }
+
+    #[test]
+    fn no_forwarded_address_grants_loopback_rights() {
+        let spellings = [
+            "127.0.0.1",
+            "127.0.0.1:80",
+            "127.8.9.10",
+            "::1",
+            "[::1]",
+            "[::1]:80",
+            "0:0:0:0:0:0:0:1",
+            "::ffff:127.0.0.1",
+            "[::ffff:7f00:1]:80",
+            "127.1",
+            "2130706433",
+            "0.0.0.0",
+            "::",
+            "localhost",
+            "127.0.0.1, 203.0.113.9",
+            "203.0.113.9, 127.0.0.1",
+            "127.0.0.1, 127.0.0.1",
+            "127.0.0.1, 10.0.0.7",
+            "10.0.0.7, ::1",
+        ];
+        let proxies: [&[&str]; 5] = [
+            &[],
+            &["10.0.0.7"],
+            &["10.0.0.7", "127.0.0.1"],
+            &["10.0.0.7", "127.0.0.0/8", "::1"],
+            &["0.0.0.0/0", "::/0"],
+        ];
+        for peer in ["10.0.0.7", "127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            let peer: IpAddr = peer.parse().unwrap();
+            for (spelling, trusted) in spellings
+                .iter()
+                .flat_map(|spelling| proxies.map(|trusted| (*spelling, trusted)))
+            {
+                let trusted: Vec<Network> = trusted.iter().map(|it| it.parse().unwrap()).collect();
+                let quoted = format!("for=\"{spelling}\"");
+                let bare = format!("for={spelling}");
+                for lines in [
+                    vec![("x-forwarded-for", spelling)],
+                    vec![("forwarded", &bare)],
+                    vec![("forwarded", &quoted)],
+                    vec![("x-forwarded-for", spelling), ("forwarded", &bare)],
+                    vec![
+                        ("x-forwarded-for", "203.0.113.9"),
+                        ("x-forwarded-for", spelling),
+                    ],
+                ] {
+                    let mut headers = HeaderMap::new();
+                    for (name, value) in &lines {
+                        headers.append(*name, HeaderValue::from_str(value).unwrap());
+                    }
+                    let client = ClientAddress::of(peer, &headers, &trusted);
+                    assert!(
+                        !client.is_loopback(),
+                        "{peer} {lines:?} {trusted:?} {client:?}"
+                    );
+                    let shares_local_limits = client.address.is_loopback();
+                    assert!(
+                        !shares_local_limits || peer.to_canonical().is_loopback(),
+                        "{peer} {lines:?} {client:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

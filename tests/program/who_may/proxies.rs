@@ -41,7 +41,15 @@ fn a_trusted_proxy_that_does_not_say_who_asks_is_told_in_the_log_and_makes_nobod
     assert_eq!(status(&pool, &[]), 200);
     assert_eq!(status(&pool, &[via]), 401);
     assert_eq!(status(&pool, &[via, ("X-Forwarded-For", "192.0.2.7")]), 401);
-    assert_eq!(status(&pool, &[via, ("X-Forwarded-For", "127.0.0.1")]), 200);
+    for named in ["127.0.0.1", "::1", "[::1]:80", "::ffff:127.0.0.1"] {
+        let line = ("X-Forwarded-For", named);
+        assert_eq!(status(&pool, &[via, line]), 401, "{named}");
+        assert_eq!(status(&pool, &[line]), 401, "{named}");
+        let line = ("Forwarded", &*format!("for=\"{named}\""));
+        assert_eq!(status(&pool, &[line]), 401, "{named}");
+        let metrics = pool.request_with("GET", "/metrics", "", &[line]).0;
+        assert_eq!(metrics, 401, "{named}");
+    }
     wait_for("the log to say what to set", || {
         pool.log().contains("proxy_set_header X-Forwarded-For")
     });
