@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problem;
+use super::server::Network;
 use super::units::Length;
 use super::values::ListenAddress;
 
@@ -24,6 +25,9 @@ pub struct NodeSection {
     /// On the controller: a file with a token, such as a mounted Secret, of at least 32 characters. Nodes join with it as
     /// long as it is in the file, beside those of `admin-client nodes token`.
     pub join_token_file: Option<PathBuf>,
+    /// On the controller: networks in which listeners of nodes may be, in addition to the address from which a node
+    /// connects. For nodes with several addresses, or behind a proxy or address translation.
+    pub listen_networks: Vec<Network>,
     /// On the node: where the gateway reaches its engines. null: a free port on every address, or on loopback if the
     /// controller is there.
     pub listen: Option<ListenAddress>,
@@ -42,6 +46,7 @@ impl Default for NodeSection {
             // It is decided within 5 s that a node is lost: a beat comes every second, and it is looked every quarter of one.
             silent_after: Length::from_secs(4),
             join_token_file: None,
+            listen_networks: Vec::new(),
             listen: None,
             plain: false,
             peers_at_once: 2,

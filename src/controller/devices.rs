@@ -8,7 +8,12 @@ use tokio::sync::Notify;
 use super::snapshot::{DeviceSnapshot, Stale};
 use config::Provider;
 use inventory::{DeviceInfo, DeviceUse, Inventory};
-use pool::{Bytes, DeviceId, DeviceReading, KindId, ReplicaId, Time};
+use pool::{Bytes, DeviceId, DeviceReading, KindId, NodeId, ReplicaId, Time};
+
+/// Products that are told apart. Nodes name them, and they are kept while the controller runs.
+const KINDS_MAX: usize = 4096;
+/// All further products.
+const OTHER_KIND: KindId = KindId(u32::MAX);
 
 #[derive(Debug)]
 pub(super) struct Devices {
@@ -39,13 +44,22 @@ impl Devices {
         unread(info, &self.kinds)
     }
 
+    /// The name of the controller's machine.
+    pub fn own_machine(&self) -> Option<&str> {
+        let mut known = self.known.values();
+        let own = known.find(|device| device.info.node == NodeId(0));
+        own.map(|device| device.info.node_name.as_str())
+    }
+
     /// Devices of a node that joins. Gives those that are new, or not as they were.
     pub fn add(&mut self, infos: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
         let known = Arc::make_mut(&mut self.known);
         let mut new = Vec::new();
         for info in infos {
-            let next = KindId(u32::try_from(self.kinds.len()).unwrap_or(u32::MAX));
-            self.kinds.entry(kind_name(&info)).or_insert(next);
+            if self.kinds.len() < KINDS_MAX {
+                let next = KindId(u32::try_from(self.kinds.len()).unwrap_or(u32::MAX));
+                self.kinds.entry(kind_name(&info)).or_insert(next);
+            }
             let same = known.get(&info.id).is_some_and(|it| *it.info == info);
             if !same {
                 known.insert(info.id, DeviceSnapshot::unread(info.clone()));
@@ -129,7 +143,7 @@ fn unread(info: &DeviceInfo, kinds: &BTreeMap<String, KindId>) -> DeviceReading 
     DeviceReading {
         name: info.name.clone(),
         node: info.node,
-        kind: kinds[&kind_name(info)],
+        kind: kinds.get(&kind_name(info)).copied().unwrap_or(OTHER_KIND),
         total: info.total,
         headroom: info.headroom,
         ..DeviceReading::default()

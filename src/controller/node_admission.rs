@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use super::control::Control;
-use super::node_messages::{Admitted, Joining, never, not_now};
+use super::node_messages::{Admitted, Joining, NodePeer, never, not_now};
 use super::nodes::{FIRST_NUMBER, NODES_MAX, Node, node_id};
+use config::Network;
 use engine::{RelayAddress, RelaySecret};
 use node_link::{Accepted, NodeDevice, Refused, RefusedKind, RelayForm};
 use pool::{DemandId, DeviceId, NodeId, Span};
@@ -49,7 +50,22 @@ impl Control {
         if !self.nodes.known.contains_key(&id) && self.nodes.known.len() >= NODES_MAX as usize {
             return Err(not_now(format!("there are {NODES_MAX} nodes already")));
         }
-        let relay = relay_of(&joining.name, joining.relay)?;
+        if let Some(own) = self.devices.own_machine()
+            && own.eq_ignore_ascii_case(&joining.name)
+        {
+            return Err(never(format!(
+                "{own} is the controller's own machine: start this node with another --name"
+            )));
+        }
+        if let Some(known) = self.nodes.known.get(&id) {
+            check_same_devices(known, &joining)?;
+        }
+        let relay = relay_of(
+            &joining.name,
+            joining.relay,
+            joining.peer,
+            &self.config.node.listen_networks,
+        )?;
         let numbers = joining.numbers.devices.iter();
         let devices: BTreeMap<String, DeviceId> = joining
             .devices
@@ -79,7 +95,7 @@ impl Control {
                 epoch: joining.epoch,
                 place: joining.place,
                 version: joining.version,
-                peer: joining.peer,
+                peer: joining.peer.address,
                 relay,
                 provider: joining.provider,
                 devices,
@@ -101,7 +117,7 @@ impl Control {
         );
         self.take_devices(id, &joining.name, &joining.devices);
         if is_new {
-            tracing::info!("node {} joins from {}", joining.name, joining.peer);
+            tracing::info!("node {} joins from {}", joining.name, joining.peer.address);
         }
         let milliseconds = |span: Span| span.0;
         Ok(Admitted {
@@ -141,13 +157,131 @@ impl Control {
     }
 }
 
-fn relay_of(node: &str, form: RelayForm) -> Result<RelayAddress, Refused> {
+/// The process of a node has the same devices until it ends.
+fn check_same_devices(known: &Node, joining: &Joining) -> Result<(), Refused> {
+    let is_known = |device: &NodeDevice| known.devices.contains_key(&device.name);
+    let is_same =
+        known.devices.len() == joining.devices.len() && joining.devices.iter().all(is_known);
+    if is_same {
+        return Ok(());
+    }
+    Err(never(format!(
+        "node {} comes back with {} devices, and they are not the {} with which it joined: start it anew",
+        joining.name,
+        joining.devices.len(),
+        known.devices.len()
+    )))
+}
+
+/// The controller connects to the listener of a node: only where the node itself is, or where the configuration allows
+/// (B3).
+fn relay_of(
+    node: &str,
+    form: RelayForm,
+    peer: NodePeer,
+    networks: &[Network],
+) -> Result<RelayAddress, Refused> {
+    let (ip, from) = (
+        form.address.ip().to_canonical(),
+        peer.address.ip().to_canonical(),
+    );
+    let is_own = !peer.is_hidden && ip == from;
+    let is_here = !peer.is_hidden && ip.is_loopback() && from.is_loopback();
+    let is_allowed = networks.iter().any(|network| network.contains(ip));
+    if form.address.port() == 0 || !(is_own || is_here || is_allowed) {
+        return Err(never(format!(
+            "its listener is at {}, and it connects from {from}{}: start it with --listen at that address, or allow the listener's network on the controller in node.listen_networks",
+            form.address,
+            if peer.is_hidden {
+                ", behind a proxy that does not name it"
+            } else {
+                ""
+            }
+        )));
+    }
     let fingerprint = form.fingerprint.map(|it| it.parse()).transpose();
     let fingerprint = fingerprint.map_err(|error| never(format!("its listener: {error}")))?;
     Ok(RelayAddress {
         node: node.to_owned(),
         address: form.address,
-        secret: RelaySecret(form.secret),
+        secret: RelaySecret::parse(&form.secret).map_err(never)?,
         fingerprint,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn relay(listener: &str, from: &str, is_hidden: bool, networks: &[&str]) -> bool {
+        let form = RelayForm {
+            address: listener.parse().expect("an address"),
+            secret: "s".repeat(64),
+            fingerprint: None,
+        };
+        let peer = NodePeer {
+            address: from.parse().expect("an address"),
+            is_hidden,
+        };
+        let networks: Vec<Network> = networks
+            .iter()
+            .map(|network| network.parse().expect("a network"))
+            .collect();
+        relay_of("gpu-2", form, peer, &networks).is_ok()
+    }
+
+    #[test]
+    fn b3_the_controller_connects_only_to_where_a_node_is() {
+        for (listener, from, is_hidden, networks, is_accepted) in [
+            ("10.0.0.2:7000", "10.0.0.2:51000", false, &[][..], true),
+            ("[::ffff:10.0.0.2]:7000", "10.0.0.2:51000", false, &[], true),
+            ("10.0.0.2:7000", "[::ffff:10.0.0.2]:51000", false, &[], true),
+            ("[fd00::2]:7000", "[fd00::2]:51000", false, &[], true),
+            ("127.0.0.1:7000", "127.0.0.1:51000", false, &[], true),
+            ("127.0.0.1:7000", "[::1]:51000", false, &[], true),
+            ("10.0.0.2:0", "10.0.0.2:51000", false, &[], false),
+            ("10.0.0.3:7000", "10.0.0.2:51000", false, &[], false),
+            ("127.0.0.1:6379", "10.0.0.2:51000", false, &[], false),
+            ("[::1]:6379", "10.0.0.2:51000", false, &[], false),
+            (
+                "[::ffff:127.0.0.1]:6379",
+                "10.0.0.2:51000",
+                false,
+                &[],
+                false,
+            ),
+            ("169.254.169.254:80", "10.0.0.2:51000", false, &[], false),
+            ("0.0.0.0:80", "10.0.0.2:51000", false, &[], false),
+            // A proxy on this machine that does not name the node.
+            ("127.0.0.1:6379", "127.0.0.1:51000", true, &[], false),
+            ("10.0.0.7:80", "10.0.0.7:51000", true, &[], false),
+            (
+                "10.0.0.3:7000",
+                "10.0.0.2:51000",
+                false,
+                &["10.0.0.0/24"],
+                true,
+            ),
+            (
+                "10.0.0.3:7000",
+                "127.0.0.1:51000",
+                true,
+                &["10.0.0.0/24"],
+                true,
+            ),
+            (
+                "10.0.1.3:7000",
+                "10.0.0.2:51000",
+                false,
+                &["10.0.0.0/24"],
+                false,
+            ),
+        ] {
+            let accepted = relay(listener, from, is_hidden, networks);
+            assert_eq!(
+                accepted, is_accepted,
+                "{listener} {from} {is_hidden} {networks:?}"
+            );
+        }
+    }
 }

@@ -1,11 +1,14 @@
 //! What a greeting of a node is checked for without the loop: its protocol, its generation, its name and those of its devices.
 
 use super::node_messages::{never, not_now};
-use node_link::{Hello, PROTOCOL, Refused, check_node_name};
+use engine::RelaySecret;
+use node_link::{Hello, NodeDevice, PROTOCOL, Refused, check_node_name};
 use store::NodePass;
 
 const DEVICES_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 200;
+/// The longest path that systems have, and the mark of the machine's start.
+const PLACE_BYTES_MAX: usize = 4200;
 
 /// Why a node is not accepted, as far as that is known without the loop. `own`: the generation of this controller.
 pub(super) fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<(), Refused> {
@@ -36,17 +39,41 @@ pub(super) fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<
             "it comes with what node {node} came back with; start it with a token of its own"
         )));
     }
-    let names = || hello.devices.iter().map(|it| &it.name);
-    let is_bad = |name: &String| {
-        name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control)
+    let is_bad = |device: &NodeDevice| {
+        let lists_max = device.labels.len().max(device.links.len());
+        device.name.is_empty()
+            || lists_max > DEVICES_MAX
+            || texts_of(device).any(|text| !is_short_line(text))
     };
-    if hello.devices.len() > DEVICES_MAX || names().any(is_bad) {
+    if hello.devices.len() > DEVICES_MAX || hello.devices.iter().any(is_bad) {
         return Err(never(format!(
-            "it has {} devices; allowed are {DEVICES_MAX}, each with a name of at most {NAME_BYTES_MAX} bytes",
+            "it has {} devices; allowed are {DEVICES_MAX}, each with a name and other texts of at most {NAME_BYTES_MAX} bytes without control characters, and at most {DEVICES_MAX} links and labels",
             hello.devices.len()
         )));
     }
+    if !is_short_line(&hello.version) || hello.place.len() > PLACE_BYTES_MAX {
+        return Err(never(format!(
+            "its version has {} bytes and its place {}; allowed are {NAME_BYTES_MAX} and {PLACE_BYTES_MAX}",
+            hello.version.len(),
+            hello.place.len()
+        )));
+    }
+    RelaySecret::parse(&hello.relay.secret).map_err(never)?;
     Ok(())
+}
+
+/// Every text of a device that others see or that is stored.
+fn texts_of(device: &NodeDevice) -> impl Iterator<Item = &String> {
+    let known = [&device.uuid, &device.product_name, &device.pci];
+    let links = device.links.iter().map(|(name, _)| name);
+    std::iter::once(&device.name)
+        .chain(known.into_iter().flatten())
+        .chain(links)
+        .chain(&device.labels)
+}
+
+fn is_short_line(text: &String) -> bool {
+    text.len() <= NAME_BYTES_MAX && !text.contains(char::is_control)
 }
 
 fn printable(text: &str) -> String {
@@ -72,7 +99,7 @@ mod tests {
             controller: None,
             relay: RelayForm {
                 address: SocketAddr::from(([127, 0, 0, 1], 7)),
-                secret: String::new(),
+                secret: "s".repeat(64),
                 fingerprint: None,
             },
             provider: Provider::Fixed,
@@ -94,6 +121,49 @@ mod tests {
         ] {
             let checked = check(&hello(obeyed), &NodePass::Token, own);
             assert_eq!(checked.is_ok(), is_accepted, "{own:?} {obeyed:?}");
+        }
+    }
+
+    #[test]
+    fn b3_what_a_node_says_of_itself_is_bounded() {
+        let device = || NodeDevice {
+            name: "gpu0".to_owned(),
+            is_gpu: true,
+            index: 0,
+            uuid: None,
+            total: 1,
+            installed: 1,
+            headroom: 0,
+            product_name: None,
+            product: 0,
+            pci: None,
+            links: Vec::new(),
+            labels: Vec::new(),
+        };
+        let with = |change: &dyn Fn(&mut Hello)| {
+            let mut hello = hello(None);
+            hello.devices = vec![device()];
+            change(&mut hello);
+            check(&hello, &NodePass::Token, None)
+        };
+        assert_eq!(with(&|_| {}), Ok(()));
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        let changes: [&dyn Fn(&mut Hello); 12] = [
+            &|hello| hello.relay.secret = "x\r\nPOST / HTTP/1.1".to_owned(),
+            &|hello| hello.relay.secret.push('\n'),
+            &|hello| hello.version = long.clone(),
+            &|hello| hello.place = "x".repeat(PLACE_BYTES_MAX + 1),
+            &|hello| hello.devices[0].name = String::new(),
+            &|hello| hello.devices[0].name = "a\u{1b}[31m".to_owned(),
+            &|hello| hello.devices[0].uuid = Some(long.clone()),
+            &|hello| hello.devices[0].pci = Some("a\nb".to_owned()),
+            &|hello| hello.devices[0].product_name = Some(long.clone()),
+            &|hello| hello.devices[0].labels = vec!["a\u{7}".to_owned()],
+            &|hello| hello.devices[0].labels = vec![String::new(); DEVICES_MAX + 1],
+            &|hello| hello.devices = vec![device(); DEVICES_MAX + 1],
+        ];
+        for (nth, change) in changes.into_iter().enumerate() {
+            assert!(with(change).is_err(), "change {nth}");
         }
     }
 

@@ -1,7 +1,6 @@
 //! The connection of one node, beside the loop: greets the node, passes its reports on, and writes orders, beats and
 //! what requests show of its engines. It decides nothing; whether a node is accepted is the loop's answer.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use super::clock::Clock;
 use super::message::Message;
 use super::node_greeting::check;
 use super::node_logs::NodeLogs;
-use super::node_messages::{Joining, NodeLink, NodeMessage, not_now};
+use super::node_messages::{Joining, NodeLink, NodeMessage, NodePeer, not_now};
 use super::snapshot::Snapshot;
 use engine::{ActivityReport, LogLine, LogStream};
 use node_link::{
@@ -66,7 +65,7 @@ impl NodeConnections {
     pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mut stream: S,
-        peer: SocketAddr,
+        peer: NodePeer,
         pass: NodePass,
     ) -> Result<(), LinkEnd> {
         let hello = match timeout(GREETING_WITHIN, read_frame(&mut stream)).await {
@@ -115,7 +114,7 @@ impl NodeConnections {
     async fn join(
         &self,
         hello: &Hello,
-        peer: SocketAddr,
+        peer: NodePeer,
         pass: &NodePass,
     ) -> Result<Result<Joined, Refused>, LinkEnd> {
         let names: Vec<String> = hello.devices.iter().map(|it| it.name.clone()).collect();

@@ -54,6 +54,14 @@ pub(super) enum NodeMessage {
     },
 }
 
+/// Where the connection of a node comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodePeer {
+    pub address: SocketAddr,
+    /// A proxy may stand between, which does not name the node: the address says nothing of the node's own.
+    pub is_hidden: bool,
+}
+
 /// A node that has greeted and may join.
 pub(super) struct Joining {
     pub name: String,
@@ -64,7 +72,7 @@ pub(super) struct Joining {
     pub provider: Provider,
     pub devices: Vec<NodeDevice>,
     pub demand: Option<u64>,
-    pub peer: SocketAddr,
+    pub peer: NodePeer,
     pub numbers: NodeNumbers,
     pub link: Arc<NodeLink>,
     pub reply: oneshot::Sender<Result<Admitted, Refused>>,

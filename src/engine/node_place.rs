@@ -18,6 +18,8 @@ use pool::ReplicaId;
 pub const RELAY_MARK: &str = "model-pool-relay/1";
 /// The longest line that begins such a connection, without its end.
 pub const RELAY_LINE_MAX: usize = 160;
+/// Characters of a listener's secret. The line has room for the longest one.
+const RELAY_SECRET_LENGTH: std::ops::RangeInclusive<usize> = 32..=96;
 /// The node has connected to the engine.
 pub const RELAY_CONNECTED: u8 = b'+';
 /// The node has no such engine, or cannot connect to it.
@@ -26,9 +28,30 @@ pub const RELAY_NO_ENGINE: u8 = b'-';
 /// From the first packet to the node's answer.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// A secret of one node that is never shown.
+/// A secret of one node that is never shown. It is one word, so that it can stand in a line of the protocol.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RelaySecret(pub String);
+pub struct RelaySecret(String);
+
+impl RelaySecret {
+    /// # Errors
+    /// The form that is required; never the text.
+    pub fn parse(text: &str) -> Result<RelaySecret, String> {
+        let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if is_word && RELAY_SECRET_LENGTH.contains(&text.len()) {
+            return Ok(RelaySecret(text.to_owned()));
+        }
+        Err(format!(
+            "the secret of its listener has {} bytes; allowed are {} to {} ASCII letters and digits",
+            text.len(),
+            RELAY_SECRET_LENGTH.start(),
+            RELAY_SECRET_LENGTH.end()
+        ))
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Debug for RelaySecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,7 +119,7 @@ impl NodePlace {
                 Stream::tls(stream).patient()
             }
         };
-        let line = format!("{RELAY_MARK} {} {}\n", secret.0, self.replica.0);
+        let line = format!("{RELAY_MARK} {} {}\n", secret.reveal(), self.replica.0);
         stream.write_all(line.as_bytes()).await?;
         stream.flush().await?;
         match stream.read_u8().await {
@@ -109,6 +132,34 @@ impl NodePlace {
                 error.kind(),
                 format!("node {node} closed the connection: {error}"),
             )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_one_word_and_never_a_second_line() {
+        for good in ["s".repeat(32), "0aZ9".repeat(16), "f".repeat(96)] {
+            let secret = RelaySecret::parse(&good).expect("a secret");
+            let line = format!("{RELAY_MARK} {} {}\n", secret.reveal(), u64::MAX);
+            assert!(line.len() <= RELAY_LINE_MAX, "{}", line.len());
+        }
+        let long = "a".repeat(40);
+        for bad in [
+            String::new(),
+            "short".to_owned(),
+            "a".repeat(97),
+            format!("{long}\r\nPOST /api/jobs/ HTTP/1.1"),
+            format!("{long}\n"),
+            format!("{long} 7"),
+            format!("{long}\0"),
+            format!("{long}é"),
+        ] {
+            let problem = RelaySecret::parse(&bad).expect_err("not a secret");
+            assert!(!problem.contains(&long), "{problem}");
         }
     }
 }

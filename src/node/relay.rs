@@ -71,10 +71,11 @@ impl Relay {
         };
         let threads = RelayThreads::start()
             .map_err(|error| format!("cannot start the threads of its listener: {error}"))?;
+        let secret = RelaySecret::parse(&format!("{:x}", Secret256(rand::random())))?;
         Ok(Relay {
             listener,
             address,
-            secret: RelaySecret(format!("{:x}", Secret256(rand::random()))),
+            secret,
             fingerprint,
             tls,
             threads: Arc::new(threads),
@@ -241,7 +242,7 @@ async fn read_line(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
 fn replica_of(line: &[u8], secret: &RelaySecret) -> Option<u64> {
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
     let mark = words.next()? == RELAY_MARK;
-    let knows = words.next()?.as_bytes().ct_eq(secret.0.as_bytes());
+    let knows = words.next()?.as_bytes().ct_eq(secret.reveal().as_bytes());
     let replica = words.next()?.parse().ok()?;
     (mark && bool::from(knows) && words.next().is_none()).then_some(replica)
 }

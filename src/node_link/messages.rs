@@ -10,7 +10,7 @@ use super::weights::WeightsForm;
 use config::Provider;
 use engine::{
     ActivityReport, CudaProgram, DeviceAddress, EngineLoad, ExitReport, Kept, Launch,
-    LivenessLimits, Program, RelaySecret, Report, Watch,
+    LivenessLimits, Program, Report, Watch,
 };
 use pool::{Bytes, ReplicaId};
 
@@ -89,7 +89,7 @@ impl std::fmt::Debug for RelayForm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RelayForm")
             .field("address", &self.address)
-            .field("secret", &RelaySecret(String::new()))
+            .field("secret", &"hidden")
             .field("fingerprint", &self.fingerprint)
             .finish()
     }

@@ -37,7 +37,7 @@ pub fn is_peer_token(secret: &RelaySecret, token: &str, model: &str, now: u64) -
 }
 
 fn key(secret: &RelaySecret) -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, secret.0.as_bytes())
+    hmac::Key::new(hmac::HMAC_SHA256, secret.reveal().as_bytes())
 }
 
 fn message(model: &str, signed: &str) -> String {
@@ -59,7 +59,7 @@ mod tests {
     const MODEL: &str = "models--lab--small";
 
     fn secret(letter: &str) -> RelaySecret {
-        RelaySecret(letter.repeat(64))
+        RelaySecret::parse(&letter.repeat(64)).expect("a secret")
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use support::family::{asks, chat, is_alive, shown, stub, told};
 use support::whole::{Pool, wait_for};
 
+mod hostile;
 mod joining;
 mod kubernetes;
 mod logs;

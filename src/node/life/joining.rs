@@ -209,7 +209,7 @@ impl Node {
             controller: agreement.controller,
             relay: RelayForm {
                 address,
-                secret: self.relay.secret.0.clone(),
+                secret: self.relay.secret.reveal().to_owned(),
                 fingerprint: self.relay.fingerprint.map(|it| it.to_string()),
             },
             provider: inventory.provider(),

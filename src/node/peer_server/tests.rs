@@ -28,7 +28,7 @@ impl Scene {
         let machine = Arc::new(Machine::default());
         machine.hear_beat(1000);
         let cache = folder.path().join("cache");
-        let secret = RelaySecret("s".repeat(64));
+        let secret = RelaySecret::parse(&"s".repeat(64)).expect("a secret");
         Scene {
             server: PeerServer::new(Some(cache), secret, at_once, machine),
             folder,
@@ -82,7 +82,12 @@ async fn without_a_token_for_this_model_nothing_is_given() {
     let secret = &scene.server.secret;
     let of_other = sign_peer_token(secret, "models--lab--other", 100_000, 1);
     let expired = sign_peer_token(secret, MODEL, 999, 1);
-    let forged = sign_peer_token(&RelaySecret("t".repeat(64)), MODEL, 100_000, 1);
+    let forged = sign_peer_token(
+        &RelaySecret::parse(&"t".repeat(64)).expect("a secret"),
+        MODEL,
+        100_000,
+        1,
+    );
     for wrong in ["", "x", &of_other, &expired, &forged] {
         assert_eq!(scene.status(&path, wrong).await, 401, "{wrong}");
     }

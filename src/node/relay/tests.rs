@@ -218,15 +218,15 @@ async fn a_listener_that_ends_ends_what_it_carries() {
 
 #[test]
 fn only_a_line_with_the_secret_names_a_replica() {
-    let secret = RelaySecret("s".repeat(64));
+    let secret = RelaySecret::parse(&"s".repeat(64)).expect("a secret");
     let line = |secret: &str| format!("{RELAY_MARK} {secret} 7").into_bytes();
-    assert_eq!(replica_of(&line(&secret.0), &secret), Some(7));
+    assert_eq!(replica_of(&line(secret.reveal()), &secret), Some(7));
     for wrong in [
         line(&"t".repeat(64)),
         line(""),
         b"GET / HTTP/1.1".to_vec(),
         b"\xff".to_vec(),
-        [line(&secret.0), b" x".to_vec()].concat(),
+        [line(secret.reveal()), b" x".to_vec()].concat(),
     ] {
         assert_eq!(replica_of(&wrong, &secret), None);
     }

@@ -1,14 +1,12 @@
 //! Who may join, and what the others hear: tokens, names, protocols, certificates.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
 
 use serde_json::json;
 use support::family::{chat, stub};
 use support::whole::wait_for;
 
+use super::hostile::{greet, hello};
 use super::{Node, node, pool_with, token, until};
 
 #[test]
@@ -49,40 +47,10 @@ fn who_may_not_join_reads_why_and_what_to_do() {
 fn a_node_of_another_protocol_hears_which_side_to_upgrade() {
     let pool = pool_with(&[stub("a", &[])], "");
     for (protocol, side) in [(0, "upgrade the node"), (99, "upgrade the controller")] {
-        let mut connection = TcpStream::connect(pool.address()).unwrap();
-        connection
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
-        write!(
-            connection,
-            "GET /llm/node/connect HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: {}\r\nauthorization: Bearer {}\r\n\r\n",
-            pool.address(),
-            node_link::UPGRADE,
-            token(&pool, json!({})),
-        )
-        .unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            connection.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
-        }
-        let head = String::from_utf8(head).unwrap();
-        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
-        let relay = json!({"address": "127.0.0.1:1", "secret": "x", "fingerprint": null});
-        let hello = json!({"hello": {
-            "protocol": protocol, "version": "9.9.9", "name": "gpu-9", "epoch": 1, "place": "x",
-            "controller": null, "relay": relay, "provider": "fixed", "devices": [], "demand": null,
-        }})
-        .to_string();
-        let length = u32::try_from(hello.len()).unwrap().to_be_bytes();
-        connection.write_all(&length).unwrap();
-        connection.write_all(hello.as_bytes()).unwrap();
-        let mut length = [0; 4];
-        connection.read_exact(&mut length).unwrap();
-        let mut answer = vec![0; u32::from_be_bytes(length) as usize];
-        connection.read_exact(&mut answer).unwrap();
-        let answer = String::from_utf8(answer).unwrap();
+        let mut said = hello("gpu-9");
+        said["protocol"] = json!(protocol);
+        let (answer, _) = greet(&pool, &token(&pool, json!({})), &said);
+        let answer = answer.to_string();
         assert!(
             answer.contains("refused") && answer.contains(side) && answer.contains("9.9.9"),
             "{answer}"
