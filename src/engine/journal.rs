@@ -149,12 +149,12 @@ impl Journal {
     /// Creates the folder if needed. Blocks for some microseconds, and for a few milliseconds if spare files have been used and the
     /// disk has room again.
     pub fn write(&self, record: &Record) -> io::Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
+        private_files::make(&self.folder)?;
         let path = self.path_of(record.replica());
         let half = path.with_extension("json.new");
         let text = serde_json::to_vec_pretty(record)?;
         let mut lacks_spares = self.lock();
-        match std::fs::write(&half, &text) {
+        match write_own(&half, &text) {
             Ok(()) if *lacks_spares => *lacks_spares = !self.keep_spares(),
             Ok(()) => {}
             Err(error) if is_full(&error) => {
@@ -192,7 +192,7 @@ impl Journal {
         }
         for nth in 0..SPARES {
             let spare = folder.join(nth.to_string());
-            if !is_spare(&spare) && std::fs::write(&spare, incompressible()).is_err() {
+            if !is_spare(&spare) && write_own(&spare, &incompressible()).is_err() {
                 let _ = std::fs::remove_file(&spare);
                 return false;
             }
@@ -267,6 +267,14 @@ pub fn recorded_models(folder: &Path) -> BTreeSet<String> {
 fn read(path: &Path) -> Result<Record, String> {
     let text = std::fs::read(path).map_err(|error| error.to_string())?;
     serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
+/// Writes a file that only this account can read, in the place of one of this name.
+fn write_own(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path)?.write_all(bytes)
 }
 
 /// Whether it keeps all the room that a spare file is made for.

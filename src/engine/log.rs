@@ -105,7 +105,7 @@ impl ReplicaLog {
             path: path.clone(),
             source,
         };
-        std::fs::create_dir_all(log_dir).map_err(fault)?;
+        private_files::make(log_dir).map_err(fault)?;
         LogFile::open(path.clone()).map_err(fault)?;
         let _ = self.file.set(path);
         Ok(())

@@ -34,6 +34,7 @@ impl EngineDriver for ServerDriver {
             .collect();
         // The name includes the controller's process number because each controller counts replicas anew.
         let container = format!("model-pool-{}-{}", std::process::id(), launch.replica.0);
+        let sockets = sockets_of(launch, &container, !recipe.prefix.is_empty());
         let place = Place {
             model_name: &launch.model_name,
             at: match endpoint {
@@ -50,6 +51,7 @@ impl EngineDriver for ServerDriver {
             reserved: launch.bytes_per_device,
             weights: program.weights_per_device,
             container: &container,
+            sockets: &sockets,
             template: recipe.template_forms(),
         };
         let command = recipe
@@ -95,6 +97,24 @@ impl EngineDriver for ServerDriver {
         };
         Some((failure_of(known.class), advice))
     }
+}
+
+/// What the names of sockets begin with, in our folder, that an engine makes between its own processes.
+pub(super) const OWN_SOCKETS: &str = "-own";
+
+/// In our own folder. Behind a prefix the engine may not see it; then in `/tmp`, the container's or the machine's, under a
+/// name that no other account can make before.
+fn sockets_of(launch: &Launch, container: &str, has_prefix: bool) -> String {
+    if has_prefix {
+        return format!("/tmp/{container}-{:016x}", rand::random::<u64>());
+    }
+    let path = launch
+        .runtime_dir
+        .join(format!("{}{OWN_SOCKETS}", launch.replica));
+    std::path::absolute(&path)
+        .unwrap_or(path)
+        .display()
+        .to_string()
 }
 
 fn failure_of(class: FailureClass) -> Failure {
@@ -156,6 +176,40 @@ mod tests {
 
     fn prepare(launch: &Launch) -> Result<Prepared, EngineFault> {
         ServerDriver.prepare(launch, &Endpoint::Tcp(([127, 0, 0, 1], 4321).into()))
+    }
+
+    #[test]
+    fn sockets_of_an_engines_own_processes_are_where_no_other_account_can_put_one() {
+        let words = |name: &str, prefix: &[&str]| {
+            let engine = find_engine(name).expect("an engine");
+            let mut launch = launch(prefix);
+            launch.runtime_dir = "/data/run".into();
+            if let Program::Server(program) = &mut launch.program {
+                program.recipe = Box::new(ServerRecipe {
+                    prefix: program.recipe.prefix.clone(),
+                    ..ServerRecipe::of(engine, "/models/m")
+                });
+            }
+            let prepared = prepare(&launch).expect("prepared");
+            let words = prepared.argv.iter();
+            words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+        };
+        let mut found = 0;
+        for engine in catalog::ENGINES.iter().map(|engine| engine.name()) {
+            let plain = words(engine, &[]);
+            assert!(!plain.iter().any(|word| word.contains("/tmp")), "{plain:?}");
+            found += usize::from(plain.iter().any(|word| word == "/data/run/r7-own"));
+            let contained = words(engine, &["apptainer", "exec", "image.sif"]);
+            let again = words(engine, &["apptainer", "exec", "image.sif"]);
+            let in_tmp =
+                |words: &[String]| words.iter().find(|word| word.contains("/tmp/")).cloned();
+            if let (Some(one), Some(other)) = (in_tmp(&contained), in_tmp(&again)) {
+                assert_ne!(one, other, "{engine}");
+            }
+        }
+        assert_eq!(found, 2, "TGI and TEI");
     }
 
     #[test]

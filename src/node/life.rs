@@ -82,6 +82,8 @@ where
     F: Future<Output = ()>,
 {
     let loopback = settings.controllers.iter().all(Target::is_loopback);
+    private_files::make(&settings.data)
+        .map_err(|error| format!("{error}: name one with --data, or state.dir"))?;
     let generations = Generations::open(&settings.data)?;
     let listen = settings.listen.unwrap_or_else(|| {
         let ip = match loopback {

@@ -83,7 +83,7 @@ impl StateLock {
                 folder.display()
             ),
         };
-        std::fs::create_dir_all(folder).map_err(failed)?;
+        private_files::make(folder).map_err(failed)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)

@@ -41,6 +41,9 @@ pub struct Place<'a> {
     pub weights: Option<Bytes>,
     /// A name that no other replica has.
     pub container: &'a str,
+    /// What the paths of sockets begin with that the engine makes between its own processes: in a folder of this account
+    /// alone, or unpredictable.
+    pub sockets: &'a str,
     /// What the model's chat template says.
     pub template: TemplateForms,
 }
@@ -55,6 +58,7 @@ impl Place<'_> {
             reserved,
             weights: None,
             container: "model-pool-1-1",
+            sockets: "/run/model-pool/r1-own",
             template: TemplateForms::default(),
         }
     }

@@ -84,11 +84,7 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
         }
         Where::Socket(_) => return Err("text-embeddings-router listens on a port only".to_owned()),
     }
-    pair(
-        &mut argv,
-        "--uds-path",
-        format!("/tmp/{}", inputs.place.container),
-    );
+    pair(&mut argv, "--uds-path", inputs.place.sockets);
     if !recipe.flags.has("max_concurrent_requests") {
         pair(&mut argv, "--max-concurrent-requests", recipe.seats);
     }
@@ -188,7 +184,7 @@ mod tests {
         recipe.served_model_name = Some("embed".to_owned());
         let devices = gpus(1, 24);
         let command = recipe.command(&place(&devices, 2)).expect("a command");
-        let expected = "text-embeddings-router --model-id /models/m --hostname 127.0.0.1 --port 4321 --uds-path /tmp/model-pool-1-7 --max-concurrent-requests 64 --pooling cls --auto-truncate";
+        let expected = "text-embeddings-router --model-id /models/m --hostname 127.0.0.1 --port 4321 --uds-path /run/r7-own --max-concurrent-requests 64 --pooling cls --auto-truncate";
         assert_eq!(command.argv.join(" "), expected);
         assert_eq!(command.env["SERVED_MODEL_NAME"].0, "embed");
         assert_eq!(command.env["PROMETHEUS_PORT"].0, "24321");

@@ -23,6 +23,7 @@ pub fn place(devices: &[PlacedDevice], reserved_gib: u64) -> Place<'_> {
         reserved: Bytes(reserved_gib * Bytes::GIB),
         weights: Some(Bytes(8 * Bytes::GIB)),
         container: "model-pool-1-7",
+        sockets: "/run/r7-own",
         template: TemplateForms::default(),
     }
 }

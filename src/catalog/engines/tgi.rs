@@ -93,11 +93,7 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
             return Err("text-generation-launcher listens on a port only".to_owned());
         }
     }
-    pair(
-        &mut argv,
-        "--shard-uds-path",
-        format!("/tmp/{}", inputs.place.container),
-    );
+    pair(&mut argv, "--shard-uds-path", inputs.place.sockets);
     if let Some(port) = port_beside(inputs.place.at, Beside::Torch) {
         pair(&mut argv, "--master-port", port);
     }
@@ -263,7 +259,7 @@ mod tests {
         recipe.revision = Some("main".to_owned());
         let devices = gpus(2, 80);
         let command = recipe.command(&place(&devices, 40)).expect("a command");
-        let expected = "text-generation-launcher --model-id /models/m --hostname 127.0.0.1 --port 4321 --shard-uds-path /tmp/model-pool-1-7 --master-port 29321 --num-shard 2 --cuda-memory-fraction 0.4937 --max-total-tokens 4096 --max-input-tokens 4095 --max-concurrent-requests 20 --revision main --usage-stats off --quantize awq --cuda-graphs 1,2";
+        let expected = "text-generation-launcher --model-id /models/m --hostname 127.0.0.1 --port 4321 --shard-uds-path /run/r7-own --master-port 29321 --num-shard 2 --cuda-memory-fraction 0.4937 --max-total-tokens 4096 --max-input-tokens 4095 --max-concurrent-requests 20 --revision main --usage-stats off --quantize awq --cuda-graphs 1,2";
         assert_eq!(command.argv.join(" "), expected);
         assert_eq!(command.env["PROMETHEUS_PORT"].0, "24321");
     }
