@@ -14,8 +14,10 @@ use crate::step::AdapterNumber;
 use crate::stored::{Encoding, Stored};
 use axum::http::StatusCode;
 use model_files::adapter::AdapterFiles;
+use model_files::open_regular;
 use model_files::safetensors::TensorEntry;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -230,7 +232,11 @@ fn read(folder: &Path, rank_max: u32) -> Result<Arc<AdapterTensors>, String> {
             files.rank()
         ));
     }
-    let contents = std::fs::read(&files.weights)
+    let contents = open_regular(&files.weights)
+        .and_then(|mut file| {
+            let mut contents = Vec::new();
+            file.read_to_end(&mut contents).map(|_| contents)
+        })
         .map_err(|error| format!("{}: {error}", files.weights.display()))?;
     let contents = Arc::new(contents);
     let stored = |entry: &TensorEntry| {

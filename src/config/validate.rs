@@ -7,7 +7,7 @@ use pool::{Bytes, Span};
 
 use super::cron::CronExpression;
 use super::problem::Problem;
-use super::sections::{PoolSection, Provider};
+use super::sections::{OnUnknown, PoolSection, Provider};
 use super::{Config, IdleProbe, InventorySection, Length, MaxTurn, TimeZone, responses, server};
 use super::{cluster, oidc, standby};
 
@@ -300,6 +300,14 @@ pub(super) fn notices(config: &Config) -> Vec<String> {
         notices.push(
             "inventory.host_memory has no effect with inventory.provider nvml or fixed".to_owned(),
         );
+    }
+    let catalog = &config.catalog;
+    if catalog.unknown_private {
+        notices.push(if catalog.on_unknown == OnUnknown::Anyone {
+            "catalog.unknown_private: every user may load what the pool's HF_TOKEN may read, private and gated repositories included".to_owned()
+        } else {
+            "catalog.unknown_private has no effect while catalog.on_unknown is not anyone".to_owned()
+        });
     }
     let local = (config.evening.timezone == TimeZone::Local).then_some(&config.local_zone);
     if let Some(why) = local.and_then(|local| local.unknown.as_ref()) {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::adapter_lookups::{AdapterError, AdapterFound};
 use catalog::{AdapterConfig, AdapterFiles, AdapterPlace, DynamicAdapters, Entry, FileError};
 use pool::{Bytes, FilesFingerprint};
+use rustix::process::geteuid;
 use source::ADAPTER_FILES_MAX;
 
 /// The adapter of this name in a folder of this machine. `None`: there is none. Blocking.
@@ -21,10 +22,39 @@ pub(super) fn look_in_folder(
         return Ok(None);
     };
     let mut folders = [root.join(name), root.join(id)].into_iter();
-    let folder = folders.find(|it| it.is_dir());
-    folder
-        .map(|folder| checked(dynamic, folder, (name, id)))
-        .transpose()
+    let Some(folder) = folders.find(|folder| folder.is_dir()) else {
+        return Ok(None);
+    };
+    check_links(root, &folder).map_err(|problem| AdapterError::Unusable {
+        name: name.to_owned(),
+        problem,
+    })?;
+    checked(dynamic, folder, (name, id)).map(Some)
+}
+
+/// Other people may write into the folder of adapters. What they link to outside of it they may not be able to read, and the
+/// pool is. Links of root and of this account are an administrator's.
+fn check_links(root: &Path, folder: &Path) -> Result<(), String> {
+    let unreadable = |error: std::io::Error| format!("its files: {error}");
+    let inside = std::fs::canonicalize(root).map_err(unreadable)?;
+    let entries = std::fs::read_dir(folder).map_err(unreadable)?;
+    let entries = entries.take(ADAPTER_FILES_MAX + 1);
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    for path in std::iter::once(Ok(folder.to_owned())).chain(paths) {
+        let path = path.map_err(unreadable)?;
+        let found = std::fs::symlink_metadata(&path).map_err(unreadable)?;
+        if !found.is_symlink() || [0, geteuid().as_raw()].contains(&found.uid()) {
+            continue;
+        }
+        let target = std::fs::canonicalize(&path).map_err(unreadable)?;
+        if !target.starts_with(&inside) {
+            let file = path.file_name().unwrap_or_default().display();
+            return Err(format!(
+                "{file} is a symbolic link out of the folder of adapters; copy the files there"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The adapter in a folder that has all its files. Blocking.

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::{Semaphore, watch};
 
 use super::adapter_files::look_in_folder;
+use super::caller_share::{Counts, LookupCaller};
 use super::fetched_adapter;
 use catalog::{AdapterPlace, Entry};
 use pool::{Bytes, FilesFingerprint, Span, Time};
@@ -24,14 +25,28 @@ const MISSED_FOR: Span = Span(3000);
 const KEPT_MAX: usize = 2000;
 /// Listed as known for so long after its last request.
 const KNOWN_FOR: Span = Span(600_000);
-/// Names without an adapter that may be looked for within a second, by all users together.
-const MISSES_MAX: u32 = 50;
+/// Names without an adapter that may be looked for within a second, by all users together. A user has a share of them.
+pub const ADAPTER_MISSES_MAX: u32 = 50;
 /// Lookups at once: a disk that hangs holds no more threads, and a bucket that hangs delays no folder.
 const AT_ONCE: usize = 8;
-/// Lookups that run or wait for their turn.
-const RUNNING_MAX: usize = 500;
+/// Of them for one user; its other lookups wait behind these, not before those of others.
+const AT_ONCE_OF_ONE: usize = 3;
+/// Lookups that run or wait for their turn. A user has a share of them.
+pub const ADAPTER_LOOKUPS_MAX: u32 = 500;
 /// Longer fetches no adapter.
 const FETCH_MAX: Duration = Duration::from_secs(3600);
+
+/// Counts one lookup of a caller until it ends, also by a panic.
+struct Running {
+    lookups: Arc<AdapterLookups>,
+    caller: LookupCaller,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.lookups.state().running_of.give_back(&self.caller);
+    }
+}
 
 /// An adapter that can be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,9 +92,12 @@ struct State {
     looked: BTreeMap<String, Kept>,
     /// Lookups that have not ended.
     running: BTreeMap<String, watch::Receiver<Option<Looked>>>,
+    /// Of the lookups that have not ended.
+    running_of: Counts,
+    turns: BTreeMap<LookupCaller, Weak<Semaphore>>,
     /// The second that misses are counted in.
     second: u64,
-    misses: u32,
+    misses: Counts,
 }
 
 #[derive(Debug)]
@@ -105,6 +123,7 @@ impl AdapterLookups {
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         name: &str,
+        caller: &LookupCaller,
         now: impl Fn() -> Time + Send + 'static,
     ) -> Looked {
         if let Some(known) = self.kept(name, now()) {
@@ -116,7 +135,7 @@ impl AdapterLookups {
             });
         };
         let within = Duration::from_millis(dynamic.timeout.0);
-        let mut ended = self.begin(entry, name, now)?;
+        let mut ended = self.begin(entry, name, caller, now)?;
         match tokio::time::timeout(within, ended.wait_for(Option::is_some)).await {
             Ok(Ok(result)) => result.clone().unwrap_or_else(|| Err(lost(name))),
             Ok(Err(_)) => Err(lost(name)),
@@ -149,6 +168,7 @@ impl AdapterLookups {
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         name: &str,
+        caller: &LookupCaller,
         now: impl Fn() -> Time + Send + 'static,
     ) -> Result<watch::Receiver<Option<Looked>>, AdapterError> {
         let joined = self.state().running.get(name).cloned();
@@ -156,10 +176,10 @@ impl AdapterLookups {
         if let Some(joined) = joined.filter(|it| it.has_changed().is_ok()) {
             return Ok(joined);
         }
-        let Some(is_counted) = self.count_miss(name, now()) else {
+        let Some(is_counted) = self.count_miss(name, caller, now()) else {
             return Err(AdapterError::NotNow {
                 message: format!(
-                    "{MISSES_MAX} requests within a second named adapters that are not there"
+                    "users together may name {ADAPTER_MISSES_MAX} adapters that do not exist within a second, and this one's share of them is used up"
                 ),
                 retry: Span(1000),
             });
@@ -168,17 +188,30 @@ impl AdapterLookups {
         {
             let mut state = self.state();
             state.running.retain(|_, it| it.has_changed().is_ok());
-            if state.running.len() >= RUNNING_MAX {
+            if !state.running_of.take(caller, ADAPTER_LOOKUPS_MAX) {
                 return Err(AdapterError::NotNow {
-                    message: format!("{RUNNING_MAX} adapters are being looked for"),
+                    message: format!(
+                        "users together may look for {ADAPTER_LOOKUPS_MAX} adapters at a time, and this one's share of them is used up"
+                    ),
                     retry: MISSED_FOR,
                 });
             }
             state.running.insert(name.to_owned(), ended.clone());
         }
         let (own, entry, name) = (Arc::clone(self), Arc::clone(entry), name.to_owned());
+        let running = Running {
+            lookups: Arc::clone(self),
+            caller: caller.clone(),
+        };
         tokio::spawn(async move {
-            let looked = tokio::time::timeout(FETCH_MAX, own.look(&entry, &name)).await;
+            let turn = own.turn(&running.caller);
+            let looked = async {
+                let Ok(_turn) = turn.acquire().await else {
+                    return Err(lost(&name));
+                };
+                own.look(&entry, &name).await
+            };
+            let looked = tokio::time::timeout(FETCH_MAX, looked).await;
             let result = looked.unwrap_or_else(|_| {
                 Err(AdapterError::Unreachable {
                     name: name.clone(),
@@ -187,8 +220,9 @@ impl AdapterLookups {
                 })
             });
             if is_counted && result.is_ok() {
-                own.uncount_miss();
+                own.uncount_miss(&running.caller);
             }
+            drop(running);
             own.keep(&name, &entry, result.clone(), now());
             let _ = sender.send(Some(result));
         });
@@ -241,23 +275,34 @@ impl AdapterLookups {
     /// Counts a name that may not be there before it is looked for, so that many at once are no more than the bound.
     /// `Some(false)`: it was there, and is not counted, so that invented names keep no request from what is there. `None`: there
     /// were too many within this second.
-    fn count_miss(&self, name: &str, now: Time) -> Option<bool> {
+    fn count_miss(&self, name: &str, caller: &LookupCaller, now: Time) -> Option<bool> {
         let mut state = self.state();
         if state.looked.get(name).is_some_and(|it| it.result.is_ok()) {
             return Some(false);
         }
         if state.second != now.0 / 1000 {
             state.second = now.0 / 1000;
-            state.misses = 0;
+            state.misses = Counts::default();
         }
-        state.misses += 1;
-        (state.misses <= MISSES_MAX).then_some(true)
+        let has_room = state.misses.take(caller, ADAPTER_MISSES_MAX);
+        has_room.then_some(true)
+    }
+
+    /// The turns of a caller's lookups.
+    fn turn(&self, caller: &LookupCaller) -> Arc<Semaphore> {
+        let mut state = self.state();
+        if let Some(known) = state.turns.get(caller).and_then(Weak::upgrade) {
+            return known;
+        }
+        state.turns.retain(|_, turns| turns.strong_count() > 0);
+        let turns = Arc::new(Semaphore::new(AT_ONCE_OF_ONE));
+        state.turns.insert(caller.clone(), Arc::downgrade(&turns));
+        turns
     }
 
     /// A name that was counted was there after all.
-    fn uncount_miss(&self) {
-        let mut state = self.state();
-        state.misses = state.misses.saturating_sub(1);
+    fn uncount_miss(&self, caller: &LookupCaller) {
+        self.state().misses.give_back(caller);
     }
 
     fn keep(&self, name: &str, entry: &Entry, result: Looked, now: Time) {
@@ -276,7 +321,9 @@ impl AdapterLookups {
         state.running.remove(name);
         state.looked.insert(name.to_owned(), kept);
         if state.looked.len() > KEPT_MAX {
-            let oldest = state.looked.iter().min_by_key(|(_, it)| it.at);
+            // Names that are not there are for seconds; those that are there are listed as known.
+            let rank = |kept: &Kept| (kept.result.is_ok(), kept.at);
+            let oldest = state.looked.iter().min_by_key(|(_, kept)| rank(kept));
             let oldest = oldest.map(|(name, _)| name.clone());
             oldest.and_then(|name| state.looked.remove(&name));
         }
@@ -309,18 +356,19 @@ mod tests {
             pause: Duration::ZERO,
         });
         let lookups = AdapterLookups::new(Arc::new(sources));
-        let counted = |now: u64| lookups.count_miss("base:nobody:1", Time(now));
-        for _ in 0..MISSES_MAX {
-            assert_eq!(
-                counted(5_000),
-                Some(true),
-                "none of them has been looked for yet"
-            );
+        let caller = |name: &str| LookupCaller(name.to_owned());
+        let counted = |now: u64| lookups.count_miss("base:nobody:1", &caller("ann"), Time(now));
+        let mut room = 0;
+        while counted(5_000).is_some() {
+            room += 1;
         }
+        assert!(room < ADAPTER_MISSES_MAX, "{room} are all of them");
         assert_eq!(counted(5_999), None);
+        let other = lookups.count_miss("base:nobody:2", &caller("ben"), Time(5_999));
+        assert_eq!(other, Some(true), "another user");
         assert_eq!(counted(6_000), Some(true), "another second");
-        for _ in 0..2 * MISSES_MAX {
-            lookups.uncount_miss();
+        for _ in 0..2 * ADAPTER_MISSES_MAX {
+            lookups.uncount_miss(&caller("ann"));
             assert_eq!(counted(6_500), Some(true));
         }
     }

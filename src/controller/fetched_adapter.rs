@@ -97,9 +97,10 @@ fn unusable(name: &str, problem: String) -> AdapterError {
 }
 
 fn unreachable(name: &str, fault: &SourceFault) -> AdapterError {
+    tracing::warn!(adapter = name, %fault, "an adapter cannot be brought");
     AdapterError::Unreachable {
         name: name.to_owned(),
-        problem: fault.to_string(),
+        problem: fault.public(),
         retry: RETRY,
     }
 }

@@ -1,6 +1,5 @@
 //! The controller's interface for the HTTP layer and the schedule: take a seat, give an order, read.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::adapter_lookups::{AdapterError, AdapterFound, AdapterLookups};
+use super::caller_share::LookupCaller;
 use super::catalog_change::{ChangeError, Terms};
 use super::clock::Clock;
 use super::earlier_seats::EarlierSeats;
@@ -17,6 +17,7 @@ use super::hub_lookups::HubLookups;
 use super::load_timeline::LoadTimeline;
 use super::message::Message;
 use super::node_link::{LinkEnd, NodeConnections};
+use super::node_messages::NodePeer;
 use super::routing::{Route, Routes};
 use super::seats_taken::{SeatsTaken, guests_of};
 use super::snapshot::Snapshot;
@@ -186,10 +187,11 @@ impl Handle {
         &self,
         entry: &Arc<Entry>,
         name: &str,
+        caller: &LookupCaller,
     ) -> Result<Arc<AdapterFound>, AdapterError> {
         let clock = self.clock;
         self.adapter_lookups
-            .find(entry, name, move || clock.now())
+            .find(entry, name, caller, move || clock.now())
             .await
     }
 
@@ -254,7 +256,7 @@ impl Handle {
     pub async fn serve_node(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
-        peer: SocketAddr,
+        peer: NodePeer,
         pass: NodePass,
     ) {
         let connections = NodeConnections {
@@ -263,7 +265,9 @@ impl Handle {
             snapshot: Arc::clone(&self.snapshot),
             clock: self.clock,
         };
-        match connections.serve(stream, peer, pass).await {
+        let ended = connections.serve(stream, peer, pass).await;
+        let peer = peer.address;
+        match ended {
             Ok(()) => tracing::info!(%peer, "a node has closed its connection"),
             // The log has the reason already.
             Err(LinkEnd::GivenUp) => tracing::debug!(%peer, "the connection of a node was closed"),

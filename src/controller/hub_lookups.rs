@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
+use super::caller_share::{LookupCaller, share_of_one};
 use super::catalog_change::ChangeError;
 use config::LiveConfig;
 use pool::{Span, Time};
@@ -14,9 +15,9 @@ use source::Sources;
 /// So long the hub is not asked again for a name that it does not have, and for so many names.
 const MISSED_FOR: Span = Span::from_secs(60);
 const MISSED_MAX: usize = 256;
-/// Names that the hub is asked for in a minute because of users: invented names must not make the
-/// hub turn all of the lab away.
-pub(super) const LOOKS: u32 = 60;
+/// Names that the hub is asked for in a minute because of users: invented names must not make the hub turn all of the lab
+/// away. A user has a share of them.
+pub const HUB_LOOKUPS_MAX: u32 = 60;
 const LOOKS_WITHIN: Span = Span::from_secs(60);
 const HOUR: Span = Span::from_secs(3600);
 
@@ -31,7 +32,7 @@ pub enum HubRegistrationError {
     #[error("{message}")]
     NotNow { message: String },
     #[error(
-        "users {what} {most} models of the hub within {within}, and no more may be; ask again in {retry}, or ask an administrator to load it"
+        "users together may {what} {most} models of the hub within {within}, and this one's share of them is used up; retry in {retry}, or let an administrator load it"
     )]
     TooMany {
         what: &'static str,
@@ -58,7 +59,7 @@ pub(super) struct HubLookups {
 pub(super) struct Rate {
     what: &'static str,
     within: Span,
-    done: Mutex<VecDeque<Time>>,
+    done: Mutex<VecDeque<(Time, LookupCaller)>>,
 }
 
 impl Rate {
@@ -70,38 +71,48 @@ impl Rate {
         }
     }
 
-    /// Once more, if that is not more than `most` times.
-    pub fn take(&self, now: Time, most: u32) -> Result<(), HubRegistrationError> {
+    /// Counts once more for this caller, if that is not more than its share of `most` times.
+    pub fn take(
+        &self,
+        caller: &LookupCaller,
+        now: Time,
+        most: u32,
+    ) -> Result<(), HubRegistrationError> {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        done.retain(|at| *at + self.within > now);
-        match done.front() {
-            Some(first) if done.len() >= most as usize => Err(HubRegistrationError::TooMany {
-                what: self.what,
-                most,
-                within: self.within,
-                retry: (*first + self.within).since(now),
-            }),
-            _ => {
-                done.push_back(now);
-                Ok(())
-            }
+        done.retain(|(at, _)| *at + self.within > now);
+        let is_own = |(_, of): &&(Time, LookupCaller)| of == caller;
+        let own = done.iter().filter(is_own).count();
+        let others = u32::try_from(done.len() - own).unwrap_or(u32::MAX);
+        if own < share_of_one(most, others) as usize {
+            done.push_back((now, caller.clone()));
+            return Ok(());
         }
+        // Where the others have it all, the first of them makes room.
+        let first = done.iter().find(is_own).or(done.front());
+        let retry = first.map_or(self.within, |(at, _)| (*at + self.within).since(now));
+        Err(HubRegistrationError::TooMany {
+            what: self.what,
+            most,
+            within: self.within,
+            retry,
+        })
     }
 
-    /// What was taken at that moment came to nothing.
-    pub fn give_back(&self, taken: Time) {
+    /// What the caller took at that time came to nothing.
+    pub fn give_back(&self, caller: &LookupCaller, taken: Time) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(nth) = done.iter().position(|at| *at == taken) {
-            done.remove(nth);
-        }
+        let nth = done
+            .iter()
+            .position(|(at, of)| *at == taken && of == caller);
+        nth.and_then(|nth| done.remove(nth));
     }
 }
 
 impl HubLookups {
     pub fn new(sources: Arc<Sources>, config: LiveConfig) -> HubLookups {
         HubLookups {
-            looks: Rate::new("asked for", LOOKS_WITHIN),
-            registered: Rate::new("brought in", HOUR),
+            looks: Rate::new("look up", LOOKS_WITHIN),
+            registered: Rate::new("bring in", HOUR),
             missed: Mutex::default(),
             sources,
             config,
@@ -128,23 +139,27 @@ mod tests {
 
     #[test]
     fn so_many_within_a_time_and_the_refusal_says_when_there_is_room_again() {
-        let rate = Rate::new("brought in", HOUR);
+        let rate = Rate::new("bring in", HOUR);
+        let caller = |name: &str| LookupCaller(name.to_owned());
+        let (ann, ben) = (caller("ann"), caller("ben"));
         for minute in 0..3 {
-            rate.take(Time(minute * 60_000), 3).expect("room");
+            rate.take(&ann, Time(minute * 60_000), 4).expect("room");
         }
-        let full = rate.take(Time(180_000), 3).expect_err("full").to_string();
+        let full = rate.take(&ann, Time(180_000), 4).expect_err("full");
+        let full = full.to_string();
         assert!(
-            full.contains("3 models") && full.contains("57 min"),
+            full.contains("4 models") && full.contains("57 min"),
             "{full}"
         );
-        rate.give_back(Time(60_000));
-        rate.take(Time(180_000), 3)
+        rate.take(&ben, Time(180_000), 4).expect("of another user");
+        assert!(rate.take(&ben, Time(180_000), 4).is_err());
+        rate.give_back(&ann, Time(60_000));
+        rate.take(&ann, Time(180_000), 4)
             .expect("what came to nothing is free");
-        assert!(rate.take(Time(3_599_999), 3).is_err());
-        rate.take(Time(3_600_000), 3)
+        assert!(rate.take(&ann, Time(3_599_999), 4).is_err());
+        rate.take(&ann, Time(3_600_000), 4)
             .expect("the first is an hour old");
-        assert_eq!(rate.done.lock().unwrap().len(), 3, "no more are remembered");
-        rate.take(Time(3_600_000), 4).expect("more may be");
-        assert!(rate.take(Time(3_600_001), 2).is_err(), "fewer may be");
+        assert!(rate.take(&ann, Time(3_600_001), 2).is_err(), "fewer may be");
+        assert_eq!(rate.done.lock().unwrap().len(), 4, "no more are remembered");
     }
 }

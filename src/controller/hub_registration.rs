@@ -5,15 +5,30 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::caller_share::LookupCaller;
 use super::catalog_change::{BYTES_LABEL, ChangeError, LABEL, NamedBy, Terms};
 use super::handle::Handle;
-use super::hub_lookups::{HubRegistrationError, LOOKS};
+use super::hub_lookups::{HUB_LOOKUPS_MAX, HubRegistrationError};
 use super::routing::Route;
 use catalog::{Entry, Source};
 use pool::{Bytes, Remedy};
+use source::{NO_TOKEN, SourceFault};
 
 /// The hub's own names are shorter.
 const NAME_BYTES_MAX: usize = 200;
+
+/// What a user reads of a repository that is not there, or not for everyone.
+fn for_user(fault: &SourceFault, may_be_private: bool) -> String {
+    match fault {
+        SourceFault::NoRepository { id, endpoint, .. } if !may_be_private => format!(
+            "there is no {id} at {endpoint} that is public; an administrator may load a private one, or allow them with catalog.unknown_private"
+        ),
+        SourceFault::Gated { id, endpoint, .. } if !may_be_private => format!(
+            "{id} at {endpoint} is gated; an administrator may load it, or allow gated ones with catalog.unknown_private"
+        ),
+        fault => fault.public(),
+    }
+}
 
 impl Handle {
     /// Registers the hub's model of this name with the engine that the reference or the configuration
@@ -22,6 +37,7 @@ impl Handle {
         &self,
         name: &str,
         by: NamedBy,
+        caller: &LookupCaller,
     ) -> Result<Arc<Route>, HubRegistrationError> {
         let now = self.clock.now();
         let config = self.hub_lookups.config.get();
@@ -57,6 +73,9 @@ impl Handle {
             },
             "pool_config": {"labels": {LABEL: by.word()}},
         });
+        if by == NamedBy::User && !settings.unknown_private {
+            document["engine_config"]["runtime_env"] = json!({"env_vars": {NO_TOKEN: "1"}});
+        }
         let (entry, _) =
             Entry::from_document(&document, Source::Registered, &config, known.reference())
                 .map_err(|error| match name.contains(':') {
@@ -76,12 +95,18 @@ impl Handle {
             return Err(HubRegistrationError::NotThere { message });
         };
         if by == NamedBy::User {
-            self.hub_lookups.looks.take(now, LOOKS)?;
+            self.hub_lookups.looks.take(caller, now, HUB_LOOKUPS_MAX)?;
         }
         let bytes = match self.hub_lookups.sources.describe(fetch).await {
             Ok(bytes) => bytes,
             Err(fault) => {
-                let message = fault.to_string();
+                let message = match by {
+                    NamedBy::Administrator => fault.to_string(),
+                    NamedBy::User => {
+                        tracing::info!(model = name, %fault, "a user's model was not found on the hub");
+                        for_user(&fault, settings.unknown_private)
+                    }
+                };
                 if fault.remedy() == Remedy::Time {
                     return Err(HubRegistrationError::NotNow { message });
                 }
@@ -92,7 +117,7 @@ impl Handle {
         document["pool_config"]["labels"][BYTES_LABEL] = json!(bytes.to_string());
         if by == NamedBy::User {
             let most = settings.unknown_per_hour;
-            self.hub_lookups.registered.take(now, most)?;
+            self.hub_lookups.registered.take(caller, now, most)?;
         }
         match self.register_under(document, terms(bytes)).await {
             Ok(_) => tracing::info!(
@@ -102,7 +127,7 @@ impl Handle {
             ),
             Err(error) => {
                 if by == NamedBy::User {
-                    self.hub_lookups.registered.give_back(now);
+                    self.hub_lookups.registered.give_back(caller, now);
                 }
                 // Another request was quicker; its registration counts.
                 if !matches!(error, ChangeError::Taken { .. }) {

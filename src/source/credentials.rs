@@ -9,8 +9,20 @@ use catalog::{CredentialsUrl, Fetch};
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
+/// The variable with which `huggingface_hub` and the pool send no token of the environment or of a login.
+pub const NO_TOKEN: &str = "HF_HUB_DISABLE_IMPLICIT_TOKEN";
+
+/// Returns true if the model itself asks for public files alone.
+pub(super) fn is_public(wanted: &Fetch) -> bool {
+    wanted.env.contains_key(NO_TOKEN)
+}
+
 /// The first of `HF_TOKEN`, `HUGGING_FACE_HUB_TOKEN`, and the file that `huggingface-cli login` writes.
 pub(super) async fn hub_token(wanted: &Fetch) -> Option<String> {
+    let is_on = |value: &String| ["1", "true", "yes", "on"].contains(&&*value.to_lowercase());
+    if wanted.variable(NO_TOKEN).as_ref().is_some_and(is_on) {
+        return None;
+    }
     let named = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
     let token = named.iter().find_map(|name| wanted.variable(name));
     let token = match token {

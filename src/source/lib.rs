@@ -42,6 +42,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use catalog::{Bucket, ExtraFiles, Fetch, Origin};
 
 pub use adapter::{ADAPTER_FILES_MAX, ListedAdapter};
+pub use credentials::NO_TOKEN;
 pub use fault::SourceFault;
 pub use file_system::{SharedFileSystem, shared_file_system, shared_file_system_of};
 pub use peer::{Peer, PeerError, PeerFile};
@@ -153,7 +154,12 @@ impl Sources {
     pub async fn look(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
         let listing = match self.list(wanted).await {
             Ok(listing) => select::select(listing, wanted)?,
-            Err(fault) if fault.is_of_the_network() && wanted.snapshot_of_others().is_some() => {
+            // What lies here may be private, which only the hub can say.
+            Err(fault)
+                if fault.is_of_the_network()
+                    && !credentials::is_public(wanted)
+                    && wanted.snapshot_of_others().is_some() =>
+            {
                 return Ok(0);
             }
             Err(fault) => return Err(fault),

@@ -2,6 +2,8 @@
 
 use crate::error::EngineError;
 use memmap2::{Advice, Mmap};
+use model_files::open_regular;
+#[cfg(test)]
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -32,7 +34,7 @@ impl MappedFile {
                 "download the model completely, and make its files readable for this user",
             )
         };
-        let file = File::open(path).map_err(failed)?;
+        let file = open_regular(path).map_err(failed)?;
         #[expect(
             unsafe_code,
             reason = "weights are computed with where they lie: a copy would need their size a second time"

@@ -10,11 +10,12 @@ use http_body_util::{BodyExt, Limited};
 use hyper::Method;
 use serde_json::{Value, json};
 
+use crate::auth::User;
 use crate::error::Failure;
 use crate::inference::upstream::in_flight::{JSON, limited};
 use crate::state::App;
 use catalog::{AdapterRoutes, Entry};
-use controller::{AdapterError, AdapterFound, AdapterLoad, AdapterTurn, Lease};
+use controller::{AdapterError, AdapterFound, AdapterLoad, AdapterTurn, Lease, LookupCaller};
 use pool::Span;
 
 /// Longer takes no engine to load an adapter.
@@ -33,13 +34,15 @@ const UNLOAD_AGAIN: Duration = Duration::from_millis(50);
 /// The adapter of this name, if the name may be one that is looked for; an error if there is none.
 pub(crate) async fn find(
     app: &App,
+    user: &User,
     entry: &Arc<Entry>,
     name: &str,
 ) -> Result<Option<Arc<AdapterFound>>, Failure> {
     if entry.adapter_id(name).is_none() || entry.adapters.iter().any(|known| known == name) {
         return Ok(None);
     }
-    let found = app.handle.adapter(entry, name).await;
+    let caller = LookupCaller(user.account.id());
+    let found = app.handle.adapter(entry, name, &caller).await;
     found.map(Some).map_err(|error| failure(&error))
 }
 

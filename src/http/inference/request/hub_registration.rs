@@ -11,14 +11,15 @@ use crate::error::Failure;
 use crate::inference::admission;
 use crate::state::App;
 use config::OnUnknown;
-use controller::{HubRegistrationError, NamedBy, Route};
+use controller::{HubRegistrationError, LookupCaller, NamedBy, Route};
 
 pub(crate) async fn of_user(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> {
     match app.config().catalog.on_unknown {
         // A model whose file is broken is described already.
         OnUnknown::Anyone if user.sight.has(name) && app.handle.broken_model(name).is_none() => {
             let closest = || admission::closest(app, user, name);
-            bring_in(app, name, NamedBy::User, closest).await
+            let caller = LookupCaller(user.account.id());
+            bring_in(app, name, (NamedBy::User, caller), closest).await
         }
         _ => Err(admission::unknown(app, user, name)),
     }
@@ -31,7 +32,8 @@ pub(crate) async fn of_administrator(app: &App, name: &str) -> Result<Arc<Route>
         OnUnknown::Refuse => Err(known_model::unknown(app, name)),
         OnUnknown::Admin | OnUnknown::Anyone => {
             let closest = || app.handle.closest(name);
-            bring_in(app, name, NamedBy::Administrator, closest).await
+            let by = (NamedBy::Administrator, LookupCaller::administrator());
+            bring_in(app, name, by, closest).await
         }
     }
 }
@@ -51,11 +53,11 @@ pub(crate) fn may_register(app: &App) -> Result<(), Failure> {
 async fn bring_in(
     app: &App,
     name: &str,
-    by: NamedBy,
+    (by, caller): (NamedBy, LookupCaller),
     closest: impl Fn() -> Vec<String>,
 ) -> Result<Arc<Route>, Failure> {
     let unknown = || Failure::unknown_model(name, &closest());
-    let error = match app.handle.register_from_hub(name, by).await {
+    let error = match app.handle.register_from_hub(name, by, &caller).await {
         Ok(route) => return Ok(route),
         Err(error) => error,
     };

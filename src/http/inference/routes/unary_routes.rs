@@ -25,6 +25,7 @@ use crate::inference::answer::usage::{Usage, usage_of};
 use crate::inference::request::body::Fields;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
+use crate::inference::request::ignored::{has_effect, note};
 use crate::inference::request::outgoing::renamed;
 use crate::inference::request::receiving::{find, read};
 use crate::inference::request::request_fields::{self, Fate};
@@ -109,13 +110,13 @@ async fn try_pass(
     let (received, of_model) = (scanned.body, Arc::clone(&route));
     // An invalid request is refused before anything is loaded for it.
     let written = move || {
-        let checked = taken(&of_model, Ask::Ranks, &received)?;
+        let (checked, ignored) = taken(&of_model, Ask::Ranks, &received)?;
         match ranks_for_tei {
-            true => Ok((to_tei(&received)?, Some(top_n(&received)?))),
-            false => Ok((checked, None)),
+            true => Ok((to_tei(&received)?, Some(top_n(&received)?), ignored)),
+            false => Ok((checked, None, ignored)),
         }
     };
-    let (body, most) = app.reading.run(bytes, written).await.map_err(fail)?;
+    let (body, most, ignored) = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.of(body);
     let served = seated_as(app, context, (&route, &scanned.model), body.len());
     let served = served.await.map_err(fail)?;
@@ -130,15 +131,27 @@ async fn try_pass(
         Answer::Complete(served, _, bytes) => {
             let response = finish(app, &served, bytes, most).await.map_err(fail)?;
             served.answered(200);
-            Ok(response)
+            Ok(note(response, &ignored))
         }
     }
 }
 
-/// The body with the fields that the model's engine takes.
-pub(crate) fn taken(route: &Route, ask: Ask, body: &Bytes) -> Result<Bytes, Failure> {
-    let fate = |name: &str, value: &RawValue| request_fields::fate(&route.entry, ask, name, value);
-    renamed(body, &route.entry.name, fate)
+/// The body with the fields that the model's engine takes, and the names of the fields that ask for something and are left
+/// out.
+pub(crate) fn taken(
+    route: &Route,
+    ask: Ask,
+    body: &Bytes,
+) -> Result<(Bytes, Vec<String>), Failure> {
+    let mut ignored = Vec::new();
+    let body = renamed(body, &route.entry.name, |name, value| {
+        let fate = request_fields::fate(&route.entry, ask, name, value)?;
+        if fate == Fate::Ignored && has_effect(name, value) {
+            ignored.push(name.to_owned());
+        }
+        Ok(fate)
+    })?;
+    Ok((body, ignored))
 }
 
 /// The body with the model called so, and nothing else of it changed.

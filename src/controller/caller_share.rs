@@ -1,0 +1,85 @@
+//! How callers share a limit that the controller holds for all of them: one caller never takes all of it (B1).
+
+use std::collections::BTreeMap;
+
+/// Whom a lookup is for: a key, a person, an address, or an administrator's order. Limits are shared by this.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LookupCaller(pub String);
+
+impl LookupCaller {
+    /// Orders of administrators, which no limit for users counts.
+    pub fn administrator() -> LookupCaller {
+        LookupCaller("administrator".to_owned())
+    }
+}
+
+/// What one caller may have of a limit while the others have `others`: three quarters of what they leave. So each new caller
+/// finds room, and few callers use all of it.
+pub(super) fn share_of_one(limit: u32, others: u32) -> u32 {
+    let left = limit.saturating_sub(others);
+    left - left / 4
+}
+
+/// Counts by caller.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    by_caller: BTreeMap<LookupCaller, u32>,
+    sum: u32,
+}
+
+impl Counts {
+    /// Counts one more of this caller, if its share of the limit has room.
+    pub fn take(&mut self, caller: &LookupCaller, limit: u32) -> bool {
+        let own = self.by_caller.get(caller).copied().unwrap_or_default();
+        let has_room = own < share_of_one(limit, self.sum - own);
+        if has_room {
+            self.by_caller.insert(caller.clone(), own + 1);
+            self.sum += 1;
+        }
+        has_room
+    }
+
+    pub fn give_back(&mut self, caller: &LookupCaller) {
+        let Some(own) = self.by_caller.get_mut(caller) else {
+            return;
+        };
+        *own -= 1;
+        self.sum -= 1;
+        if *own == 0 {
+            self.by_caller.remove(caller);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(name: &str) -> LookupCaller {
+        LookupCaller(name.to_owned())
+    }
+
+    #[test]
+    fn b1_one_caller_leaves_room_for_others_and_a_few_use_all_of_it() {
+        let mut counts = Counts::default();
+        let fill = |counts: &mut Counts, name: &str| {
+            (0..1000).filter(|_| counts.take(&caller(name), 60)).count()
+        };
+        assert_eq!(fill(&mut counts, "one"), 45);
+        assert_eq!(fill(&mut counts, "other"), 12);
+        assert_eq!(fill(&mut counts, "third"), 3);
+        assert_eq!(fill(&mut counts, "fourth"), 0);
+        counts.give_back(&caller("one"));
+        assert!(counts.take(&caller("fourth"), 60));
+        counts.give_back(&caller("nobody"));
+        assert_eq!(counts.sum, 60);
+    }
+
+    #[test]
+    fn a_limit_of_one_is_for_whoever_comes_first() {
+        let mut counts = Counts::default();
+        assert!(counts.take(&caller("one"), 1));
+        assert!(!counts.take(&caller("other"), 1));
+        assert!(!Counts::default().take(&caller("one"), 0));
+    }
+}
