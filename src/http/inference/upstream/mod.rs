@@ -3,6 +3,7 @@
 
 pub mod connection_pool;
 mod engine_connection;
+mod engine_error;
 mod framing;
 pub mod in_flight;
 pub mod overflow;
@@ -10,3 +11,4 @@ pub mod proxy;
 pub mod quiet;
 pub mod remote;
 mod response_head;
+pub mod stream_support;
