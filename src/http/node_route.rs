@@ -1,5 +1,5 @@
-//! The route by which a node connects: its token is looked at here, and then the connection is the controller's. Wrong
-//! tokens cost little and are answered only so often.
+//! The route by which a node connects: its token is checked here, and then the connection is the controller's. A valid
+//! token is accepted however many wrong ones came before; an address with many wrong ones has them checked one at a time.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -9,50 +9,52 @@ use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper_util::rt::TokioIo;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::auth::caller::bearer;
+use crate::auth::caller::{bearer, place};
+use crate::auth::failures::{Failures, WRONG_NODE_TOKENS};
 use crate::auth::secret_file::secret_in;
+use crate::edge::record;
 use crate::error::Failure;
 use crate::state::App;
+use controller::NodePeer;
 use node_link::UPGRADE;
 use pool::{Span, Time};
 use store::{NoPass, NodePass, hash_key};
 
-/// Refusals within the span, of all clients together, after which every request is refused unchecked until it is over.
-const REFUSALS_MAX: u32 = 20;
-const REFUSALS_WITHIN: Span = Span::from_secs(10);
+/// At most one refusal within this time is logged: many addresses may send wrong tokens.
+const LOG_EVERY: Span = Span::from_secs(10);
 
-/// Connections of nodes, and how often a token was wrong of late.
-#[derive(Debug, Default)]
+/// Connections of nodes, and the wrong tokens of late.
+#[derive(Debug)]
 pub struct NodeRoute {
-    refusals: Mutex<Refusals>,
+    wrong_tokens: Failures,
+    /// Addresses over [`WRONG_NODE_TOKENS`] share one turn at the database.
+    suspect: Semaphore,
+    logged: Mutex<Option<Time>>,
     connections: Mutex<JoinSet<()>>,
 }
 
-#[derive(Debug, Default)]
-struct Refusals {
-    since: Time,
-    count: u32,
+impl Default for NodeRoute {
+    fn default() -> NodeRoute {
+        NodeRoute {
+            wrong_tokens: Failures::new(WRONG_NODE_TOKENS),
+            suspect: Semaphore::new(1),
+            logged: Mutex::default(),
+            connections: Mutex::default(),
+        }
+    }
 }
 
 impl NodeRoute {
-    fn is_over(&self, now: Time) -> bool {
-        let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        now.since(refusals.since) >= REFUSALS_WITHIN || refusals.count < REFUSALS_MAX
-    }
-
-    /// Whether it is worth a line of the log.
-    fn refused(&self, now: Time) -> bool {
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.since(refusals.since) >= REFUSALS_WITHIN {
-            *refusals = Refusals {
-                since: now,
-                count: 0,
-            };
+    fn may_log(&self, now: Time) -> bool {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = logged.is_none_or(|at| now.since(at) >= LOG_EVERY);
+        if is_due {
+            *logged = Some(now);
         }
-        refusals.count += 1;
-        refusals.count == 1
+        is_due
     }
 }
 
@@ -68,16 +70,16 @@ pub async fn connect(
         let message = "only `model-pool node` connects here, with an upgrade of HTTP/1.1";
         return failure(StatusCode::UPGRADE_REQUIRED, "upgrade_required", message);
     }
-    if !app.nodes.is_over(now) {
-        let message = "too many nodes came with a wrong token; try again in some seconds";
-        return failure(
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limit_exceeded",
-            message,
-        );
-    }
+    let place = place();
+    let is_suspect = app.nodes.wrong_tokens.over_for(&place, now).is_some();
+    let turn = match is_suspect.then(|| app.nodes.suspect.acquire()) {
+        Some(turn) => turn.await.ok(),
+        None => None,
+    };
     let text = bearer(request.headers()).unwrap_or_default();
-    let pass = match app.handle.store().node_pass(text, now).await {
+    let pass = app.handle.store().node_pass(text, now).await;
+    drop(turn);
+    let pass = match pass {
         Ok(Ok(pass)) => pass,
         Ok(Err(NoPass::Unknown)) if is_in_file(&app, text) => NodePass::Token,
         Ok(Err(problem)) => {
@@ -89,8 +91,22 @@ pub async fn connect(
                     format!("the token expired {} ago; {how}", now.since(at))
                 }
             };
-            if app.nodes.refused(now) {
+            if app.nodes.may_log(now) {
                 tracing::warn!(%peer, "a node is refused: {message}");
+            }
+            if let Some(left) = app.nodes.wrong_tokens.count(&place, now).over_for {
+                let limit = WRONG_NODE_TOKENS;
+                return Failure::new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "invalid_request_error",
+                    "rate_limit_exceeded",
+                    format!(
+                        "{message}; more than {} wrong tokens came from {place} within {}",
+                        limit.count, limit.within
+                    ),
+                )
+                .again_in(left)
+                .into_response();
             }
             return failure(StatusCode::UNAUTHORIZED, "invalid_token", &message);
         }
@@ -103,6 +119,14 @@ pub async fn connect(
                 message,
             );
         }
+    };
+    let client = record::client();
+    let peer = NodePeer {
+        address: SocketAddr::new(
+            client.map_or(peer.ip(), |client| client.address),
+            peer.port(),
+        ),
+        is_hidden: client.is_none_or(|client| client.is_hidden),
     };
     let upgrading = hyper::upgrade::on(&mut request);
     let handle = app.handle.clone();

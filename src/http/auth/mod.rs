@@ -6,6 +6,7 @@ pub mod audit;
 pub mod caller;
 pub mod credential;
 pub mod cross_site;
+pub mod failures;
 pub mod identity;
 pub mod keys;
 pub mod rights;
@@ -15,6 +16,5 @@ pub mod sessions;
 pub mod sight;
 pub mod sign_on;
 pub mod strangers;
-pub mod wrong_logins;
 
 pub use identity::{Admin, Reader, User};

@@ -242,11 +242,64 @@ fn other_ends_are_named_at_the_dashboard() {
     let mixed = format!("{BACK}?code=x&state={state}&iss=https%3A%2F%2Fevil.example");
     let (_, _, head) = scene.get(&mixed, &with);
     assert_eq!(location(&head), failed("refused"));
-    let mut last = String::new();
-    for _ in 0..10 {
-        last = location(&scene.get(BACK, &with).2);
+}
+
+#[test]
+fn what_another_page_shows_its_reader_keeps_neither_key_nor_person_out() {
+    let scene = Scene::with(json!({}));
+    let picture = [
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Mode", "no-cors"),
+        ("Sec-Fetch-Dest", "image"),
+    ];
+    let frame = [
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Mode", "navigate"),
+        ("Sec-Fetch-Dest", "iframe"),
+    ];
+    let (_, cookie) = scene.begin();
+    let link = [("Sec-Fetch-Mode", "navigate"), ("Cookie", cookie.as_str())];
+    let old: [(&str, &str); 0] = [];
+    for nth in 0..25 {
+        for from in [&picture[..], &frame, &link, &old] {
+            for query in [
+                format!("?state=x{nth}&code=y"),
+                format!("?state=x{nth}&code=y&iss=http%3A%2F%2Fevil.example"),
+                "?error=no".to_owned(),
+                String::new(),
+            ] {
+                let (_, _, head) = scene.get(&format!("{BACK}{query}"), from);
+                assert_ne!(location(&head), failed("too_many"), "{query} {from:?}");
+            }
+        }
     }
-    assert_eq!(last, failed("too_many"), "as with wrong keys");
+    assert_eq!(scene.redeemed(), 0, "the issuer was asked for none of them");
+    let key = scene.pool.admin_key();
+    let login = json!({"key": key}).to_string();
+    let (status, body, _) = scene.pool.request("POST", "/llm/session", &login, None);
+    assert_eq!(status, 200, "{body}");
+    let (_, _, head) = scene.sign_in("ann");
+    assert_eq!(location(&head), "../dashboard");
+}
+
+#[test]
+fn codes_that_the_issuer_refuses_are_bounded_and_keep_no_key_out() {
+    let scene = Scene::with(json!({}));
+    let forged = || {
+        let (address, cookie) = scene.begin();
+        let state = address.split("&state=").nth(1).unwrap();
+        let state = state.split('&').next().unwrap();
+        let path = format!("{BACK}?code=forged&state={state}");
+        location(&scene.get(&path, &[("Cookie", &cookie)]).2)
+    };
+    for _ in 0..10 {
+        assert_eq!(forged(), failed("refused"));
+    }
+    assert_eq!(forged(), failed("too_many"));
+    let key = scene.pool.admin_key();
+    let login = json!({"key": key}).to_string();
+    let (status, body, _) = scene.pool.request("POST", "/llm/session", &login, None);
+    assert_eq!(status, 200, "{body}");
 }
 
 #[test]
