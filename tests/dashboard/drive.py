@@ -6,6 +6,7 @@
     MODEL_POOL_VIEWER_KEY   a viewer's key
     MODEL_POOL_AXE          axe.min.js
     MODEL_POOL_SCREENSHOTS  a folder for pictures of every screen; without it there are none
+    MODEL_POOL_DASHBOARD_FILES  a folder with files of the dashboard to use instead of those in the program
 
 The pool of most checks has `steady` (priority 2), `small`, `other`, `filler` and `large` on two devices, where the last two nearly
 need one for themselves; `small` prints markup and terminal escapes. `python drive.py WHICH…` runs the checks of these files, or
@@ -18,17 +19,19 @@ import traceback
 
 from playwright.sync_api import sync_playwright
 
+import effects
 import lasting
 import looks
 import people
 import playground
 import sign_on
+import signs
 import speed
 import steering
 from tab import CHECKS
 
 # In this order, whatever is chosen.
-FILES = [steering, people, playground, looks, speed, lasting, sign_on]
+FILES = [steering, effects, signs, people, playground, looks, speed, lasting, sign_on]
 
 
 def is_chosen(one, wanted):

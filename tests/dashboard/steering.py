@@ -145,17 +145,18 @@ def a_model_that_vanishes_while_its_dialog_is_open_is_told(browser):
 
 @check
 def two_administrators_change_a_priority_and_both_see_the_later_one(browser):
+    api("PATCH", "models", {"priority": None}, "?model=other")
     one, other = tab(browser), tab(browser)
-    field = lambda it: it.page.get_by_label("Priority of other")
+    field = lambda it: it.page.get_by_role("textbox", name="Priority of other")
     for it in (one, other):
         it.go("models?find=other")
         expect(field(it)).to_be_visible()
-    field(one).fill("1")
-    field(one).press("Enter")
-    expect(field(other)).to_have_value("1")
-    field(other).fill("0")
-    field(other).press("Enter")
-    expect(field(one)).to_have_value("0")
+    for it, priority in ((one, "1"), (other, "0")):
+        field(it).fill(priority)
+        field(it).press("Enter")
+        it.page.get_by_role("dialog").get_by_role("button", name=re.compile(f"^Set priority {priority}")).click()
+        for seen in (one, other):
+            expect(field(seen)).to_have_value(priority)
     api("PATCH", "models", {"priority": None}, "?model=other")
     one.close()
     other.close()
@@ -188,7 +189,7 @@ def what_a_cordon_would_move_is_shown_before_it_is_ordered(browser):
     page.get_by_role("button", name="What if…").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("would leave")
-    expect(dialog).to_contain_text("Is loaded at once")
+    expect(dialog.get_by_role("heading", name="Loads")).to_be_visible()
     dialog.get_by_role("button", name="Close").last.click()
     assert api("GET", "models", query="?model=steady")["models"][0]["replicas"][0]["devices"][0]["device"] == where
     it.close()
@@ -200,10 +201,10 @@ def a_key_is_made_shown_once_and_revoked(browser):
     page = it.go("keys")
     page.get_by_role("button", name="New key").click()
     page.get_by_label("Name", exact=True).fill("<script>alert(1)</script> course")
-    page.get_by_role("button", name="Make the key").click()
+    page.get_by_role("button", name="Create key").click()
     made = page.locator("#new-key")
     expect(made).to_have_text(re.compile(r"^mp-.{43}$"))
-    page.get_by_role("button", name="I have kept it").click()
+    page.get_by_role("button", name="Done").click()
     row = page.locator(".table-body .table-row", has_text="<script>alert(1)</script> course")
     expect(row).to_be_visible()
     row.get_by_role("button", name=re.compile("Actions for the key")).click()

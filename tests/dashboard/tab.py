@@ -11,6 +11,8 @@ from playwright.sync_api import expect
 URL = os.environ["MODEL_POOL_URL"].rstrip("/")
 ADMIN, USER, VIEWER = (os.environ.get(f"MODEL_POOL_{name}_KEY", "") for name in ("ADMIN", "USER", "VIEWER"))
 SHOTS = os.environ.get("MODEL_POOL_SCREENSHOTS")
+# A folder with the files of the dashboard: they are used instead of those in the program, so that a change needs no build.
+FILES = os.environ.get("MODEL_POOL_DASHBOARD_FILES")
 PATIENCE_MS = 20_000
 SCREENS = ["pool", "models", "queue", "events", "timeline", "report", "audit", "playground", "leaderboard", "logs", "devices", "evening", "keys", "config"]
 WIDTHS = [(360, 780), (1280, 900), (2560, 1300)]
@@ -41,12 +43,20 @@ def unload(*models):
             assert error.code == 409, error.read()
 
 
+def own_file(route):
+    name = re.search(r"/dashboard/[0-9a-f]{16}/([\w./-]+)", route.request.url).group(1)
+    path = os.path.join(FILES, name)
+    route.fulfill(path=path) if os.path.exists(path) else route.continue_()
+
+
 class Tab:
     """A browser window of its own, which remembers what the page complained about."""
 
     def __init__(self, browser, width=1280, height=900, theme="light", scripts=(), clock=None):
         self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
         self.context.grant_permissions([])
+        if FILES:
+            self.context.route(re.compile(r"/dashboard/[0-9a-f]{16}/"), own_file)
         for script in scripts:
             self.context.add_init_script(script)
         self.page = self.context.new_page()

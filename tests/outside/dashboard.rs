@@ -18,6 +18,7 @@ const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name
 const LIMIT: Duration = Duration::from_secs(500);
 /// Which checks a test runs: all of a file, or those whose names begin so.
 const PEOPLE: &[&str] = &["steering", "people", "playground", "a_change"];
+const EFFECTS: &[&str] = &["effects", "signs"];
 const LOOKS: &[&str] = &["looks"];
 const EVENTS: &[&str] = &["a_hundred"];
 const KEPT: &[&str] = &["kept_for"];
@@ -27,6 +28,8 @@ const SIGN_ON: &[&str] = &["sign_on"];
 const MANY: &[&str] = &["many_"];
 /// Folder for pictures of every screen, for whoever wants to look at them.
 const SCREENSHOTS: &str = "MODEL_POOL_SCREENSHOTS";
+/// Folder with files of the dashboard to use instead of those in the program.
+const FILES: &str = "MODEL_POOL_DASHBOARD_FILES";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -103,8 +106,10 @@ fn drive_with(pool: &Pool, checks: &[&str], variables: &[(&str, &str)]) -> Optio
         .stdin(Stdio::null())
         .stderr(into.try_clone().unwrap())
         .stdout(into);
-    if let Some(shots) = std::env::var_os(SCREENSHOTS) {
-        command.env(SCREENSHOTS, shots);
+    for name in [SCREENSHOTS, FILES] {
+        if let Some(folder) = std::env::var_os(name) {
+            command.env(name, folder);
+        }
     }
     for role in ["user", "viewer"] {
         let name = format!("MODEL_POOL_{}_KEY", role.to_uppercase());
@@ -160,6 +165,11 @@ fn people_see_and_steer_the_pool_in_a_browser() {
 }
 
 #[test]
+fn controls_show_their_effect_first_and_signs_follow_the_pool() {
+    on_the_lab(EFFECTS);
+}
+
+#[test]
 fn every_screen_and_dialog_fits_and_has_no_barrier() {
     on_the_lab(LOOKS);
 }
@@ -193,7 +203,10 @@ fn on_the_lab(checks: &[&str]) {
 /// A check that no test names would never run.
 #[test]
 fn every_check_of_the_browser_belongs_to_one_test() {
-    let named: Vec<&str> = [PEOPLE, LOOKS, EVENTS, KEPT, SLEPT, TABS, SIGN_ON, MANY].concat();
+    let named: Vec<&str> = [
+        PEOPLE, EFFECTS, LOOKS, EVENTS, KEPT, SLEPT, TABS, SIGN_ON, MANY,
+    ]
+    .concat();
     let folder = fs::read_dir(root().join("tests/dashboard")).unwrap();
     let files = folder.map(|it| it.unwrap().path());
     let mut checks = 0;

@@ -28,16 +28,16 @@ impl Strict for WhatIfRequest {
         let mut priorities = BTreeMap::new();
         if let Some(serde_json::Value::Object(object)) = fields.object("priorities")? {
             for (model, value) in object {
-                let number = value.as_u64().and_then(|it| u32::try_from(it).ok());
-                let number = number.filter(|it| *it <= Priority::MAX.0);
-                let Some(number) = number else {
+                let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+                let number = number.filter(|number| *number <= Priority::MAX.0);
+                if number.is_none() && !value.is_null() {
                     let problem = format!(
-                        "{value} is no priority; allowed: whole numbers from 0 to {}",
+                        "{value} is not a priority; use a whole number from 0 to {}, or null for the catalogue's",
                         Priority::MAX
                     );
                     return Err(wrong("priorities", problem));
-                };
-                priorities.insert(model, Priority(number));
+                }
+                priorities.insert(model, number.map(Priority));
             }
         }
         for (field, count) in [
@@ -114,7 +114,9 @@ mod tests {
     fn assumptions_are_read_strictly() {
         let read = |json: &str| WhatIfRequest::read(&mut Fields::of_json(json.as_bytes()).unwrap());
         let good = read(r#"{"cordoned":["gpu1"],"priorities":{"m":2}}"#).unwrap();
-        assert_eq!(good.priorities["m"], Priority(2));
+        assert_eq!(good.priorities["m"], Some(Priority(2)));
+        let cleared = read(r#"{"priorities":{"m":null}}"#).unwrap();
+        assert_eq!(cleared.priorities["m"], None);
         for (json, field) in [
             ("{}", "cordoned"),
             (r#"{"cordoned":"gpu1"}"#, "cordoned"),

@@ -159,6 +159,14 @@ fn no_code_is_within_the_page_and_no_text_becomes_markup() {
     }
 }
 
+/// Chromium 156 loses styles of elements that `moveBefore` moves (vendor/README.md).
+#[test]
+fn the_view_library_moves_no_element_with_move_before() {
+    for file in FILES {
+        assert!(!text(file).contains("moveBefore"), "{}", file.name);
+    }
+}
+
 #[test]
 fn no_other_server_is_contacted() {
     for file in own_modules() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
+use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
 use super::PlanView;
 use super::values::{Share, shares};
@@ -18,15 +18,15 @@ pub struct WhatIfRequest {
     /// Devices that are out of service, by name, UUID or index.
     #[schema(value_type = Option<Vec<String>>, max_items = 64, example = json!(["gpu1"]))]
     pub cordoned: Vec<String>,
-    /// Priorities of models, by name or alias.
+    /// Priorities of models, by name or alias; null stands for the catalogue's.
     #[schema(schema_with = priorities_schema)]
-    pub priorities: BTreeMap<String, Priority>,
+    pub priorities: BTreeMap<String, Option<Priority>>,
 }
 
-/// A number for each name, within the bounds of a priority.
+/// A number within the bounds of a priority, or null, for each name.
 fn priorities_schema() -> Object {
     let priority = ObjectBuilder::new()
-        .schema_type(Type::Integer)
+        .schema_type(SchemaType::from_iter([Type::Integer, Type::Null]))
         .minimum(Some(0))
         .maximum(Some(1_000_000));
     ObjectBuilder::new()

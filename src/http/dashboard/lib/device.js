@@ -5,6 +5,7 @@ const number = replica => Number(String(replica).slice(1)) || 0;
 
 /** `{kind, bytes}`; kind is replica, excess, settling, foreign, free or headroom. A replica has its model, state and measured bytes. */
 export function parts(device) {
+  if (device.parts) return device.parts;
   const owners = [...device.owners].sort((one, other) => number(one.replica) - number(other.replica));
   const held = owners.map(owner => ({ kind: 'replica', ...owner }));
   const rest = [['excess', device.excess_bytes], ['settling', device.settling_bytes], ['foreign', device.foreign_bytes]];
@@ -16,11 +17,11 @@ export function parts(device) {
 }
 
 export const PART_WORDS = {
-  excess: ['Beyond what was given', 'Replicas hold more than they were given, as measured. A next load does not get it.'],
-  settling: ['Settling', 'A process has ended and its memory has not been given back yet (M4).'],
-  foreign: ['Foreign', 'Processes that are not the pool’s hold this. It is never counted free and never evicted (M2).'],
+  excess: ['Over the reservation', 'Replicas hold more than they reserved, as measured. It does not count as free.'],
+  settling: ['Settling', 'A process has ended, and the device does not report its memory as free yet (M4).'],
+  foreign: ['Foreign', 'Used by processes outside the pool. It never counts as free and is never evicted (M2).'],
   free: ['Free', 'The next load may take this.'],
-  headroom: ['Headroom', 'Kept free for safety.'],
+  headroom: ['Headroom', 'Kept free as a safety margin.'],
 };
 
 export function replicaOf(part) {
@@ -36,6 +37,24 @@ export function nodes(devices) {
   return [...found];
 }
 
+/**
+ * The parts after a plan. What stays keeps its place; the new replica fills the room of its victims and what is free, from the left,
+ * possibly in several pieces.
+ */
+function replaced(device, victims, added) {
+  const next = [];
+  let rest = added?.bytes ?? 0;
+  for (const part of parts(device)) {
+    if (!['free', 'settling'].includes(part.kind) && !victims.has(part.replica)) { next.push(part); continue; }
+    const taken = Math.min(rest, part.bytes), free = part.bytes - taken, last = next.at(-1);
+    rest -= taken;
+    if (taken > 0 && last?.isNew) last.bytes += taken;
+    else if (taken > 0) next.push({ kind: 'replica', ...added, bytes: taken });
+    if (free > 0) next.push({ kind: 'free', bytes: free });
+  }
+  return next;
+}
+
 /** What the devices would hold after a plan: its victims are gone and its own replica is there. */
 export function after(plan, devices) {
   const victims = new Set(plan.victims.map(it => it.replica));
@@ -43,10 +62,10 @@ export function after(plan, devices) {
   const touched = devices.filter(device => placed.has(device.device) || device.owners.some(owner => victims.has(owner.replica)));
   return touched.map(device => {
     const owners = device.owners.filter(owner => !victims.has(owner.replica));
-    const bytes = placed.get(device.device);
-    if (bytes) owners.push({ replica: plan.wakes ?? 'new', model: plan.model, bytes, measured_bytes: null, state: 'planned', isNew: true });
+    const bytes = placed.get(device.device), added = bytes && { replica: plan.wakes ?? 'new', model: plan.model, bytes, measured_bytes: null, state: 'planned', isNew: true };
+    if (added) owners.push(added);
     const leaving = device.owners.filter(owner => victims.has(owner.replica));
-    return { device, victims: new Set(leaving.map(it => it.replica)), next: { ...device, owners, reserved_bytes: sum(owners, it => it.bytes), settling_bytes: 0 } };
+    return { device, victims: new Set(leaving.map(it => it.replica)), next: { ...device, owners, reserved_bytes: sum(owners, it => it.bytes), settling_bytes: 0, parts: replaced(device, victims, added) } };
   });
 }
 

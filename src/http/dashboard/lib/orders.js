@@ -37,11 +37,11 @@ export async function unload(model, { replica, now } = {}) {
   }
 }
 
-/** Priority, keep-hot or lease; null goes back to the catalogue. Resolves to whether it was done. */
-export async function change(model, patch, words) {
+/** Sets priority, keep-hot or lease; null restores the catalogue's value. Resolves to true if it was done. */
+export async function change(model, patch, words, undo = null) {
   try {
     await request('PATCH', '/admin/models', { query: { model }, body: patch });
-    tell(words);
+    tell(words, { action: undo && ['Undo…', undo] });
     return true;
   } catch (failure) {
     fail(`${short(model, 50)} was not changed`, failure);
@@ -50,6 +50,20 @@ export async function change(model, patch, words) {
 }
 
 export const plan = (order, signal) => post('/admin/plan', order, { signal });
+
+export const whatIf = (assumed, signal) => post('/admin/what-if', assumed, { signal });
+
+/** `evict tiny-chat`, `evict 3 replicas`; nothing for none. */
+export const counted = (verb, list) => list.length === 0 ? '' : `${verb} ${list.length === 1 ? short(list[0].model, 30) : count(list.length, 'replica')}`;
+
+/** The words of a button that name an order and its effects: `Set priority 2, load tiny-chat and evict tiny-code`. */
+export function withEffects(order, effects) {
+  const all = [order, ...effects.filter(Boolean)];
+  return all.length === 1 ? order : `${all.slice(0, -1).join(', ')} and ${all.at(-1)}`;
+}
+
+/** What makes two previews the same: the replicas that leave, and the loads that begin. */
+export const signOfEffects = found => JSON.stringify([found.leaving.map(one => one.replica).sort(), found.loads.map(one => [one.model, one.devices])]);
 
 /** What makes two plans the same: who goes where, and who has to leave. */
 export const signOf = it => JSON.stringify([it.feasible, it.placement, it.victims.map(victim => victim.replica).sort(), it.wakes]);

@@ -29,7 +29,7 @@ export function describe(part, device) {
 /** What the block itself does not show as text, for those who cannot see it. */
 function moreWords(part, replica, model, time) {
   return [part.replica, stateWord(part.state), model && `priority ${model.priority}`, replica?.in_flight ? `${replica.in_flight} in flight` : '',
-    model?.always_hot ? 'always hot' : time ? `leaves in ${countdown(time.ms)} if nobody uses it` : ''].filter(Boolean);
+    model?.always_hot ? 'always hot' : time ? `leaves in ${countdown(time.ms)} if unused` : ''].filter(Boolean);
 }
 
 function Explanation({ part, device }) {
@@ -42,10 +42,10 @@ function Explanation({ part, device }) {
   const rows = [
     ['State', `${stateWord(part.state)}${replica?.percent != null ? ` ${replica.percent} %` : ''}${replica?.stage ? `, ${clean(replica.stage_words || replica.stage)}` : ''}`],
     ['Priority', model && `${model.priority} (${model.priority_from})${model.always_hot ? ', always hot' : ''}`],
-    ['Given', bytes(part.bytes)],
+    ['Reserved', bytes(part.bytes)],
     ['Measured', part.measured_bytes !== null && bytes(part.measured_bytes)],
     ['In flight', replica && `${replica.in_flight}${model?.waiting ? `, ${model.waiting} waiting` : ''}`],
-    ['Keep-hot', time ? `leaves in ${countdown(time.ms)} of ${span(model.keep_hot_ms)}` : model?.always_hot ? 'stays: priority 2 or more' : replica?.leased_until_at && `leased: stays for ${countdown(Date.parse(replica.leased_until_at) - poolNow())}`],
+    ['Keep-hot', time ? `leaves in ${countdown(time.ms)} of ${span(model.keep_hot_ms)}` : model?.always_hot ? 'stays: priority 2 or more' : replica?.leased_until_at && `leased: protected for ${countdown(Date.parse(replica.leased_until_at) - poolNow())}`],
     ['Why', replica?.reason && clean(replica.reason)],
   ];
   return html`<p class="tip-title"><${Name} of=${part.model} most=${60} /> <span class="figure soft">${part.replica} on ${device.device}</span></p>
@@ -67,7 +67,7 @@ export function Block({ part, device, still, gone }) {
   }
   const model = byName.get(part.model), replica = replicaOf(part), isPointed = pointed.use(it => it.model === part.model);
   const filled = part.measured_bytes === null ? null : Math.min(1, part.measured_bytes / part.bytes);
-  const cut = short(part.model, 60), name = cut.slice(cut.lastIndexOf('/') + 1);
+  const text = short(part.model, 120), name = text.slice(text.lastIndexOf('/') + 1);
   const body = html`${filled !== null && html`<span class="block-fill" style=${{ '--filled': filled }}></span>`}
     <span class="block-words"><span class="block-name">${name}</span><span class="block-more"><span class="figure">${bytes(part.bytes)}</span>${
       !still && model && html`<span class=${`prio ${model.always_hot ? 'hot' : ''}`}>P${model.priority}</span>`}${
@@ -86,5 +86,5 @@ export function Block({ part, device, still, gone }) {
 export function Bar({ device, still, gone, height }) {
   return html`<div class=${`bar ${device.cordon ? 'cordoned' : ''}`} style=${height && { '--bar': `${height}px` }} role=${still ? 'img' : 'group'}
     aria-label=${`${device.device}: ${bytes(device.free_bytes)} free of ${bytes(device.total_bytes)}, ${count(device.owners.length, 'replica')}`}>${
-    parts(device).map(part => html`<${Block} key=${part.replica ?? part.kind} part=${part} device=${device} still=${still} gone=${gone} />`)}</div>`;
+    parts(device).map((part, nth) => html`<${Block} key=${still ? nth : part.replica ?? part.kind} part=${part} device=${device} still=${still} gone=${gone} />`)}</div>`;
 }

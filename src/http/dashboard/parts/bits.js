@@ -11,18 +11,21 @@ export const LONGEST = 80;
 /** The colour of a model for the rules of the stylesheet. */
 export const ofModel = name => ({ '--hue': hue(name) });
 
-/** A name without markup: the organisation is quieter than the rest, a long one is cut and whole in the title. */
+/** Letters at the end of a name that stay where the room is short: they tell variants of a model apart. */
+const TAIL = 9;
+
+/** A name without markup: the organisation is quieter than the rest. Where the room is short it is cut once, before its last letters; the title has all of it. */
 export function Name({ of: name, most = LONGEST, swatch = true }) {
-  const text = short(name, most), cut = text.lastIndexOf('/') + 1;
+  const text = short(name, Math.max(most, LONGEST)), cut = text.lastIndexOf('/') + 1, end = text.length - cut > 2 * TAIL ? text.length - TAIL : text.length;
   return html`<span class="name" title=${text.length > 28 || text !== name ? clean(name).slice(0, 6000) : undefined}>${
-    swatch && html`<span class="swatch" style=${ofModel(name)} aria-hidden="true"></span>`}<span class="name-text">${
-    cut > 0 && html`<span class="name-org">${text.slice(0, cut)}</span>`}<span>${text.slice(cut)}</span></span></span>`;
+    swatch && html`<span class="swatch" style=${ofModel(name)} aria-hidden="true"></span>`}<span class=${end < text.length ? 'name-text with-tail' : 'name-text'}><span class="name-start">${
+    cut > 0 && html`<span class="name-org">${text.slice(0, cut)}</span>`}<span>${text.slice(cut, end)}</span></span>${end < text.length && html`<span>${text.slice(end)}</span>`}</span></span>`;
 }
 
 export const ModelLink = ({ of: name, ...more }) => html`<a class="model-link" href=${modelLink(name)}><${Name} of=${name} ...${more} /></a>`;
 
 const STATES = {
-  ready: ['good', 'Ready'], loading: ['busy', 'Loading'], waiting: ['busy', 'Waiting for room'], fetching: ['busy', 'Downloading'], cold: ['none', 'Cold'],
+  ready: ['good', 'Ready'], loading: ['busy', 'Loading'], waiting: ['busy', 'Waiting for memory'], fetching: ['busy', 'Downloading'], cold: ['none', 'Cold'],
   draining: ['going', 'Draining'], asleep: ['sleep', 'Asleep'], cooling: ['bad', 'Cooling down'], quarantined: ['bad', 'Quarantined'], broken: ['bad', 'File broken'],
   launching: ['busy', 'Loading'], planned: ['busy', 'Planned'], stopping: ['going', 'Stopping'],
 };
@@ -44,7 +47,7 @@ export function progressOf(model) {
   }
   const replica = model.replicas.find(it => it.state === 'launching') ?? model.replicas.find(it => it.state === 'planned');
   if (!replica) return null;
-  const rest = [replica.percent !== null && `${replica.percent} %`, replica.expected_ms ? `about ${span(replica.expected_ms)} left` : replica.expected_ms === 0 ? 'longer than last time' : ''].filter(Boolean);
+  const rest = [replica.percent !== null && `${replica.percent} %`, replica.expected_ms ? `about ${span(replica.expected_ms)} left` : replica.expected_ms === 0 ? 'longer than the last load' : ''].filter(Boolean);
   return { percent: replica.percent, rest: rest.join(', '), words: [replica.stage && clean(replica.stage_words || replica.stage), ...rest].filter(Boolean).join(', ') };
 }
 

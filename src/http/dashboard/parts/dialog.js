@@ -43,16 +43,16 @@ export function Dialog({ title, close, wide, side, children, foot, label }) {
     <div class="dialog-body">${children}</div>${foot && html`<footer class="dialog-foot">${foot}</footer>`}</div></dialog>`;
 }
 
-/** Asks before something that costs: what will happen stands in `children`; `act` is carried out, and its failure is shown. */
+/** Asks before an order: `children` say what will happen, and `action` names the effect. The dialog stays open if `act` resolves to false, and shows its failure. */
 export function Confirm({ title, close, children, action, danger, act, disabled, wide }) {
   const [busy, setBusy] = useState(false), [failure, setFailure] = useState(null);
   const carryOut = async () => {
     setBusy(true);
     setFailure(null);
-    try { await act(); close(); } catch (error) { setFailure(error); setBusy(false); }
+    try { if (await act() === false) setBusy(false); else close(); } catch (error) { setFailure(error); setBusy(false); }
   };
-  return html`<${Dialog} title=${title} close=${close} wide=${wide} foot=${html`<${Button} onClick=${close}>Cancel<//>
-      <${Button} kind=${danger ? 'danger' : 'main'} busy=${busy} disabled=${disabled} onClick=${carryOut} data-first>${action}<//>`}>
+  return html`<${Dialog} title=${title} close=${close} wide=${wide} foot=${html`<${Button} onClick=${close} data-first=${danger || undefined}>Cancel<//>
+      <${Button} kind=${danger ? 'danger' : 'main'} busy=${busy} disabled=${disabled} onClick=${carryOut} data-first=${!danger || undefined}>${action}<//>`}>
     ${children}${failure && html`<${FailureLine} failure=${failure} />`}<//>`;
 }
 

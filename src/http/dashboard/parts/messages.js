@@ -19,12 +19,12 @@ export function dismiss(id) {
   messages.set(({ list }) => ({ list: list.filter(it => it.id !== id) }));
 }
 
-/** `tone`: good, bad, busy. What is busy stays until it is changed. Returns the id. */
-export function tell(text, { tone = 'good', more = null, link = null, id = null } = {}) {
+/** `tone`: good, bad, busy. What is busy stays until it is changed. `action`: the words of a button and its function. Returns the id. */
+export function tell(text, { tone = 'good', more = null, link = null, action = null, id = null } = {}) {
   const known = id !== null && messages.get().list.some(it => it.id === id);
-  const message = { id: id ?? next++, text: clean(text), tone, more: more && clean(more), link };
+  const message = { id: id ?? next++, text: clean(text), tone, more: more && clean(more), link, action };
   messages.set(({ list }) => ({ list: known ? list.map(it => it.id === message.id ? message : it) : [...list, message].slice(-5) }));
-  schedule(message.id, tone === 'busy' ? 0 : tone === 'bad' ? 15_000 : 6_000);
+  schedule(message.id, tone === 'busy' ? 0 : tone === 'bad' ? 15_000 : action ? 10_000 : 5_000);
   return message.id;
 }
 
@@ -33,6 +33,6 @@ export function Messages() {
   return html`<div class="messages" role="status" aria-live="polite">${list.map(it => html`<div class="message" key=${it.id} data-tone=${it.tone}
       onMouseEnter=${() => schedule(it.id, 0)} onMouseLeave=${() => it.tone !== 'busy' && schedule(it.id, 4000)}>
     ${it.tone === 'busy' ? html`<span class="spinner" aria-hidden="true"></span>` : html`<${Icon} name=${it.tone === 'bad' ? 'alert' : 'check'} />`}
-    <div><p>${it.text}</p>${it.more && html`<p class="soft">${it.more}</p>`}${it.link && html`<p><a href=${it.link[1]}>${it.link[0]}</a></p>`}</div>
+    <div><p>${it.text}</p>${it.more && html`<p class="soft">${it.more}</p>`}${it.link && html`<p><a href=${it.link[1]}>${it.link[0]}</a></p>`}${it.action && html`<p><button type="button" class="text-button" onClick=${() => { dismiss(it.id); it.action[1](); }}>${it.action[0]}</button></p>`}</div>
     <${IconButton} icon="close" label="Dismiss" onClick=${() => dismiss(it.id)} /></div>`)}</div>`;
 }

@@ -1,4 +1,4 @@
-// The command palette: every screen, model and action by a few letters. Ctrl+K or / opens it.
+// The command palette: every screen, model and action by a few letters. Ctrl+K or / opens it. Actions with an effect on the pool open their dialog.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../lib/view.js';
 import { live } from '../lib/live.js';
 import { mayChange, session, signOut } from '../lib/api.js';
@@ -14,6 +14,8 @@ import { openPlan } from './plan.js';
 import { SCREENS } from './screens.js';
 
 export const openPalette = () => openDialog(Palette);
+
+const MODELS_FIRST = 6;
 
 /** How well letters match a text: each has to be there in order; beginnings of words and runs count more. */
 export function score(letters, text) {
@@ -33,7 +35,7 @@ export function score(letters, text) {
 
 function commands() {
   const role = session.get().who?.role, may = mayChange(), all = [];
-  for (const [name, { word, icon, for: roles }] of Object.entries(SCREENS)) if (roles.includes(role)) all.push({ icon, words: word, hint: 'go', act: () => go(name) });
+  for (const [name, { word, icon, for: roles }] of Object.entries(SCREENS)) if (roles.includes(role)) all.push({ icon, words: word, hint: `g ${SCREENS[name].key}`, act: () => go(name), isScreen: true });
   const { models, devices } = live.get();
   for (const model of models) {
     const name = model.model, about = { model: name, state: model.state };
@@ -56,7 +58,11 @@ function Palette({ close }) {
   const all = useMemo(commands, []), letters = text.trim().toLowerCase();
   const found = useMemo(() => {
     const rated = all.map(one => [score(letters, one.words) * (one.rare ? 0.9 : 1), one]).filter(([points, one]) => points > 0 && (letters || !one.rare));
-    return (letters ? rated.sort(([one], [other]) => other - one) : rated).slice(0, 40).map(([, one]) => one);
+    if (letters) return rated.sort(([one], [other]) => other - one).slice(0, 40).map(([, one]) => one);
+    // Before a letter is typed: pinned and loaded models, then screens, then the rest.
+    const { pins } = settings.get(), first = one => pins.includes(one.model) ? 0 : one.state === 'ready' ? 1 : 2, list = rated.map(([, one]) => one);
+    const models = list.filter(one => one.model).sort((one, other) => first(one) - first(other)).slice(0, MODELS_FIRST);
+    return [...models, ...list.filter(one => one.isScreen), ...list.filter(one => !one.model && !one.isScreen)];
   }, [letters]);
   // Before the next key: it belongs to the palette, not to the field that had the focus.
   useLayoutEffect(() => { const dialog = it.current; dialog.showModal(); return () => { if (dialog.open) dialog.close(); }; }, []);
@@ -72,5 +78,5 @@ function Palette({ close }) {
       value=${text} onInput=${event => { setText(event.currentTarget.value); setAt(0); }} onKeyDown=${onKey} /><${Keys} of="Esc" /></div>
     <ul class="palette-list" role="listbox" id="palette-list" aria-label="Commands" ref=${list}>${found.map((one, nth) => html`<li key=${one.words + nth} id=${`command-${nth}`} role="option" aria-selected=${String(nth === at)} onMouseMove=${() => { if (nth !== at) setAt(nth); }} onClick=${() => carryOut(one)}>
       ${one.icon ? html`<${Icon} name=${one.icon} />` : html`<span class="swatch" style=${ofModel(one.model)}></span>`}<span class="grow clip">${short(one.words, 90)}</span><span class="soft">${one.hint}</span></li>`)}
-      ${found.length === 0 && html`<li class="soft" role="option" aria-disabled="true" aria-selected="false">Nothing is called so.</li>`}</ul></div></dialog>`;
+      ${found.length === 0 && html`<li class="soft" role="option" aria-disabled="true" aria-selected="false">No command has these letters.</li>`}</ul></div></dialog>`;
 }

@@ -5,7 +5,7 @@ import { bytes, clean, count, length, short, sourceOf, span } from '../lib/text.
 import { after } from '../lib/device.js';
 import { byName, live } from '../lib/live.js';
 import { mayChange, READ_ONLY } from '../lib/api.js';
-import { load, plan as ask, signOf } from '../lib/orders.js';
+import { counted, load, plan as ask, signOf, withEffects } from '../lib/orders.js';
 import { Bar } from './bar.js';
 import { Button, Name, ofModel } from './bits.js';
 import { Dialog, FailureLine, Field, openDialog } from './dialog.js';
@@ -68,22 +68,22 @@ export function PlanDialog({ model, first, close }) {
   const set = (name, value) => setFields(before => ({ ...before, [name]: value }));
   const input = (name, label, more) => html`<${Field} label=${label} id=${`plan-${name}`} help=${more.help}><input id=${`plan-${name}`} value=${fields[name]} onInput=${event => set(name, event.currentTarget.value)} autocomplete="off" ...${more} /><//>`;
   const may = mayChange(), victims = plan?.victims ?? [];
-  const action = !plan ? 'Load' : plan.already_loaded ? 'Load again' : plan.loading ? 'Wait for the load' : victims.length ? `Load and evict ${victims.length}` : plan.wakes ? 'Wake' : 'Load';
+  const action = !plan ? 'Load' : plan.already_loaded ? 'Load again' : plan.loading ? 'Wait for the load' : victims.length ? withEffects('Load', [counted('evict', victims)]) : plan.wakes ? 'Wake' : 'Load';
   return html`<${Dialog} wide title="Plan a load" label=${`Plan a load of ${short(model, 60)}`} close=${close} foot=${html`<span class="soft foot-note">${may ? '' : READ_ONLY}</span><${Button} onClick=${close}>Cancel<//>
-      <${Button} kind=${victims.length ? 'danger' : 'main'} data-first busy=${busy} disabled=${!may || !plan?.feasible || asking || !isThere} onClick=${confirm}>${action}<//>`}>
+      <${Button} kind=${victims.length ? 'danger' : 'main'} busy=${busy} disabled=${!may || !plan?.feasible || asking || !isThere} onClick=${confirm}>${action}<//>`}>
     <p class="plan-model"><${Name} of=${model} /></p>
-    ${!isThere && html`<p class="notice" role="alert"><${Icon} name="alert" />This model is not in the catalogue any more. Somebody has removed it while this dialog was open.</p>`}
+    ${!isThere && html`<p class="notice" role="alert"><${Icon} name="alert" />This model is not in the catalogue any more. It was removed while this dialog was open.</p>`}
     ${isOutdated && html`<p class="notice" role="alert"><${Icon} name="alert" />The pool has changed since this plan was made, so nothing was ordered. This is the plan as it is now; confirm it again.</p>`}
     <details class="plan-more" open=${isOpen} onToggle=${event => setOpen(event.currentTarget.open)}><summary>Priority, replicas, keep-hot, lease</summary><div class="fields">
       ${input('priority', 'Priority', { type: 'number', min: 0, max: 1000000, placeholder: String(byName.get(model)?.priority ?? 0), help: 'Stays as an override, or until the lease ends.' })}
-      ${input('replicas', 'Replicas', { type: 'number', min: 1, max: 64, placeholder: 'as they are, at least 1' })}
-      ${input('gpus', 'Devices of each', { type: 'number', min: 1, max: 1024, placeholder: 'by the catalogue' })}
-      ${input('keep_hot', 'Keep hot', { placeholder: length(byName.get(model)?.keep_hot_ms ?? 600_000), help: 'Like 30m or 2h.' })}
-      ${input('lease', 'Lease', { placeholder: 'none', help: 'When all of this ends, like 2h; until then it stays loaded.' })}
+      ${input('replicas', 'Replicas', { type: 'number', min: 1, max: 64, placeholder: 'unchanged, at least 1' })}
+      ${input('gpus', 'Devices of each', { type: 'number', min: 1, max: 1024, placeholder: 'from the catalogue' })}
+      ${input('keep_hot', 'Keep hot', { placeholder: length(byName.get(model)?.keep_hot_ms ?? 600_000), help: 'Such as 30m or 2h.' })}
+      ${input('lease', 'Lease', { placeholder: 'none', help: 'When all of this ends, such as 2h; until then it stays loaded.' })}
       <div class="field"><label class="check"><input type="checkbox" checked=${fields.force} onChange=${event => set('force', event.currentTarget.checked)} /><span>Force: may evict equal and always-hot models (P4)</span></label></div></div></details>
     ${failure && html`<${FailureLine} failure=${failure} />`}
     <div aria-live="polite" aria-busy=${String(asking)} class=${asking && plan ? 'plan-answer stale' : 'plan-answer'}>
-      ${!plan && asking && html`<p class="soft">Asking the pool…</p>`}
+      ${!plan && asking && html`<p class="soft">Planning…</p>`}
       ${plan && html`<${PlanAnswer} plan=${plan} devices=${picture.current.length ? picture.current : devices} />`}</div><//>`;
 }
 
@@ -101,5 +101,5 @@ export function PlanAnswer({ plan, devices }) {
     ${plan.victims.length > 0 && html`<h3>Leaves</h3><ul class="plain lines">${plan.victims.map(it => html`<li key=${it.replica}><span class="swatch" style=${ofModel(it.model)}></span><span class="grow"><b>${short(it.model, 60)}</b> <span class="soft figure">${it.replica}</span><br />
       <span class="soft">${clean(it.reason)}${it.busy ? '; it has requests in flight' : ''}</span></span><span class="figure">${bytes(it.bytes)}</span><span class="soft figure">back in ${span(it.reload_ms)}</span></li>`)}</ul>`}
     ${plan.waits_for.length > 0 && html`<h3>Waits for</h3><ul class="plain lines">${plan.waits_for.map(it => html`<li key=${it}>${clean(it)}</li>`)}</ul>`}
-    ${plan.candidates.length > 0 && html`<details class="plan-more" open=${!plan.feasible}><summary>${count(plan.candidates.length, 'place')} looked at</summary><ol class="plain lines">${plan.candidates.map(it => html`<li key=${it.place + it.verdict}><b class="figure">${clean(it.place)}</b><span class="grow soft">${clean(it.verdict)}</span></li>`)}</ol></details>`}`;
+    ${plan.candidates.length > 0 && html`<details class="plan-more" open=${!plan.feasible}><summary>${count(plan.candidates.length, 'candidate placement')}</summary><ol class="plain lines">${plan.candidates.map(it => html`<li key=${it.place + it.verdict}><b class="figure">${clean(it.place)}</b><span class="grow soft">${clean(it.verdict)}</span></li>`)}</ol></details>`}`;
 }

@@ -1,4 +1,4 @@
-// Who changed what, from where, and what came of it.
+// The audit log: who changed what, from where, and with which result.
 import { html, useEffect, useState } from '../lib/view.js';
 import { get } from '../lib/api.js';
 import { clean, short } from '../lib/text.js';
@@ -11,11 +11,11 @@ const what = it => Object.entries(it.what).map(([name, value]) => `${name}: ${ty
 
 const COLUMNS = [
   { id: 'at', title: 'When', width: '108px', cell: it => html`<${Clock} at=${it.at} />` },
-  { id: 'who', title: 'Who', grow: 1, least: 90, cell: (it, width) => html`<span class="stack"><span class="clip" title=${clean(`${it.name ?? ''} ${it.key ?? it.subject ?? ''}`)}>${short(it.name ?? it.subject ?? it.key ?? 'nobody known', 40)} <span class="soft figure">${it.key ?? ''}</span></span>${width < 560 && html`<span class="soft figure small clip">${it.method} ${short(it.path, 60)}</span>`}</span>` },
+  { id: 'who', title: 'Who', grow: 1, least: 90, cell: (it, width) => html`<span class="stack"><span class="clip" title=${clean(`${it.name ?? ''} ${it.key ?? it.subject ?? ''}`)}>${short(it.name ?? it.subject ?? it.key ?? 'unknown', 40)} <span class="soft figure">${it.key ?? ''}</span></span>${width < 560 && html`<span class="soft figure small clip">${it.method} ${short(it.path, 60)}</span>`}${width < 760 && what(it) && html`<span class="soft small clip" title=${clean(what(it)).slice(0, 2000)}>${short(what(it), 160)}</span>`}</span>` },
   { id: 'where', title: 'From', width: '120px', hide: 900, cell: it => html`<span class="figure soft">${clean(it.client)}</span>` },
   { id: 'path', title: 'Request', grow: 1, least: 120, hide: 560, cell: it => html`<span class="figure"><b>${it.method}</b> ${short(it.path, 60)}</span>` },
   { id: 'what', title: 'What', grow: 2, hide: 760, cell: it => html`<span class="soft" title=${clean(what(it)).slice(0, 2000)}>${short(what(it), 160)}</span>` },
-  { id: 'status', title: 'Came to', right: true, width: '72px', cell: it => html`<span class=${`figure ${it.status >= 400 ? 'bad-words' : ''}`}>${it.status}</span>` },
+  { id: 'status', title: 'Status', right: true, width: '72px', cell: it => html`<span class=${`figure ${it.status >= 400 ? 'bad-words' : ''}`}>${it.status}</span>` },
 ];
 
 export function Audit() {
@@ -35,6 +35,6 @@ export function Audit() {
   };
   const rows = (entries ?? []).filter(it => `${it.name} ${it.key} ${it.path} ${it.client} ${what(it)}`.toLowerCase().includes(find.toLowerCase()));
   return html`<${Head} title="Audit" about="Every request that changed something or tried to"><${Search} label="Find in the audit" value=${find} onInput=${setFind} /><//>
-    ${query.of && html`<div class="filters"><span class="chip on">${short(query.of, 40)}<${IconButton} icon="close" label="Everybody" onClick=${() => replace('audit', { ...query, of: '' })} /></span></div>`}
-    ${failure ? html`<${Problem} failure=${failure} />` : !entries ? html`<${Loading} />` : html`<${Table} label="Audit" columns=${COLUMNS} rows=${rows} id=${it => String(it.id)} rowHeight=${innerWidth < 700 ? 52 : 40} empty=${html`<${Empty} icon="audit" title="Nobody has changed anything" />`} />${next && html`<p class="center"><${Button} onClick=${older}>Older<//></p>`}`}`;
+    ${query.of && html`<div class="filters"><span class="chip on">${short(query.of, 40)}<${IconButton} icon="close" label="All" onClick=${() => replace('audit', { ...query, of: '' })} /></span></div>`}
+    ${failure ? html`<${Problem} failure=${failure} />` : !entries ? html`<${Loading} />` : html`<${Table} label="Audit" columns=${COLUMNS} rows=${rows} id=${it => String(it.id)} rowHeight=${innerWidth < 760 ? 66 : innerWidth < 1000 ? 52 : 40} empty=${html`<${Empty} icon="audit" title="No changes yet" />`} />${next && html`<p class="center"><${Button} onClick=${older}>Older<//></p>`}`}`;
 }

@@ -1,8 +1,9 @@
 // The devices in figures, who holds their memory, and taking them out of service.
-import { html, useState } from '../lib/view.js';
+import { html, useRef, useState } from '../lib/view.js';
 import { post, READ_ONLY, useMayChange } from '../lib/api.js';
 import { bytes, clean, count, short } from '../lib/text.js';
 import { live } from '../lib/live.js';
+import { counted, withEffects } from '../lib/orders.js';
 import { PART_WORDS, parts, sum } from '../lib/device.js';
 import { replace, route } from '../lib/route.js';
 import { Bar } from '../parts/bar.js';
@@ -20,7 +21,7 @@ const COLUMNS = [
   { id: 'used', title: 'Measured', right: true, width: '90px', hide: 900, cell: it => html`<span class="figure">${bytes(it.used_bytes)}</span>` },
   { id: 'foreign', title: 'Foreign', right: true, width: '86px', hide: 1000, cell: it => html`<span class=${`figure ${it.foreign_bytes ? 'warn' : 'faint'}`}>${it.foreign_bytes ? bytes(it.foreign_bytes) : '0'}</span>` },
   { id: 'busy', title: 'Busy', right: true, width: '58px', hide: 1150, cell: it => html`<span class="figure">${it.utilisation_percent === null ? '—' : `${it.utilisation_percent} %`}</span>` },
-  { id: 'heat', title: 'Heat', right: true, width: '58px', hide: 1150, cell: it => html`<span class="figure">${it.temperature_celsius === null ? '—' : `${it.temperature_celsius} °C`}</span>` },
+  { id: 'heat', title: 'Temp.', right: true, width: '58px', hide: 1150, cell: it => html`<span class="figure">${it.temperature_celsius === null ? '—' : `${it.temperature_celsius} °C`}</span>` },
   { id: 'state', title: 'State', width: '110px', hide: 620, cell: it => it.stale ? html`<span class="bad-words">unreadable</span>` : it.cordon ? html`<span class="device-trouble" title=${clean(it.cordon.reason)}>${it.cordon.failed ? 'failed' : 'cordoned'}</span>` : html`<span class="soft">in service</span>` },
 ];
 
@@ -36,27 +37,32 @@ function One({ device }) {
   const act = device.cordon ? html`<${Button} disabled=${!may} title=${may ? undefined : READ_ONLY} onClick=${() => openDialog(Uncordon, { name: device.device })}>Put back into service…<//>`
     : html`<${Button} disabled=${!may} title=${may ? undefined : READ_ONLY} onClick=${() => openDialog(Cordon, { name: device.device })}>Take out of service…<//>`;
   return html`<section class="lines-card" aria-label=${`Device ${device.device}`}><div class="queue-head"><h2 class="figure">${device.device}</h2><span class="soft">${clean(device.name ?? '')}</span><span class="grow"></span>${!device.cordon && html`<${Button} icon="why" onClick=${() => openDialog(WhatIfDialog, { title: `What if ${device.device} were out of service?`, assumed: { cordoned: [device.device] } })}>What if…<//>`}${act}<${Button} icon="close" onClick=${() => replace('devices', {})}>Close<//></div>
-    ${device.stale && html`<p class="notice">The device cannot be read, so that the figures are the last ones known: ${clean(device.stale)}</p>`}
+    ${device.stale && html`<p class="notice">The device cannot be read; these are the last known figures: ${clean(device.stale)}</p>`}
     ${device.cordon && html`<p class="notice">${device.cordon.failed ? 'The device itself reported trouble' : 'Cordoned'} since <${Clock} at=${device.cordon.since_at} />${device.cordon.until_at ? html`, expected until <${Clock} at=${device.cordon.until_at} />` : ''}: ${clean(device.cordon.reason)}</p>`}
     <${Bar} device=${device} /><div class="columns-2 device-facts"><dl class="facts">${parts(device).filter(it => it.kind !== 'replica').map(it => html`<${Fact} key=${it.kind} label=${PART_WORDS[it.kind][0]}><b class="figure">${bytes(it.bytes)}</b> <span class="soft">${PART_WORDS[it.kind][1]}</span><//>`)}
-      <${Fact} label="Given"><b class="figure">${bytes(device.reserved_bytes)}</b> <span class="soft">to replicas, whether they fill it or not</span><//><${Fact} label="Measured"><b class="figure">${bytes(device.used_bytes)}</b> <span class="soft">in use, whoever holds it</span><//>
+      <${Fact} label="Reserved"><b class="figure">${bytes(device.reserved_bytes)}</b> <span class="soft">by replicas, used or not</span><//><${Fact} label="Measured"><b class="figure">${bytes(device.used_bytes)}</b> <span class="soft">in use, by any process</span><//>
       <${Fact} label="Read"><${Ago} at=${device.read_at} /><//>${device.uuid && html`<${Fact} label="UUID"><span class="figure wrap">${clean(device.uuid)}</span><//>`}</dl>
     <div><h3 class="first">Who holds its memory</h3>${device.owners.length === 0 ? html`<p class="soft">No replica.</p>` : html`<ul class="plain lines">${device.owners.map(it => html`<li key=${it.replica}><span class="grow"><${ModelLink} of=${it.model} most=${50} /> <span class="soft figure">${it.replica}</span></span><${State} of=${it.state} /><span class="figure">${bytes(it.bytes)}</span>${it.measured_bytes !== null && html`<span class="soft figure">measured ${bytes(it.measured_bytes)}</span>`}</li>`)}</ul>`}</div></div></section>`;
 }
 
 function Cordon({ name, close }) {
   const device = live.use(it => it.devices).find(it => it.device === name);
-  const [reason, setReason] = useState(''), [until, setUntil] = useState(''), [now, setNow] = useState(false);
-  const leaves = device?.owners ?? [];
+  const [reason, setReason] = useState(''), [until, setUntil] = useState(''), [now, setNow] = useState(false), [preview, setPreview] = useState(null), review = useRef(null);
+  const leaves = device?.owners ?? [], isPreviewed = leaves.length === 0 || preview !== null, flight = sum(preview?.leaving ?? [], it => it.in_flight);
+  // Replicas that leave other devices make room for what is loaded again.
+  const elsewhere = (preview?.leaving ?? []).filter(it => !leaves.some(one => one.replica === it.replica));
+  const action = withEffects('Cordon', [leaves.length > 0 && `drain ${count(leaves.length, 'replica')}`, preview && counted('load', preview.loads), counted('evict', elsewhere), now && flight > 0 && `cut ${count(flight, 'request')}`]);
   const act = async () => {
+    if (leaves.length > 0 && !await review.current()) return false;
     await post('/admin/devices/cordon', { device: name, ...(reason.trim() && { reason: reason.trim() }), ...(until.trim() && { until: until.trim() }), ...(now && { now }), wait: false });
     tell(`${name} takes nothing new`, { more: leaves.length ? `${count(leaves.length, 'replica')} will leave` : null });
+    return true;
   };
-  return html`<${Confirm} title=${`Take ${name} out of service`} close=${close} danger=${leaves.length > 0} action=${leaves.length ? `Cordon and drain ${count(leaves.length, 'replica')}` : 'Cordon'} disabled=${!device} act=${act}>
+  return html`<${Confirm} title=${`Take ${name} out of service`} close=${close} wide danger=${leaves.length > 0} action=${action} disabled=${!device || !isPreviewed} act=${act}>
     ${!device && html`<p class="notice">This device is gone.</p>`}<p>Nothing new goes to the device until it is put back (M7). ${leaves.length ? 'What is on it leaves:' : 'No replica is on it.'}</p>
-    ${device && leaves.length > 0 && html`<${WhatIf} assumed=${{ cordoned: [name] }} />`}
-    <div class="fields"><${Field} label="Reason" id="cordon-reason" help="For people."><input id="cordon-reason" maxlength="500" value=${reason} data-first onInput=${event => setReason(event.currentTarget.value)} placeholder="new fan" /><//>
-      <${Field} label="Expected for" id="cordon-until" help="Like 2h. It takes somebody to put it back."><input id="cordon-until" value=${until} onInput=${event => setUntil(event.currentTarget.value)} placeholder="2h" /><//></div>
+    ${device && leaves.length > 0 && html`<${WhatIf} assumed=${{ cordoned: [name] }} onPreview=${setPreview} review=${review} />`}
+    <div class="fields"><${Field} label="Reason" id="cordon-reason" help="Shown to administrators."><input id="cordon-reason" maxlength="500" value=${reason} data-first onInput=${event => setReason(event.currentTarget.value)} placeholder="new fan" /><//>
+      <${Field} label="Expected for" id="cordon-until" help="Such as 2h. The device stays out of service until you put it back."><input id="cordon-until" value=${until} onInput=${event => setUntil(event.currentTarget.value)} placeholder="2h" /><//></div>
     ${leaves.length > 0 && html`<label class="check"><input type="checkbox" checked=${now} onChange=${event => setNow(event.currentTarget.checked)} /><span>Do not wait: cut the requests in flight</span></label>`}<//>`;
 }
 

@@ -17,7 +17,7 @@ const COLUMNS = [
   { id: 'kind', title: 'What', width: '108px', cell: (it, width) => html`<span class="stack"><span class="kind" data-tone=${kindTone(it.kind)}>${kindWord(it.kind)}</span>${width < 480 && html`<span class="soft small"><${Clock} at=${it.at} /></span>`}</span>` },
   { id: 'model', title: 'Model', grow: 2, least: 120, hide: 620, cell: it => it.model ? html`<${Name} of=${it.model} most=${60} />` : html`<span class="faint">the pool</span>` },
   { id: 'reason', title: 'Why', grow: 4, least: 120, cell: (it, width) => html`<span class="stack">${width < 620 && it.model && html`<${Name} of=${it.model} most=${40} />`}<span class="clip" title=${clean(it.reason).slice(0, 2000)}>${clean(it.reason)}</span></span>` },
-  { id: 'took', title: 'Took', right: true, width: '84px', hide: 900, cell: it => html`<span class="figure soft" title=${wasReady(it) ? 'how long it had been ready' : 'how long it took'}>${it.took_ms === null ? '' : span(it.took_ms)}</span>` },
+  { id: 'took', title: 'Duration', right: true, width: '122px', hide: 900, cell: it => it.took_ms === null ? '' : html`<span class="figure soft">${wasReady(it) ? 'was ready ' : ''}${span(it.took_ms)}</span>` },
   { id: 'id', title: 'Id', right: true, width: '70px', hide: 1100, cell: it => html`<span class="figure faint">${it.id}</span>` },
 ];
 
@@ -54,13 +54,13 @@ export function Events() {
   };
   const id = query.event ? Number(query.event) : null;
   const event = all.find(it => it.id === id) ?? (chosen?.id === id ? chosen : null);
-  return html`<${Head} title="Events" about=${state === 'live' ? 'Every decision with its reason, as it is made' : state === 'lost' ? 'The stream is lost and is opened again' : undefined}><${Search} label="Find in reasons" value=${find} onInput=${value => set({ find: value })} /><//>
+  return html`<${Head} title="Events" about=${state === 'live' ? 'Every decision with its reason, as it is made' : state === 'lost' ? 'The connection is lost; reconnecting' : undefined}><${Search} label="Find in reasons" value=${find} onInput=${value => set({ find: value })} /><//>
     <div class="filters"><label class="select"><span class="quiet">Kind</span><select value=${kind} onChange=${it => set({ kind: it.currentTarget.value })}><option value="">Every kind</option>${Object.entries(KINDS).map(([name, [word]]) => html`<option value=${name} key=${name}>${word}</option>`)}</select></label>
       ${causes.length > 1 && html`<label class="select"><span class="quiet">Reason</span><select value=${cause} onChange=${it => set({ cause: it.currentTarget.value })}><option value="">Every reason</option>${causes.map(name => html`<option value=${name} key=${name}>${name.replaceAll('_', ' ')}</option>`)}</select></label>`}
       ${model && html`<span class="chip on"><${Name} of=${model} most=${50} /><${IconButton} icon="close" label="All models" onClick=${() => set({ of: '' })} /></span>`}</div>
     ${state instanceof Error ? html`<${Problem} failure=${state} />` : html`<div class=${`split ${id !== null ? 'open' : ''}`}><div class="split-list">
-      <${Table} label="Events" columns=${COLUMNS} rows=${all} id=${it => String(it.id)} rowHeight=${innerWidth < 700 || id !== null && innerWidth < 1700 ? 52 : 40} onOpen=${it => { setChosen(it); replace('events', { ...query, event: it.id }); }} opened=${query.event}
-        empty=${state === 'reading' ? html`<${Loading} />` : html`<${Empty} icon="events" title="Nothing is recorded">Loads, evictions, refusals and failures appear here with their reasons.<//>`} />
+      <${Table} label="Events" columns=${COLUMNS} rows=${all} id=${it => String(it.id)} rowHeight=${innerWidth < 700 || id !== null && innerWidth < 1700 ? 52 : 40} onOpen=${it => { setChosen(it); replace('events', { ...query, event: it.id }); }} opened=${query.event} hold=${{ by: `${model} ${kind} ${cause} ${find}` }}
+        empty=${state === 'reading' ? html`<${Loading} />` : html`<${Empty} icon="events" title="No events">Loads, evictions, refusals and failures appear here with their reasons.<//>`} />
       ${!isWhole && all.length > 0 && html`<p class="center"><${Button} busy=${reading} onClick=${more}>Older<//></p>`}</div>
       ${id !== null && html`<${Why} key=${id} id=${id} event=${event} onClose=${() => set({ event: '' })} />`}</div>`}`;
 }
@@ -80,15 +80,15 @@ export function Why({ id, event: known, onClose }) {
   if (!event && !why) return html`<section class="why" aria-label="Why">${failure ? html`<${Problem} failure=${failure} />` : html`<${Loading} />`}</section>`;
   return html`<section class="why" aria-label="The decision"><header class="why-head"><h2><span class="kind" data-tone=${kindTone(it.kind)}>${kindWord(it.kind)}</span>${it.model && html` <${ModelLink} of=${it.model} most=${60} />`}</h2><${IconButton} icon="close" label="Close" onClick=${onClose} /></header>
     <p class="why-reason">${clean(it.reason)}</p>
-    <dl class="facts"><${Fact} label="When"><${Clock} at=${it.at} /><//>${why?.asked_by && html`<${Fact} label="Asked by">${clean(typeof why.asked_by === 'string' ? why.asked_by : why.asked_by.name ?? JSON.stringify(why.asked_by))}<//>`}
+    <dl class="facts"><${Fact} label="When"><${Clock} at=${it.at} /><//>${why?.asked_by && html`<${Fact} label="Requested by">${clean(typeof why.asked_by === 'string' ? why.asked_by : why.asked_by.name ?? JSON.stringify(why.asked_by))}<//>`}
       ${it.replica && html`<${Fact} label="Replica"><span class="figure">${it.replica}</span><//>`}${it.order && html`<${Fact} label="Order"><span class="figure">${it.order}</span><//>`}
-      ${it.priority !== null && it.priority !== undefined && html`<${Fact} label="Priority">${it.priority}<//>`}${it.took_ms !== null && it.took_ms !== undefined && html`<${Fact} label=${wasReady(it) ? 'Had been ready for' : 'Took'}>${span(it.took_ms)}<//>`}
+      ${it.priority !== null && it.priority !== undefined && html`<${Fact} label="Priority">${it.priority}<//>`}${it.took_ms !== null && it.took_ms !== undefined && html`<${Fact} label=${wasReady(it) ? 'Was ready for' : 'Duration'}>${span(it.took_ms)}<//>`}
       ${event?.placement?.length > 0 && html`<${Fact} label="Placed on">${event.placement.map(share => `${share.device} (${bytes(share.bytes)})`).join(', ')}<//>`}</dl>
     ${words.length > 0 && html`<ul class="why-words">${words.map((text, nth) => html`<li key=${nth}>${withClocks(clean(text))}</li>`)}</ul>`}
-    ${candidates.length > 0 && html`<h3>What could be chosen</h3><ol class="plain candidates">${candidates.map((one, nth) => html`<li key=${nth} data-chosen=${one.chosen ? 'yes' : undefined}><span class="candidate-sign" aria-hidden="true">${one.chosen && html`<${Icon} name="check" size=${14} />`}</span>
+    ${candidates.length > 0 && html`<h3>Candidates</h3><ol class="plain candidates">${candidates.map((one, nth) => html`<li key=${nth} data-chosen=${one.chosen ? 'yes' : undefined}><span class="candidate-sign" aria-hidden="true">${one.chosen && html`<${Icon} name="check" size=${14} />`}</span>
       <div class="grow">${one.model && html`<p><${ModelLink} of=${one.model} most=${50} />${one.device && html` <span class="soft figure">${one.device}</span>`}${one.chosen && html` <b>chosen</b>`}</p>`}<p class="soft">${clean(one.words)}</p>
       ${one.keys.length > 0 && html`<p class="candidate-keys figure">${one.keys.join(' · ')}</p>`}</div></li>`)}</ol>`}
-    ${memory.length > 0 && html`<h3>Memory given, before and after</h3><div class="memory-changes">${memory.map(change => html`<${MemoryChange} key=${change.device} change=${change} total=${devices.find(one => one.device === change.device)?.total_bytes} />`)}</div>`}
+    ${memory.length > 0 && html`<h3>Reserved memory, before and after</h3><div class="memory-changes">${memory.map(change => html`<${MemoryChange} key=${change.device} change=${change} total=${devices.find(one => one.device === change.device)?.total_bytes} />`)}</div>`}
     <p class="why-links">${it.model && html`<a href=${link('events', { of: it.model })}>All of this model</a><a href=${link('logs', { model: it.model })}>Its log</a>`}<a href=${link('timeline', { at: it.at })}>On the time line</a></p></section>`;
 }
 

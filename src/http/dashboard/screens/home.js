@@ -1,6 +1,6 @@
 // The first page with an ordinary key: which models one has, how they are, what one's own requests wait for, and trying a model.
-import { html, useEffect, useMemo, useState } from '../lib/view.js';
-import { BASE, get, session } from '../lib/api.js';
+import { html, useMemo, useState } from '../lib/view.js';
+import { BASE, session } from '../lib/api.js';
 import { sum } from '../lib/device.js';
 import { poolNow, ticks, useNow } from '../lib/live.js';
 import { tokensOf, useMe, useMyUsage } from '../lib/me.js';
@@ -11,39 +11,18 @@ import { Table } from '../parts/table.js';
 import { tell } from '../parts/messages.js';
 import { STAGES } from './queue.js';
 
-const READ_MS = 4000;
 /** Of each kind. */
 const CARDS = 12;
-
-/** The models of this key with their states, read again every few seconds while the page is in sight. */
-export function useOwnModels() {
-  const [models, setModels] = useState(null), [failure, setFailure] = useState(null);
-  useEffect(() => {
-    let over = false, timer = 0;
-    const read = async () => {
-      if (!document.hidden) {
-        try {
-          const it = await get('/hot-models'), rows = [...it.hot_models, ...it.loading_models, ...it.asleep_models ?? []].map(one => ({ model: one.model_name, state: one.status, replicas: one.num_replicas, priority: one.priority }));
-          if (!over) { setModels([...rows, ...it.cold_models.map(model => ({ model, state: 'cold', replicas: 0, priority: null }))]); setFailure(null); }
-        } catch (error) { if (!over) setFailure(error); }
-      }
-      if (!over) timer = setTimeout(read, READ_MS);
-    };
-    read();
-    return () => { over = true; clearTimeout(timer); };
-  }, []);
-  return [models, failure];
-}
 
 const COLUMNS = [
   { id: 'model', title: 'Model', grow: 3, least: 140, cell: (it, width) => html`<span class="stack"><${Name} of=${it.model} />${width < 620 ? html`<span class="row-small"><${State} of=${it.state} /></span>` : it.aliases.length > 0 && html`<span class="soft clip" title=${it.aliases.join(', ')}>also ${it.aliases.map(one => short(one, 40)).join(', ')}</span>`}</span>` },
   { id: 'state', title: 'State', width: '150px', hide: 620, cell: it => html`<${State} of=${it.state} />` },
-  { id: 'wait', title: 'If you ask now', grow: 3, hide: 700, cell: it => html`<span class="soft">${ifAsked(it)}</span>` },
+  { id: 'wait', title: 'A request now', grow: 3, hide: 700, cell: it => html`<span class="soft">${ifAsked(it)}</span>` },
   { id: 'act', title: 'Try', quiet: true, right: true, width: '64px', cell: it => html`<a class="text-button" href=${link('playground', { models: it.model })}>Try it</a>` },
 ];
 
-const ifAsked = it => it.remote ? 'another server answers' : { ready: 'answers at once', asleep: 'wakes up, in seconds', cold: `is loaded first, in about ${span(it.load_ms_expected)}`, loading: 'is being loaded', waiting: 'waits for room', fetching: 'is being downloaded', draining: 'is loaded again after it has left',
-  cooling: 'is tried again soon: its last load failed', quarantined: 'is not loaded: an administrator has to look at it' }[it.state] ?? '';
+const ifAsked = it => it.remote ? 'is forwarded to another server' : { ready: 'is answered immediately', asleep: 'wakes it, in seconds', cold: `loads it first, in about ${span(it.load_ms_expected)}`, loading: 'waits for its load', waiting: 'waits for memory', fetching: 'waits for its download', draining: 'loads it again after it has left',
+  cooling: 'waits: its last load failed and is retried soon', quarantined: 'is refused: an administrator has to look at it' }[it.state] ?? '';
 
 /** A request that waits: what for, at which place, and how far it is. */
 function WaitingCard({ of: it, readAt, now }) {
@@ -51,11 +30,11 @@ function WaitingCard({ of: it, readAt, now }) {
   return html`<li class="mine"><div class="mine-head"><${Name} of=${it.model} most=${60} /><span class="figure soft">${it.ticket}</span></div>
     <p>Place <b class="figure">${it.position}</b>, because ${STAGES[it.stage] ?? clean(it.stage)}.</p>
     ${it.expected_ms > 0 && html`<progress max=${waited + left} value=${waited} aria-label=${`The wait for ${short(it.model, 60)}`}></progress>`}
-    <p class="mine-facts"><span>waits since <b class="figure">${countdown(waited)}</b></span><span>${it.expected_ms > 0 ? html`expected in <b class="figure">${countdown(left)}</b>, at ${hourMinute(poolNow() + left)}` : 'nobody can tell yet for how long'}</span></p></li>`;
+    <p class="mine-facts"><span>waiting for <b class="figure">${countdown(waited)}</b></span><span>${it.expected_ms > 0 ? left > 0 ? html`expected in <b class="figure">${countdown(left)}</b>, at ${hourMinute(poolNow() + left)}` : 'later than expected' : 'no estimate yet'}</span></p></li>`;
 }
 
 const RunningCard = ({ of: it, readAt, now }) => html`<li class="mine running"><div class="mine-head"><${Name} of=${it.model} most=${60} /><${State} of="ready" /></div>
-  <p class="mine-facts"><span>answers since <b class="figure">${countdown(it.running_ms + Math.max(0, ticks() - readAt) + 0 * now)}</b></span><span>${it.waited_ms < 50 ? 'it did not wait' : html`after a wait of ${span(it.waited_ms)}`}</span></p></li>`;
+  <p class="mine-facts"><span>running for <b class="figure">${countdown(it.running_ms + Math.max(0, ticks() - readAt) + 0 * now)}</b></span><span>${it.waited_ms < 50 ? 'it did not wait' : html`after a wait of ${span(it.waited_ms)}`}</span></p></li>`;
 
 function Requests({ of: me, readAt }) {
   const now = useNow(500), waiting = me.waiting.slice(0, CARDS), running = me.running.slice(0, CARDS), left = me.waiting.length + me.running.length - waiting.length - running.length;
@@ -74,6 +53,6 @@ export function Home() {
     ${me && who?.by !== 'nothing' && html`<div class="tiles" role="group" aria-label="Today">${tile(me.running.length, 'requests running')}${tile(me.waiting.length, 'requests waiting', me.waiting.length ? 'busy' : '')}${tile(sum(today, it => it.requests).toLocaleString('en'), 'requests today')}
       ${tile(most ? html`${tokens.toLocaleString('en')} <span class="soft">of ${most.toLocaleString('en')}</span>` : tokens.toLocaleString('en'), 'tokens today', most && tokens >= most ? 'bad' : '')}</div>`}
     ${me && html`<${Requests} of=${me} readAt=${readAt} />`}
-    ${me && html`<${Table} label="Your models" columns=${COLUMNS} rows=${rows} id=${it => it.model} rowHeight=${innerWidth < 760 ? 56 : 48} empty=${html`<${Empty} icon="models" title=${models.length ? 'No model is called so' : 'Your key may use no model'}>${models.length ? 'Search for another part of its name.' : 'Ask an administrator.'}<//>`} />`}
+    ${me && html`<${Table} label="Your models" columns=${COLUMNS} rows=${rows} id=${it => it.model} rowHeight=${innerWidth < 760 ? 56 : 48} hold=${{ by: find, find: name => models.find(it => it.model === name) }} empty=${html`<${Empty} icon="models" title=${models.length ? 'No model has this name' : 'Your key may not use any model'}>${models.length ? 'Search for another part of its name.' : 'Ask an administrator.'}<//>`} />`}
     ${me && html`<p class="home-who home-base">Base URL for OpenAI’s clients: <code>${address}</code> <${Button} icon="copy" onClick=${async () => { if (await copyText(address)) tell('The address is copied'); }}>Copy<//></p>`}`;
 }

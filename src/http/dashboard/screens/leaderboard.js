@@ -37,6 +37,6 @@ export function Leaderboard() {
   const rows = board?.models ?? [];
   return html`<${Head} title="Leaderboard" about=${board ? `${count(rows.length, 'model')} with votes` : undefined}><a class="button" href=${link('playground')}>Compare models</a><//>
     ${failure && html`<${Problem} failure=${failure} />`}${!board && !failure && html`<${Loading} />`}
-    ${board && html`<${Table} label="Leaderboard" columns=${COLUMNS} rows=${rows} id=${it => it.model} empty=${html`<${Empty} icon="leaderboard" title="Nobody has voted yet">Choose two models in the playground, ask them the same, and say which answer is better.<//>`} />
+    ${board && html`<${Table} label="Leaderboard" columns=${COLUMNS} rows=${rows} id=${it => it.model} empty=${html`<${Empty} icon="leaderboard" title="No votes yet">Choose two models in the playground, ask them the same question, and vote for the better answer.<//>`} />
       ${rows.length > 0 && html`<p class="soft vote-words">The rating is Elo’s: every model begins at ${board.start}, and a vote between equals moves ${board.most_per_game / 2} points. A vote for a model that was behind moves more. The win ratio is Aviary’s, where 1000 is the average of three models.</p>`}`}`;
 }

@@ -1,4 +1,4 @@
-// Everything about one model, beside the screen from which it was opened.
+// One model in detail, in a panel next to the screen from which it was opened.
 import { html, useEffect, useLayoutEffect, useState } from '../lib/view.js';
 import { get, mayChange } from '../lib/api.js';
 import { bytes, clean, count, countdown, short, sourceOf, span } from '../lib/text.js';
@@ -60,17 +60,17 @@ function Body({ model }) {
     <dl class="facts">
       <${Fact} label="Priority"><${PriorityField} model=${model} /> <span class="soft">${model.priority_from === 'override' ? 'override' : `from ${model.priority_from}`}</span> <${Lease} model=${model} /><//>
       <${Fact} label="Keep hot">${model.always_hot ? 'always, by its priority (P4)' : span(model.keep_hot_ms)} ${may && html`<button type="button" class="text-button" onClick=${() => openLease(name)}>Lease…</button>`}<//>
-      <${Fact} label="Waiting">${model.waiting ? html`<a href=${link('queue')}>${count(model.waiting, 'request')}</a>` : 'nobody'}<//>
+      <${Fact} label="Waiting">${model.waiting ? html`<a href=${link('queue')}>${count(model.waiting, 'request')}</a>` : 'no request'}<//>
       <${Fact} label="Last used"><${Ago} at=${model.last_used_at} />, ${count(model.requests_total, 'request')} since the start<//>
       <${Fact} label="Needs"><span class="figure">${count(model.needs.devices, 'device')} × ${bytes(model.needs.bytes_per_device)}</span> <span class="soft">(${sourceOf(model.needs)})</span><//>
       <${Fact} label="Estimated">${model.estimated_bytes_per_device === null ? '—' : html`<span class="figure">${bytes(model.estimated_bytes_per_device)}</span> <span class="soft">on each device</span>`}<//>
-      <${Fact} label="Planned with">${model.learned.length ? model.learned.map(it => html`<span class="figure" key=${it.kind}>${bytes(it.bytes_per_device)} <span class="soft">on ${short(it.kind, 40)}</span> </span>`) : html`<span class="faint">the figure of Needs; nothing was measured yet</span>`}<//>
+      <${Fact} label="Learned">${model.learned.length ? model.learned.map(it => html`<span class="figure" key=${it.kind}>${bytes(it.bytes_per_device)} <span class="soft">on ${short(it.kind, 40)}</span> </span>`) : html`<span class="faint">nothing measured yet</span>`}<//>
       <${Fact} label="Load time">${model.load_times.length ? model.load_times.map(it => html`<span class="figure" key=${it.source}>${span(it.ms)} <span class="soft">from ${it.source}</span> </span>`) : html`<span class="soft">expected: ${span(model.load_ms_expected)}</span>`}<//>
       <${Fact} label="Engine">${model.engine}<//>
       ${model.weights && html`<${Fact} label="Weights">${clean(model.weights.from)}${model.weights.here ? ', here' : ', not here yet'}<//>`}
-      ${model.aliases.length > 0 && html`<${Fact} label="Also called">${model.aliases.map(it => short(it, 60)).join(', ')}<//>`}
+      ${model.aliases.length > 0 && html`<${Fact} label="Aliases">${model.aliases.map(it => short(it, 60)).join(', ')}<//>`}
       <${Fact} label="File"><span class="wrap">${clean(model.source)}</span><//></dl>
-    <h3>Replicas</h3>${model.replicas.length === 0 ? html`<p class="soft">None. A request for it, or an order, loads it.</p>` : model.replicas.map(it => html`<${Replica} key=${it.replica} replica=${it} model=${model} may=${may} />`)}
+    <h3>Replicas</h3>${model.replicas.length === 0 ? html`<p class="soft">None. A request or a load order starts one.</p>` : model.replicas.map(it => html`<${Replica} key=${it.replica} replica=${it} model=${model} may=${may} />`)}
     <h3>Last decisions</h3>${events === null ? html`<p class="soft">Reading…</p>` : events.length === 0 ? html`<p class="soft">Nothing is recorded.</p>` : html`<ol class="plain decisions">${events.map(it => html`<li key=${it.id}><a class="decision" href=${link('events', { of: name, event: it.id })}>
       <span class="decision-head"><span class="kind" data-tone=${kindTone(it.kind)}>${kindWord(it.kind)}</span><${Clock} at=${it.at} /></span><span class="soft decision-why">${clean(it.reason)}</span></a></li>`)}</ol>`}
     <p class="soft panel-keys">Close with <${Keys} of="Esc" /></p></div>`;
@@ -78,12 +78,12 @@ function Body({ model }) {
 
 function Replica({ replica, model, may }) {
   const now = useNow(1000);
-  const engine = [replica.engine_running !== null && `${replica.engine_running} computed`, replica.engine_waiting ? `${replica.engine_waiting} waiting inside` : '', replica.engine_cache_per_mille !== null && `cache ${Math.round(replica.engine_cache_per_mille / 10)} %`];
+  const engine = [replica.engine_running !== null && `${replica.engine_running} running`, replica.engine_waiting ? `${replica.engine_waiting} queued` : '', replica.engine_cache_per_mille !== null && `cache ${Math.round(replica.engine_cache_per_mille / 10)} %`];
   return html`<div class="replica"><p class="replica-head"><b class="figure">${replica.replica}</b><${State} of=${replica.state} more=${replica.percent !== null ? `${replica.percent} %` : null} /><span class="grow"></span>
       ${may && replica.state === 'ready' && html`<button type="button" class="text-button" onClick=${() => openUnload([model.model], replica.replica)}>Unload</button>`}</p>
     <p class="soft">${replica.devices.map(it => `${it.device}: ${bytes(it.bytes)}`).join(', ') || 'no device yet'}${replica.measured_bytes !== null ? `; measured ${bytes(replica.measured_bytes)} of ${bytes(sum(replica.devices, it => it.bytes))}` : ''}</p>
-    <p class="soft">${count(replica.in_flight, 'request')} in flight${engine.filter(Boolean).length ? `; the engine says: ${engine.filter(Boolean).join(', ')}` : ''}${replica.pid ? `; process ${replica.pid}` : ''}</p>
+    <p class="soft">${count(replica.in_flight, 'request')} in flight${engine.filter(Boolean).length ? `; engine: ${engine.filter(Boolean).join(', ')}` : ''}${replica.pid ? `; process ${replica.pid}` : ''}</p>
     ${replica.without_progress_ms > 20_000 && html`<p class="warn">No progress for ${span(replica.without_progress_ms)}.</p>`}
-    <p>${replica.ready_at && html`<span class="soft">ready since <${Clock} at=${replica.ready_at} /></span>`}${replica.expires_at && html` <span>leaves in <b class="figure">${countdown(Date.parse(replica.expires_at) - now)}</b> if nobody uses it</span>`}${replica.leased_until_at && html` <span>leased: it stays for <b class="figure">${countdown(Date.parse(replica.leased_until_at) - now)}</b></span>`}</p>
+    <p>${replica.ready_at && html`<span class="soft">ready since <${Clock} at=${replica.ready_at} /></span>`}${replica.expires_at && html` <span>leaves in <b class="figure">${countdown(Date.parse(replica.expires_at) - now)}</b> if unused</span>`}${replica.leased_until_at && html` <span>leased: protected for <b class="figure">${countdown(Date.parse(replica.leased_until_at) - now)}</b></span>`}</p>
     <p class="soft">${clean(replica.reason)}</p></div>`;
 }

@@ -1,4 +1,4 @@
-// All models: search, sort, filter, pin, choose several; priorities are changed in place.
+// All models: search, sort, filter, pin, choose several, and set priorities.
 import { html, useEffect, useMemo, useRef, useState } from '../lib/view.js';
 import { bytes, count, short, sourceOf, span } from '../lib/text.js';
 import { byName, live, useNow } from '../lib/live.js';
@@ -6,7 +6,6 @@ import { sum } from '../lib/device.js';
 import { openModel, replace, route } from '../lib/route.js';
 import { settings, togglePin } from '../lib/settings.js';
 import { READ_ONLY, useMayChange } from '../lib/api.js';
-import { change } from '../lib/orders.js';
 import { countdown } from '../lib/text.js';
 import { Ago, Button, Empty, Head, Name, Search, State, progressOf } from '../parts/bits.js';
 import { Icon } from '../parts/icons.js';
@@ -41,36 +40,33 @@ export function arranged(models, { text, group, sort, pins }) {
   return rows.sort((one, other) => Number(pinned.has(other.model)) - Number(pinned.has(one.model)) || compare(one, other));
 }
 
-/** A priority that is changed by its buttons, or by a number and Enter. */
+/** A priority with two buttons and a field. None of them orders anything: they open the dialog that shows the effect. */
 export function PriorityField({ model }) {
-  const may = useMayChange(), [value, setValue] = useState(null), [busy, setBusy] = useState(false), input = useRef(null);
-  const set = async to => {
-    if (to === model.priority || !Number.isInteger(to) || to < 0 || to > 1_000_000) { setValue(null); return; }
-    setBusy(true);
-    await change(model.model, { priority: to }, `${short(model.model, 50)}: priority ${to}`);
-    setBusy(false);
+  const may = useMayChange(), [value, setValue] = useState(null), input = useRef(null);
+  const review = to => {
     setValue(null);
+    if (to !== model.priority && Number.isInteger(to) && to >= 0 && to <= 1_000_000) openPriority([model.model], to);
   };
-  // As in the browser's own fields for numbers: the arrow keys do what the two buttons do, and Enter sets it.
+  // As in the browser's own fields for numbers: the arrow keys step, and Enter goes on to the effect.
   const onKey = event => {
     const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
     if (step) { event.preventDefault(); setValue(String(Math.max(0, Number(value ?? model.priority) + step || 0))); }
-    if (event.key === 'Enter') set(Number(value ?? model.priority));
+    if (event.key === 'Enter') review(Number(value ?? model.priority));
     if (event.key === 'Escape') { setValue(null); event.currentTarget.blur(); }
     event.stopPropagation();
   };
   const where = { override: 'set by an administrator', file: 'from the model’s file', reference: 'from model_reference.json', default: 'the default' }[model.priority_from];
   if (!may || model.state === 'broken') return html`<span class="figure" title=${where}>${model.priority}</span>`;
   return html`<span class=${`stepper ${model.priority_from === 'override' ? 'over' : ''}`} title=${where}>
-    <button type="button" tabindex="-1" aria-label="Lower" disabled=${busy || model.priority === 0} onClick=${() => set(model.priority - 1)}>−</button>
-    <input ref=${input} inputmode="numeric" aria-label=${`Priority of ${short(model.model, 60)}`} value=${value ?? model.priority} disabled=${busy} onFocus=${event => event.currentTarget.select()} onInput=${event => setValue(event.currentTarget.value)}
-      onKeyDown=${onKey} onBlur=${() => { if (value !== null && !busy) set(Number(value)); }} />
-    <button type="button" tabindex="-1" aria-label="Higher" disabled=${busy} onClick=${() => set(model.priority + 1)}>+</button></span>`;
+    <button type="button" tabindex="-1" aria-label="Lower" title="Lower the priority…" disabled=${model.priority === 0} onClick=${() => review(model.priority - 1)}>−</button>
+    <input ref=${input} inputmode="numeric" aria-label=${`Priority of ${short(model.model, 60)}`} value=${value ?? model.priority} onFocus=${event => event.currentTarget.select()} onInput=${event => setValue(event.currentTarget.value)}
+      onKeyDown=${onKey} onBlur=${() => setValue(null)} />
+    <button type="button" tabindex="-1" aria-label="Higher" title="Raise the priority…" onClick=${() => review(model.priority + 1)}>+</button></span>`;
 }
 
 export function Lease({ model }) {
   const now = useNow(1000), end = model.override?.expires_at;
-  return end ? html`<span class="lease figure" title="Until then keep-hot does not unload it. Then the override ends, and the catalogue counts again">lease ${countdown(Date.parse(end) - now)}</span>` : null;
+  return end ? html`<span class="lease figure" title="Protected until then from keep-hot and from equal or lower priorities. Then the catalogue’s values apply again">lease ${countdown(Date.parse(end) - now)}</span>` : null;
 }
 
 function StateCell({ model }) {
@@ -81,7 +77,7 @@ function StateCell({ model }) {
 
 const COLUMNS = [
   { id: 'pin', title: 'Pin', quiet: true, width: '28px', hide: 700, cell: it => html`<${PinButton} name=${it.model} />` },
-  { id: 'model', title: 'Model', sort: true, grow: 3, least: 190, cell: (it, width) => html`<span class="stack"><${Name} of=${it.model} />${it.override?.expires_at && width >= 700 && html`<${Lease} model=${it} />`}${width < 700 && html`<span class="row-small"><${StateCell} model=${it} /><span class="prio">P${it.priority}</span>${
+  { id: 'model', title: 'Model', sort: true, grow: 3, least: 190, cell: (it, width) => html`<span class="stack"><${Name} of=${it.model} />${it.override?.expires_at && width >= 700 && html`<${Lease} model=${it} />`}${width < 700 && html`<span class="row-small"><${StateCell} model=${it} /><span class="prio">P${it.priority}</span><${Lease} model=${it} />${
     it.waiting > 0 && html`<span class="warn figure">${it.waiting} waiting</span>`}</span>`}</span>` },
   { id: 'state', title: 'State', sort: true, width: '134px', hide: 700, cell: it => html`<${StateCell} model=${it} />` },
   { id: 'priority', title: 'Priority', sort: true, first: true, width: '92px', hide: 820, cell: it => html`<${PriorityField} model=${it} />` },
@@ -128,7 +124,7 @@ export function Models() {
     <div class="filters" role="group" aria-label="Filter">${Object.entries(GROUPS).filter(([name]) => name === 'all' || name === group || counts[name]).map(([name, [word]]) => html`<button type="button" key=${name} class="chip" aria-pressed=${String(group === name)} data-tone=${name === 'trouble' ? 'bad' : ''}
       onClick=${() => replace('models', { ...query, state: name === 'all' ? '' : name })}>${word} <span class="figure">${counts[name]}</span></button>`)}</div>
     <${Table} label="Models" columns=${COLUMNS} rows=${rows} id=${it => it.model} sort=${sort} onSort=${setSort} chosen=${may ? chosen : undefined} onChoose=${setChosen} onOpen=${it => openModel(it.model)} opened=${query.model}
-      rowHeight=${innerWidth < 760 ? 60 : 44} empty=${html`<${Empty} icon="models" title=${models.length ? 'No model is like this' : 'The catalogue is empty'}>${models.length ? 'Search for another part of the name, or take away the filter.' : 'Add a file to the folder of models, or register one.'}<//>`} />
+      hold=${{ by: `${text} ${group} ${sort.by} ${sort.down} ${pins.join(' ')}`, find: name => byName.get(name) }} rowHeight=${innerWidth < 760 ? 60 : 44} empty=${html`<${Empty} icon="models" title=${models.length ? 'No model is like this' : 'The catalogue is empty'}>${models.length ? 'Search for another part of the name, or take away the filter.' : 'Add a file to the folder of models, or register one.'}<//>`} />
     ${list.length > 0 && html`<div class="bulk" role="region" aria-label="Chosen models"><span><b class="figure">${list.length}</b> chosen</span>
       <${Button} icon="up" disabled=${!may} title=${may ? undefined : READ_ONLY} onClick=${() => openBulkLoad(list)}>Load…<//><${Button} icon="eject" disabled=${!may} onClick=${() => openUnload(list)}>Unload…<//><${Button} icon="bars" disabled=${!may} onClick=${() => openPriority(list)}>Priority…<//>
       <${Button} onClick=${() => setChosen(new Set())}>Choose none<//></div>`}`;

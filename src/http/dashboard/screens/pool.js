@@ -7,7 +7,7 @@ import { nodes, parts, squarify, sum } from '../lib/device.js';
 import { link, modelLink } from '../lib/route.js';
 import { settings } from '../lib/settings.js';
 import { Bar, describe, pointed } from '../parts/bar.js';
-import { Choice, Clock, Empty, Head, ofModel } from '../parts/bits.js';
+import { Choice, Clock, Empty, Head, Name, ofModel } from '../parts/bits.js';
 import { WaitingRow } from './queue.js';
 
 const MANY = 12;
@@ -38,7 +38,7 @@ function Summary({ devices, models }) {
   const tile = (value, word, to, tone) => html`<a class="tile" href=${to} data-tone=${tone}><span class="tile-value figure">${value}</span><span class="tile-word">${word}</span></a>`;
   const share = value => total ? `${Math.round(value / total * 100)} %` : '—';
   return html`<div class="tiles" role="group" aria-label="Summary">
-    <a class="tile wide" href=${link('devices')}><span class="tile-value figure">${bytes(reserved)} <span class="soft">of ${bytes(total)}</span></span><span class="tile-word">given to replicas, ${share(reserved)}</span></a>
+    <a class="tile wide" href=${link('devices')}><span class="tile-value figure">${bytes(reserved)} <span class="soft">of ${bytes(total)}</span></span><span class="tile-word">reserved by replicas, ${share(reserved)}</span></a>
     ${tile(bytes(free), 'free', link('devices'))}
     ${foreign > 0 && tile(bytes(foreign), 'foreign', link('devices'))}${settling > 0 && tile(bytes(settling), 'settling', link('devices'))}
     ${tile(ready, 'ready', link('models', { state: 'ready' }))}${tile(coming, 'loading', link('models', { state: 'loading' }), coming ? 'busy' : '')}
@@ -57,7 +57,7 @@ function DeviceRow({ device, dense }) {
 }
 
 function Legend() {
-  const kinds = [['reserved', 'given, not filled'], ['free', 'free'], ['foreign', 'foreign'], ['settling', 'settling'], ['headroom', 'headroom']];
+  const kinds = [['reserved', 'reserved; strip: measured use'], ['free', 'free'], ['foreign', 'foreign'], ['settling', 'settling'], ['headroom', 'headroom']];
   return html`<ul class="legend" aria-label="Signs">${kinds.map(([kind, word]) => html`<li key=${kind}><span class="legend-sign" data-kind=${kind} aria-hidden="true"></span>${word}</li>`)}
     <li><span class="legend-sign" data-kind="left" aria-hidden="true"></span>keep-hot time left</li></ul>`;
 }
@@ -108,14 +108,14 @@ function Aside() {
   const shown = events.filter(it => it.kind !== 'set').slice(0, 14);
   return html`<aside class="pool-aside" aria-label="Now">
     <section><h2><a href=${link('queue')}>Waiting</a> <span class="soft figure">${queue.waiting.length}</span></h2>
-      ${queue.waiting.length === 0 ? html`<p class="soft">Nobody waits.</p>` : html`<ul class="plain">${queue.waiting.slice(0, 6).map(it => html`<${WaitingRow} key=${it.ticket} of=${it} />`)}</ul>`}
+      ${queue.waiting.length === 0 ? html`<p class="soft">No request waits.</p>` : html`<ul class="plain">${queue.waiting.slice(0, 6).map(it => html`<${WaitingRow} key=${it.ticket} of=${it} />`)}</ul>`}
       ${queue.waiting.length > 6 && html`<p><a href=${link('queue')}>All ${queue.waiting.length}</a></p>`}</section>
     <${NextEvening} />
     <section><h2><a href=${link('events')}>Last decisions</a></h2>
       ${state instanceof Error ? html`<p class="soft">${clean(state.message)}</p>` : shown.length === 0 ? html`<p class="soft">${state === 'reading' ? 'Reading…' : 'Nothing has happened yet.'}</p>`
         : html`<ol class="plain decisions">${shown.map(event => html`<li key=${event.id}><a class="decision" href=${link('events', { event: event.id })}>
           <span class="decision-head"><span class="kind" data-tone=${kindTone(event.kind)}>${kindWord(event.kind)}</span><${Clock} at=${event.at} /></span>
-          ${event.model && html`<span class="decision-model">${short(event.model, 60)}</span>`}<span class="soft decision-why">${clean(event.reason)}</span></a></li>`)}</ol>`}</section></aside>`;
+          ${event.model && html`<span class="decision-model"><${Name} of=${event.model} swatch=${false} /></span>`}<span class="soft decision-why">${clean(event.reason)}</span></a></li>`)}</ol>`}</section></aside>`;
 }
 
 function NextEvening() {

@@ -16,7 +16,7 @@ const words = reasons => Object.entries(reasons).map(([reason, number]) => `${re
 const figure = (id, title, of, hide, tone = '') => ({ id, title, sort: true, first: true, right: true, width: '82px', hide, of, cell: it => html`<span class=${`figure ${of(it) ? tone : 'faint'}`}>${of(it).toLocaleString('en')}</span>` });
 const reasons = (id, title, of, hide, tone) => ({ ...figure(id, title, it => all(of(it)), hide, tone), cell: it => html`<span class=${`figure ${all(of(it)) ? tone : 'faint'}`} title=${words(of(it))}>${all(of(it)).toLocaleString('en')}</span>` });
 const COLUMNS = [
-  { id: 'model', title: 'Model', sort: true, grow: 3, least: 210, of: it => it.model, cell: it => html`<${Name} of=${it.model} />` },
+  { id: 'model', title: 'Model', sort: true, grow: 3, least: 210, of: it => it.model, cell: (it, width) => html`<span class="stack"><${Name} of=${it.model} />${width < 800 && html`<span class="soft small clip">${[[it.waited, 'waited'], [it.loads, 'loads'], [all(it.evictions), 'evicted'], [it.failed_loads + it.crashes, 'failed'], [all(it.refusals), 'refused']].filter(([number]) => number).map(([number, word]) => `${number.toLocaleString('en')} ${word}`).join(' · ')}</span>`}</span>` },
   figure('requests', 'Requests', it => it.requests), figure('waited', 'Waited', it => it.waited, 620),
   { id: 'wait', title: 'Mean wait', sort: true, first: true, right: true, width: '90px', hide: 940, of: it => it.waited_seconds / (it.waited || 1), cell: it => html`<span class="figure">${mean(it.waited_seconds, it.waited)}</span>` },
   figure('cold', 'Cold starts', it => it.cold_starts, 1060), figure('loads', 'Loads', it => it.loads, 420),
@@ -40,11 +40,11 @@ export function Report() {
   const file = format => `${BASE}/admin/report?${new URLSearchParams({ from, format })}`, total = report?.total;
   const tile = (value, word, tone) => html`<div class="tile" data-tone=${tone}><span class="tile-value figure">${value}</span><span class="tile-word">${word}</span></div>`;
   return html`<${Head} title="Report" about=${report ? html`<${Clock} at=${report.from} /> to <${Clock} at=${report.to} />` : undefined}><${Search} label="Find a model" value=${find} onInput=${setFind} /><${Choice} label="Time" value=${from} of=${RANGES} onChange=${it => replace('report', { from: it })} />
-      <a class="button" href=${file('csv')} download><${Icon} name="download" /><span>CSV</span></a><a class="button" href=${file('html')} target="_blank" rel="noopener"><${Icon} name="audit" /><span>Page to mail</span></a><//>
+      <a class="button" href=${file('csv')} download><${Icon} name="download" /><span>CSV</span></a><a class="button" href=${file('html')} target="_blank" rel="noopener"><${Icon} name="audit" /><span>HTML</span></a><//>
     ${failure ? html`<${Problem} failure=${failure} />` : !report ? html`<${Loading} />` : html`<div class="tiles" role="group" aria-label="In all">${tile(total.requests.toLocaleString('en'), 'requests')}${tile(total.waited.toLocaleString('en'), 'waited in a queue')}${tile(mean(total.waited_seconds, total.waited), 'mean wait of those')}
       ${tile(total.cold_starts, 'cold starts')}${tile(total.loads, 'loads')}${tile(mean(total.load_seconds, total.loads), 'mean load')}${tile(all(total.evictions), 'evictions')}${tile(total.failed_loads + total.crashes, 'failures', total.failed_loads + total.crashes ? 'bad' : '')}${tile(all(total.refusals), 'refusals', all(total.refusals) ? 'bad' : '')}</div>
       <div class="columns-2"><${Reasons} title="Evictions" of=${total.evictions} /><${Reasons} title="Other unloads" of=${total.unloads} /><${Reasons} title="Refusals" of=${total.refusals} /></div>
-      <${Table} label="By model" columns=${COLUMNS} rows=${rows} id=${it => it.model} sort=${sort} onSort=${setSort} onOpen=${it => openModel(it.model)} opened=${query.model} empty=${html`<${Empty} icon="audit" title="Nothing happened">Neither a request nor a load is in the history of this time.<//>`} />`}`;
+      <${Table} label="By model" columns=${COLUMNS} rows=${rows} id=${it => it.model} sort=${sort} onSort=${setSort} onOpen=${it => openModel(it.model)} opened=${query.model} rowHeight=${innerWidth < 1080 ? 54 : 44} empty=${html`<${Empty} icon="audit" title="No activity">The history has no request and no load in this time.<//>`} />`}`;
 }
 
 function Reasons({ title, of }) {

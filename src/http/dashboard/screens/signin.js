@@ -40,7 +40,7 @@ export function SignIn({ isEnded }) {
     return html`<main class="sign-in"><div class="sign-card"><h1>model-pool</h1>${unreachable ? html`<p class="failure" role="alert"><${Icon} name="alert" /><span>${clean(unreachable.message)}</span></p><p><${Button} kind="main" onClick=${whoAmI}>Try again<//></p>` : html`<p class="soft" role="status">Connecting…</p>`}</div></main>`;
   }
   return html`<main class="sign-in"><form class="sign-card" onSubmit=${submit}><h1>${isEnded ? 'Your session has ended' : 'Sign in to model-pool'}</h1>
-    <p class="soft">${isEnded ? 'Sign in again to go on where you were.' : 'Administrators and viewers see the pool; with an ordinary key you see your own models.'}</p>
+    <p class="soft">${isEnded ? 'Sign in again to continue.' : 'Administrators and viewers see the pool; with an ordinary key you see your own models.'}</p>
     ${failed && html`<p class="failure" role="alert"><${Icon} name="alert" /><span>${failed}</span></p>`}
     ${issuer && html`<a class="button main sign-on" href=${`${BASE}/session/sign-on`} onClick=${keepPlace}>Sign in at ${clean(issuer)}</a><p class="sign-or soft" aria-hidden="true">or</p>`}
     <div class="field"><label for="key">Key</label><input id="key" ref=${input} type="password" autocomplete="current-password" spellcheck=${false} placeholder="mp-…" value=${key} onInput=${event => setKey(event.currentTarget.value)} aria-invalid=${String(Boolean(failure))} aria-describedby="key-help" />

@@ -7,7 +7,7 @@ import { clean, short } from '../lib/text.js';
 import { Ago, Choice, Clock, Empty, Fact, Head, Loading, Name, Problem, ofModel } from '../parts/bits.js';
 
 const RANGES = [['7', 'Week'], ['30', 'Month'], ['100', '100 days']], WHAT = [['tokens', 'Tokens'], ['requests', 'Requests']];
-const LIMITS = [['requests_per_minute', 'requests a minute'], ['tokens_per_minute', 'tokens a minute'], ['concurrent_requests', 'requests at once'], ['tokens_per_day', 'tokens a day']];
+const LIMITS = [['requests_per_minute', 'requests per minute'], ['tokens_per_minute', 'tokens per minute'], ['concurrent_requests', 'concurrent requests'], ['tokens_per_day', 'tokens per day']];
 const number = it => it.toLocaleString('en');
 const words = day => new Intl.DateTimeFormat('en-GB', { timeZone: 'UTC', weekday: 'short', day: 'numeric', month: 'short' }).format(Date.parse(`${day}T00:00:00Z`));
 
@@ -26,11 +26,11 @@ function Key({ of: me }) {
   const limited = LIMITS.filter(([name]) => limits[name] !== null && limits[name] !== undefined);
   return html`<section class="lines-card"><h2>${key ? 'Your key' : 'You'}</h2><dl>
     <${Fact} label="Name"><b>${short(me.name, 100)}</b> <span class="role">${me.role}</span><//>
-    ${key && html`<${Fact} label="Key"><span class="figure">${clean(key.prefix)}…</span> <span class="soft figure">${key.id}</span><//><${Fact} label="Ends">${key.expires_at ? html`<${Clock} at=${key.expires_at} />` : 'never by itself'}<//>
-      <${Fact} label="Made"><${Clock} at=${key.created_at} /><//><${Fact} label="Last used"><${Ago} at=${key.last_used_at} /><//><${Fact} label="Models">${some(key.models)}<//><${Fact} label="Routes">${some(key.routes)}<//>
+    ${key && html`<${Fact} label="Key"><span class="figure">${clean(key.prefix)}…</span> <span class="soft figure">${key.id}</span><//><${Fact} label="Expires">${key.expires_at ? html`<${Clock} at=${key.expires_at} />` : 'never'}<//>
+      <${Fact} label="Created"><${Clock} at=${key.created_at} /><//><${Fact} label="Last used"><${Ago} at=${key.last_used_at} /><//><${Fact} label="Models">${some(key.models)}<//><${Fact} label="Routes">${some(key.routes)}<//>
       <${Fact} label="Prompts">${key.log_prompts ? html`<b>are kept in the access log</b>` : 'are not kept'}<//>`}
     <${Fact} label="Limits">${limited.length ? html`<ul class="limits">${limited.map(([name, word]) => html`<li key=${name}><b class="figure">${number(limits[name])}</b> ${word}</li>`)}</ul>` : 'none'}<//></dl>
-    <p class="soft key-words">${key ? 'An administrator changes it, and makes another one when it ends or is lost. If somebody else has seen it, have it revoked.' : 'You have no key: you are signed in as a person, or need none. Your rights come from the configuration.'}</p></section>`;
+    <p class="soft key-words">${key ? 'Administrators change it, and create another one when it expires or is lost. If it has leaked, have it revoked.' : 'You have no key: you are signed in as a person, or need none. Your rights come from the configuration.'}</p></section>`;
 }
 
 export function Usage() {
