@@ -6,7 +6,7 @@ use crate::cli::{BackupArgs, BackupCommand, RestoreArgs};
 use crate::file_owner::check_owner;
 use crate::serve::lock::StateLock;
 use config::Config;
-use store::{Backup, BackupContents};
+use store::{Backup, BackupContents, BackupFault, StoreFault};
 
 pub fn run(args: &BackupArgs) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -49,7 +49,15 @@ async fn restore(args: &RestoreArgs) -> Result<(), String> {
     let url = config.database_url().reveal();
     let key = std::fs::read_to_string(config.admin_key_file()).ok();
     let hash = key.as_deref().map(|text| store::hash_key(text.trim()));
-    let restored = store::restore(&url, &args.file, hash).await.map_err(line)?;
+    let restored = store::restore(&url, &args.file, hash)
+        .await
+        .map_err(|fault| match fault {
+            BackupFault::Store(StoreFault::NotADatabase { path }) if path == args.file => format!(
+                "{} is not a backup; name a file that `model-pool backup FILE` has written",
+                path.display()
+            ),
+            fault => line(fault),
+        })?;
     let database = restored.database.display();
     println!(
         "restored {database} from {}: {}, checked",

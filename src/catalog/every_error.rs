@@ -11,8 +11,7 @@ use super::model_file::{
 /// Later errors are mostly consequences of earlier ones.
 const ERRORS_MAX: usize = 20;
 /// Other keys of `engine_config` mean something else, or nothing, without these.
-const DECISIVE: [&str; 8] = [
-    "engine_config",
+const DECISIVE: [&str; 7] = [
     "engine_config.command",
     "engine_config.hf_model_id",
     "engine_config.import_path",
@@ -58,7 +57,7 @@ pub(super) fn every_error<T>(
 
 /// Returns true if the error is only there because a value was left out.
 fn is_consequence(path: &str, message: &str, left_out: &LeftOut) -> bool {
-    let is_decided_otherwise = DECISIVE.iter().any(|key| left_out.contains(key))
+    let is_decided_otherwise = DECISIVE.iter().any(|key| left_out.touches(key))
         && (path.is_empty() || path.starts_with("engine_config"));
     left_out.contains(path) || is_decided_otherwise || left_out.explains(path, message)
 }

@@ -78,7 +78,10 @@ impl Entry {
             return;
         }
         if let Some(file) = candle_models::gguf_file(path) {
-            if let Err(error) = recipe.context_tokens() {
+            // A damaged header has been named.
+            if let Err(error) = recipe.context_tokens()
+                && found.list.is_empty()
+            {
                 let key = "engine_config.max_total_tokens";
                 found.prevents(
                     key,

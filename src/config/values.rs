@@ -133,7 +133,7 @@ impl FromStr for TimeZone {
             let is_abbreviation = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_uppercase());
             if is_abbreviation {
                 return Unreadable(format!(
-                    "`{text}` is an abbreviation, which may mean several zones; write an IANA name like America/Los_Angeles, or local for the zone of this machine"
+                    "`{text}` is not a time zone: an abbreviation may mean several; write local for the zone of this machine, or an IANA name like America/Chicago, Europe/Berlin or UTC"
                 ));
             }
             let known = chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name());

@@ -48,6 +48,15 @@ impl LeftOut {
         self.paths.contains(path)
     }
 
+    /// Returns true if the value at this path, or a part of it, is passed over.
+    pub fn touches(&self, path: &str) -> bool {
+        let is_at_or_below = |left_out: &String| {
+            let rest = left_out.strip_prefix(path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        self.paths.iter().any(is_at_or_below)
+    }
+
     /// Adds the path, or the nearest one above it that is new. Returns false at the root.
     pub fn add(&mut self, path: &str) -> bool {
         let mut path = path;

@@ -162,6 +162,39 @@ fn every_wrong_value_of_json_is_reported() {
     }
 }
 
+/// The check comes after the value is read, outside of the parser.
+#[test]
+fn a_value_that_a_check_refuses_has_its_own_path() {
+    fn even<'de, D: Deserializer<'de>>(value: D) -> Result<u8, D::Error> {
+        match u8::deserialize(value)? {
+            odd if odd % 2 == 1 => Err(serde::de::Error::custom(format!("{odd} is odd"))),
+            even => Ok(even),
+        }
+    }
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    struct Pair {
+        #[serde(deserialize_with = "even")]
+        one: u8,
+        #[serde(deserialize_with = "even")]
+        two: u8,
+    }
+
+    for format in [Format::Yaml, Format::Json] {
+        let text = r#"{"a": {"one": 1, "two": 3}, "b": {"one": 2, "two": 5}}"#;
+        let salvaged = salvage::<std::collections::BTreeMap<String, Pair>>(text, format);
+        let paths: Vec<&str> = salvaged
+            .wrong
+            .iter()
+            .map(|wrong| wrong.path.as_str())
+            .collect();
+        assert_eq!(paths, ["a.one", "a.two", "b.two"]);
+        let read = salvaged.value.expect("the others");
+        assert_eq!((read["b"].one, read["a"].two), (2, 0));
+    }
+}
+
 #[test]
 fn wrong_syntax_is_reported_once_after_the_wrong_values_before_it() {
     let text = "gpus: many\nracks:\n  - {name: a, height: 1\nname: lab\n";

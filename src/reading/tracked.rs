@@ -190,8 +190,9 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Tracked<'_, Entries<A>> {
             let path = format!("{}[{}]", self.path, self.inner.next);
             self.inner.next += 1;
             if !self.tracker.left_out.contains(&path) {
-                let seed = self.below(seed, path);
-                return self.inner.access.next_element_seed(seed);
+                let seed = self.below(seed, path.clone());
+                let entry = self.inner.access.next_element_seed(seed);
+                return entry.map_err(|error| self.tracker.note(&path)(error));
             }
             if self.inner.access.next_element::<IgnoredAny>()?.is_none() {
                 return Ok(None);
@@ -236,7 +237,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Tracked<'_, Keys<A>> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         let seed = self.below(seed, self.inner.current.clone());
-        self.inner.access.next_value_seed(seed)
+        let value = self.inner.access.next_value_seed(seed);
+        value.map_err(|error| self.tracker.note(&self.inner.current)(error))
     }
 }
 

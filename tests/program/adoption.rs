@@ -367,3 +367,29 @@ fn twenty_engines_are_adopted_soon() {
     }
     assert_eq!(pool.engine_pids(), family.engines, "all were hot");
 }
+
+/// A state folder whose sockets have longer paths than the system takes.
+#[test]
+fn an_engine_below_a_long_path_is_found_again() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join("d".repeat(110)).display().to_string();
+    let stub = support::stub::stub_engine().display().to_string();
+    let text = format!(
+        "engine_config: {{model_id: m, type: CommandEngine, listen: socket, command: [{stub:?}, --socket, \"{{{{ socket }}}}\", --model, m]}}\npool_config: {{memory_gib: 1}}\n"
+    );
+    let env = [
+        ("MODEL_POOL__STATE__DIR", state.as_str()),
+        ("MODEL_POOL__POOL__ON_RESTART", "adopt"),
+        ("MODEL_POOL__POOL__ADOPT_WITHIN", "1m"),
+    ];
+    let mut pool = Pool::with_env(&[("m.yaml".to_owned(), text)], "", &env);
+    let (status, body) = pool.post("/v1/chat/completions", &chat("m", false));
+    assert_eq!(status, 200, "{body}");
+    pool.kill_and_restart();
+    let (status, body) = pool.post("/v1/chat/completions", &chat("m", false));
+    assert_eq!(status, 200, "{body}");
+    let key = fs::read_to_string(format!("{state}/admin.key")).unwrap();
+    let path = "/llm/admin/events?kind=adopt";
+    let (_, events) = pool.call(Some(key.trim()), "GET", path, &serde_json::Value::Null);
+    assert!(events.to_string().contains("found ready for"), "{events}");
+}

@@ -450,6 +450,20 @@ fn pointers_and_pages_in_the_place_of_weights_are_named_once() {
         assert!(!all.contains("does not fit"), "{all}");
     }
     let world = World::new();
+    world.write("weights/tiny.gguf", pointer);
+    world.write(
+        "models/tiny.yaml",
+        "engine_config: {model_id: lab/tiny, type: CandleEngine, model_path: ../weights/tiny.gguf}\n",
+    );
+    let said = world.check();
+    said.fails_with(&["pointer of Git LFS"]);
+    assert_eq!(
+        said.all().matches("cannot be started").count(),
+        1,
+        "{}",
+        said.all()
+    );
+    let world = World::new();
     std::fs::remove_dir_all(world.path("weights/tiny")).unwrap();
     let said = world.check();
     said.fails_with(&["weights/tiny"]);

@@ -191,14 +191,18 @@ impl Strict for KeyQuery {
     }
 }
 
+/// Of a text that is not an id.
+const SHOWN_LETTERS: usize = 40;
+
 fn key_id(fields: &mut Fields) -> Result<KeyId, Failure> {
     let text = fields.needed_text("id", "?id=k3")?;
     let digits = text.strip_prefix('k').unwrap_or(&text);
     let unread = |_| {
-        Failure::invalid(
-            Some("id".to_owned()),
-            "id: is no key's id; they look like k3",
-        )
+        let shown: String = text.chars().take(SHOWN_LETTERS).collect();
+        let message = format!(
+            "id: `{shown}` is not the id of a key; ids look like k3, and `admin-client keys list` shows them with their names"
+        );
+        Failure::invalid(Some("id".to_owned()), message)
     };
     digits.parse().map(KeyId).map_err(unread)
 }

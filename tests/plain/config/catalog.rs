@@ -333,7 +333,7 @@ fn a_broken_reference_is_refused_with_line_and_column() {
         ),
         (
             "{\"a\": {\"gpus_per_replica\": 65}}",
-            &["gpus_per_replica is 65", "1 to 64"],
+            &["a.gpus_per_replica: 65 is not allowed", "1 to 64"],
         ),
         (
             "{\"a\": {\"gpus_per_replca\": 2}}",
@@ -341,7 +341,7 @@ fn a_broken_reference_is_refused_with_line_and_column() {
         ),
         (
             "{\"a\": {\"priority\": -2}}",
-            &["priority is -2", "0 to 1000000"],
+            &["a.priority: -2 is not allowed", "0 to 1000000"],
         ),
         ("{\"a\": 1,\n \"a\": 2}", &["line 2", "`a` is given twice"]),
         ("{\"a b\": 1}", &["a b", "letters, digits"]),
