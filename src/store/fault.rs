@@ -51,6 +51,12 @@ pub enum StoreFault {
     #[error("{} is not a SQLite database; move it away, or set state.database_url to another file", path.display())]
     NotADatabase { path: PathBuf },
 
+    #[error("the database {} is empty (0 bytes): it was cut off, or its first start was interrupted; restore a copy, or remove the file to start with an empty pool", path.display())]
+    Empty { path: PathBuf },
+
+    #[error("the database {} is missing, and its log {} is there: put the database back, or remove the log, which holds the last changes, to start with an empty pool", path.display(), log.display())]
+    LogAlone { path: PathBuf, log: PathBuf },
+
     #[error("the database {} is damaged: {problem}; move it and its -wal and -shm files away and restore a copy, or start with an empty one", path.display())]
     Damaged { path: PathBuf, problem: String },
 

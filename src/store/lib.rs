@@ -22,6 +22,7 @@ mod dialect;
 mod elo;
 mod facts;
 mod fault;
+mod file_watch;
 mod history;
 mod history_reads;
 mod integers;

@@ -20,6 +20,7 @@ use sqlx::sqlite::{
 use super::connection::{Connection, Database, Readers};
 use super::database::Lock;
 use super::fault::refused_by_sqlite;
+use super::file_watch::FileWatch;
 use super::writer::Writer;
 use super::{Store, StoreFault, migrations, open_postgres};
 
@@ -55,7 +56,19 @@ impl Store {
         create_folder(&path)?;
         let lock = lock(&path)?;
         let is_new = check_file(&path)?;
+        let opened = Store::open_file(&path, options, is_new, lock).await;
+        if opened.is_err() && is_new {
+            remove_if_empty(&path);
+        }
+        opened
+    }
 
+    async fn open_file(
+        path: &Path,
+        options: SqliteConnectOptions,
+        is_new: bool,
+        lock: Flock<File>,
+    ) -> Result<Store, StoreFault> {
         // Only a new file can be set to this; an older one would have to be rewritten, and setting it again is
         // a write, which a full disk refuses.
         let for_first = match is_new {
@@ -65,9 +78,10 @@ impl Store {
         let mut first = for_first
             .connect()
             .await
-            .map_err(|source| refused_by_sqlite(&path, source))?;
-        check_content(&path, &mut first).await?;
+            .map_err(|source| refused_by_sqlite(path, source))?;
+        check_content(path, &mut first).await?;
         let mut first = Connection::Sqlite(first);
+        let path = path.to_owned();
         let database = Database::Sqlite { path, options };
         migrations::check_version(&database, &mut first).await?;
         migrations::run(&database, &mut first).await?;
@@ -127,8 +141,18 @@ impl Store {
             Some(Lock::Session(leadership)) => Some(Arc::clone(&leadership.tenure)),
             _ => None,
         };
+        let files = match &database {
+            Database::Sqlite { path, .. } => {
+                let watch = FileWatch::begin(path).map_err(|source| StoreFault::Unreadable {
+                    path: path.clone(),
+                    source,
+                })?;
+                Some(watch)
+            }
+            Database::Postgres(_) => None,
+        };
         Ok(Store {
-            writer: Writer::new(database.for_writes(), first, tenure.clone()),
+            writer: Writer::new(database.for_writes(), files, first, tenure.clone()),
             database,
             readers,
             tenure,
@@ -272,33 +296,66 @@ pub(super) fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
     }
 }
 
-/// Finds problems that SQLite would report later or less clearly. Returns whether the file is empty.
+/// Finds problems that SQLite would report later or less clearly. Returns true if the file is new.
 fn check_file(path: &Path) -> Result<bool, StoreFault> {
     let unwritable = |source| StoreFault::NotWritable {
         path: path.to_path_buf(),
         source,
     };
-    // A new file is for this user only: it contains the hashes of keys. SQLite gives its other files the same
-    // mode.
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .map_err(unwritable)?;
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            create_file(path)?;
+            return Ok(true);
+        }
+        Err(error) => return Err(unwritable(error)),
+    };
     let mut header = Vec::with_capacity(HEADER.len());
-    (&mut file)
-        .take(HEADER.len() as u64)
+    file.take(HEADER.len() as u64)
         .read_to_end(&mut header)
         .map_err(unwritable)?;
-    if header.is_empty() || header == HEADER {
-        Ok(header.is_empty())
+    if header.is_empty() {
+        return Err(StoreFault::Empty {
+            path: path.to_path_buf(),
+        });
+    }
+    if header == HEADER {
+        Ok(false)
     } else {
         Err(StoreFault::NotADatabase {
             path: path.to_path_buf(),
         })
+    }
+}
+
+/// A new file is for this user only: it contains the hashes of keys. SQLite gives its other files the same mode.
+fn create_file(path: &Path) -> Result<(), StoreFault> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let log = PathBuf::from(log);
+    // SQLite would remove it, with the changes that it holds.
+    if std::fs::metadata(&log).is_ok_and(|about| about.len() > 0) {
+        return Err(StoreFault::LogAlone {
+            path: path.to_path_buf(),
+            log,
+        });
+    }
+    let created = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    created.map(drop).map_err(|source| StoreFault::NotWritable {
+        path: path.to_path_buf(),
+        source,
+    })
+}
+
+/// A new file into which nothing could be written is not left behind: the next start would refuse it.
+fn remove_if_empty(path: &Path) {
+    if std::fs::metadata(path).is_ok_and(|about| about.len() == 0) {
+        let _ = std::fs::remove_file(path);
     }
 }
 

@@ -7,6 +7,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::connection::{Database, code, is_fenced};
 use super::dialect::Dialect;
+use super::file_watch::trouble_of;
 use pool::Bytes;
 
 /// Recommended free space: a day of a busy pool's history.
@@ -23,6 +24,10 @@ pub struct WriteTrouble {
 /// What to do.
 pub(super) fn advice(database: &Database, error: &sqlx::Error) -> String {
     match database {
+        // The error itself says what to do.
+        Database::Sqlite { .. } if trouble_of(error).is_some() => {
+            "nothing is acknowledged until then".to_owned()
+        }
         Database::Sqlite { path, .. } => disk_advice(path),
         Database::Postgres(_) if is_fenced(error) => {
             "this one ends: what it decides cannot be stored any more".to_owned()

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::connection::{Connection, Database, in_time, is_fenced};
+use super::file_watch::{FileTrouble, FileWatch};
 use super::query::query;
 use super::tenure::Tenure;
 use super::trouble::{WriteTrouble, advice, is_trouble};
@@ -14,6 +15,8 @@ use super::{Store, StoreFault};
 
 pub(super) struct Writer {
     database: Database,
+    /// Of SQLite's files.
+    files: Option<FileWatch>,
     /// On PostgreSQL: the writes of its generation count.
     tenure: Option<Arc<Tenure>>,
     /// SQLite has one writer, and a queue here is fairer than its busy timeout. On PostgreSQL the order of writes is the
@@ -34,9 +37,15 @@ enum Held {
 }
 
 impl Writer {
-    pub fn new(database: Database, connection: Connection, tenure: Option<Arc<Tenure>>) -> Writer {
+    pub fn new(
+        database: Database,
+        files: Option<FileWatch>,
+        connection: Connection,
+        tenure: Option<Arc<Tenure>>,
+    ) -> Writer {
         Writer {
             database,
+            files,
             tenure,
             connection: tokio::sync::Mutex::new(Held::Open(connection)),
             trouble: Mutex::default(),
@@ -67,10 +76,15 @@ impl Writer {
         let written = in_time(within, async {
             let mut connection = match former {
                 Held::Open(connection) => connection,
-                _ => self.database.connect().await?,
+                _ => self.connect().await?,
             };
             let generation = self.tenure.as_ref().map(|it| it.generation);
-            match in_transaction(&mut connection, generation, work).await {
+            let written = match self.files_are_there(&mut connection).await {
+                Ok(()) => in_transaction(&mut connection, generation, work).await,
+                Err(error) => Err(error),
+            };
+            // A write is not acknowledged if its file was moved away before it ended.
+            match written.and_then(|value| self.files_are_kept().map(|()| value)) {
                 Ok(value) => Ok((connection, value)),
                 Err(error) => {
                     // It must release the file before another one writes.
@@ -91,6 +105,47 @@ impl Writer {
         }
     }
 
+    async fn connect(&self) -> Result<Connection, sqlx::Error> {
+        if let Some(files) = &self.files {
+            files.reconnects();
+            files.check()?;
+        }
+        self.database.connect().await
+    }
+
+    /// Fails if the next start would not find the next write.
+    async fn files_are_there(&self, connection: &mut Connection) -> Result<(), sqlx::Error> {
+        let Some(files) = &self.files else {
+            return Ok(());
+        };
+        if let Err(trouble) = files.check() {
+            if matches!(trouble, FileTrouble::LogGone { .. }) {
+                // The connection still has the log open: what it holds is acknowledged.
+                let fold = query("PRAGMA wal_checkpoint(TRUNCATE)");
+                fold.execute(connection).await?;
+            }
+            return Err(trouble.into());
+        }
+        if let Some(has) = files.shrunk_to() {
+            // Another program may have vacuumed it: then it is as long as SQLite says.
+            let size = "SELECT (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size) AS size";
+            let size: i64 = query(size).fetch_one(connection).await?.get("size");
+            let needs = u64::try_from(size).unwrap_or(0);
+            if has < needs {
+                return Err(files.cut_off(has, needs).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn files_are_kept(&self) -> Result<(), sqlx::Error> {
+        if let Some(files) = &self.files {
+            files.check()?;
+            files.wrote();
+        }
+        Ok(())
+    }
+
     /// Folds the log into the file as far as no reader needs it; SQLite cannot do this in a transaction.
     async fn fold_log(&self) -> Result<(), sqlx::Error> {
         let mut held = self.connection.lock().await;
@@ -105,7 +160,11 @@ impl Writer {
             .execute(&mut connection)
             .await
         {
-            Ok(_) => *held = Held::Open(connection),
+            Ok(_) => {
+                // The file may be shorter.
+                self.files.iter().for_each(FileWatch::wrote);
+                *held = Held::Open(connection);
+            }
             Err(error) => {
                 let _ = connection.close_hard().await;
                 self.failed(&error);

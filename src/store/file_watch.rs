@@ -1,0 +1,280 @@
+//! Notices that SQLite's files were moved away, replaced or cut off while they are open: the connection would go on writing
+//! to a file that the next start does not find, and every change would be acknowledged and lost (D1).
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// What happened to a file behind SQLite's back, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileTrouble {
+    #[error(
+        "{} was moved away or removed while it is in use; put it back, or stop model-pool and restore a copy", .path.display()
+    )]
+    Gone { path: PathBuf },
+    #[error(
+        "{} was replaced by another file while it is in use; put the first one back, or restart model-pool to use this one", .path.display()
+    )]
+    Replaced { path: PathBuf },
+    #[error(
+        "{} was removed while it is in use; what it held is in the database: restart model-pool", .path.display()
+    )]
+    LogGone { path: PathBuf },
+    #[error(
+        "{} was cut off while it is in use: it has {has} bytes of {needs}; stop model-pool and restore a copy", .path.display()
+    )]
+    CutOff { path: PathBuf, has: u64, needs: u64 },
+}
+
+/// A file, whatever it is called.
+type Mark = (u64, u64);
+
+/// The database file and its log as they were when they were opened.
+pub(super) struct FileWatch {
+    path: PathBuf,
+    log: PathBuf,
+    mark: Mark,
+    /// Keeps the number of the file from being given to another one.
+    _file: File,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    size: u64,
+    /// The log of the connection that writes; `None`: not known yet.
+    log: Option<Mark>,
+    /// It was removed under the connection. The readers still have it, so that no other one is begun.
+    log_gone: bool,
+}
+
+impl FileWatch {
+    /// Begins to watch the files of an open database.
+    ///
+    /// # Errors
+    /// The file cannot be looked at.
+    pub fn begin(path: &Path) -> io::Result<FileWatch> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        // The end of an ordinary descriptor would release the locks that SQLite holds on the file.
+        #[cfg(target_os = "linux")]
+        options.custom_flags(nix::libc::O_PATH);
+        let file = options.open(path)?;
+        let about = file.metadata()?;
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        let watch = FileWatch {
+            path: path.to_owned(),
+            log: log.into(),
+            mark: mark(&about),
+            _file: file,
+            seen: Mutex::default(),
+        };
+        watch.wrote();
+        Ok(watch)
+    }
+
+    /// Fails if the files are not those that the connection has open.
+    pub fn check(&self) -> Result<(), FileTrouble> {
+        let path = || self.path.clone();
+        match fs::metadata(&self.path) {
+            Ok(about) if mark(&about) == self.mark => {}
+            Ok(_) => return Err(FileTrouble::Replaced { path: path() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(FileTrouble::Gone { path: path() });
+            }
+            // Unknown is not gone; SQLite reports what it cannot write.
+            Err(_) => return Ok(()),
+        }
+        let now = self.log_mark();
+        let mut seen = self.seen();
+        let is_another = |known: Mark| now.is_some_and(|now| now != Some(known));
+        seen.log_gone |= seen.log.is_some_and(is_another);
+        if seen.log_gone {
+            return Err(FileTrouble::LogGone {
+                path: self.log.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// The size of the file, if it is smaller than after the last write of this process.
+    pub fn shrunk_to(&self) -> Option<u64> {
+        let size = fs::metadata(&self.path).ok()?.len();
+        (size < self.seen().size).then_some(size)
+    }
+
+    /// The connection has written: the files are as it left them.
+    pub fn wrote(&self) {
+        let size = fs::metadata(&self.path).map(|about| about.len());
+        let log = self.log_mark().flatten();
+        let mut seen = self.seen();
+        seen.size = size.unwrap_or(seen.size);
+        seen.log = log;
+    }
+
+    /// Another connection is to write; SQLite may have removed the log of the last one.
+    pub fn reconnects(&self) {
+        self.seen().log = None;
+    }
+
+    pub fn cut_off(&self, has: u64, needs: u64) -> FileTrouble {
+        let path = self.path.clone();
+        FileTrouble::CutOff { path, has, needs }
+    }
+
+    /// The outer `None`: it is unknown.
+    fn log_mark(&self) -> Option<Option<Mark>> {
+        match fs::metadata(&self.log) {
+            Ok(about) => Some(Some(mark(&about))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(None),
+            Err(_) => None,
+        }
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn mark(about: &Metadata) -> Mark {
+    (about.dev(), about.ino())
+}
+
+impl From<FileTrouble> for sqlx::Error {
+    fn from(trouble: FileTrouble) -> sqlx::Error {
+        sqlx::Error::Io(io::Error::other(trouble))
+    }
+}
+
+/// The trouble with a file that an error is about.
+pub(super) fn trouble_of(error: &sqlx::Error) -> Option<&FileTrouble> {
+    match error {
+        sqlx::Error::Io(error) => error.get_ref()?.downcast_ref(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Store, StoreFault};
+
+    async fn opened(folder: &Path) -> (Store, PathBuf) {
+        let path = folder.join("state.db");
+        let store = Store::open(&format!("sqlite://{}", path.display())).await;
+        (store.expect("opened"), path)
+    }
+
+    async fn refused(store: &Store, words: &str) {
+        let fault = store.save_meta("a", "lost").await.expect_err(words);
+        assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
+        assert!(fault.to_string().contains(words), "{fault}");
+        assert!(store.trouble().is_some());
+    }
+
+    async fn kept(store: &Store, key: &str) -> Option<String> {
+        store.meta(key).await.expect("read")
+    }
+
+    #[tokio::test]
+    async fn nothing_is_acknowledged_while_the_database_is_moved_away() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (store, path) = opened(folder.path()).await;
+        store.save_meta("before", "1").await.expect("kept");
+        let away = folder.path().join("away.db");
+        fs::rename(&path, &away).expect("moved");
+        for _ in 0..3 {
+            refused(&store, "was moved away").await;
+        }
+        assert_eq!(kept(&store, "a").await, None);
+        fs::rename(&away, &path).expect("back");
+        store.probe().await.expect("it is back");
+        store.save_meta("after", "2").await.expect("kept");
+        assert!(store.trouble().is_none());
+        store.close().await;
+        drop(store);
+        let (store, _) = opened(folder.path()).await;
+        let all = [kept(&store, "before").await, kept(&store, "after").await];
+        assert_eq!(all, [Some("1".to_owned()), Some("2".to_owned())]);
+        assert_eq!(kept(&store, "a").await, None);
+    }
+
+    #[tokio::test]
+    async fn a_database_in_the_place_of_the_one_in_use_gets_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let other = tempfile::tempdir().expect("a folder");
+        let (store, path) = opened(folder.path()).await;
+        let (another, of_other) = opened(other.path()).await;
+        another.close().await;
+        fs::rename(&of_other, &path).expect("replaced");
+        refused(&store, "was replaced by another file").await;
+        refused(&store, "was replaced by another file").await;
+    }
+
+    #[tokio::test]
+    async fn what_was_acknowledged_survives_the_removal_of_the_log() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (store, path) = opened(folder.path()).await;
+        store.save_meta("before", "1").await.expect("kept");
+        fs::remove_file(path.with_extension("db-wal")).expect("a log");
+        refused(&store, "restart model-pool").await;
+        refused(&store, "restart model-pool").await;
+        // As after a kill: nothing more is written at the end.
+        let copy = tempfile::tempdir().expect("a folder");
+        fs::copy(&path, copy.path().join("state.db")).expect("copied");
+        let (copied, _) = opened(copy.path()).await;
+        assert_eq!(kept(&copied, "before").await.as_deref(), Some("1"));
+        assert_eq!(kept(&copied, "a").await, None);
+    }
+
+    #[tokio::test]
+    async fn a_database_that_is_cut_off_while_it_is_in_use_takes_nothing_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (store, path) = opened(folder.path()).await;
+        store.save_meta("before", "1").await.expect("kept");
+        store.fold_log().await.expect("folded");
+        let file = OpenOptions::new().write(true).open(&path).expect("a file");
+        file.set_len(8_192).expect("cut off");
+        refused(&store, "was cut off").await;
+        store.save_meta("a", "lost").await.expect_err("damaged");
+        assert!(store.trouble().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_given_up_is_no_sign_of_a_lost_log() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (store, _) = opened(folder.path()).await;
+        for nth in 0..3 {
+            let broken = store.write("break", async |connection| {
+                let rolls_back = crate::query::query("ROLLBACK");
+                rolls_back.execute(connection).await
+            });
+            broken.await.expect_err("there was nothing to commit");
+            store.save_meta("a", &nth.to_string()).await.expect("kept");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_empty_database_and_a_log_without_one_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (store, path) = opened(folder.path()).await;
+        store.close().await;
+        drop(store);
+        let url = format!("sqlite://{}", path.display());
+        let file = OpenOptions::new().write(true).open(&path).expect("a file");
+        file.set_len(0).expect("cut off");
+        let fault = Store::open(&url).await.expect_err("empty");
+        assert!(matches!(fault, StoreFault::Empty { .. }), "{fault}");
+        fs::remove_file(&path).expect("removed");
+        let log = path.with_extension("db-wal");
+        fs::write(&log, "changes").expect("a log");
+        let fault = Store::open(&url).await.expect_err("a log alone");
+        assert!(matches!(fault, StoreFault::LogAlone { .. }), "{fault}");
+        assert!(!path.exists() && log.exists());
+        fs::remove_file(&log).expect("removed");
+        Store::open(&url).await.expect("a new one");
+    }
+}
