@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thiserror::Error;
+use tokio::sync::oneshot;
 
 use super::snapshot::measured_as;
 use catalog::{
@@ -65,11 +66,15 @@ pub(super) enum Change {
     Fetched {
         model: ModelId,
     },
+    /// The same, for a caller that has seen a program come or go.
+    Looked {
+        reply: oneshot::Sender<()>,
+    },
     /// Nothing changes; the caller has the reason.
     Failed,
 }
 
-pub(super) type Reply<T> = tokio::sync::oneshot::Sender<Result<T, ChangeError>>;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, ChangeError>>;
 
 /// Why the catalogue stays as it was.
 #[derive(Debug, Error)]

@@ -212,6 +212,7 @@ impl Control {
             devices: Arc::clone(&self.devices.known),
             provider: self.devices.provider,
             nodes: self.nodes.facts(),
+            runs_alone: self.runs_alone(),
             kinds: self.devices.kinds.clone(),
         };
         self.publishing.publish(now, snapshot);

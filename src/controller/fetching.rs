@@ -12,6 +12,7 @@ use super::control::Control;
 use super::message::Message;
 
 use catalog::{Entry, Warning};
+use engine::missing_program;
 use pool::{Event, FetchEnd, ModelId, Remedy};
 use source::{Progress, Sources};
 
@@ -112,7 +113,8 @@ impl Control {
         damaged.collect()
     }
 
-    /// A load failed: the weights may have been deleted that the pool has fetched, and others on this machine may be damaged.
+    /// A load failed: the weights may have been deleted that the pool has fetched, others on this machine may be damaged, and
+    /// the program may be gone.
     pub(super) fn look_for_weights_again(&mut self, model: ModelId) {
         let Some(facts) = self.models.facts.get(&model) else {
             return;
@@ -120,12 +122,15 @@ impl Control {
         let (entry, inbox) = (Arc::clone(&facts.entry), self.inbox.clone());
         self.tasks.spawn(async move {
             let name = entry.name.clone();
-            let look = move || match &entry.fetch {
-                Some(fetch) => {
-                    fetch.doubt_adopted();
-                    fetch.is_here()
-                }
-                None => entry.damage().is_none(),
+            let look = move || {
+                let has_weights = match &entry.fetch {
+                    Some(fetch) => {
+                        fetch.doubt_adopted();
+                        fetch.is_here()
+                    }
+                    None => entry.damage().is_none(),
+                };
+                has_weights && missing_program(&entry.name, &entry.recipe).is_none()
             };
             if let Ok(false) = tokio::task::spawn_blocking(look).await {
                 let then = Change::Figure;

@@ -10,7 +10,7 @@ use super::device_facts::largest_for;
 use super::devices::kinds;
 use catalog::{Catalog, Entry, EstimateError};
 use config::Config;
-use engine::weights_mark;
+use engine::{missing_program, weights_mark};
 use inventory::Inventory;
 use store::Measurements;
 
@@ -83,7 +83,8 @@ fn of_entry(entry: &Entry, config: &Config, known: &Known) -> Result<Figures, Es
     let weights = entry.weights_path().and_then(|path| weights_mark(&path));
     let measured = known.of(entry, weights);
     let total = largest_for(entry, &known.devices);
-    let (spec, source, estimated) = entry.spec_and_estimate(config, measured, total)?;
+    let (mut spec, source, estimated) = entry.spec_and_estimate(config, measured, total)?;
+    spec.no_program = missing_program(&entry.name, &entry.recipe);
     let listing = entry.fetch.as_ref().and_then(|it| it.listing());
     Ok(Figures {
         spec,

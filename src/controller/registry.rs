@@ -36,6 +36,8 @@ impl Control {
                     weights,
                     listing,
                 }) => {
+                    // Other machines may have what this one lacks.
+                    spec.no_program = spec.no_program.filter(|_| self.runs_alone());
                     let known = &catalog.entries()[&name];
                     spec.allowed = remote_device::allowed(known)
                         .or_else(|| self.allowed(&name, &known.devices));
@@ -51,6 +53,7 @@ impl Control {
                             estimated,
                             weights,
                             files_mark: spec.files_mark,
+                            lacks_program: spec.no_program.is_some(),
                             listing,
                         },
                     );
@@ -197,6 +200,7 @@ impl Control {
                 warnings.extend(self.damaged_weights());
                 drop(reply.send(Ok((changes, warnings))));
             }
+            Change::Looked { reply } => drop(reply.send(())),
             Change::Figure | Change::Fetched { .. } | Change::Failed => {}
         }
         self.next_change();

@@ -190,6 +190,7 @@ impl Control {
                 self.remember();
                 self.keep_usage(ended);
                 self.read_ahead();
+                self.look_for_missing_programs();
             }
             if self.publishing.due().is_some_and(|at| at <= now) {
                 self.publish();

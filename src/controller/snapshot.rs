@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub nodes: BTreeMap<NodeId, NodeFacts>,
     /// What is on each node that has any of it.
     pub on_nodes: BTreeMap<NodeId, OnNode>,
+    /// Engines run on the controller's machine alone.
+    pub runs_alone: bool,
     /// Devices that measure the same, by what they call themselves.
     pub kinds: BTreeMap<String, KindId>,
 }
@@ -44,6 +46,8 @@ pub struct ModelFacts {
     pub weights: Option<u64>,
     /// Of the files that it was figured from.
     pub files_mark: u64,
+    /// The pool counts its engine's program as missing.
+    pub lacks_program: bool,
     /// What the pool has fetched for it, if that is complete.
     pub listing: Option<Arc<WeightsListing>>,
 }

@@ -255,6 +255,7 @@ impl Failure {
             }
             Refusal::FetchEnded { .. } => (unavailable, "fetch_ended", None),
             Refusal::WeightsDamaged { .. } => (unavailable, "weights_damaged", None),
+            Refusal::ProgramMissing { .. } => (unavailable, "program_missing", None),
             Refusal::Superseded => (StatusCode::CONFLICT, "superseded", None),
             Refusal::NotSaved { .. } => (unavailable, "not_saved", None),
         };

@@ -85,7 +85,7 @@ pub async fn load(
     if app.handle.route(&request.model).is_none() {
         hub_registration::of_administrator(&app, &request.model).await?;
     }
-    let (name, order) = order_of(&app, &request)?;
+    let (name, order) = order_of(&app, &request).await?;
     let replicas = order.replicas;
     let force = order.force;
     let mut ordered = app.handle.order_by(Command::Load(order), admin.by)?;
@@ -148,7 +148,7 @@ pub async fn plan(
     _: Reader,
     Body(request): Body<LoadRequest>,
 ) -> Result<Json<PlanView>, Failure> {
-    let (name, order) = order_of(&app, &request)?;
+    let (name, order) = order_of(&app, &request).await?;
     let force = order.force;
     let Some((plan, _)) = app.handle.plan(order).await? else {
         return Err(not_served(&name));
@@ -207,8 +207,11 @@ pub async fn unload(
 }
 
 /// The model's own name, and the order.
-fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder), Failure> {
+async fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder), Failure> {
     let route = known(app, &request.model)?;
+    if !route.is_ready() {
+        app.handle.look_for_program(&route).await;
+    }
     let serve = route.entry.recipe.ray_serve();
     if let (Some(serve), Some(replicas)) = (serve, request.replicas)
         && replicas > serve.replicas_max

@@ -295,6 +295,9 @@ pub(crate) async fn seat(
             None => return Err(not_ready(app, sight, route).await),
         }
     } else {
+        if !was_ready {
+            app.handle.look_for_program(route).await;
+        }
         let now = app.handle.clock().now();
         let (key, gives_up) = (context.user.key, patience.gives_up(now));
         match app.handle.seat(route, key, None, adapter, gives_up)? {

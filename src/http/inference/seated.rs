@@ -46,6 +46,9 @@ pub(super) async fn seat(
             None => return Err(fail(admission::not_ready(app, sight, &route).await)),
         },
         _ => {
+            if !was_ready {
+                app.handle.look_for_program(&route).await;
+            }
             let gives_up = deadlines.gives_up(now);
             let (key, conversation) = (context.user.key, request.conversation);
             app.handle

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::facts::state::Pool;
 use crate::types::action::{Action, GateMode, Outcome, RecordKind};
 use crate::types::decision::{Decision, Drain};
-use crate::types::event::Command;
+use crate::types::event::{Command, Remedy};
 use crate::types::ids::{OrderId, ReplicaId, Span};
 use crate::types::model::Override;
 use crate::types::reason::StopReason;
@@ -100,6 +100,12 @@ impl Pool {
             Decision::Park { replica, drops } => self.fall_asleep(replica, drops, actions),
             Decision::Abandon { load } => self.abandon(load),
             Decision::Fetch { model, why } => self.fetch(model, &why, actions),
+            Decision::FailLoad { model, message } => {
+                let record = self.record(RecordKind::LoadFailed, Some(model), message.clone());
+                actions.push(Action::Record(record));
+                self.load_failed(model, message, Remedy::Change, actions);
+                self.touch_model(model);
+            }
             Decision::EndFetch { model, .. } => self.end_fetch(model, actions),
             Decision::Block { demands } => self.demand_index.block_all(demands),
             Decision::Defer { rank } => self.demand_index.defer(rank),

@@ -19,8 +19,11 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     }
     let mut wanted = pool.demand_index.to_fetch.iter();
     let (&model, why) = wanted.find(|(model, _)| pool.models[model].fetch.is_none())?;
-    Some(Decision::Fetch {
-        model,
-        why: why.clone(),
+    Some(match pool.models[&model].spec.no_program.clone() {
+        Some(message) => Decision::FailLoad { model, message },
+        None => Decision::Fetch {
+            model,
+            why: why.clone(),
+        },
     })
 }

@@ -150,12 +150,21 @@ impl Queues {
 
 fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision {
     let plan = place::place(pool, &pending.requirements);
+    let model = rank.model;
+    if plan.wakes.is_none()
+        && let Some(message) = pool.models[&model].spec.no_program.clone()
+    {
+        // Its replicas that run need no program.
+        return match rank.class {
+            Class::Growth => block(rank, None),
+            _ => Decision::FailLoad { model, message },
+        };
+    }
     if let Some(decision) = node_demand::instead(pool, rank, &pending.requirements, &plan) {
         return decision;
     }
     // Devices may have been added or grown since it would not have fitted on any.
     if plan.fetches_for.is_some() && plan.prospect != Prospect::Never {
-        let model = rank.model;
         let why = demands::reason(pool, rank, pending);
         return match pool.models[&model].fetch {
             None => Decision::Fetch { model, why },
@@ -182,7 +191,6 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
             plan.prospect <= Prospect::WhenOthersLeave
         }
     };
-    let model = rank.model;
     if !waits {
         match rank.class {
             Class::Order => {

@@ -48,6 +48,9 @@ pub(crate) fn refusal_of(
             if let Some(refusal) = load_refusal(pool, it, load) {
                 return Some((refusal, None));
             }
+            if let Some(refusal) = no_program(pool, it) {
+                return Some((refusal, None));
+            }
             let needed = if load.waits {
                 1
             } else {
@@ -121,6 +124,13 @@ pub(crate) fn coming(pool: &Pool, model: &Model) -> usize {
 pub(crate) fn damaged(pool: &Pool, model: &Model) -> Option<Refusal> {
     let message = model.spec.damage.clone()?;
     (!is_loaded(pool, model)).then_some(Refusal::WeightsDamaged { message })
+}
+
+/// The refusal of a load whose program is missing; of a sleeper it runs already.
+pub(crate) fn no_program(pool: &Pool, model: &Model) -> Option<Refusal> {
+    let message = model.spec.no_program.clone()?;
+    let sleeps = model.replicas.iter().any(|id| pool.asleep.contains(id));
+    (!is_loaded(pool, model) && !sleeps).then_some(Refusal::ProgramMissing { message })
 }
 
 /// The plan's refusal, unless a node may come for the load, or the load waits for what leaves soon.

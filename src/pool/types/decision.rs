@@ -162,6 +162,11 @@ pub(crate) enum Decision {
         model: ModelId,
         why: LoadReason,
     },
+    /// A load that is known to fail, before anything leaves for it (L3).
+    FailLoad {
+        model: ModelId,
+        message: String,
+    },
     EndFetch {
         model: ModelId,
         reason: StopReason,

@@ -225,6 +225,10 @@ pub const REFUSAL_CAUSES: &[(&str, &str)] = &[
         "loaded_on_others",
         "The model is loaded on another number of devices.",
     ),
+    (
+        "program_missing",
+        "The program of its engine is missing, or may not be run (L3).",
+    ),
     ("superseded", "A later order replaced this one."),
     (
         "not_saved",

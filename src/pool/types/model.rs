@@ -69,6 +69,8 @@ pub struct ModelSpec {
     pub absent: bool,
     /// What is wrong with the weights that are on this machine.
     pub damage: Option<String>,
+    /// The reason its engine's program cannot be started, on a pool of one machine.
+    pub no_program: Option<String>,
 }
 
 /// The host memory that a sleeping engine takes, and how soon it is awake.
@@ -169,6 +171,7 @@ impl Default for ModelSpec {
             parking: None,
             absent: false,
             damage: None,
+            no_program: None,
         }
     }
 }

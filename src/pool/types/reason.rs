@@ -237,6 +237,10 @@ pub enum Refusal {
     WeightsDamaged {
         message: String,
     },
+    /// A load would fail, so it evicts nothing (L3).
+    ProgramMissing {
+        message: String,
+    },
     Superseded,
     /// The store could not keep the wish, so nothing has changed (D1).
     NotSaved {
@@ -470,6 +474,7 @@ impl fmt::Display for Refusal {
                 write!(f, "the fetch of its weights was ended by order {order}")
             }
             Refusal::WeightsDamaged { message } => write!(f, "{message} (L3)"),
+            Refusal::ProgramMissing { message } => write!(f, "{message} (L3)"),
             Refusal::Superseded => write!(f, "a later order for the same model took its place"),
             Refusal::NotSaved { message } => {
                 write!(

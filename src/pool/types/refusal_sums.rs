@@ -98,6 +98,7 @@ impl Refusal {
             Refusal::EngineTakesFewer { .. } => "engine_takes_fewer",
             Refusal::LoadedOnOthers { .. } => "loaded_on_others",
             Refusal::WeightsDamaged { .. } => "weights_damaged",
+            Refusal::ProgramMissing { .. } => "program_missing",
             Refusal::Superseded => "superseded",
             Refusal::NotSaved { .. } => "not_saved",
         }
