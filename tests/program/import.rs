@@ -131,7 +131,10 @@ fn a_launcher_with_a_port_of_its_own_is_served() {
     );
     let files = files(folder.path());
     let text = |name: &str| &files.iter().find(|(file, _)| file == name).expect(name).1;
-    has(text("second.yaml"), &["listen: 127.0.0.2", "{{ port }}"]);
+    has(
+        text("second.yaml"),
+        &["listen: ", "127.0.0.2", "{{ port }}"],
+    );
     let needs =
         r#"{"own": {"memory_gib": 1}, "below": {"memory_gib": 1}, "second": {"memory_gib": 1}}"#;
     let reference = folder.path().join("reference.json");

@@ -51,7 +51,7 @@ fn clone() -> Pool {
         .collect();
     assert_eq!(files.len(), 3);
     let config = "inventory: {provider: host, host_memory: 64MiB}\n";
-    let pool = Pool::with_models(&files, config);
+    let pool = Pool::with_devices(&files, config);
     support::whole::wait_for("tiny-guide is loaded at the start", || {
         let (_, models) = pool.admin(
             "GET",

@@ -1,4 +1,5 @@
 //! The command line: names, flags and the checks that need no server.
+//! One file because the help of every command is made from these types.
 
 pub mod help;
 mod keys;

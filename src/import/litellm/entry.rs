@@ -137,9 +137,10 @@ impl Reader<'_> {
             }
         };
         // LiteLLM reads the provider's variable; a server of one's own hardly wants that key.
-        let of_provider = provider
-            .key
-            .filter(|_| Some(url.as_str()) == provider.url || params.get("api_key").is_some());
+        let of_provider = provider.key.filter(|_| {
+            let is_own = Some(url.as_str()) == provider.url || provider.prefix == CLOUDFLARE;
+            is_own || params.get("api_key").is_some()
+        });
         let variable = self.key_variable(&wanted, &params, of_provider)?;
 
         let name = self.names.take(&wanted);

@@ -1,5 +1,6 @@
 //! Mistakes in the configuration, as people make them. Each message says where the mistake is, what was read, and what
 //! to write instead.
+//! One file because every test loads one wrong configuration and reads its message.
 
 use std::collections::BTreeMap;
 
