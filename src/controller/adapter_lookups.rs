@@ -29,7 +29,7 @@ const KNOWN_FOR: Span = Span(600_000);
 pub const ADAPTER_MISSES_MAX: u32 = 50;
 /// Lookups at once: a disk that hangs holds no more threads, and a bucket that hangs delays no folder.
 const AT_ONCE: usize = 8;
-/// Of them for one user; its other lookups wait behind these, not before those of others.
+/// The part of one user. Its other lookups wait behind these, and not before lookups of others.
 const AT_ONCE_OF_ONE: usize = 3;
 /// Lookups that run or wait for their turn. A user has a share of them.
 pub const ADAPTER_LOOKUPS_MAX: u32 = 500;
@@ -321,7 +321,7 @@ impl AdapterLookups {
         state.running.remove(name);
         state.looked.insert(name.to_owned(), kept);
         if state.looked.len() > KEPT_MAX {
-            // Names that are not there are for seconds; those that are there are listed as known.
+            // A name without an adapter counts for seconds; a found one is listed as known.
             let rank = |kept: &Kept| (kept.result.is_ok(), kept.at);
             let oldest = state.looked.iter().min_by_key(|(_, kept)| rank(kept));
             let oldest = oldest.map(|(name, _)| name.clone());

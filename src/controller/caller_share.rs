@@ -1,4 +1,4 @@
-//! How callers share a limit that the controller holds for all of them: one caller never takes all of it (B1).
+//! Shares of callers in a limit that the controller holds for all of them. One caller never takes all of it (B1).
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ impl LookupCaller {
     }
 }
 
-/// What one caller may have of a limit while the others have `others`: three quarters of what they leave. So each new caller
-/// finds room, and few callers use all of it.
+/// The part of a limit that one caller may have while the others have `others`: three quarters of the rest. Each new caller
+/// finds room, and a few callers use all of it.
 pub(super) fn share_of_one(limit: u32, others: u32) -> u32 {
     let left = limit.saturating_sub(others);
     left - left / 4

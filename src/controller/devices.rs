@@ -10,7 +10,7 @@ use config::Provider;
 use inventory::{DeviceInfo, DeviceUse, Inventory};
 use pool::{Bytes, DeviceId, DeviceReading, KindId, NodeId, ReplicaId, Time};
 
-/// Products that are told apart. Nodes name them, and they are kept while the controller runs.
+/// Products with a kind of their own, kept while the controller runs. Nodes name them.
 const KINDS_MAX: usize = 4096;
 /// All further products.
 const OTHER_KIND: KindId = KindId(u32::MAX);

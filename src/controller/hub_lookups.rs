@@ -87,7 +87,7 @@ impl Rate {
             done.push_back((now, caller.clone()));
             return Ok(());
         }
-        // Where the others have it all, the first of them makes room.
+        // If the others have all of it, the first of them makes room.
         let first = done.iter().find(is_own).or(done.front());
         let retry = first.map_or(self.within, |(at, _)| (*at + self.within).since(now));
         Err(HubRegistrationError::TooMany {
@@ -98,7 +98,7 @@ impl Rate {
         })
     }
 
-    /// What the caller took at that time came to nothing.
+    /// Takes back a count whose work came to nothing.
     pub fn give_back(&self, caller: &LookupCaller, taken: Time) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         let nth = done

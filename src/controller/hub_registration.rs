@@ -17,7 +17,7 @@ use source::{NO_TOKEN, SourceFault};
 /// The hub's own names are shorter.
 const NAME_BYTES_MAX: usize = 200;
 
-/// What a user reads of a repository that is not there, or not for everyone.
+/// The message to a user about a repository that does not exist or is not public.
 fn for_user(fault: &SourceFault, may_be_private: bool) -> String {
     match fault {
         SourceFault::NoRepository { id, endpoint, .. } if !may_be_private => format!(

@@ -54,11 +54,11 @@ pub(super) enum NodeMessage {
     },
 }
 
-/// Where the connection of a node comes from.
+/// The origin of a node's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePeer {
     pub address: SocketAddr,
-    /// A proxy may stand between, which does not name the node: the address says nothing of the node's own.
+    /// A proxy may stand between and does not name the node: the address may be the proxy's.
     pub is_hidden: bool,
 }
 

@@ -185,6 +185,7 @@ mod tests {
             let mut launch = launch(prefix);
             launch.runtime_dir = "/data/run".into();
             if let Program::Server(program) = &mut launch.program {
+                program.weights_per_device = Some(Bytes(Bytes::GIB));
                 program.recipe = Box::new(ServerRecipe {
                     prefix: program.recipe.prefix.clone(),
                     ..ServerRecipe::of(engine, "/models/m")

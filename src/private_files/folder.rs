@@ -63,7 +63,7 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
 struct Account {
     user: u32,
     groups: Vec<u32>,
-    /// Of `/`: root, or whoever a container shows as root.
+    /// The owner of `/`: root, or the account that a container shows as root.
     root: u32,
 }
 
@@ -82,7 +82,7 @@ impl Account {
         owner == self.user || owner == 0 || owner == self.root
     }
 
-    /// Whether accounts that are not trusted may add, rename and remove what is in this folder. A volume of root's that
+    /// Returns true if accounts that are not trusted may add, rename and remove what is in this folder. A volume of root's that
     /// anyone may write, such as an emptyDir of Kubernetes, is its container's own.
     fn is_shared(&self, path: &Path, folder: &Metadata) -> io::Result<bool> {
         let mode = folder.mode();

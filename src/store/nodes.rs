@@ -5,8 +5,8 @@ use super::query::{Row, query};
 use super::{KeyHash, KeyText, Store, StoreFault, from_integer, hash_key, to_integer};
 use pool::Time;
 
-/// Devices of one node whose numbers are kept: twice as many as it may have. Those that it named first and no longer has go
-/// first.
+/// Devices of one node whose numbers are kept: twice as many as it may have. Former devices go first, the oldest before the
+/// others.
 pub const NODE_DEVICES_KEPT_MAX: usize = 512;
 /// Nodes without a credential whose numbers are kept; the oldest go first.
 pub const NODES_KEPT_MAX: i64 = 1024;
@@ -244,7 +244,7 @@ impl Store {
     }
 }
 
-/// Forgets the numbers of a node's former devices beyond the newest. `numbers`: those of now.
+/// Forgets the numbers of a node's former devices beyond the newest. `numbers`: the current ones.
 async fn forget_devices(
     connection: &mut Connection,
     node: i64,
@@ -266,7 +266,7 @@ async fn forget_devices(
     Ok(())
 }
 
-/// Makes room for one more node: forgets those that may not come back without a token, beyond the newest.
+/// Makes room for one more node: forgets the oldest nodes without a credential.
 async fn forget_nodes(connection: &mut Connection) -> Result<(), sqlx::Error> {
     const OLD: &str =
         "SELECT id FROM nodes WHERE credential IS NULL ORDER BY id DESC LIMIT ? OFFSET ?";

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pool::{Span, Time};
 
-/// How many wrong credentials one address may send within a time.
+/// The limit of wrong credentials of one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailureLimit {
     pub count: u32,
@@ -46,12 +46,12 @@ struct Counted {
     count: u32,
 }
 
-/// What a wrong credential leads to.
+/// The consequence of a wrong credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// How long the refusal waits.
+    /// The refusal waits for this long.
     pub wait: Duration,
-    /// The address is over its limit until then.
+    /// The time for which the address is over its limit.
     pub over_for: Option<Span>,
     /// The first of its address within the time.
     pub is_first: bool,
@@ -65,7 +65,7 @@ impl Failures {
         }
     }
 
-    /// How long the address stays over its limit, if it is.
+    /// The time for which the address stays over its limit.
     pub fn over_for(&self, place: &str, now: Time) -> Option<Span> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         self.left(*places.get(place)?, now)

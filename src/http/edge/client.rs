@@ -33,7 +33,7 @@ pub(crate) struct ClientAddress {
     /// The peer, or whom a trusted proxy names.
     pub address: IpAddr,
     /// There is a proxy, and it does not name its client in a way that can be trusted. A loopback address that a proxy names
-    /// is one of the proxy's machine, or the client's invention, and says nothing.
+    /// may belong to the proxy's machine, or be invented by the client.
     pub is_hidden: bool,
 }
 
@@ -96,7 +96,7 @@ impl ClientAddress {
                 _ => (peer, true),
             },
         };
-        // A remote proxy's loopback address is not one of this machine, and must not share its limits.
+        // A loopback address from a remote proxy does not belong to this machine and must not share its limits.
         let address = if address.is_loopback() { peer } else { address };
         ClientAddress { address, is_hidden }
     }
@@ -242,7 +242,10 @@ mod tests {
                 .iter()
                 .flat_map(|spelling| proxies.map(|trusted| (*spelling, trusted)))
             {
-                let trusted: Vec<Network> = trusted.iter().map(|it| it.parse().unwrap()).collect();
+                let trusted: Vec<Network> = trusted
+                    .iter()
+                    .map(|network| network.parse().unwrap())
+                    .collect();
                 let quoted = format!("for=\"{spelling}\"");
                 let bare = format!("for={spelling}");
                 for lines in [
