@@ -63,7 +63,7 @@ const IDLE: &[Idle] = &[
     Idle {
         key: "pool_config.labels",
         is_present: |it| !it.pool_config.labels.is_empty(),
-        instead: "they are kept, and shown nowhere",
+        instead: "they are kept, and `capabilities` alone has an effect: lists of models show it",
     },
 ];
 

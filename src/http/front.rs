@@ -70,13 +70,6 @@ impl Answer for Front {
         let edge = Arc::clone(&app.edge);
         let connection = turn.connection();
         let (mut parts, body) = request.into_parts();
-        let id = Edge::sent_id(&parts.headers);
-        let id = id.unwrap_or_else(|| app.request_ids.next());
-        let client = edge.client(peer.ip(), &parts.headers);
-        let clock = app.handle.clock();
-        let trace = app.traces.as_ref().and_then(|it| it.begin(&parts));
-        let ids = (id.clone(), trace);
-        let exchange = Exchange::begin(&edge, turn, clock, ids, &parts, client);
         let alias = aliases::resolve(parts.uri.path(), app.base());
         let mut deployment = None;
         if let Some(alias) = alias
@@ -85,6 +78,13 @@ impl Answer for Front {
             parts.uri = uri;
             deployment = alias.model;
         }
+        let id = Edge::sent_id(&parts.headers);
+        let id = id.unwrap_or_else(|| app.request_ids.next());
+        let client = edge.client(peer.ip(), &parts.headers);
+        let clock = app.handle.clock();
+        let trace = app.traces.as_ref().and_then(|it| it.begin(&parts));
+        let ids = (id.clone(), trace);
+        let exchange = Exchange::begin(&edge, turn, clock, ids, &parts, client);
         let (uri, version) = (parts.uri.clone(), parts.version);
         let path = uri.path();
         let checked = edge.check(&parts);

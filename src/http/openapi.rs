@@ -40,7 +40,8 @@ unloaded when it is idle. Administrators steer with priorities.
 **Keys.** Press *Authorize* and paste a key (`mp-…`). `user_key` is for the inference routes, `admin_key` for the admin
 routes; an admin key works for both. The first admin key is in a file on the server (`auth.admin_key_file`).
 
-**Addresses.** The inference routes exist below this base path and below `/v1` directly, for clients of OpenAI and Anthropic.
+**Addresses.** The inference routes exist below this base path and below `/v1` directly, for clients of OpenAI and Anthropic. Addresses
+of Azure, llama.cpp and other services lead to the same routes; docs/api.md lists them.
 
 <details><summary>What the words mean</summary>
 

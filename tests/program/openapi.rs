@@ -292,7 +292,7 @@ fn swagger_ui_keeps_the_key_and_is_ready_to_try() {
     let (status, text, _) = pool.request("GET", script, "", None);
     assert_eq!(status, 200);
     for setting in [
-        "\"url\": \"/llm/openapi.json\"",
+        "\"url\": \"../openapi.json?relative\"",
         "\"persistAuthorization\": true",
         "\"tryItOutEnabled\": true",
         "\"validatorUrl\": \"none\"",

@@ -48,9 +48,11 @@ fn a_session_stands_for_its_key_and_is_only_a_hash_and_a_strict_cookie() {
         .lines()
         .find(|line| line.starts_with("set-cookie"))
         .unwrap();
-    for part in ["httponly", "samesite=strict", "path=/llm;", "max-age=43200"] {
+    for part in ["httponly", "samesite=strict", "max-age=43200"] {
         assert!(line.contains(part), "{line}");
     }
+    // A proxy may have put the route below a prefix, which only the browser knows.
+    assert!(!line.contains("path="), "{line}");
     assert!(!line.contains("secure"), "there is no TLS here: {line}");
     let session = cookie(&pool, &pool.admin_key());
     assert_eq!(

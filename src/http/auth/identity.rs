@@ -20,6 +20,8 @@ use config::{GrantRole, InferenceAuth};
 use pool::{KeyId, Time};
 use store::{KeyRecord, Role};
 
+const VOICES: &str = "/v1/audio/voices";
+
 /// The message for viewers where they may not go on.
 const READS_ONLY: &str = "may look at the pool, not change it or use its models; ask an administrator for a key of the role user or admin";
 
@@ -127,9 +129,10 @@ fn on_its_routes(key: &KeyRecord, parts: &Parts, app: &App) -> Result<(), Failur
     ))
 }
 
-/// Lists and states change nothing.
+/// Lists and states change nothing. The voices of a model come from its engine, which is loaded for them.
 fn reads(parts: &Parts) -> bool {
-    matches!(parts.method, Method::GET | Method::HEAD)
+    let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+    is_read && !parts.uri.path().ends_with(VOICES)
 }
 
 impl FromRequestParts<App> for User {
@@ -214,6 +217,16 @@ fn known(credential: Credential, parts: &Parts, app: &App) -> Result<Known, Fail
     Ok(Known::Key(key))
 }
 
+/// Notes an administrator before the body of the request is read, which has a reserve of the memory then.
+pub async fn note_administrator(parts: &Parts, app: &App) {
+    let is_admin = match Sent::of(parts, app).await.map(|sent| sent.credential) {
+        Ok(Credential::Key(key)) => key.role == Role::Admin,
+        Ok(Credential::Person(person)) => person.needs(GrantRole::Admin).is_ok(),
+        _ => false,
+    };
+    record::note(|facts| facts.is_admin |= is_admin);
+}
+
 impl FromRequestParts<App> for Admin {
     type Rejection = Failure;
 
@@ -256,7 +269,7 @@ pub struct Reader {
 impl Reader {
     /// Whether the session, the key or the token still counts, for answers that last.
     pub fn still_counts(&self, app: &App) -> bool {
-        let now = app.handle.clock().now();
+        let now = app.handle.clock().wall();
         match (&self.session, &self.key) {
             (Some(open), _) => is_still_open(open, app),
             (None, Some(stamp)) => stamp.counts(&app.keys.all(), now),

@@ -17,7 +17,11 @@ pub(super) async fn receive(
     body: Bytes,
     dialect: Dialect,
 ) -> Result<TranslatedRequest<Teller>, Failed> {
-    let reading = reading(app, context, &body, dialect).await?;
+    let reading = match dialect {
+        // Boxed, because it is rare, and large within each request's future.
+        Dialect::Responses => Box::pin(reading(app, context, &body, dialect)).await?,
+        Dialect::OpenAi | Dialect::Anthropic => context.reading(app),
+    };
     let earlier = reading.desk.as_ref().map_or(0, |it| it.earlier().bytes);
     let (bytes, share) = (body.len() + earlier, record::share());
     let early = |failure: Failure| (None, failure);

@@ -18,10 +18,15 @@ use telemetry::{Exporter, ExporterCounts, Ids, ParentContext, ratio_keeps};
 const TRACED: [&str; 5] = ["/v1/", "/api/", "/query/", "/stream/", "/run"];
 /// Names of spans: the longest match counts. A path that is none of them is named by its method alone, because a client
 /// may send any.
-const ROUTES: [(&str, &str); 20] = [
+const ROUTES: [(&str, &str); 27] = [
     ("/v1/chat/completions", "POST /v1/chat/completions"),
     ("/v1/completions", "POST /v1/completions"),
     ("/v1/responses", "POST /v1/responses"),
+    (
+        "/v1/responses/input_tokens",
+        "POST /v1/responses/input_tokens",
+    ),
+    ("/v1/responses/compact", "POST /v1/responses/compact"),
     ("/v1/messages", "POST /v1/messages"),
     (
         "/v1/messages/count_tokens",
@@ -35,6 +40,11 @@ const ROUTES: [(&str, &str); 20] = [
     ("/v1/audio/transcriptions", "POST /v1/audio/transcriptions"),
     ("/v1/audio/translations", "POST /v1/audio/translations"),
     ("/v1/audio/speech", "POST /v1/audio/speech"),
+    ("/v1/images/generations", "POST /v1/images/generations"),
+    ("/v1/images/edits", "POST /v1/images/edits"),
+    ("/v1/images/variations", "POST /v1/images/variations"),
+    ("/v1/infill", "POST /v1/infill"),
+    ("/v1/completion", "POST /v1/completion"),
     ("/api/chat", "POST /api/chat"),
     ("/api/generate", "POST /api/generate"),
     ("/api/embed", "POST /api/embed"),

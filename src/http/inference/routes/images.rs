@@ -18,6 +18,7 @@ use crate::inference::admission::RequestContext;
 use crate::inference::request::body::Fields;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
+use crate::inference::request::ignored::note;
 use crate::inference::request::parts_form::PartsForm;
 use crate::inference::request::receiving::{find, model, read, read_form};
 use crate::inference::request::sequences;
@@ -72,7 +73,12 @@ pub(crate) async fn generations(
     request_body(content = ImageEditRequest, content_type = "multipart/form-data", example = json!({
         "model": "tiny-guide", "image": "(a picture)", "prompt": "Add a boat"
     })),
-    responses((status = 200, description = "The images", body = Images), InferenceErrors)
+    responses(
+        (status = 200, description = "The images", body = Images, example = json!({
+            "created": 1764000000, "data": [{"b64_json": "iVBORw0KGgo="}]
+        })),
+        InferenceErrors,
+    )
 )]
 pub(crate) async fn edits(State(app): State<App>, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
@@ -92,7 +98,12 @@ pub(crate) async fn edits(State(app): State<App>, user: User, request: Request<B
     request_body(content = ImageVariationRequest, content_type = "multipart/form-data", example = json!({
         "model": "tiny-guide", "image": "(a picture)"
     })),
-    responses((status = 200, description = "The images", body = Images), InferenceErrors)
+    responses(
+        (status = 200, description = "The images", body = Images, example = json!({
+            "created": 1764000000, "data": [{"b64_json": "iVBORw0KGgo="}]
+        })),
+        InferenceErrors,
+    )
 )]
 pub(crate) async fn variations(
     State(app): State<App>,
@@ -125,14 +136,13 @@ async fn made(
         }
         taken(&of_model, Ask::Images, &received)
     };
-    let body = app.reading.run(bytes, checked).await.map_err(fail)?;
+    let (body, ignored) = app.reading.run(bytes, checked).await.map_err(fail)?;
     let body = share.of(body);
     let served = seated(app, context, &route, bytes).await.map_err(fail)?;
     let there = name_there(&served, &route, &scanned.model);
     let body = named(app, body, there).await.map_err(fail)?;
-    pass(app, served, Extra::Images, (&JSON, body))
-        .await
-        .map_err(fail)
+    let response = pass(app, served, Extra::Images, (&JSON, body)).await;
+    Ok(note(response.map_err(fail)?, &ignored))
 }
 
 async fn changed(
