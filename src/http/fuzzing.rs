@@ -94,6 +94,7 @@ pub fn from_engine(bytes: &[u8]) {
                 break;
             }
         }
+        let _ = assembled.end();
         let _ = assembled.usage();
         let _ = assembled.finish();
     }

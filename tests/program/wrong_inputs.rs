@@ -131,7 +131,7 @@ const CONFIGURATION: [Wrong; 26] = [
 ];
 
 /// The file `m.yaml`; `…` stands for an engine that is right.
-const MODEL_FILES: [Wrong; 18] = [
+const MODEL_FILES: [Wrong; 19] = [
     ("engine_config: {type: VLLMEngine}", ["m.yaml", "model_id"]),
     (
         "engine_config: {model_id: m, type: OllamaEngine}",
@@ -186,6 +186,10 @@ const MODEL_FILES: [Wrong; 18] = [
     (
         "…\npool_config: {unknown_fields: maybe}",
         ["pool_config.unknown_fields", "known here"],
+    ),
+    (
+        "…\npool_config: {plain_requests: maybe}",
+        ["line 2", "pool_config.plain_requests"],
     ),
     (
         "…\ndeployment_config: {autoscaling_config: {min_replicas: 3, max_replicas: 1}}",

@@ -23,7 +23,7 @@ use crate::admin::fields::{Fields, Strict};
 use crate::auth::User;
 use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::answer::aggregate::ANSWER_MAX;
+use crate::inference::answer::assembler::ANSWER_MAX;
 use crate::inference::request::outgoing::CHAT;
 use crate::inference::request::receiving;
 use crate::inference::routes::completions;

@@ -15,7 +15,7 @@ use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
-use crate::inference::answer::aggregate::ANSWER_MAX;
+use crate::inference::answer::assembler::ANSWER_MAX;
 use crate::inference::request::body::Scanned;
 use crate::inference::request::hub_registration;
 use crate::inference::request::outgoing::COMPLETIONS;

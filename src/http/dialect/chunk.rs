@@ -1,8 +1,11 @@
-//! Reads one chunk of a chat, or a complete answer as if it were one: text, pieces of tool calls, why it ended, its
-//! usage. It keeps nothing from one chunk to the next.
+//! Reads the chunks of a chat, or a complete response as if it were one chunk: text, pieces of tool calls, the reason of
+//! its end, its usage. Calls are those of the assembler: translated streams and translated responses agree.
+
+use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use crate::inference::answer::assembler::calls::{CallDelta, CallTable, arguments_text, calls_in};
 use crate::inference::answer::damaged::{CALLS_MAX, Damaged};
 
 /// What a client hears where an engine calls more tools than an answer has.
@@ -52,50 +55,210 @@ pub struct Tokens {
     pub reasoning: u64,
 }
 
+/// Reads the chunks of one stream.
+#[derive(Clone, Debug, Default)]
+pub struct ChunkReader {
+    calls: CallTable,
+    /// Calls that have begun.
+    begun: usize,
+    /// The last of them, while its name or the id before its arguments is missing.
+    held: Option<CallPiece>,
+    /// The field that the reasoning comes in. Some engines send it in two.
+    reasoning: Option<usize>,
+    /// A part of a message came.
+    has_message: bool,
+    /// Some engines count the prompt at the beginning, and the rest at the end.
+    usage: Option<Tokens>,
+}
+
+/// Fields of a message with its reasoning.
+const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
+
 impl Chunk {
-    pub fn of_event(event: &Value) -> Chunk {
-        Chunk::read(event, "delta")
-    }
-
+    /// Reads a complete response.
     pub fn of_answer(answer: &Value) -> Chunk {
-        Chunk::read(answer, "message")
+        let mut reader = ChunkReader::default();
+        let mut chunk = reader.read(answer);
+        chunk.calls.extend(reader.end().calls);
+        chunk
     }
 
-    fn read(chunk: &Value, key: &str) -> Chunk {
+    #[cfg(test)]
+    pub fn of_event(event: &Value) -> Chunk {
+        let calls = event.pointer("/choices/0/delta/tool_calls");
+        let calls = calls.map(calls_in).unwrap_or_default();
+        let read = |(position, call)| {
+            let delta = CallDelta::read(call, position);
+            CallPiece {
+                index: delta.label,
+                id: delta.id.map(str::to_owned),
+                name: delta.name.map(str::to_owned),
+                arguments: delta.arguments.into_owned(),
+            }
+        };
+        Chunk {
+            calls: calls.iter().enumerate().map(read).collect(),
+            ..ChunkReader::default().read(event)
+        }
+    }
+}
+
+impl ChunkReader {
+    /// Reads the next chunk.
+    pub fn read(&mut self, chunk: &Value) -> Chunk {
         let choice = chunk.pointer("/choices/0").and_then(Value::as_object);
-        let choice = choice.cloned().unwrap_or_default();
-        let message = choice.get(key).and_then(Value::as_object);
-        let empty = Map::new();
-        let message = message.unwrap_or(&empty);
-        let text = |name: &str| message.get(name).and_then(Value::as_str);
-        let calls = message.get("tool_calls").and_then(Value::as_array);
-        let calls = calls.into_iter().flatten().take(CALLS_MAX + 1).zip(0..);
+        let usage = chunk.get("usage");
+        let usage = usage.and_then(|usage| Tokens::read(usage, self.usage.unwrap_or_default()));
+        self.usage = usage.or(self.usage);
+        let mut read = Chunk {
+            usage,
+            timings: chunk.get("timings").and_then(Timings::read),
+            ..Chunk::default()
+        };
+        let Some(choice) = choice else {
+            return read;
+        };
+        let object = |name: &str| choice.get(name).and_then(Value::as_object);
+        // A message in place of deltas counts once, as in the assembler.
+        let message = object("delta").or_else(|| object("message").filter(|_| !self.has_message));
+        if let Some(message) = message {
+            self.has_message = true;
+            self.message(message, &mut read);
+        }
         // A completed text has no message around it.
         let completed = choice.get("text").and_then(Value::as_str);
-        let logprobs = choice.get("logprobs").and_then(|it| it.get("content"));
+        read.text.push_str(completed.unwrap_or_default());
+        read.finish = text_in(choice, "finish_reason");
+        read.stopped_by = text_in(choice, "stop_reason");
+        let logprobs = choice
+            .get("logprobs")
+            .and_then(|logprobs| logprobs.get("content"));
+        read.logprobs = logprobs
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        read
+    }
+
+    /// The rest of the calls, when no more comes.
+    pub fn end(&mut self) -> Chunk {
         Chunk {
-            // A refusal is a text of the model, too.
-            text: [text("content"), text("refusal"), completed]
-                .into_iter()
-                .flatten()
-                .collect(),
-            // Engines have two names for it, and some send both.
-            reasoning: text("reasoning_content")
-                .or(text("reasoning"))
-                .unwrap_or_default()
-                .to_owned(),
-            calls: calls
-                .map(|(call, nth)| CallPiece::read(call, nth))
-                .collect(),
-            finish: text_in(&choice, "finish_reason"),
-            stopped_by: text_in(&choice, "stop_reason"),
-            usage: chunk.get("usage").and_then(Tokens::read),
-            logprobs: logprobs
-                .and_then(Value::as_array)
-                .cloned()
-                .unwrap_or_default(),
-            timings: chunk.get("timings").and_then(Timings::read),
+            calls: self.held.take().into_iter().collect(),
+            ..Chunk::default()
         }
+    }
+
+    fn message(&mut self, message: &Map<String, Value>, read: &mut Chunk) {
+        if let Some(content) = message.get("content") {
+            add_content(content, read);
+        }
+        // A refusal is a text of the model, too.
+        let refusal = message.get("refusal").and_then(Value::as_str);
+        read.text.push_str(refusal.unwrap_or_default());
+        let fields = match self.reasoning {
+            Some(field) => field..field + 1,
+            None => 0..REASONING.len(),
+        };
+        for field in fields {
+            let reasoning = message
+                .get(REASONING[field])
+                .map(reasoning_in)
+                .unwrap_or_default();
+            if !reasoning.is_empty() {
+                self.reasoning = Some(field);
+                read.reasoning.push_str(&reasoning);
+                break;
+            }
+        }
+        let calls = message.get("tool_calls").map(calls_in).unwrap_or_default();
+        for (position, call) in calls.iter().enumerate() {
+            if call.is_object() {
+                self.call(&CallDelta::read(call, position), read);
+            }
+        }
+        // The older form of a single call.
+        if let Some(function) = message.get("function_call").filter(|call| call.is_object()) {
+            let name = function.get("name").and_then(Value::as_str);
+            let delta = CallDelta {
+                label: u64::MAX,
+                id: None,
+                name: name.filter(|name| !name.is_empty()),
+                arguments: arguments_text(function.get("arguments")),
+            };
+            self.call(&delta, read);
+        }
+    }
+
+    fn call(&mut self, delta: &CallDelta<'_>, read: &mut Chunk) {
+        let Ok(placed) = self.calls.place(delta) else {
+            // Every translation refuses one call more than a response may have.
+            read.calls.push(CallPiece {
+                index: CALLS_MAX as u64,
+                ..CallPiece::default()
+            });
+            return;
+        };
+        let index = placed.position as u64;
+        let piece = CallPiece {
+            index,
+            id: delta.id.filter(|_| placed.sets_id).map(str::to_owned),
+            name: delta.name.filter(|_| placed.sets_name).map(str::to_owned),
+            arguments: delta.arguments.clone().into_owned(),
+        };
+        // Calls begin in their order, also those without a name.
+        if self.held.as_ref().is_some_and(|held| held.index != index) {
+            read.calls.extend(self.held.take());
+        }
+        let piece = match self.held.take() {
+            Some(held) => held.with(piece),
+            None if placed.position < self.begun => {
+                read.calls.push(piece);
+                return;
+            }
+            None => piece,
+        };
+        self.begun = placed.position + 1;
+        let is_known = piece.id.is_some() || !piece.arguments.is_empty();
+        if piece.name.is_some() && is_known {
+            read.calls.push(piece);
+        } else {
+            self.held = Some(piece);
+        }
+    }
+}
+
+/// A text, or parts of texts and of reasoning (Mistral).
+fn add_content(content: &Value, read: &mut Chunk) {
+    match content {
+        Value::String(text) => read.text.push_str(text),
+        Value::Array(parts) => {
+            for part in parts {
+                let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
+                match kind {
+                    "thinking" | "reasoning" => read.reasoning.push_str(&reasoning_in(part)),
+                    _ => {
+                        let text = part.get("text").or_else(|| part.get("refusal"));
+                        read.text
+                            .push_str(text.and_then(Value::as_str).unwrap_or_default());
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The text of a reasoning, of its parts, or of its details.
+fn reasoning_in(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::String(text) => Cow::Borrowed(text),
+        Value::Array(parts) => parts.iter().map(reasoning_in).collect::<String>().into(),
+        Value::Object(part) => {
+            let names = ["text", "thinking", "reasoning", "summary"];
+            let text = names.into_iter().find_map(|name| part.get(name));
+            text.map(reasoning_in).unwrap_or_default()
+        }
+        _ => Cow::Borrowed(""),
     }
 }
 
@@ -113,32 +276,41 @@ impl Timings {
 }
 
 impl CallPiece {
-    fn read(call: &Value, nth: u64) -> CallPiece {
-        let text = |path: &str| call.pointer(path).and_then(Value::as_str);
-        let filled = |path: &str| text(path).filter(|it| !it.is_empty()).map(str::to_owned);
+    /// Joins the next piece of the same call.
+    fn with(self, more: CallPiece) -> CallPiece {
         CallPiece {
-            index: call.get("index").and_then(Value::as_u64).unwrap_or(nth),
-            id: filled("/id"),
-            name: filled("/function/name"),
-            arguments: text("/function/arguments").unwrap_or_default().to_owned(),
+            index: self.index,
+            id: self.id.or(more.id),
+            name: self.name.or(more.name),
+            arguments: self.arguments + &more.arguments,
         }
     }
 }
 
 impl Tokens {
-    fn read(usage: &Value) -> Option<Tokens> {
-        let count = |path: &str| usage.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+    /// Reads a usage. What it does not count stays as it was `before`.
+    fn read(usage: &Value, before: Tokens) -> Option<Tokens> {
+        let count = |path: &str, before: u64| {
+            usage
+                .pointer(path)
+                .and_then(Value::as_u64)
+                .unwrap_or(before)
+        };
         usage.is_object().then(|| Tokens {
-            prompt: count("/prompt_tokens"),
-            completion: count("/completion_tokens"),
-            cached: count("/prompt_tokens_details/cached_tokens"),
-            reasoning: count("/completion_tokens_details/reasoning_tokens"),
+            prompt: count("/prompt_tokens", before.prompt),
+            completion: count("/completion_tokens", before.completion),
+            cached: count("/prompt_tokens_details/cached_tokens", before.cached),
+            reasoning: count(
+                "/completion_tokens_details/reasoning_tokens",
+                before.reasoning,
+            ),
         })
     }
 }
 
 fn text_in(fields: &Map<String, Value>, name: &str) -> Option<String> {
-    fields.get(name).and_then(Value::as_str).map(str::to_owned)
+    let text = fields.get(name).and_then(Value::as_str);
+    text.filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 #[cfg(test)]

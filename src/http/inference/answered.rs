@@ -11,19 +11,19 @@ use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::auth::sight::Sight;
-use crate::dialect::Telling;
+use crate::dialect::{Teller, Telling};
 use crate::edge::{fed, record};
 use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission::{Deadlines, RequestContext};
-use crate::inference::answer::aggregate::{ANSWER_MAX, Aggregate};
 use crate::inference::answer::as_chat::AsChat;
+use crate::inference::answer::assembler::{ANSWER_MAX, Assembler};
 use crate::inference::answer::first_event::{self, Beginning, Refusal};
 use crate::inference::answer::stream;
 use crate::inference::answer::stream::{event_stream, work};
 use crate::inference::answer::whole::{self, Whole};
 use crate::inference::request::ignored::note;
-use crate::inference::request::outgoing::{renamed, streamed};
+use crate::inference::request::outgoing::{in_form, renamed, streamed};
 use crate::inference::request::reading::AT_ONCE_BYTES;
 use crate::inference::request::request_fields::Fate;
 use crate::inference::understood::Understood;
@@ -32,6 +32,7 @@ use crate::inference::upstream::in_flight::{
 };
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
+use crate::inference::upstream::stream_support::{Form, StreamRefusal};
 use crate::state::App;
 use access::limits::Admission;
 use controller::Lease;
@@ -53,6 +54,25 @@ pub(super) struct Call {
     pub is_plain: bool,
 }
 
+/// A response that the engine has begun.
+pub(super) type Reached = (InFlightRequest, hyper::Response<Incoming>);
+
+/// An engine's refusal, read completely. Boxed, because it is rare, and large within each request's future.
+pub(super) struct Refused {
+    pub served: InFlightRequest,
+    pub head: hyper::http::response::Parts,
+    pub body: Bytes,
+}
+
+/// Sorts out refusals, unread. No borrow of a response lives in a request's future.
+fn accepted(reached: Reached) -> Result<Reached, Box<Reached>> {
+    if reached.1.status().is_success() {
+        Ok(reached)
+    } else {
+        Err(Box::new(reached))
+    }
+}
+
 /// A request has far fewer fields that an engine does nothing with.
 const IGNORED_MAX: usize = 256;
 /// Names the fields of a request that had no effect with the engine's model.
@@ -65,18 +85,14 @@ impl Call {
         context: &RequestContext,
         lease: Lease,
     ) -> Result<Response, Failure> {
-        let (served, answer) = self.send(lease).await?;
-        if !answer.status().is_success() {
-            let (head, body) = answer.into_parts();
-            let body = limited(body).await;
-            if head.status.is_server_error()
-                && self.is_exit_message(&String::from_utf8_lossy(&body))
-            {
-                return Err(self.ended(&served).await);
-            }
-            served.answered(head.status.as_u16());
-            return Ok(engine_error_of((head, body), &served));
-        }
+        // The value of a `match` lives in the future while its arms await: no arm awaits.
+        let (served, answer) = 'reached: {
+            let refused = match self.send(lease).await? {
+                Ok(reached) => break 'reached reached,
+                Err(refused) => refused,
+            };
+            return Box::pin(self.refused(*refused)).await;
+        };
         let (head, mut upstream) = answer.into_parts();
         self.note_ignored(&head.headers);
         upstream.reuse(head.headers);
@@ -116,6 +132,15 @@ impl Call {
         Ok(note(answer, &self.request.outgoing.ignored))
     }
 
+    async fn refused(&mut self, refused: Refused) -> Result<Response, Failure> {
+        let Refused { served, head, body } = refused;
+        if head.status.is_server_error() && self.is_exit_message(&String::from_utf8_lossy(&body)) {
+            return Err(self.ended(&served).await);
+        }
+        served.answered(head.status.as_u16());
+        Ok(engine_error_of((head, body), &served))
+    }
+
     /// The engine announced its end. While it still runs, a second seat might be on the same one.
     async fn ended(&mut self, served: &InFlightRequest) -> Failure {
         let failure = ended(served).await;
@@ -149,6 +174,7 @@ impl Call {
             usage: self.request.scanned.include_usage,
             pause_every: self.app.config().server.keep_alive_comment.duration(),
             exit_messages: self.request.route.entry.recipe.exit_messages(),
+            choices: self.request.choices,
         };
         Box::new(stream::Forwarding {
             app: self.app.clone(),
@@ -187,11 +213,11 @@ impl Call {
         }
     }
 
-    /// Sends the request to the lease's engine.
+    /// Sends the request to the lease's engine, in the form that the engine takes.
     pub async fn send(
         &mut self,
         mut lease: Lease,
-    ) -> Result<(InFlightRequest, hyper::Response<Incoming>), Failure> {
+    ) -> Result<Result<Reached, Box<Refused>>, Failure> {
         lease.keep(self.request.keep);
         self.request.teller.seated();
         if let Some(found) = &self.request.adapter {
@@ -214,14 +240,28 @@ impl Call {
             let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
             body = share.of(self.app.reading.run(self.request.bytes, named).await?);
         }
-        // Of an answer in one piece it is not known how many tokens a client that leaves has had, nor, without the engine's own
-        // counter, whether any come.
-        self.is_plain = self.request.outgoing.is_plain
-            && !self.admitted.is_limited_by_tokens()
-            && lease.expect_whole();
-        if self.request.outgoing.is_plain && !self.is_plain {
-            body = record::share().of(streamed(&body));
+        let replica = lease.replica();
+        let wants_stream = self.request.scanned.stream;
+        let mut form = self.app.upstream.support.form(replica, wants_stream);
+        let is_chosen = self.request.route.entry.plain_requests == Some(true);
+        let mut is_counted = false;
+        if self.request.outgoing.is_plain {
+            if form != Form::Plain && !is_chosen {
+                // Of a response in one piece it is not known how many tokens a client that leaves has had, nor, without
+                // the engine's own counter, whether any come.
+                is_counted = !self.admitted.is_limited_by_tokens() && lease.expect_whole();
+            }
+            if is_counted || is_chosen {
+                form = Form::Plain;
+            }
+            if form != Form::Plain {
+                body = record::share().of(streamed(&body));
+            }
+        } else if form != Form::Streamed {
+            // Boxed for the same reason as below.
+            body = Box::pin(self.rewritten(body, form)).await?;
         }
+        self.note_form(form, &lease, is_counted);
         let admitted = self.admitted.clone();
         let deadline = self.deadlines.deadline;
         let served = InFlightRequest::new(
@@ -232,7 +272,95 @@ impl Call {
             (admitted, self.sight.clone(), self.key),
             deadline,
         );
-        reach(&self.app, served, self.request.outgoing.path, (&JSON, body)).await
+        let path = self.request.outgoing.path;
+        let again = body.clone();
+        let reached = reach(&self.app, served, path, (&JSON, body)).await?;
+        let refused = match accepted(reached) {
+            Ok(reached) => return Ok(Ok(reached)),
+            Err(refused) => refused,
+        };
+        // Boxed for the same reason as its argument.
+        Box::pin(self.send_again(refused, again, form)).await
+    }
+
+    /// Reads an engine's refusal. An engine that refuses the form of the request gets it once more in the form that it
+    /// takes, and its replica is known by that.
+    async fn send_again(
+        &mut self,
+        refused: Box<Reached>,
+        body: Bytes,
+        form: Form,
+    ) -> Result<Result<Reached, Box<Refused>>, Failure> {
+        let (served, answer) = *refused;
+        let (head, refusal) = answer.into_parts();
+        let refusal = limited(refusal).await;
+        let refused = StreamRefusal::read(head.status, &refusal).filter(|_| form != Form::Plain);
+        let Some(refused) = refused else {
+            return Ok(Err(Box::new(Refused {
+                served,
+                head,
+                body: refusal,
+            })));
+        };
+        let replica = served.lease.replica();
+        self.app.upstream.support.note(replica, refused);
+        let wants_stream = self.request.scanned.stream;
+        let next = refused.next(wants_stream).filter(|next| *next != form);
+        let Some(next) = next else {
+            return Ok(Err(Box::new(Refused {
+                served,
+                head,
+                body: refusal,
+            })));
+        };
+        tracing::info!(
+            model = &*self.request.model,
+            %replica,
+            "the engine refused a stream; the request is sent in another form"
+        );
+        let body = self.rewritten(body, next).await?;
+        self.note_form(next, &served.lease, false);
+        let path = self.request.outgoing.path;
+        let reached = reach(&self.app, served, path, (&JSON, body)).await?;
+        let (served, answer) = match accepted(reached) {
+            Ok(reached) => return Ok(Ok(reached)),
+            Err(refused) => *refused,
+        };
+        let (head, body) = answer.into_parts();
+        let body = limited(body).await;
+        if let Some(refused) =
+            StreamRefusal::read(head.status, &body).filter(|_| next != Form::Plain)
+        {
+            self.app.upstream.support.note(replica, refused);
+        }
+        Ok(Err(Box::new(Refused { served, head, body })))
+    }
+
+    /// The body in another form.
+    async fn rewritten(&self, body: Bytes, form: Form) -> Result<Bytes, Failure> {
+        let (bytes, share) = (body.len(), record::share());
+        let written = move || in_form(&body, form);
+        Ok(share.of(self.app.reading.run(bytes, written).await?))
+    }
+
+    /// `is_counted`: the engine's own counter shows that it computes.
+    fn note_form(&mut self, form: Form, lease: &Lease, is_counted: bool) {
+        let is_plain = form == Form::Plain;
+        if is_plain && !is_counted && !lease.expect_whole() {
+            // No counter shows that the engine computes: its health alone is watched.
+            lease.hold();
+        }
+        // Other APIs, and chats that the pool writes as texts, are translated.
+        self.is_plain = is_plain
+            && matches!(self.request.teller, Teller::Plain)
+            && !self.request.outgoing.answers_chat;
+    }
+
+    /// The engine has begun its response: from now on the request cannot be placed again.
+    fn begun(&mut self, served: &InFlightRequest) {
+        self.kept = None;
+        self.request.teller.begun();
+        served.first_token();
     }
 
     /// The whole answer for a client that did not ask for a stream.
@@ -245,8 +373,8 @@ impl Call {
         let mut cut = std::pin::pin!(cut.cancelled());
         let ending = served.ending.clone();
         let mut ending = std::pin::pin!(ending.cancelled());
-        let mut assembled = Aggregate::of(self.as_chat(), self.request.answers);
-        let mut size = 0;
+        let mut assembled = Assembler::new(self.as_chat(), self.request.answers);
+        let (mut size, mut has_begun) = (0, false);
         loop {
             let frame = tokio::select! {
                 biased;
@@ -266,7 +394,6 @@ impl Call {
                             format!("more than {ANSWER_MAX} bytes; ask with stream"),
                         ));
                     }
-                    let before = assembled.has_begun();
                     let bytes = assembled.bytes_read_with(&data);
                     let pushed = match bytes <= AT_ONCE_BYTES {
                         true => assembled.push(&data),
@@ -286,10 +413,9 @@ impl Call {
                     if pushed.map_err(|damaged| Failure::engine(&self.request.model, damaged))? {
                         served.token();
                     }
-                    if !before && assembled.has_begun() {
-                        self.kept = None;
-                        self.request.teller.begun();
-                        served.first_token();
+                    if !has_begun && assembled.has_begun() {
+                        has_begun = true;
+                        self.begun(&served);
                     }
                     if assembled.done {
                         let rest = async { while let Some(Ok(_)) = upstream.frame().await {} };
@@ -302,8 +428,24 @@ impl Call {
                     served.lease.worked(false);
                     return Err(why(&served).await);
                 }
-                None => break,
+                None => {
+                    let ended = move || {
+                        let mut whole = assembled;
+                        let ended = whole.end();
+                        Ok((whole, ended))
+                    };
+                    let (whole, ended) = Box::pin(self.app.reading.run(size, ended)).await?;
+                    assembled = whole;
+                    if let Err(damaged) = ended {
+                        served.lease.worked(false);
+                        return Err(Failure::engine(&self.request.model, damaged));
+                    }
+                    break;
+                }
             }
+        }
+        if !has_begun && assembled.has_begun() {
+            self.begun(&served);
         }
         if let Some(error) = assembled.error.take() {
             // What is the request's fault the engine may see only once it has begun.

@@ -12,9 +12,9 @@ use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::answer::stream::{self, Forwarding, event_stream, work};
 use crate::inference::answer::wait;
-use crate::inference::answered::Call;
+use crate::inference::answered::{Call, Refused};
 use crate::inference::request::failed;
-use crate::inference::upstream::in_flight::{limited, overflow_error};
+use crate::inference::upstream::in_flight::overflow_error;
 use crate::inference::upstream::remote;
 use controller::Waiting;
 use pool::Span;
@@ -92,19 +92,19 @@ impl Call {
             Err(failure) => Err(failure),
         };
         match sent {
-            Ok((served, answer)) if answer.status().is_success() => {
+            Ok(Ok((served, answer))) => {
                 let waited = served.clock.now().since(self.received);
                 self.app
                     .metrics
                     .waited(&self.request.model, Duration::from_millis(waited.0));
                 return Some(self.forwarding(Bytes::new(), answer.into_body(), served));
             }
-            Ok((served, answer)) => {
-                served.answered(answer.status().as_u16());
+            Ok(Err(refused)) => {
+                let Refused { served, head, body } = *refused;
+                served.answered(head.status.as_u16());
                 served.give_back();
-                let status = answer.status();
-                let body = remote::masked(&served.lease, limited(answer.into_body()).await);
-                let body = overflow_error(status, &body).unwrap_or(body);
+                let body = remote::masked(&served.lease, body);
+                let body = overflow_error(head.status, &body).unwrap_or(body);
                 stream::last(frames, self.telling().engine_refused(&body)).await;
             }
             Err(failure) => {

@@ -18,7 +18,7 @@ use crate::dialect::ollama::{KeepAlive, Marks, bare_name, for_embeddings, keep_a
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission::RequestContext;
-use crate::inference::answer::aggregate::ANSWER_MAX;
+use crate::inference::answer::assembler::ANSWER_MAX;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;

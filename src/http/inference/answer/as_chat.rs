@@ -16,7 +16,7 @@ pub(crate) struct AsChat {
 impl AsChat {
     /// The event as a chat's. Comments, errors and the end stay what they are.
     pub fn event(&mut self, event: Vec<u8>) -> Vec<u8> {
-        let chunk = data_of(&event).and_then(|data| serde_json::from_slice(data).ok());
+        let chunk = data_of(&event).and_then(|data| serde_json::from_slice(&data).ok());
         match chunk {
             Some(Value::Object(chunk)) if chunk.contains_key("choices") => {
                 format!("data: {}\n\n", Value::Object(self.chunk(chunk))).into_bytes()
@@ -25,13 +25,23 @@ impl AsChat {
         }
     }
 
+    /// A complete completion as a chat's response.
+    pub fn complete(mut response: Map<String, Value>) -> Map<String, Value> {
+        response.insert("object".to_owned(), json!("chat.completion"));
+        rename(&mut response);
+        if let Some(Value::Array(choices)) = response.get_mut("choices") {
+            for choice in choices.iter_mut().filter_map(Value::as_object_mut) {
+                let text = choice.shift_remove("text");
+                let message = json!({"role": "assistant", "content": text, "refusal": null});
+                choice.entry("message").or_insert(message);
+            }
+        }
+        response
+    }
+
     fn chunk(&mut self, mut chunk: Map<String, Value>) -> Map<String, Value> {
         chunk.insert("object".to_owned(), json!("chat.completion.chunk"));
-        if let Some(Value::String(id)) = chunk.get_mut("id")
-            && let Some(rest) = id.strip_prefix("cmpl-")
-        {
-            *id = format!("chatcmpl-{rest}");
-        }
+        rename(&mut chunk);
         if let Some(Value::Array(choices)) = chunk.get_mut("choices") {
             for choice in choices.iter_mut().filter_map(Value::as_object_mut) {
                 self.choice(choice);
@@ -56,6 +66,14 @@ impl AsChat {
     }
 }
 
+fn rename(chunk: &mut Map<String, Value>) {
+    if let Some(Value::String(id)) = chunk.get_mut("id")
+        && let Some(rest) = id.strip_prefix("cmpl-")
+    {
+        *id = format!("chatcmpl-{rest}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,7 +82,7 @@ mod tests {
         let mut chat = AsChat::default();
         let tell = |event: &Value| {
             let event = chat.event(format!("data: {event}\n\n").into_bytes());
-            serde_json::from_slice(data_of(&event).unwrap()).unwrap()
+            serde_json::from_slice(&data_of(&event).unwrap()).unwrap()
         };
         events.iter().map(tell).collect()
     }

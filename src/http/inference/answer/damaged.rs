@@ -18,4 +18,6 @@ pub(crate) enum Damaged {
     TooManyCalls,
     #[error("it sent an event that is no JSON object")]
     NotJson,
+    #[error("it sent a JSON object without `choices`")]
+    NoChoices,
 }

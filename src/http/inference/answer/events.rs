@@ -1,17 +1,59 @@
-//! Server-sent events as bytes: where one ends, how long it may be, and what its data is. It reads no JSON.
+//! Server-sent events as bytes: where one ends, how long it may be, and what its data is. Only whether data is complete JSON is
+//! read here.
 
+use std::borrow::Cow;
+
+use serde::de::IgnoredAny;
 use thiserror::Error;
 
-/// The payload of an event's `data:` lines, if it has any; comments have none.
-pub(crate) fn data_of(event: &[u8]) -> Option<&[u8]> {
-    let mut rest = event;
+/// A byte order mark, with which some servers begin a body.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The form of an engine's body, whatever its `content-type` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyForm {
+    Events,
+    /// One JSON object, also where a stream was requested.
+    Json,
+}
+
+impl BodyForm {
+    /// Reads the form from the beginning of a body. `None` while nothing but white space has come.
+    pub fn read(bytes: &[u8]) -> Option<BodyForm> {
+        let bytes = bytes.strip_prefix(MARK).unwrap_or(bytes);
+        bytes.trim_ascii_start().first().map(|first| match first {
+            b'{' => BodyForm::Json,
+            _ => BodyForm::Events,
+        })
+    }
+}
+
+/// The payload of an event's `data:` lines, joined by line ends. Comments have none.
+pub(crate) fn data_of(event: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let mut rest = event.strip_prefix(MARK).unwrap_or(event);
+    let mut data: Option<Cow<'_, [u8]>> = None;
     loop {
         let end = memchr::memchr(b'\n', rest);
         let line = &rest[..end.unwrap_or(rest.len())];
-        if let Some(data) = line.strip_prefix(b"data:") {
-            return Some(data.trim_ascii());
+        if let Some(more) = line.strip_prefix(b"data:") {
+            let more = more.trim_ascii();
+            match &mut data {
+                None => data = Some(Cow::Borrowed(more)),
+                Some(known) => {
+                    let known = known.to_mut();
+                    known.push(b'\n');
+                    known.extend_from_slice(more);
+                }
+            }
         }
-        rest = &rest[end? + 1..];
+        rest = match end {
+            Some(end) => &rest[end + 1..],
+            None => return data,
+        };
+        // Mostly the event has one line, and its empty one follows.
+        if rest.len() <= LINE_ENDS_MAX {
+            return data;
+        }
     }
 }
 
@@ -32,6 +74,10 @@ pub(crate) struct Unended {
 impl Unended {
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     pub fn len(&self) -> usize {
@@ -63,6 +109,14 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 /// The end of an event: `\r\n\r\n`, of which all but the last may have come before.
 pub(crate) const LINE_ENDS_MAX: usize = 3;
 
+/// Returns true if these bytes are an event without its empty line, and none that was cut off.
+pub(crate) fn is_whole(unended: &[u8]) -> bool {
+    match data_of(unended) {
+        Some(data) => *data == *b"[DONE]" || serde_json::from_slice::<IgnoredAny>(&data).is_ok(),
+        None => true,
+    }
+}
+
 /// The length of the first event, with its empty line, once all of it is there. Both kinds of line ends
 /// occur.
 pub(crate) fn event_end(bytes: &[u8]) -> Option<usize> {
@@ -92,12 +146,36 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_an_event_is_told_without_spaces_and_comments() {
-        assert_eq!(data_of(b": x\ndata: {}\r\n\r\n"), Some(&b"{}"[..]));
-        assert_eq!(data_of(b"data:[DONE]\n\n"), Some(&b"[DONE]"[..]));
-        assert_eq!(data_of(b"event: x\ndata: y"), Some(&b"y"[..]));
-        assert_eq!(data_of(b": only a comment\n\n"), None);
-        assert_eq!(data_of(b""), None);
+    fn the_data_of_an_event_is_read_without_spaces_and_comments() {
+        for (event, data) in [
+            (&b": x\ndata: {}\r\n\r\n"[..], Some(&b"{}"[..])),
+            (b"data:[DONE]\n\n", Some(b"[DONE]")),
+            (b"event: x\ndata: y", Some(b"y")),
+            (b"\xef\xbb\xbfdata: y\n\n", Some(b"y")),
+            (b"data: {\r\ndata: }\r\n\r\n", Some(b"{\n}")),
+            (
+                b"data: {\ndata: \"a\":\n: x\ndata: 1}\n\n",
+                Some(b"{\n\"a\":\n1}"),
+            ),
+            (b": only a comment\n\n", None),
+            (b"", None),
+        ] {
+            assert_eq!(data_of(event).as_deref(), data);
+        }
+    }
+
+    #[test]
+    fn a_body_of_json_is_known_by_its_first_byte() {
+        for (body, form) in [
+            (&b""[..], None),
+            (b" \r\n", None),
+            (b" {\"choices\"", Some(BodyForm::Json)),
+            (b"\xef\xbb\xbf{", Some(BodyForm::Json)),
+            (b"data: {", Some(BodyForm::Events)),
+            (b": {", Some(BodyForm::Events)),
+        ] {
+            assert_eq!(BodyForm::read(body), form);
+        }
     }
 
     #[test]

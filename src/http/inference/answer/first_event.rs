@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::error::Failure;
-use crate::inference::answer::events::{LINE_ENDS_MAX, data_of, event_end_from};
+use crate::inference::answer::events::{BodyForm, LINE_ENDS_MAX, data_of, event_end_from};
 use crate::inference::upstream::in_flight::{InFlightRequest, why};
 use crate::inference::upstream::overflow;
 use crate::inference::upstream::proxy::Incoming;
@@ -123,6 +123,9 @@ struct Search {
 
 impl Search {
     fn first(&mut self, text: &[u8]) -> First {
+        if BodyForm::read(text) == Some(BodyForm::Json) {
+            return First::Answer;
+        }
         loop {
             let rest = &text[self.begun..];
             let from = self.without_end.saturating_sub(LINE_ENDS_MAX);
@@ -135,11 +138,13 @@ impl Search {
                 continue;
             };
             // Cheap enough to look for, and rare enough to parse.
-            if memchr::memmem::find(data, b"\"error\"").is_none() {
+            if memchr::memmem::find(&data, b"\"error\"").is_none() {
                 return First::Answer;
             }
-            let value: Value = serde_json::from_slice(data).unwrap_or_default();
+            let value: Value = serde_json::from_slice(&data).unwrap_or_default();
             return match value.get("error") {
+                // vLLM's older form.
+                None if value["object"] == "error" => First::Error(value),
                 Some(Value::String(message)) => First::Error(json!({"message": message})),
                 Some(error) if error.is_object() => First::Error(error.clone()),
                 _ => First::Answer,
@@ -164,6 +169,12 @@ mod tests {
                 false,
             ),
             ("data: {\"error\":\"x\"}\n\n", true, false),
+            (
+                "data: {\"object\":\"error\",\"message\":\"x\"}\n\n",
+                true,
+                false,
+            ),
+            ("{\"error\":\"x\"}", false, true),
             ("data: {\"error\":null,\"choices\":[]}\n\n", false, true),
             (
                 "data: {\"choices\":[]}\n\ndata: {\"error\":{}}\n\n",

@@ -1,51 +1,89 @@
 //! Which events of an engine's stream its client gets, and what they say of the request's usage and of the engine's end.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::Value;
 
-use crate::inference::answer::aggregate::{Usage, usage_of};
 use crate::inference::answer::events::data_of;
+use crate::inference::answer::usage::{Usage, usage_of};
 use crate::inference::upstream::in_flight::InFlightRequest;
 
-/// Whether the client gets this event. The usage is always requested from the engine, and shown to clients that
+/// The progress of a stream.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The number of choices that were requested.
+    choices: usize,
+    /// Its engine has ended it.
+    pub done: bool,
+    /// Choices with a reason why they ended.
+    finished: BTreeSet<u64>,
+}
+
+impl Progress {
+    pub fn new(choices: usize) -> Progress {
+        Progress {
+            choices: choices.max(1),
+            done: false,
+            finished: BTreeSet::new(),
+        }
+    }
+
+    /// Returns true if all choices are finished.
+    pub fn is_finished(&self) -> bool {
+        self.finished.len() >= self.choices
+    }
+}
+
+/// Returns true if the client gets this event. The usage is always requested from the engine, and shown to clients that
 /// requested it.
 pub(super) fn keep(
     event: &[u8],
     shows_usage: bool,
     served: &InFlightRequest,
-    done: &mut bool,
+    progress: &mut Progress,
 ) -> bool {
     let Some(data) = data_of(event) else {
         return true;
     };
-    if data == b"[DONE]" {
+    if *data == *b"[DONE]" {
         served.lease.token();
-        *done = true;
+        progress.done = true;
         return true;
     }
     served.token();
     // Cheap enough to look for, and rare enough to parse.
-    if !has_usage(data) {
+    let has_usage = has_value(&USAGE, &data);
+    // Most tokens end so, and are not searched a second time.
+    let is_token = progress.choices == 1 && data.ends_with(b"\"finish_reason\":null}]}");
+    if !has_usage && (is_token || !has_value(&FINISH, &data)) {
         return true;
     }
-    let (usage, only_usage) = match serde_json::from_slice::<Counted>(data) {
+    let (usage, only_usage) = match serde_json::from_slice::<Counted>(&data) {
         Ok(chunk) => {
-            let only_usage = chunk.choices.is_some_and(|choices| choices.is_empty());
-            (chunk.usage, only_usage)
+            let choices = chunk.choices.as_deref();
+            let finished = choices
+                .into_iter()
+                .flatten()
+                .filter(|choice| choice.is_finished());
+            progress
+                .finished
+                .extend(finished.map(|choice| choice.index));
+            (chunk.usage, choices.is_some_and(<[_]>::is_empty))
         }
         // With numbers that are none.
-        Err(_) => match serde_json::from_slice::<serde_json::Value>(data) {
+        Err(_) => match serde_json::from_slice::<Value>(&data) {
             Ok(chunk) => {
-                let choices = chunk.get("choices").and_then(|it| it.as_array());
+                let choices = chunk.get("choices").and_then(Value::as_array);
                 (usage_of(&chunk), choices.is_some_and(Vec::is_empty))
             }
             Err(_) => return true,
         },
     };
-    let Some(usage) = usage else {
+    let Some(usage) = usage.filter(|_| has_usage) else {
         return true;
     };
     served.tokens(usage);
@@ -67,17 +105,18 @@ pub(super) fn announces_end(event: &[u8], exit_messages: &[&str]) -> bool {
     ERRORS.iter().any(|it| data.starts_with(it))
         && exit_messages
             .iter()
-            .any(|it| memchr::memmem::find(data, it.as_bytes()).is_some())
+            .any(|words| memchr::memmem::find(&data, words.as_bytes()).is_some())
 }
 
-/// Whether a chunk may say what the request took. Some engines write `"usage":null` into every other one.
-fn has_usage(data: &[u8]) -> bool {
-    const NAME: &[u8] = b"\"usage\"";
-    // Made once: it costs more than to search an event.
-    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(NAME));
-    // Within a text its quotes have backslashes before them.
-    FINDER.find_iter(data).any(|at| {
-        let rest = data[at + NAME.len()..].trim_ascii_start();
+// Made once: a finder costs more than to search an event.
+static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\""));
+static FINISH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"finish_reason\""));
+
+/// Returns true if a chunk may have a value in this field. Some engines write null into every other one.
+fn has_value(field: &Finder<'static>, data: &[u8]) -> bool {
+    // Within a text the quotes have backslashes before them.
+    field.find_iter(data).any(|at| {
+        let rest = data[at + field.needle().len()..].trim_ascii_start();
         let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
         value.is_none_or(|value| !value.starts_with(b"null"))
     })
@@ -85,14 +124,31 @@ fn has_usage(data: &[u8]) -> bool {
 
 /// A chunk, as far as it is counted.
 #[derive(Deserialize)]
-struct Counted {
+struct Counted<'a> {
     usage: Option<Usage>,
-    choices: Option<Vec<IgnoredAny>>,
+    #[serde(borrow)]
+    choices: Option<Vec<CountedChoice<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct CountedChoice<'a> {
+    #[serde(default)]
+    index: u64,
+    #[serde(borrow, default)]
+    finish_reason: Option<Cow<'a, str>>,
+}
+
+impl CountedChoice<'_> {
+    fn is_finished(&self) -> bool {
+        self.finish_reason
+            .as_ref()
+            .is_some_and(|reason| !reason.is_empty())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{announces_end, has_usage};
+    use super::{USAGE, announces_end, has_value};
 
     #[test]
     fn an_engines_farewell_is_an_error_with_its_words_and_no_text_of_an_answer() {
@@ -124,7 +180,7 @@ mod tests {
             (r#"{"usage":null,"x":{"usage":{"prompt_tokens":1}}}"#, true),
             (r#"{"text":"usage","x":1}"#, true),
         ] {
-            assert_eq!(has_usage(chunk.as_bytes()), so, "{chunk}");
+            assert_eq!(has_value(&USAGE, chunk.as_bytes()), so, "{chunk}");
         }
     }
 }

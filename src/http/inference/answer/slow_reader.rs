@@ -19,7 +19,7 @@ use pool::{Span, Time};
 /// A reader that takes nothing for this long has stalled. Its engine is drained if others wait.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// A stalled reader keeps its stream for this long while others wait.
-const STALLED_MAX: Duration = Duration::from_secs(10);
+pub(crate) const STALLED_MAX: Duration = Duration::from_secs(10);
 /// A stalled reader is checked this often.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 

@@ -94,7 +94,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     let mut unended = Unended::default();
     let mut first = true;
     let mut reader = SlowReader::default();
-    let mut progress = Progress::default();
+    let mut progress = Progress::new(show.choices);
     let mut form = None;
     let mut json = Vec::new();
     let mut has_ended = false;
@@ -136,7 +136,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                 };
                 length += data.len();
                 if form.is_none() {
-                    form = BodyForm::of(&data);
+                    form = BodyForm::read(&data);
                 }
                 let is_json = form == Some(BodyForm::Json);
                 if (keeps || is_json) && length > ANSWER_MAX {
@@ -269,7 +269,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                 begun = Some(Bytes::from_static(end));
             }
             // All choices are finished, and only `[DONE]` is missing.
-            None if unended.is_empty() && progress.is_finished(show.choices) => {
+            None if unended.is_empty() && progress.is_finished() => {
                 begun = Some(Bytes::from_static(b"data: [DONE]\n\n"));
             }
             None | Some(Err(_)) => {

@@ -22,6 +22,7 @@ use crate::inference::admission::RequestContext;
 use crate::inference::request::body::{Fields, write_json};
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
+use crate::inference::request::ignored::note;
 use crate::inference::request::receiving::{find, read};
 use crate::inference::routes::unary_routes::{
     Answer, ask, finish, name_there, named, seated_as, taken,
@@ -91,9 +92,10 @@ pub(crate) async fn vectors(
     let (received, of_model) = (scanned.body, Arc::clone(&route));
     let written = move || {
         let (body, is_base64) = checked(&received, of_model.entry.recipe.has_dimensions())?;
-        Ok((taken(&of_model, Ask::Embeddings, &body)?, is_base64))
+        let (body, ignored) = taken(&of_model, Ask::Embeddings, &body)?;
+        Ok((body, ignored, is_base64))
     };
-    let (body, is_base64) = app.reading.run(bytes, written).await.map_err(fail)?;
+    let (body, ignored, is_base64) = app.reading.run(bytes, written).await.map_err(fail)?;
     let body = share.of(body);
     let served = seated_as(app, context, (&route, &scanned.model), bytes);
     let mut served = served.await.map_err(fail)?;
@@ -111,7 +113,7 @@ pub(crate) async fn vectors(
             let response = finish(app, &served, bytes.map_err(fail)?, None).await;
             let response = response.map_err(fail)?;
             served.answered(200);
-            Ok(response)
+            Ok(note(response, &ignored))
         }
     }
 }
@@ -306,10 +308,11 @@ fn computed(bytes: Bytes, as_base64: bool) -> Result<Bytes, Uncomputed> {
             item["embedding"] = json!(STANDARD.encode(bytes));
         }
     }
-    match as_base64 {
-        true => Ok(response.to_string().into()),
-        false => Ok(bytes),
-    }
+    Ok(if as_base64 {
+        response.to_string().into()
+    } else {
+        bytes
+    })
 }
 
 /// Returns true if a vector may be null, have a null, or be base64. Numbers alone need no second look.

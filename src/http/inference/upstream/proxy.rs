@@ -12,12 +12,15 @@ use crate::inference::upstream::connection_pool::ConnectionPool;
 pub(crate) use crate::inference::upstream::connection_pool::Incoming;
 use crate::inference::upstream::engine_connection::SendError;
 use crate::inference::upstream::remote;
+use crate::inference::upstream::stream_support::StreamSupport;
 use controller::Lease;
 
 /// The client side towards all engines: one pool of connections, keyed by replica.
 #[derive(Debug, Default)]
 pub struct Upstream {
     wires: Arc<ConnectionPool>,
+    /// Engines that refuse streams.
+    pub(crate) support: StreamSupport,
 }
 
 impl Upstream {

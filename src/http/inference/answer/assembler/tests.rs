@@ -1,20 +1,20 @@
-//! Tests of `aggregate.rs`.
+//! Tests of the assembler: responses of single streams, and damaged streams.
 
 use super::*;
 use crate::inference::answer::damaged::CALLS_MAX;
 
 fn merged(chunks: &[Value]) -> Value {
-    let mut aggregate = Aggregate::of(None, 2);
+    let mut assembler = Assembler::new(None, 2);
     let text: String = chunks
         .iter()
         .map(|chunk| format!("data: {chunk}\n\n"))
         .collect();
     // Byte by byte: events never come in whole pieces.
     for byte in format!(": a comment\n\n{text}data: [DONE]\n\n").as_bytes() {
-        aggregate.push(&[*byte]).unwrap();
+        assembler.push(&[*byte]).unwrap();
     }
-    assert!(aggregate.done);
-    aggregate.finish().unwrap()
+    assert!(assembler.done);
+    assembler.finish().unwrap()
 }
 
 #[test]
@@ -113,17 +113,17 @@ fn completions_that_repeat_one_event_are_joined_too() {
 
 #[test]
 fn an_error_in_the_stream_is_kept_apart() {
-    let mut aggregate = Aggregate::of(None, 1);
+    let mut assembler = Assembler::new(None, 1);
     let shown = b"data: {\"error\":{\"message\":\"out of memory\"}}\n\n";
-    aggregate.push(shown).unwrap();
-    assert_eq!(aggregate.error.unwrap()["message"], "out of memory");
+    assembler.push(shown).unwrap();
+    assert_eq!(assembler.error.unwrap()["message"], "out of memory");
 }
 
 fn damage(choices_max: usize, chunks: &[Value]) -> Option<Damaged> {
-    let mut aggregate = Aggregate::of(None, choices_max);
+    let mut assembler = Assembler::new(None, choices_max);
     let events = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
     events
-        .map(|event| aggregate.push(event.as_bytes()))
+        .map(|event| assembler.push(event.as_bytes()))
         .find_map(Result::err)
 }
 
@@ -143,10 +143,17 @@ fn more_answers_than_were_requested_are_no_answer() {
 
 #[test]
 fn an_answer_has_a_bounded_number_of_tool_calls() {
-    let calls =
-        |count: usize| json!({"choices": [{"delta": {"tool_calls": vec![json!({}); count]}}]});
-    assert_eq!(damage(1, &[calls(CALLS_MAX)]), None);
-    for chunks in [&[calls(CALLS_MAX + 1)][..], &[calls(CALLS_MAX), calls(1)]] {
+    let calls = |from: usize, count: usize| {
+        let calls: Vec<Value> = (from..from + count)
+            .map(|index| json!({"index": index}))
+            .collect();
+        json!({"choices": [{"delta": {"tool_calls": calls}}]})
+    };
+    assert_eq!(damage(1, &[calls(0, CALLS_MAX)]), None);
+    for chunks in [
+        &[calls(0, CALLS_MAX + 1)][..],
+        &[calls(0, CALLS_MAX), calls(CALLS_MAX, 1)],
+    ] {
         assert_eq!(damage(1, chunks), Some(Damaged::TooManyCalls));
     }
 }
@@ -158,11 +165,11 @@ fn an_event_that_cannot_be_read_is_no_answer() {
         b"data: {\"choices\":[\n\n",
         b"data: 5\n\n",
     ] {
-        let mut aggregate = Aggregate::of(None, 1);
-        assert_eq!(aggregate.push(event), Err(Damaged::NotJson));
+        let mut assembler = Assembler::new(None, 1);
+        assert_eq!(assembler.push(event), Err(Damaged::NotJson));
     }
-    let mut aggregate = Aggregate::of(None, 1);
-    assert_eq!(aggregate.push(b"data:\n\n: a comment\n\n"), Ok(true));
+    let mut assembler = Assembler::new(None, 1);
+    assert_eq!(assembler.push(b"data:\n\n: a comment\n\n"), Ok(true));
 }
 
 #[test]
@@ -171,10 +178,10 @@ fn nothing_behind_the_end_is_part_of_an_answer() {
         format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
     };
     let (one, late) = (event("one"), event("late"));
-    let mut aggregate = Aggregate::of(None, 1);
+    let mut assembler = Assembler::new(None, 1);
     let text = format!("{one}data: [DONE]\n\n{late}data: 5\n\n");
-    aggregate.push(text.as_bytes()).unwrap();
-    assert!(aggregate.done);
-    let answer = aggregate.finish().unwrap();
+    assembler.push(text.as_bytes()).unwrap();
+    assert!(assembler.done);
+    let answer = assembler.finish().unwrap();
     assert_eq!(answer["choices"][0]["message"]["content"], "one");
 }
