@@ -91,7 +91,9 @@ export function PlanAnswer({ plan, devices }) {
   const changes = useMemo(() => after(plan, devices), [plan, devices]);
   const facts = [`${count(plan.needs.devices, 'device')} with ${bytes(plan.needs.bytes_per_device)} each (${sourceOf(plan.needs)})`, `priority ${plan.priority}`,
     plan.expected_seconds !== null && !plan.already_loaded && `about ${span(plan.expected_seconds * 1000)} to the first answer`, plan.cost.evicted_bytes > 0 && `${bytes(plan.cost.evicted_bytes)} evicted, ${span(plan.cost.expected_reload_ms)} to bring it back`];
-  return html`<p class="plan-verdict" data-tone=${plan.feasible ? 'good' : 'bad'}><${Icon} name=${plan.feasible ? 'check' : 'alert'} /><span>${clean(plan.reason)}</span></p>
+  // A refusal lists what stands in the way on each device, as the candidates below do.
+  const reason = clean(plan.reason), verdict = plan.feasible || !plan.candidates.length ? reason : reason.split('; ')[0];
+  return html`<p class="plan-verdict" data-tone=${!plan.feasible ? 'bad' : plan.victims.length ? 'going' : 'good'}><${Icon} name=${plan.feasible && !plan.victims.length ? 'check' : 'alert'} /><span>${verdict}</span></p>
     <p class="soft">${facts.filter(Boolean).join(' · ')}</p>
     ${plan.feasible && !plan.already_loaded && !plan.loading && changes.length > 0 && html`<div class="before-after">${changes.slice(0, 8).map(({ device, next, victims }) => html`<div class="change" key=${device.device}>
       <p class="change-name">${device.device}<span class="soft figure">${bytes(device.total_bytes)}</span></p>
