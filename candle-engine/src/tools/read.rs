@@ -61,12 +61,20 @@ impl ToolReader {
         parts
     }
 
-    /// The rest, when no more comes.
-    pub fn finish(&mut self) -> Vec<Part> {
+    /// The rest, when no more comes. `is_cut`: the limit of the answer ended it. Then a call that has begun is given with
+    /// the arguments that it has, as OpenAI does, and never as a text.
+    pub fn finish(&mut self, is_cut: bool) -> Vec<Part> {
         let mut parts = Vec::new();
         let held = std::mem::take(&mut self.held);
         match self.state {
-            State::Call { is_opened } => self.read(&held, is_opened, &mut parts),
+            State::Call { is_opened } => {
+                if !self.calls(calls_of(&held), is_opened, &mut parts)
+                    && !(is_cut && self.cut(&held, is_opened, &mut parts))
+                {
+                    let opening = self.family.opening().filter(|_| is_opened);
+                    text(format!("{}{held}", opening.unwrap_or_default()), &mut parts);
+                }
+            }
             // White space before nothing.
             State::Beginning | State::Text if held.trim().is_empty() && self.has_calls() => {}
             State::Beginning | State::Text => text(held, &mut parts),
@@ -90,7 +98,7 @@ impl ToolReader {
             return false;
         };
         let (call, rest) = (call.to_owned(), rest.to_owned());
-        self.read(&call, true, parts);
+        self.read(&call, parts);
         self.held = rest;
         self.state = State::Text;
         true
@@ -124,28 +132,40 @@ impl ToolReader {
         false
     }
 
-    /// Reads the calls of a text; a text without one is given out as it is.
-    fn read(&mut self, written: &str, is_opened: bool, parts: &mut Vec<Part>) {
-        let calls = calls_of(written).filter(|calls| {
-            !calls.is_empty()
-                && (is_opened || calls.iter().all(|call| self.names.contains(&call.name)))
-        });
-        match calls {
-            Some(calls) => {
-                for call in calls {
-                    if self.calls < self.most_calls {
-                        self.calls += 1;
-                        parts.push(Part::Call(call));
-                    }
-                }
-            }
-            None if is_opened => {
-                let opening = self.family.opening().unwrap_or_default();
-                let closing = self.family.closing().unwrap_or_default();
-                text(format!("{opening}{written}{closing}"), parts);
-            }
-            None => text(written.to_owned(), parts),
+    /// Reads the calls of a text that has ended; a text without one is given out as it is.
+    fn read(&mut self, written: &str, parts: &mut Vec<Part>) {
+        if !self.calls(calls_of(written), true, parts) {
+            let opening = self.family.opening().unwrap_or_default();
+            let closing = self.family.closing().unwrap_or_default();
+            text(format!("{opening}{written}{closing}"), parts);
         }
+    }
+
+    /// Gives out calls. Returns false if these are none.
+    fn calls(
+        &mut self,
+        calls: Option<Vec<ToolCall>>,
+        is_opened: bool,
+        parts: &mut Vec<Part>,
+    ) -> bool {
+        let is_known = |call: &ToolCall| is_opened || self.names.contains(&call.name);
+        let calls = calls.filter(|calls| !calls.is_empty() && calls.iter().all(is_known));
+        let Some(calls) = calls else {
+            return false;
+        };
+        for call in calls {
+            if self.calls < self.most_calls {
+                self.calls += 1;
+                parts.push(Part::Call(call));
+            }
+        }
+        true
+    }
+
+    /// Gives out the calls of a text that was cut off. Returns false if it may be no call.
+    fn cut(&mut self, written: &str, is_opened: bool, parts: &mut Vec<Part>) -> bool {
+        // Behind an opening there is nothing else, also before its name is complete.
+        self.calls(Some(cut_calls(written)), is_opened, parts) || is_opened
     }
 }
 
@@ -200,6 +220,66 @@ fn calls_of(written: &str) -> Option<Vec<ToolCall>> {
     Some(calls)
 }
 
+/// The calls of a text that was cut off: complete ones, and the last with the arguments that it has, if its name is there.
+fn cut_calls(written: &str) -> Vec<ToolCall> {
+    let mut calls = Vec::new();
+    let mut rest = written;
+    loop {
+        rest = rest.trim_start_matches([' ', '\n', '\r', '\t', ',', ';', '[']);
+        let mut name = None;
+        if !rest.starts_with('{') {
+            let Some(end) = rest.find(['{', '[']) else {
+                return calls;
+            };
+            name = Some(rest[..end].trim().to_owned());
+            rest = rest[end..].strip_prefix("[ARGS]").unwrap_or(&rest[end..]);
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        match (values.next(), name) {
+            (Some(Ok(Value::Object(arguments))), Some(name)) if !name.is_empty() => {
+                let arguments = Value::Object(arguments).to_string();
+                calls.push(ToolCall { name, arguments });
+            }
+            (Some(Ok(Value::Object(call))), None) => match call_of(&call) {
+                Some(call) => calls.push(call),
+                None => return calls,
+            },
+            (Some(Ok(_)), _) => return calls,
+            (_, Some(name)) if !name.is_empty() => {
+                let arguments = rest.to_owned();
+                calls.push(ToolCall { name, arguments });
+                return calls;
+            }
+            _ => {
+                calls.extend(cut_call(rest));
+                return calls;
+            }
+        }
+        rest = &rest[values.byte_offset()..];
+    }
+}
+
+/// `{"name": "f", "arguments": {"a…`.
+fn cut_call(written: &str) -> Option<ToolCall> {
+    let after = |rest: &str, part: &str| rest.trim_start().strip_prefix(part).map(str::len);
+    let skip = |mut rest, parts: &[&str]| {
+        for part in parts {
+            let length = after(rest, part)?;
+            rest = &rest[rest.len() - length..];
+        }
+        Some(rest)
+    };
+    let rest = skip(written, &["{", "\"name\"", ":"])?;
+    let mut names = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+    let name = names.next()?.ok()?;
+    let rest = &rest[names.byte_offset()..];
+    let arguments = ["\"arguments\"", "\"parameters\""]
+        .into_iter()
+        .find_map(|key| skip(rest, &[",", key, ":"]));
+    let arguments = arguments.unwrap_or_default().trim().to_owned();
+    Some(ToolCall { name, arguments })
+}
+
 fn call_of(object: &Map<String, Value>) -> Option<ToolCall> {
     if let Some(Value::Object(function)) = object.get("function") {
         return call_of(function);
@@ -244,7 +324,7 @@ mod tests {
             for piece in letters.chunks(size.min(letters.len().max(1))) {
                 parts.extend(reader.push(&piece.iter().collect::<String>()));
             }
-            parts.extend(reader.finish());
+            parts.extend(reader.finish(false));
             let mut joined: Vec<Part> = Vec::new();
             for part in parts {
                 match (joined.last_mut(), part) {
@@ -327,8 +407,70 @@ mod tests {
         }
         let broken = "<tool_call>{\"name\": }</tool_call>";
         assert_eq!(read(Family::Hermes, true, broken), [text_part(broken)]);
+        let mentioned = "<tool_call> is a tag";
+        assert_eq!(
+            read(Family::Hermes, true, mentioned),
+            [text_part(mentioned)]
+        );
         let open = "<tool_call>{\"name\": \"weather\"}";
         assert_eq!(read(Family::Hermes, true, open), [call("weather", "{}")]);
+    }
+
+    /// A call of each family, cut after each letter: no marker is ever a text, and the arguments only grow.
+    #[test]
+    fn a_call_that_is_cut_is_no_text_and_has_the_arguments_that_came() {
+        for (family, opening, call, closing) in [
+            (
+                Family::Hermes,
+                "<tool_call>",
+                r#"{"name": "weather", "arguments": {"city": "Rome"}}"#,
+                "\n</tool_call>",
+            ),
+            (
+                Family::Mistral,
+                "[TOOL_CALLS]",
+                r#" [{"name": "weather", "arguments": {"city": "Rome"}}"#,
+                "]",
+            ),
+            (
+                Family::Mistral,
+                "[TOOL_CALLS]",
+                r#"weather[ARGS]{"city": "Rome"}"#,
+                "",
+            ),
+            (
+                Family::Llama,
+                "<|python_tag|>",
+                r#"{"name": "weather", "parameters": {"city": "Rome"}}"#,
+                "",
+            ),
+        ] {
+            let written = format!("{opening}{call}{closing}");
+            let mut arguments = String::new();
+            for end in opening.len()..=written.len() {
+                let names = BTreeSet::from(["weather".to_owned()]);
+                let mut reader = ToolReader::new(family, names, true);
+                let mut parts = reader.push(&written[..end]);
+                parts.extend(reader.finish(true));
+                let cut = &written[..end];
+                match parts.as_slice() {
+                    [] => assert_eq!(arguments, "", "{cut}"),
+                    [Part::Call(call)] => {
+                        let is_more =
+                            call.arguments.len() >= arguments.len() || arguments.contains("Rome\"");
+                        assert!(call.name == "weather" && is_more, "{cut}");
+                        arguments.clone_from(&call.arguments);
+                    }
+                    other => panic!("{cut}: {other:?}"),
+                }
+            }
+            assert_eq!(arguments, r#"{"city":"Rome"}"#, "{written}");
+        }
+        let written = r#"{"name": "weather", "parameters": {"ci"#;
+        let mut reader =
+            ToolReader::new(Family::Llama, BTreeSet::from(["weather".to_owned()]), true);
+        assert_eq!(reader.push(written), []);
+        assert_eq!(reader.finish(true), [call("weather", r#"{"ci"#)]);
     }
 
     #[test]
