@@ -4,6 +4,7 @@ mod errors;
 mod event_streams;
 mod generators;
 mod headers;
+mod purposes;
 #[expect(
     dead_code,
     reason = "the types describe bodies for the document; nothing constructs them"

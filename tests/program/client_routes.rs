@@ -1,4 +1,5 @@
 //! Routes, addresses and headers by which known clients call the program, each over its real socket.
+//! One file because every test sends what a client sends, and looks at what comes back.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -16,130 +16,19 @@ use serde_json::Value;
 use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
+use super::purposes::Purpose;
 use super::{document, event_streams, generators};
 use crate::auth::User;
 use crate::auth::sight::Sight;
 use crate::edge::forwarded_prefix;
 use crate::error::Failure;
 use crate::state::App;
-use catalog::{Entry, Extra, Prompt, Recipe};
+use catalog::Entry;
 use config::InferenceAuth;
 use pool::ModelState;
 
 /// Stands around a purpose in the text of the document. No text has it: it is for private use.
 const MARK: char = '\u{e000}';
-
-/// What an example needs a name for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    /// A model that answers a conversation.
-    Chat,
-    /// A model that continues a text.
-    Text,
-    /// A model whose engine has a route that not every engine has.
-    Route(Extra),
-    /// A model that is loaded or unloaded.
-    Order,
-    /// A device that is taken out of service.
-    Device,
-    /// The address of the service.
-    Server,
-}
-
-/// Which field of a route's examples names what.
-const ROUTES: [(&str, &str, Purpose); 36] = [
-    ("/v1/chat/completions", "model", Purpose::Chat),
-    ("/v1/responses", "model", Purpose::Chat),
-    ("/v1/responses/input_tokens", "model", Purpose::Chat),
-    ("/v1/responses/compact", "model", Purpose::Chat),
-    ("/v1/messages", "model", Purpose::Chat),
-    ("/v1/messages/count_tokens", "model", Purpose::Chat),
-    ("/v1/completions", "model", Purpose::Text),
-    ("/v1/tokenize", "model", Purpose::Route(Extra::Tokenize)),
-    ("/v1/detokenize", "model", Purpose::Route(Extra::Detokenize)),
-    ("/v1/embeddings", "model", Purpose::Route(Extra::Embeddings)),
-    ("/v1/rerank", "model", Purpose::Route(Extra::Rerank)),
-    ("/v1/score", "model", Purpose::Route(Extra::Score)),
-    (
-        "/v1/audio/transcriptions",
-        "model",
-        Purpose::Route(Extra::Transcriptions),
-    ),
-    (
-        "/v1/audio/translations",
-        "model",
-        Purpose::Route(Extra::Translations),
-    ),
-    ("/v1/audio/speech", "model", Purpose::Route(Extra::Speech)),
-    ("/v1/audio/voices", "model", Purpose::Route(Extra::Voices)),
-    (
-        "/v1/images/generations",
-        "model",
-        Purpose::Route(Extra::Images),
-    ),
-    (
-        "/v1/images/edits",
-        "model",
-        Purpose::Route(Extra::ImageEdits),
-    ),
-    (
-        "/v1/images/variations",
-        "model",
-        Purpose::Route(Extra::ImageVariations),
-    ),
-    ("/v1/infill", "model", Purpose::Route(Extra::Infill)),
-    ("/v1/completion", "model", Purpose::Route(Extra::Completion)),
-    ("/v1/props", "model", Purpose::Chat),
-    ("/v1/models/{model}", "model", Purpose::Chat),
-    ("/api/chat", "model", Purpose::Chat),
-    ("/api/generate", "model", Purpose::Chat),
-    ("/api/show", "model", Purpose::Chat),
-    ("/api/embed", "model", Purpose::Route(Extra::Embeddings)),
-    ("/run", "model", Purpose::Text),
-    ("/admin/load", "model", Purpose::Order),
-    ("/admin/unload", "model", Purpose::Order),
-    ("/admin/plan", "model", Purpose::Order),
-    ("/admin/logs", "model", Purpose::Chat),
-    ("/admin/get_model", "model_name", Purpose::Order),
-    ("/admin/load_model", "model_name", Purpose::Order),
-    ("/admin/devices/cordon", "device", Purpose::Device),
-    ("/admin/devices/uncordon", "device", Purpose::Device),
-];
-
-impl Purpose {
-    /// What a route's examples name, and in which field.
-    fn of_path(path: &str) -> Option<(&'static str, Purpose)> {
-        let found = ROUTES.iter().find(|(known, _, _)| *known == path);
-        found.map(|(_, field, purpose)| (*field, *purpose))
-    }
-
-    /// How well a model serves the purpose; 0: not at all.
-    fn rank(self, entry: &Entry) -> u8 {
-        let generates = entry.recipe.generates();
-        let chats = generates && !matches!(entry.generation.prompt, Prompt::Disabled);
-        match self {
-            Purpose::Chat => u8::from(chats),
-            Purpose::Text => u8::from(generates),
-            Purpose::Order => u8::from(!entry.recipe.is_remote()),
-            Purpose::Device | Purpose::Server => 0,
-            Purpose::Route(Extra::Tokenize | Extra::Detokenize) => {
-                u8::from(generates && entry.recipe.has(Extra::Tokenize))
-            }
-            Purpose::Route(extra) if !entry.recipe.has(extra) => 0,
-            // An engine that has the route may still run a model that only generates.
-            Purpose::Route(_) => match (&entry.recipe, generates) {
-                (Recipe::Candle(_), _) | (_, false) => 2,
-                (
-                    Recipe::Server(_)
-                    | Recipe::Command(_)
-                    | Recipe::Remote(_)
-                    | Recipe::RayServe(_),
-                    true,
-                ) => 1,
-            },
-        }
-    }
-}
 
 /// The text of the document, in pieces.
 #[derive(Debug)]

@@ -67,6 +67,8 @@ fn every_key_of_the_schema_has_exactly_one_class() {
 /// Another value for each key, and what else the file has to hold for it.
 const OTHERS: &[(&str, &str, &str)] = &[
     ("server.listen", "127.0.0.1:9", ""),
+    ("server.socket_mode", "\"660\"", "listen: unix:/run/a.sock"),
+    ("server.socket_group", "lab", "listen: unix:/run/a.sock"),
     ("server.base_path", "/other", ""),
     ("server.body_limit", "1MiB", ""),
     ("server.keep_alive_comment", "11s", ""),

@@ -7,7 +7,6 @@ use axum::http::{HeaderValue, Request, header};
 use serde_json::value::RawValue;
 
 use crate::error::Failure;
-use crate::inference::request::form::{check_model, write_part};
 use crate::inference::request::request_fields::{Fate, fate};
 use catalog::{Ask, Entry};
 
@@ -15,6 +14,7 @@ const MODEL: &str = "model";
 /// Fields that may be files.
 const FILES: [&str; 4] = ["image", "image[]", "images[]", "mask"];
 const PARTS_MAX: usize = 64;
+const MODEL_NAME_MAX: usize = 256;
 
 /// A form whose model has been read.
 #[derive(Debug)]
@@ -136,4 +136,52 @@ impl PartsForm {
         let kind = HeaderValue::from_str(&format!("multipart/form-data; boundary={boundary}"));
         (kind.expect("hexadecimal digits make a header"), text.into())
     }
+}
+
+/// The model of a form, if it has one of a sane length.
+pub(crate) fn check_model(model: Option<String>) -> Result<String, Failure> {
+    let wrong = |message: String| Err(Failure::invalid("model".to_owned(), message));
+    match model {
+        None => wrong("the form has no `model`".to_owned()),
+        Some(model) if model.is_empty() => wrong("the form has no `model`".to_owned()),
+        Some(model) if model.len() > MODEL_NAME_MAX => {
+            wrong(format!("`model` is longer than {MODEL_NAME_MAX} bytes"))
+        }
+        Some(model) => Ok(model),
+    }
+}
+
+/// Writes one part of a form. `file`: the name and the type of a file.
+pub(crate) fn write_part(
+    text: &mut Vec<u8>,
+    boundary: &str,
+    name: &str,
+    file: Option<(&str, Option<&str>)>,
+    value: &[u8],
+) {
+    let more = file.map_or_else(String::new, |(name, kind)| {
+        let kind = kind.and_then(|kind| HeaderValue::from_str(kind).ok());
+        let kind = kind.as_ref().and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or("application/octet-stream");
+        format!("; filename=\"{}\"\r\nContent-Type: {kind}", quoted(name))
+    });
+    let name = quoted(name);
+    let head =
+        format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"{more}\r\n\r\n");
+    text.extend_from_slice(head.as_bytes());
+    text.extend_from_slice(value);
+    text.extend_from_slice(b"\r\n");
+}
+
+/// As browsers write names into a form; of a path only the last part, which says what kind of sound it is.
+fn quoted(name: &str) -> String {
+    let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    let safe = last
+        .replace('"', "%22")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A");
+    safe.chars()
+        .filter(|it| !it.is_control())
+        .take(200)
+        .collect()
 }
