@@ -49,7 +49,8 @@ pub struct ServerSection {
     pub access_log_max: Size,
     /// Connections at once, 1 to 1000000; further ones get 503 and are closed.
     pub connections_max: u32,
-    /// The same for each address; null: no limit. Trusted proxies and this machine are exempt.
+    /// The same for each address, with IPv6 for each `/64` network; an address never has more than half of what the
+    /// others leave. Trusted proxies and this machine are exempt.
     pub connections_per_address: Option<u32>,
     /// How long a connection without a request stays open, 1s or more.
     pub idle_timeout: Length,
@@ -58,7 +59,8 @@ pub struct ServerSection {
     pub body_timeout: Length,
     /// Memory for the bodies of all requests together, at least `body_limit`.
     pub bodies_memory: Size,
-    /// A client that reads nothing of its answer for this long is disconnected, 100ms or more.
+    /// A client that reads nothing of its response for this long is disconnected, 100ms or more; after 10 s if others
+    /// wait for the model.
     pub write_timeout: Length,
     /// How many answers one request may ask for, 1 to 100000: its prompts times `n` or `best_of`.
     pub sequences_max: u32,

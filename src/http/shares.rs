@@ -1,6 +1,7 @@
 //! A quantity that callers share, such as memory or workers. A caller holds at most half of what the others leave, callers that
 //! wait take turns, and amounts that arrive slowly give way.
 
+mod account;
 mod books;
 mod caller;
 
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use self::books::{Books, Want};
+use self::account::Want;
+use self::books::Books;
 pub(crate) use self::caller::Caller;
 use pool::Time;
 

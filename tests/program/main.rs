@@ -43,6 +43,7 @@ mod machine;
 mod malformed;
 mod many_nodes;
 mod me;
+mod missing_program;
 mod nodes;
 mod odd_streams;
 mod oidc;

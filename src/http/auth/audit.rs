@@ -14,6 +14,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value};
 
 use crate::auth::actor::{ActorSlot, RequestId};
+use crate::auth::identity::note_administrator;
 use crate::error::Failure;
 use crate::state::App;
 use store::AuditEntry;
@@ -58,6 +59,7 @@ pub async fn record(State(app): State<App>, request: Request<Body>, next: Next) 
         return next.run(request).await;
     }
     let (mut parts, body) = request.into_parts();
+    note_administrator(&parts, &app).await;
     let read = tokio::time::timeout(BODY_WITHIN, Beginning::of(body)).await;
     let Ok(beginning) = read else {
         let message = format!(

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use pool::Time;
 
 /// Attempts by others than administrators that are kept in a minute: anybody can make them.
-const STRANGERS_A_MINUTE: u32 = 120;
+pub const STRANGERS_A_MINUTE: u32 = 120;
 /// And in a day: in the 90 days that are kept they are fewer than half of the million rows, so that
 /// no one can push out what administrators did.
 const STRANGERS_A_DAY: u32 = 5_000;

@@ -1,6 +1,8 @@
 //! The bounds of requests' bodies: a time, a size and a share of memory. A body counts for its caller as it arrives, until its
 //! last copy is gone, and gives way to others while it comes slowly.
 
+mod arrived;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -12,6 +14,8 @@ use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
 
+use self::arrived::Arrived;
+pub(super) use self::arrived::Held;
 use super::record::{self, Record, Share};
 use crate::error::Failure;
 use crate::shares::{Arrival, Caller, Capacity, Class, Evicted, Permit, Shares};
@@ -22,9 +26,9 @@ use pool::{Span, Time};
 /// A body that arrives more slowly is cut after the time that every body has, and earlier if its caller's other bodies wait.
 const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 /// Larger bodies share three quarters of the memory and leave the rest to small ones.
-const SMALL_MAX: u64 = 256 << 10;
+pub(crate) const SMALL_MAX: u64 = 256 << 10;
 /// Administrators alone use this part of the memory, one in sixteen.
-const ADMIN_PART: u64 = 16;
+pub(crate) const ADMIN_PART: u64 = 16;
 /// An administrator's request is not larger.
 const ADMIN_MAX: u64 = 1 << 20;
 /// An incomplete body is checked for being slow this often.
@@ -111,10 +115,7 @@ impl Bodies {
             }
         };
         record.arrived(&bytes);
-        let held = Arc::new(Held {
-            _permit: permit,
-            _body: None,
-        });
+        let held = Arc::new(Held::new(permit, None));
         record.holds(&held);
         Ok(Held::with(&held, bytes))
     }
@@ -247,10 +248,7 @@ impl Bodies {
         let (caller, is_admin) = record::caller();
         let class = class(bytes, is_admin);
         let permit = self.hold(caller, class, bytes, within).await?;
-        Ok(record::hold(Arc::new(Held {
-            _permit: permit,
-            _body: record::held(),
-        })))
+        Ok(record::hold(Arc::new(Held::new(permit, record::held()))))
     }
 
     /// Waits for memory as long as a body may take.
@@ -357,66 +355,6 @@ fn busy(message: String) -> Failure {
     let status = StatusCode::SERVICE_UNAVAILABLE;
     let failure = Failure::new(status, "server_error", "bodies_memory", message);
     failure.again_in(BUSY_RETRY)
-}
-
-/// A share of the memory; dropping it gives it back.
-#[derive(Debug)]
-pub(super) struct Held {
-    _permit: Permit,
-    /// The share of the body itself, where this came later.
-    _body: Option<Arc<Held>>,
-}
-
-impl Held {
-    /// The same bytes, with this share of the memory until the last copy is dropped.
-    pub fn with(held: &Arc<Held>, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
-        let _held = Arc::clone(held);
-        Bytes::from_owner(HeldBody { bytes, _held })
-    }
-}
-
-/// A body with its share of the memory.
-struct HeldBody<B> {
-    bytes: B,
-    _held: Arc<Held>,
-}
-
-impl<B: AsRef<[u8]>> AsRef<[u8]> for HeldBody<B> {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes.as_ref()
-    }
-}
-
-/// The arrived part of a body. One piece stays as it is; many are copied together, because each keeps the buffer that it came in.
-enum Arrived {
-    One(Bytes),
-    Many(Vec<u8>),
-}
-
-impl Arrived {
-    /// `counted`: the memory that the body has.
-    fn push(&mut self, data: Bytes, counted: u64) {
-        let all = match self {
-            Arrived::Many(all) => all,
-            Arrived::One(first) => {
-                let first = std::mem::take(first);
-                *self = Arrived::Many(first.to_vec());
-                return self.push(data, counted);
-            }
-        };
-        let capacity = usize::try_from(counted)
-            .unwrap_or(0)
-            .max(all.len() + data.len());
-        all.reserve_exact(capacity - all.len());
-        all.extend_from_slice(&data);
-    }
-
-    fn into_bytes(self) -> Bytes {
-        match self {
-            Arrived::One(bytes) => bytes,
-            Arrived::Many(all) => all.into(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::shares::Caller;
 use config::{Network, ServerSection};
 
 /// A sixteenth of the connections is for other addresses when a proxy has the rest.
-const RESERVED_PART: u32 = 16;
+pub(crate) const RESERVED_PART: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct Seats {

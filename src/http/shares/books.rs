@@ -1,33 +1,13 @@
 //! The books of a shared quantity: each caller's amounts and waiting requests. They decide without waiting; the caller locks them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::account::{Account, Arriving, Needs, Waiting, Want, sum};
 use super::{CLASSES, Caller, Capacity, Class};
-use pool::{Span, Time};
-
-/// An amount that has come more slowly than this is evicted before larger ones.
-const PER_SECOND_MIN: u64 = 16 << 10;
-
-/// A request for an amount.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Want {
-    Hold {
-        class: Class,
-        amount: u64,
-    },
-    Promise {
-        number: u64,
-        amount: u64,
-    },
-    Grow {
-        number: u64,
-        class: Class,
-        held: u64,
-    },
-}
+use pool::Time;
 
 /// The reason for which an amount is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,44 +25,6 @@ pub(super) struct Books {
     /// Callers with waiting requests, in the order of their turns.
     turns: VecDeque<Caller>,
     next: u64,
-}
-
-#[derive(Debug, Default)]
-struct Account {
-    held: [u64; CLASSES],
-    /// Announced, and not here yet.
-    promised: u64,
-    /// Amounts that are held or arriving.
-    count: u32,
-    arriving: BTreeMap<u64, Arriving>,
-    waiting: BTreeMap<u64, Waiting>,
-}
-
-#[derive(Debug)]
-struct Arriving {
-    class: Class,
-    held: u64,
-    promised: u64,
-    begun: Time,
-    evicted: CancellationToken,
-}
-
-impl Arriving {
-    fn is_slow(&self, now: Time) -> bool {
-        let seconds = now.since(self.begun).0 / Span::from_secs(1).0;
-        self.held < seconds * PER_SECOND_MIN
-    }
-}
-
-#[derive(Debug)]
-struct Waiting {
-    want: Want,
-    granted: oneshot::Sender<()>,
-}
-
-/// The sum of a class and the classes below it.
-fn sum(held: &[u64; CLASSES], tier: usize) -> u64 {
-    held[..=tier].iter().sum()
 }
 
 impl Books {
@@ -408,15 +350,4 @@ impl Books {
         }
         self.forget_if_empty(caller);
     }
-}
-
-/// The needs of a request.
-struct Needs {
-    class: Class,
-    /// Of the quantity itself.
-    memory: u64,
-    /// Of the caller's share.
-    share: u64,
-    /// Amounts of the caller that this one is part of.
-    itself: u32,
 }

@@ -24,10 +24,7 @@ async fn hold(bodies: &Bodies, caller: Caller, bytes: u64) -> Result<Permit, Fai
 #[tokio::test]
 async fn memory_comes_back_with_the_last_copy_of_a_body() {
     let bodies = bodies(pool::Bytes::MIB);
-    let held = Held {
-        _permit: hold(&bodies, ONE, 700 << 10).await.unwrap(),
-        _body: None,
-    };
+    let held = Held::new(hold(&bodies, ONE, 700 << 10).await.unwrap(), None);
     let body = Held::with(&Arc::new(held), Bytes::from_static(b"{}"));
     let copy = body.clone();
     drop(body);

@@ -1,0 +1,245 @@
+//! Every limit, pool and queue that callers share (B1): the rows of the table in docs/security.md. A test compares the rows with the
+//! constructs in the code, and another fills each limit as one caller.
+
+use crate::auth::failures::{
+    FAILING_ADDRESSES_MAX, FailureLimit, WRONG_LOGINS, WRONG_NODE_TOKENS, WRONG_SIGN_ONS,
+};
+use crate::auth::sessions;
+use crate::auth::strangers::STRANGERS_A_MINUTE;
+use crate::edge::{ADMIN_PART, BUFFERS_PART, RESERVED_PART, SMALL_MAX};
+use crate::inference::answer::slow_reader::STALLED_MAX;
+use crate::model_cards::CARD_READERS;
+use crate::standby::PASSED_ON_MAX;
+use config::Config;
+use controller::{ADAPTER_LOOKUPS_MAX, ADAPTER_MISSES_MAX, HUB_LOOKUPS_MAX};
+
+/// A limit that callers share.
+#[derive(Clone, Debug)]
+pub struct SharedLimit {
+    pub bounds: &'static str,
+    pub size: String,
+    /// The part that one caller gets.
+    pub share: String,
+    /// The order in which callers lose what they have.
+    pub eviction: &'static str,
+    /// The effect on other callers while one caller has its share.
+    pub others: &'static str,
+    /// Files of the code with the constructs, one entry for each.
+    pub code: &'static [&'static str],
+    /// The tests that fill it as one caller.
+    pub tests: &'static [&'static str],
+}
+
+const HALF: &str = "half of what the others leave";
+const TURNS: &str = "waiting callers take turns";
+const NONE: &str = "none";
+
+/// The rows of the table.
+pub fn shared_limits() -> Vec<SharedLimit> {
+    let defaults = Config::default();
+    let server = &defaults.server;
+    let memory = server.bodies_memory;
+    vec![
+        SharedLimit {
+            bounds: "connections",
+            size: format!(
+                "`server.connections_max` ({}), fewer if open files are",
+                server.connections_max
+            ),
+            share: format!(
+                "an address: {HALF}, and `server.connections_per_address`; a trusted proxy and this machine: all but one in {RESERVED_PART}"
+            ),
+            eviction: "connections without a request after `server.idle_timeout`; nothing earlier",
+            others: NONE,
+            code: &["src/http/edge/seats.rs"],
+            tests: &["no_address_takes_the_connections_of_the_others"],
+        },
+        SharedLimit {
+            bounds: "memory for request bodies",
+            size: format!("`server.bodies_memory` ({memory})"),
+            share: format!(
+                "a key, or an address without one: {HALF}. Bodies over {} KiB have three quarters; one part in {ADMIN_PART} is for administrators",
+                SMALL_MAX >> 10
+            ),
+            eviction: "arriving bodies of the caller with the most, the slowest first, then the largest; slow bodies of a caller whose other bodies wait",
+            others: NONE,
+            code: &["src/http/edge/bodies.rs"],
+            tests: &["b1_one_caller_with_idle_bodies_delays_no_other"],
+        },
+        SharedLimit {
+            bounds: "memory for responses that are not read",
+            size: format!("one part in {BUFFERS_PART} of `server.bodies_memory`, in addition to it"),
+            share: format!("a key, or an address without one: {HALF}"),
+            eviction: "the stream of the reader whose buffer is full",
+            others: NONE,
+            code: &["src/http/edge/mod.rs"],
+            tests: &["b1_readers_that_stall_free_their_seats"],
+        },
+        SharedLimit {
+            bounds: "seats of a model",
+            size: "`max_ongoing_requests` of its file".to_owned(),
+            share: format!(
+                "{TURNS}; a reader that takes nothing for {} s while others wait loses its stream",
+                STALLED_MAX.as_secs()
+            ),
+            eviction: "readers that stall; no others",
+            others: "the time that the engine needs for the requests inside",
+            code: &["src/controller/gate.rs"],
+            tests: &["b1_readers_that_stall_free_their_seats"],
+        },
+        SharedLimit {
+            bounds: "queue of a model",
+            size: format!("`pool.queue_limit` ({})", defaults.pool.queue_limit),
+            share: "keys take turns; requests without a key are one caller".to_owned(),
+            eviction: "if it is full, the last request of the key with the most, for a key with fewer",
+            others: NONE,
+            code: &["src/pool/types/queue.rs"],
+            tests: &["b1_a_full_queue_has_a_place_for_another_caller"],
+        },
+        SharedLimit {
+            bounds: "workers that read bodies, check texts and count tokens, and their memory",
+            size: "`server.reading_workers`, `validation_workers`, `token_workers`; a quarter, an eighth and an eighth of `server.bodies_memory`".to_owned(),
+            share: TURNS.to_owned(),
+            eviction: NONE,
+            others: "the work that has begun: one body",
+            code: &[
+                "src/http/inference/request/reading.rs",
+                "src/http/inference/request/reading.rs",
+            ],
+            tests: &["b1_a_caller_with_many_long_bodies_delays_another_by_one"],
+        },
+        SharedLimit {
+            bounds: "readers of model cards",
+            size: CARD_READERS.to_string(),
+            share: TURNS.to_owned(),
+            eviction: NONE,
+            others: "the card that is being read",
+            code: &["src/http/model_cards.rs"],
+            tests: &["waiting_callers_take_turns_and_those_who_leave_are_skipped"],
+        },
+        SharedLimit {
+            bounds: "frames of HTTP/2 without a request",
+            size: "1,000 on a connection, 200 more in each second, and what responses earn".to_owned(),
+            share: "a connection has its own".to_owned(),
+            eviction: "the connection",
+            others: NONE,
+            code: &["src/http/edge/frame_budget.rs"],
+            tests: &["b1_a_flood_of_frames_ends_its_connection"],
+        },
+        SharedLimit {
+            bounds: "requests that a standby passes on",
+            size: PASSED_ON_MAX.to_string(),
+            share: format!("an address: {HALF}"),
+            eviction: NONE,
+            others: NONE,
+            code: &["src/http/standby/mod.rs"],
+            tests: &["each_caller_gets_half_of_what_the_others_leave_however_many_there_are"],
+        },
+        SharedLimit {
+            bounds: "wrong keys at the login, and wrong codes of the issuer",
+            size: format!("{FAILING_ADDRESSES_MAX} addresses each"),
+            share: format!(
+                "an address: {} and {}; a valid one always counts",
+                limit(WRONG_LOGINS),
+                limit(WRONG_SIGN_ONS)
+            ),
+            eviction: "the address with the oldest window",
+            others: NONE,
+            code: &["src/http/state.rs", "src/http/state.rs"],
+            tests: &["b1_wrong_keys_at_the_login_delay_no_right_one"],
+        },
+        SharedLimit {
+            bounds: "wrong tokens of nodes",
+            size: format!("{FAILING_ADDRESSES_MAX} addresses; those over their limit are checked one at a time"),
+            share: format!(
+                "an address: {}; a valid one always counts",
+                limit(WRONG_NODE_TOKENS)
+            ),
+            eviction: "the address with the oldest window",
+            others: NONE,
+            code: &["src/http/node_route.rs", "src/http/node_route.rs"],
+            tests: &["b1_wrong_tokens_keep_no_node_out_that_has_a_right_one"],
+        },
+        SharedLimit {
+            bounds: "sessions of browsers",
+            size: sessions::ALL_MAX.to_string(),
+            share: format!("a key or a person: {}", sessions::OF_ONE_MAX),
+            eviction: "the oldest of the same key or person, then the oldest",
+            others: NONE,
+            code: &["src/http/auth/sessions.rs"],
+            tests: &["sessions_are_bounded_and_users_do_not_push_administrators_out"],
+        },
+        SharedLimit {
+            bounds: "attempts of others than administrators in the audit",
+            size: format!("{STRANGERS_A_MINUTE} in a minute"),
+            share: "none: first come".to_owned(),
+            eviction: NONE,
+            others: "their attempts are refused as before, and not written down",
+            code: &["src/http/auth/strangers.rs"],
+            tests: &["strangers_fill_a_minute_and_not_the_next"],
+        },
+        SharedLimit {
+            bounds: "adapters that are looked up",
+            size: format!(
+                "{ADAPTER_LOOKUPS_MAX} waiting, 8 in folders and 8 in buckets at a time, {ADAPTER_MISSES_MAX} unknown names in a second"
+            ),
+            share: "a key or an address: three quarters of what the others leave, 3 at a time".to_owned(),
+            eviction: NONE,
+            others: NONE,
+            code: &[
+                "src/controller/adapter_lookups.rs",
+                "src/controller/adapter_lookups.rs",
+                "src/controller/adapter_lookups.rs",
+                "src/controller/adapter_lookups.rs",
+                "src/controller/adapter_lookups.rs",
+            ],
+            tests: &["b1_one_user_who_invents_names_leaves_lookups_to_others"],
+        },
+        SharedLimit {
+            bounds: "models that are looked up on the hub and registered",
+            size: format!(
+                "{HUB_LOOKUPS_MAX} in a minute; `catalog.unknown_limit` ({}) in an hour",
+                defaults.catalog.unknown_limit
+            ),
+            share: "a key or an address: three quarters of what the others leave".to_owned(),
+            eviction: NONE,
+            others: NONE,
+            code: &[
+                "src/controller/hub_lookups.rs",
+                "src/controller/hub_lookups.rs",
+            ],
+            tests: &["b1_one_user_who_invents_names_leaves_the_hub_to_others"],
+        },
+        SharedLimit {
+            bounds: "stored responses in memory",
+            size: "`state.responses.memory`".to_owned(),
+            share: "a key, a person or an address: a quarter".to_owned(),
+            eviction: "the least recently used of the same holder, then of all",
+            others: NONE,
+            code: &["src/http/stored/memory.rs"],
+            tests: &["what_is_not_written_is_found_by_its_holder_until_it_is_old_or_in_the_way"],
+        },
+        SharedLimit {
+            bounds: "weights that nodes send each other",
+            size: "`node.peers_at_once`; 16,384 connections of a relay".to_owned(),
+            share: "none: nodes alone reach them, with a token for each transfer".to_owned(),
+            eviction: NONE,
+            others: "a node fetches from another source",
+            code: &["src/node/peer_server.rs", "src/node/relay.rs"],
+            tests: &[],
+        },
+        SharedLimit {
+            bounds: "files that are downloaded at a time",
+            size: "`models_at_once` times `files_at_once` of the sources".to_owned(),
+            share: "none: the pool fetches what it loads".to_owned(),
+            eviction: NONE,
+            others: "the downloads of models that load",
+            code: &["src/source/lib.rs"],
+            tests: &[],
+        },
+    ]
+}
+
+fn limit(limit: FailureLimit) -> String {
+    format!("{} in {} s", limit.count, limit.within.0 / 1_000)
+}

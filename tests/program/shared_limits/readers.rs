@@ -1,0 +1,60 @@
+//! Readers that stall, and the seats of their model.
+
+use std::time::{Duration, SystemTime};
+
+use hyper::client::conn::http2;
+use hyper_util::rt::TokioExecutor;
+use support::net::{chat, h2_with, post, runtime, stub};
+use support::whole::Pool;
+
+use super::{start, user_key};
+
+const SEATS: u64 = 2;
+/// A reader that stalls keeps its stream for ten seconds, and `server.write_timeout` is five minutes.
+const FREED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Fills the seats with streams that are not read, and returns how long another user's request takes then.
+fn wait_behind_stalled(pool: &Pool, tokens: u64) -> Duration {
+    let (one, other) = (user_key(pool, "one"), user_key(pool, "other"));
+    let short = chat("flood", false).replacen('{', "{\"max_tokens\":2,", 1);
+    let request = || pool.request("POST", "/v1/chat/completions", &short, Some(&other));
+    assert_eq!(request().0, 200);
+    runtime().block_on(async {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(0);
+        let socket = tokio::net::TcpStream::connect(pool.address()).await;
+        let client = h2_with(socket.unwrap(), &builder).await;
+        let body = chat("flood", true).replacen('{', &format!("{{\"max_tokens\":{tokens},"), 1);
+        let mut held = Vec::new();
+        for _ in 0..SEATS {
+            let mut request = post("http://localhost/v1/chat/completions", &body);
+            let bearer = format!("Bearer {one}").parse().unwrap();
+            request.headers_mut().insert("authorization", bearer);
+            let mut client = client.clone();
+            // Its head has come: it has its seat.
+            held.push(client.send_request(request).await.unwrap());
+        }
+        let began = SystemTime::now();
+        let (status, text, _) = tokio::task::block_in_place(request);
+        assert_eq!(status, 200, "{text}");
+        drop(held);
+        began.elapsed().unwrap_or_default()
+    })
+}
+
+fn pool() -> Pool {
+    let (file, text) = stub("flood", &["--tokens", "1000000000"]);
+    let seats = format!("deployment_config: {{max_ongoing_requests: {SEATS}}}\n");
+    start(&[(file, text + &seats)], "", &[])
+}
+
+#[test]
+fn b1_readers_that_stall_free_their_seats() {
+    let pool = pool();
+    // All of it fits into the buffer: the seats are free as soon as the engine is done.
+    let took = wait_behind_stalled(&pool, 5_000);
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    // This does not end.
+    let took = wait_behind_stalled(&pool, 1_000_000_000);
+    assert!(took < FREED_WITHIN, "{took:?}");
+}

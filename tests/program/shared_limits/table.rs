@@ -1,0 +1,132 @@
+//! The table of shared limits in docs/security.md, and its rows compared with the code.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const BEGIN: &str =
+    "<!-- shared limits: written by `UPDATE=1 cargo test --test program shared_limits::` -->\n";
+const END: &str = "<!-- shared limits: end -->";
+/// Rooms of the code whose callers are users, nodes or strangers.
+const ROOMS: [&str; 5] = ["access", "controller", "http", "node", "source"];
+/// The constructs of shared limits.
+const CONSTRUCTS: [&str; 5] = [
+    "Semaphore::new(",
+    "Shares::new(",
+    "Failures::new(",
+    "Rate::new(",
+    ": Counts,",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|kind| kind == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn is_test(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.ends_with("tests.rs") || name.contains("/tests/")
+}
+
+/// Counts the constructs of each file outside of its tests.
+fn constructs() -> BTreeMap<String, usize> {
+    let mut files = Vec::new();
+    for room in ROOMS {
+        sources(&root().join("src").join(room), &mut files);
+    }
+    files.retain(|path| !is_test(path));
+    let counted = files.into_iter().filter_map(|path| {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let lines = code
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        let count = lines
+            .map(|line| {
+                CONSTRUCTS
+                    .iter()
+                    .filter(|mark| line.contains(*mark))
+                    .count()
+            })
+            .sum();
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        (count > 0).then_some((name, count))
+    });
+    counted.collect()
+}
+
+#[test]
+fn every_construct_of_a_shared_limit_has_a_row_and_each_row_its_code() {
+    let mut rows: BTreeMap<String, usize> = BTreeMap::new();
+    for file in http::shared_limits().iter().flat_map(|row| row.code) {
+        assert!(root().join(file).exists(), "{file} is gone");
+        *rows.entry((*file).to_owned()).or_default() += 1;
+    }
+    for (file, count) in constructs() {
+        let listed = rows.get(&file).copied().unwrap_or_default();
+        assert_eq!(
+            listed, count,
+            "{file} has {count} constructs that callers share, of which {listed} have a row; add rows to src/http/shared_limits.rs, with the share of each caller and a test"
+        );
+    }
+}
+
+#[test]
+fn every_shared_limit_is_filled_by_a_test() {
+    let mut files = Vec::new();
+    sources(&root().join("src"), &mut files);
+    sources(&root().join("tests"), &mut files);
+    let texts: Vec<String> = files
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .collect();
+    for row in http::shared_limits() {
+        let has_no_caller = row.share.starts_with("none: ");
+        assert!(
+            !row.tests.is_empty() || has_no_caller,
+            "{}: no test fills it",
+            row.bounds
+        );
+        for test in row.tests {
+            let definition = format!("fn {test}()");
+            let exists = texts.iter().any(|text| text.contains(&definition));
+            assert!(exists, "{}: the test {test} does not exist", row.bounds);
+        }
+    }
+}
+
+#[test]
+fn the_table_of_shared_limits_is_up_to_date() {
+    let mut table = "| what | size | one caller's share | loses it first | effect on others |\n|---|---|---|---|---|\n".to_owned();
+    for row in http::shared_limits() {
+        let (bounds, size, share) = (row.bounds, row.size, row.share);
+        let (eviction, others) = (row.eviction, row.others);
+        writeln!(
+            table,
+            "| {bounds} | {size} | {share} | {eviction} | {others} |"
+        )
+        .unwrap();
+    }
+    let path = root().join("docs/security.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the mark before the table");
+    let (written, after) = rest.split_once(END).expect("the mark after the table");
+    if std::env::var_os("UPDATE").is_some() {
+        return fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+    }
+    assert_eq!(
+        written, table,
+        "docs/security.md is not up to date: run UPDATE=1 cargo test --test program shared_limits::"
+    );
+}
