@@ -21,7 +21,7 @@ const DECISIVE: [&str; 7] = [
     "engine_config.url",
 ];
 
-/// The first error, and those that remain without the values that are wrong. `read` reads the file without them.
+/// Adds the errors that remain without the wrong values to the first error. `read` reads the file without these values.
 pub(super) fn every_error<T>(
     first: CatalogError,
     read: impl Fn(&LeftOut) -> Result<T, CatalogError>,

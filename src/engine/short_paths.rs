@@ -17,7 +17,7 @@ pub(super) const LONGEST_NAME: &str = "r18446744073709551615.sock";
 /// The digits of a link's name: enough for the folders of one account.
 const DIGITS: usize = 16;
 
-/// Why no short path leads to the folder of sockets. Makes nothing.
+/// The reason why no short path leads to the folder of sockets, if none does. Creates nothing.
 pub fn socket_path_problem(folder: &Path) -> Option<String> {
     let folder = std::path::absolute(folder).ok()?;
     let is_usable = |base: &PathBuf| {

@@ -28,7 +28,7 @@ pub struct WrongValue {
     pub error: ParseError,
 }
 
-/// Where a text came from decides how strict its parser is.
+/// The notation of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Yaml,

@@ -53,13 +53,13 @@ pub fn client_config(file: &Path) -> Result<ClientConfig, String> {
         named,
         by_authority,
     });
-    // The verifier checks signature and name; "dangerous" is every one that is not the library's.
+    // The verifier checks signature and name. The library calls every other verifier than its own dangerous.
     let builder = builder.dangerous();
     let config = builder.with_custom_certificate_verifier(verifier);
     Ok(config.with_no_client_auth())
 }
 
-/// Accepts certificates that an authority has signed, and those of the file.
+/// Accepts certificates that an authority has signed, and the certificates of the file.
 struct NamedOrSigned {
     named: Vec<CertificateDer<'static>>,
     by_authority: Arc<WebPkiServerVerifier>,

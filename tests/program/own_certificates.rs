@@ -1,4 +1,4 @@
-//! A pool behind TLS with a certificate of one's own: clients say what is wrong with it, and trust it once its file, or
+//! A pool behind TLS without a public certificate: clients say what is wrong with it, and trust it once its file, or
 //! that of its authority, is named.
 
 use std::path::{Path, PathBuf};

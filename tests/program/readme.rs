@@ -1,4 +1,4 @@
-//! The README as a newcomer types it: every command is one of the programs, and what it shows works on a clone.
+//! The README as a newcomer types it: its commands exist, and what it shows works on a clone.
 
 use std::fs;
 use std::path::Path;
