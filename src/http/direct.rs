@@ -17,6 +17,7 @@ use crate::inference::admission::RequestContext;
 use crate::inference::gateway::complete_read;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
+use crate::inference::request::receiving::mended;
 use crate::state::App;
 
 /// The engine's route that the request means, if it is one of the two.
@@ -46,6 +47,7 @@ pub(super) async fn answer(
             let work = pin!(async {
                 let read = app.edge.read(body, record).await;
                 let body = read.map_err(|failure| -> Failed { (None, failure) })?;
+                let body = mended(&app, body).await?;
                 complete_read(&app, &context, body, route, Dialect::OpenAi).await
             });
             context.end(&app, work).await

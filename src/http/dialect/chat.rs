@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::custom::{self, CustomTools, InputText};
 use super::taken::Taken;
-use super::translation::{Hints, Ignored, TranslatedRequest};
+use super::translation::{Ignored, TranslatedRequest};
 use crate::error::Failure;
 use crate::inference::answer::assembler::calls::{CallDelta, CallTable, arguments_text};
 use crate::inference::answer::events::data_of;
@@ -31,7 +31,7 @@ pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>
         body,
         teller: None,
         ignored: Vec::new(),
-        hints: Hints::default(),
+        hints: Box::default(),
         keep: None,
     };
     if !may_be_custom(&body) {

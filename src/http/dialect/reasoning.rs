@@ -16,7 +16,7 @@ pub(crate) struct ReasoningRequest {
     effort: &'static str,
     budget: &'static str,
     /// Fields with words that are not known here.
-    unknown: Ignored,
+    unknown: Option<Box<Ignored>>,
 }
 
 const CHAT_EFFORT: &str = "reasoning_effort";
@@ -41,7 +41,7 @@ impl ReasoningRequest {
                 self.wish.effort = Some(effort);
                 self.effort = field;
             }
-            None => self.unknown.add(field),
+            None => self.unknown().add(field),
         }
         Ok(())
     }
@@ -65,15 +65,15 @@ impl ReasoningRequest {
         if !thinking.has("type") {
             return Err(thinking.missing("type"));
         }
-        if let Some(kind) = thinking.hint("type", &kinds, &mut self.unknown)? {
+        if let Some(kind) = thinking.hint("type", &kinds, self.unknown())? {
             self.set_thinks("thinking", kind != "disabled");
         }
         if let Some(tokens) = thinking.take("budget_tokens") {
             self.set_budget("thinking.budget_tokens", &tokens)?;
         }
         let displays = ["summarized", "omitted"];
-        let display = thinking.hint("display", &displays, &mut self.unknown)?;
-        thinking.drop_rest(&mut self.unknown);
+        let display = thinking.hint("display", &displays, self.unknown())?;
+        thinking.drop_rest(self.unknown());
         Ok(display != Some("omitted"))
     }
 
@@ -110,7 +110,7 @@ impl ReasoningRequest {
                 // Whether it is shown: here it always is, in a field of its own.
                 reasoning.flag("exclude")?;
                 reasoning.text("summary")?;
-                reasoning.drop_rest(&mut self.unknown);
+                reasoning.drop_rest(self.unknown());
                 Ok(())
             }
         }
@@ -118,7 +118,13 @@ impl ReasoningRequest {
 
     /// The names of fields whose words are not known here.
     pub fn take_unknown(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.unknown).names()
+        let unknown = self.unknown.take();
+        unknown.map_or_else(Vec::new, |unknown| unknown.names())
+    }
+
+    /// Boxed, because it is rare, and each request's future holds it.
+    fn unknown(&mut self) -> &mut Ignored {
+        self.unknown.get_or_insert_default()
     }
 
     /// What the client calls a part.

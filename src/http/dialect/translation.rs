@@ -56,7 +56,8 @@ pub struct TranslatedRequest<T> {
     pub teller: T,
     /// Fields that were sent and have no effect.
     pub ignored: Vec<String>,
-    pub hints: Hints,
+    /// Boxed, because the futures of a request move it several times.
+    pub hints: Box<Hints>,
     /// How long the request keeps its replica, if it says so.
     pub keep: Option<Keep>,
 }

@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use memchr::memmem::Finder;
 use serde_json::value::RawValue;
 
-use crate::dialect::{ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
+use crate::dialect::{Hints, ReasoningRequest, Teller, TranslatedRequest, refuse_unknown};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::adapters;
@@ -65,9 +65,13 @@ pub(super) async fn understand(
     check_generates(&route, path).map_err(fail)?;
     let adapter = adapters::find(app, &context.user, &route.entry, &scanned.model);
     let adapter = adapter.await.map_err(fail)?;
-    let hints = translated.hints;
+    let Hints {
+        reasoning,
+        unknown,
+        names,
+    } = *translated.hints;
     if route.entry.unknown_fields == UnknownFields::Refuse {
-        refuse_unknown(&hints.unknown).map_err(fail)?;
+        refuse_unknown(&unknown).map_err(fail)?;
     }
     let mut scanned = validation::checked(app, scanned, path, &route.entry, context)
         .await
@@ -112,24 +116,22 @@ pub(super) async fn understand(
             &name,
             &requested_name,
             &entry,
-            (hints.reasoning, is_plain, refuses_tools),
+            (reasoning, is_plain, refuses_tools),
         )?;
         Ok((outgoing, conversation, (answers, requested)))
     };
-    let written = if may_need_template {
-        // Boxed, because it is rare, and large within each request's future.
-        Box::pin(app.reading.apart(bytes, written)).await
-    } else {
-        app.reading.run(bytes, written).await
-    };
+    let written = app
+        .reading
+        .run_apart_if(may_need_template, bytes, written)
+        .await;
     let (mut outgoing, conversation, (answers, requested)) = written.map_err(fail)?;
     for field in &mut outgoing.ignored {
-        if let Some((_, own)) = hints.names.iter().find(|(name, _)| name == field) {
+        if let Some((_, own)) = names.iter().find(|(name, _)| name == field) {
             *field = (*own).to_owned();
         }
     }
     outgoing.ignored.extend(translated.ignored);
-    outgoing.ignored.extend(hints.unknown);
+    outgoing.ignored.extend(unknown);
     // It has the memory that the client's body had, which is gone.
     let body = share.of(std::mem::take(&mut outgoing.body));
     Ok(Understood {

@@ -333,12 +333,6 @@ const WORDS: &[(&str, &str, &str, &str)] = &[
         r#"{"task_budget":{"total":9}}"#,
         "output_config.task_budget",
     ),
-    (
-        MESSAGES,
-        "cache_control",
-        r#"{"type":"forever","ttl":"1y"}"#,
-        "cache_control",
-    ),
     (OLLAMA, "think", r#""ultra""#, "think"),
 ];
 

@@ -55,7 +55,7 @@ fn wrong_requests_are_refused_by_the_name_of_the_field_and_load_nothing() {
         ),
         (
             "/api/chat",
-            json!({"model": "writer", "messages": turn, "think": "much"}),
+            json!({"model": "writer", "messages": turn, "think": 3}),
             "`think`",
         ),
         (

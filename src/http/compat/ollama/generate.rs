@@ -110,10 +110,10 @@ async fn begin(
             body: share.of(body),
             teller: Teller::Ollama(Box::new(writer)),
             ignored,
-            hints: Hints {
+            hints: Box::new(Hints {
                 reasoning,
                 ..Hints::default()
-            },
+            }),
             keep,
         };
         return gateway::answer(app, context, path, translated).await;

@@ -86,11 +86,11 @@ pub(crate) fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<
         body: Value::Object(chat).to_string().into(),
         teller,
         ignored: notes.ignored.names(),
-        hints: Hints {
+        hints: Box::new(Hints {
             reasoning: conversation.reasoning,
             unknown: request.unknown(),
             names: NAMES.to_vec(),
-        },
+        }),
         keep: None,
     })
 }

@@ -110,11 +110,11 @@ pub(crate) fn read(
         body: Value::Object(chat).to_string().into(),
         teller: Response::of(model, &echo, tools.names, shows, ticket, reading),
         ignored: ignored.names(),
-        hints: Hints {
+        hints: Box::new(Hints {
             reasoning,
             unknown: request.unknown(),
             names: NAMES.to_vec(),
-        },
+        }),
         keep: None,
     })
 }

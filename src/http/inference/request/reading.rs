@@ -55,6 +55,23 @@ impl Reading {
         }
     }
 
+    /// The same, on another thread also where reading blocks.
+    pub async fn run_apart_if<T, F>(
+        &self,
+        blocks: bool,
+        bytes: usize,
+        read: F,
+    ) -> Result<T, Failure>
+    where
+        F: FnOnce() -> Result<T, Failure> + Send + 'static,
+        T: Send + 'static,
+    {
+        if blocks || bytes > AT_ONCE_BYTES {
+            return self.apart(bytes, read).await;
+        }
+        read()
+    }
+
     /// The same on another thread, however few they are.
     pub async fn apart<T, F>(&self, bytes: usize, read: F) -> Result<T, Failure>
     where

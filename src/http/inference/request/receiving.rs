@@ -21,6 +21,11 @@ use controller::Route;
 /// The request's body, bounded: JSON, without halves of surrogate pairs.
 pub(crate) async fn read(app: &App, body: Body) -> Result<Bytes, Failed> {
     let body = read_form(app, body).await?;
+    mended(app, body).await
+}
+
+/// A body that has been read, without halves of surrogate pairs.
+pub(crate) async fn mended(app: &App, body: Bytes) -> Result<Bytes, Failed> {
     if !may_have_halves(&body) {
         return Ok(body);
     }

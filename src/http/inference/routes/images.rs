@@ -130,6 +130,11 @@ async fn made(
     let most = app.config().server.sequences_max;
     let checked = move || {
         let fields = Fields::read(&received)?;
+        let prompt = fields.get("prompt").map(RawValue::get);
+        if !prompt.is_some_and(|text| text.starts_with('"') && text != "\"\"") {
+            let message = "`prompt` must be a text that is not empty";
+            return Err(Failure::invalid("prompt".to_owned(), message));
+        }
         sequences::check(&fields, Extra::Images.path(), most)?;
         for (name, value) in fields.all() {
             names_nothing(name, value)?;

@@ -194,3 +194,27 @@ fn a_document_of_plain_text_is_its_text() {
     let all = translated(json!([{"role": "user", "content": [block]}])).unwrap();
     assert_eq!(all[0]["content"], "A tale\nOnce.");
 }
+
+#[test]
+fn the_input_of_an_old_call_is_taken_whatever_it_is() {
+    for (input, arguments) in [
+        (json!({"a": 1}), "{\"a\":1}"),
+        (json!("{\"a\": "), "{\"a\": "),
+        (json!(null), "{}"),
+    ] {
+        let call = json!({"type": "tool_use", "id": "t", "name": "f", "input": input});
+        let all = translated(json!([{"role": "user", "content": "a"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]}]));
+        let function = &all.unwrap()[1]["tool_calls"][0]["function"];
+        assert_eq!(function["arguments"], arguments);
+    }
+}
+
+#[test]
+fn the_kind_of_a_cache_is_a_hint() {
+    let hint = json!({"type": "forever", "ttl": "1y"});
+    let block = json!({"type": "text", "text": "Hi", "cache_control": hint});
+    let (_, ignored) = read(json!([{"role": "user", "content": [block]}])).unwrap();
+    assert_eq!(ignored, ["cache_control"]);
+}
