@@ -181,7 +181,8 @@ fn a_body_that_ends_behind_its_finish_reason_is_complete_and_one_that_breaks_off
         }
         let (status, response) = ask(&pool, "/v1/chat/completions", &body(false));
         let stream = stream(&pool);
-        assert!(stream.contains("hello"), "{stream}");
+        // A connection that breaks may take what was sent before with it.
+        assert!(breaks || stream.contains("hello"), "{stream}");
         if is_complete {
             assert_eq!(status, 200, "{response}");
             assert!(in_all_apis(&pool).iter().all(|(text, _)| text == "hello"));
