@@ -1,5 +1,5 @@
-//! The one place that reads a clock for the pool: monotonic, anchored at the Unix time of the start,
-//! so that leases and history can be compared after a restart.
+//! The one place that reads a clock for the pool. Durations go by a monotonic clock that is anchored at the Unix time of the
+//! start; deadlines that people set (of keys, tokens, sessions and leases) go by the machine's clock, which may jump.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,13 +17,21 @@ impl Clock {
         reason = "the one place that reads the clock"
     )]
     pub fn start() -> Clock {
-        let unix = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
         Clock {
             start: Instant::now(),
-            unix_ms: u64::try_from(unix.as_millis()).unwrap_or(0),
+            unix_ms: unix_ms(),
         }
+    }
+
+    /// The time of the machine's clock now, for deadlines that people set.
+    pub fn wall(&self) -> Time {
+        Time(unix_ms())
+    }
+
+    /// By how many milliseconds the machine's clock is ahead of `now`: 0 until it jumps.
+    pub fn wall_ahead(&self) -> i64 {
+        let (wall, now) = (unix_ms(), self.now().0);
+        i64::try_from(i128::from(wall) - i128::from(now)).unwrap_or(0)
     }
 
     pub fn now(&self) -> Time {
@@ -42,4 +50,13 @@ impl Clock {
         let from_start = Duration::from_millis(at.0.saturating_sub(self.unix_ms));
         tokio::time::Instant::from_std(self.start + from_start)
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads the clock"
+)]
+fn unix_ms() -> u64 {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(unix.unwrap_or_default().as_millis()).unwrap_or(0)
 }

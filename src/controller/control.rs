@@ -31,8 +31,11 @@ use super::usage::Usage;
 use super::vital::{Heartbeat, OnPanic};
 use config::{Config, LiveConfig};
 use engine::CudaProgram;
-use pool::{Action, Event, Pool, ReplicaId, Time};
+use pool::{Action, Event, Pool, ReplicaId, Span, Time};
 use store::Store;
+
+/// A smaller difference between the clocks is drift.
+const CLOCK_JUMP_MS: u64 = 1_000;
 
 /// Where engines find what they need.
 pub(super) struct Folders {
@@ -72,6 +75,8 @@ pub(super) struct Control {
     pub inbox: mpsc::UnboundedSender<Message>,
     /// When the pool wants its next turn.
     pub wake: Option<Time>,
+    /// By how many milliseconds the machine's clock was ahead of the pool's when it was last looked at.
+    pub wall_ahead: i64,
     pub turned: Time,
     pub finished: bool,
 }
@@ -123,6 +128,7 @@ impl Control {
             jobs,
             inbox,
             wake: None,
+            wall_ahead: 0,
             turned: Time(0),
             finished: false,
         };
@@ -137,6 +143,26 @@ impl Control {
             found: parts.found,
         };
         (control, start)
+    }
+
+    /// Takes in a jump of the machine's clock.
+    pub(super) fn follow_wall_clock(&mut self) {
+        let ahead = self.clock.wall_ahead();
+        let by = ahead.abs_diff(self.wall_ahead);
+        if by < CLOCK_JUMP_MS {
+            return;
+        }
+        let way = if ahead > self.wall_ahead {
+            "ahead"
+        } else {
+            "back"
+        };
+        tracing::warn!(
+            "the machine's clock jumped {way} by {}; keys, tokens, sessions and leases end by it, and waits and keep-hot times do not",
+            Span(by)
+        );
+        self.wall_ahead = ahead;
+        self.turn(Event::WallClockJumped { ahead });
     }
 
     pub(super) fn turn(&mut self, event: Event) {

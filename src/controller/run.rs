@@ -174,6 +174,9 @@ impl Control {
                 }
             }
             while self.tasks.try_join_next().is_some() {}
+            if self.store.leads() {
+                self.follow_wall_clock();
+            }
             let now = self.clock.now();
             if let Some(heart) = &mut self.heartbeat {
                 heart.beat(now);

@@ -156,6 +156,7 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
         role,
         "session opened by single sign-on"
     );
+    let now = app.handle.clock().wall();
     let opened = app.sessions.open(Holder::Person(identity), now);
     let (open, secret) = opened.map_err(|fault| Failure::internal(fault.to_string()))?;
     let seconds = open.expires.since(now).0 / 1000;

@@ -77,7 +77,8 @@ pub async fn connect(
         None => None,
     };
     let text = bearer(request.headers()).unwrap_or_default();
-    let pass = app.handle.store().node_pass(text, now).await;
+    let wall = app.handle.clock().wall();
+    let pass = app.handle.store().node_pass(text, wall).await;
     drop(turn);
     let pass = match pass {
         Ok(Ok(pass)) => pass,
@@ -88,7 +89,7 @@ pub async fn connect(
                 NoPass::Unknown => format!("the token is not one of this controller's; {how}"),
                 NoPass::Revoked => format!("the token was revoked; {how}"),
                 NoPass::Expired { at } => {
-                    format!("the token expired {} ago; {how}", now.since(at))
+                    format!("the token expired {} ago; {how}", wall.since(at))
                 }
             };
             if app.nodes.may_log(now) {

@@ -79,7 +79,7 @@ pub async fn show(State(app): State<App>, request: Request) -> Result<Response, 
         expires_at: Some(dto::at(open.expires)),
         ..view
     };
-    let now = app.handle.clock().now();
+    let now = app.handle.clock().wall();
     let renewed = app.sessions.rotate(open.id, now);
     let line = renewed.and_then(|secret| cookie_of(&secret, open.expires, now, &parts, &app));
     Ok(answer(view, line))
@@ -128,6 +128,7 @@ pub async fn open(State(app): State<App>, request: Request) -> Result<Response, 
     {
         app.sessions.end(before.id);
     }
+    let now = app.handle.clock().wall();
     let opened = app.sessions.open(holder, now);
     let (open, secret) = opened.map_err(|fault| Failure::internal(fault.to_string()))?;
     tracing::info!(name = view.name, role = view.role, "session opened");

@@ -282,7 +282,7 @@ pub async fn create(
     };
     let expires = request
         .expires
-        .map(|expires| app.handle.clock().now() + expires);
+        .map(|expires| app.handle.clock().wall() + expires);
     let allowed = KeyUse {
         models: request.models,
         routes: request.routes,
@@ -330,7 +330,7 @@ pub async fn change(
     Params(KeyQuery { id }): Params<KeyQuery>,
     Body(change): Body<ChangeKeyRequest>,
 ) -> Result<Json<KeyView>, Failure> {
-    let now = app.handle.clock().now();
+    let now = app.handle.clock().wall();
     let changed = app
         .keys
         .change(by(&app, &admin), id, |key| {

@@ -312,7 +312,7 @@ pub async fn change(
     // Laid over what there is when it counts, not over what there was when it was asked.
     let command = Command::Set {
         model: route.model,
-        change: changed(&patch, app.handle.clock().now()),
+        change: changed(&patch, app.handle.clock().wall()),
     };
     let ordered = app.handle.order_by(command, admin.by)?;
     tracing::info!(admin = admin.name, model = name, order = %ordered.order, "model changed");

@@ -105,7 +105,7 @@ pub async fn list(
     _: Params<Nothing>,
 ) -> Result<Json<NodeList>, Failure> {
     let tokens = app.handle.store().node_tokens().await.map_err(unread)?;
-    let now = app.handle.clock().now();
+    let now = app.handle.clock().wall();
     let snapshot = app.handle.snapshot();
     Ok(Json(NodeList {
         nodes: NodeView::all(&snapshot),
@@ -134,7 +134,7 @@ pub async fn create_token(
     admin: Admin,
     Body(request): Body<NodeTokenRequest>,
 ) -> Result<Json<NewNodeToken>, Failure> {
-    let now = app.handle.clock().now();
+    let now = app.handle.clock().wall();
     let expires = now + request.expires.unwrap_or(EXPIRES);
     let text = generate_key().map_err(unread)?;
     let store = app.handle.store();

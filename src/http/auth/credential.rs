@@ -61,7 +61,7 @@ impl Sent {
         let Some(secret) = cookie(&parts.headers, COOKIE) else {
             return without(Credential::Nothing);
         };
-        let now = app.handle.clock().now();
+        let now = app.handle.clock().wall();
         let Some(open) = app.sessions.find(secret, now) else {
             return without(Credential::Ended);
         };
@@ -90,7 +90,7 @@ impl Sent {
 
 /// Whether a session still counts, for answers that last.
 pub fn is_still_open(open: &Open, app: &App) -> bool {
-    let now = app.handle.clock().now();
+    let now = app.handle.clock().wall();
     let counts = match &open.holder {
         Holder::Key(stamp) => stamp.counts(&app.keys.all(), now),
         Holder::Person(identity) => now < identity.expires,

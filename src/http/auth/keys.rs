@@ -51,7 +51,7 @@ impl Keys {
             known: ArcSwap::from_pointee(known),
             changes: tokio::sync::Mutex::default(),
         };
-        let now = clock.now();
+        let now = clock.wall();
         let has_admin = keys
             .known
             .load()
@@ -92,7 +92,7 @@ impl Keys {
     ) -> Result<(KeyRecord, String), KeyRefusal> {
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
-        let rights = by.rights(&known, self.clock.now())?;
+        let rights = by.rights(&known, self.clock.wall())?;
         by.check(&rights, &allowed, expires)?;
         sees_all(role, &allowed)?;
         let text = generate_key()?;
@@ -115,7 +115,7 @@ impl Keys {
             allowed,
             prefix: text.prefix(),
             hash: hash_key(text.reveal()),
-            created: self.clock.now(),
+            created: self.clock.wall(),
             expires,
         };
         let record = self.store.add_key(key).await?;
@@ -137,8 +137,8 @@ impl Keys {
         // One at a time, so that none is laid over another and what is looked at stays as it is.
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
-        let rights = by.rights(&known, self.clock.now())?;
-        let is_last = is_last_admin(&known, id, self.clock.now());
+        let rights = by.rights(&known, self.clock.wall())?;
+        let is_last = is_last_admin(&known, id, self.clock.wall());
         let mut found = known.into_iter().filter(|key| key.id == id && !key.revoked);
         let Some(mut key) = found.next() else {
             return Ok(None);
@@ -169,18 +169,18 @@ impl Keys {
     pub async fn revoke(&self, by: By<'_>, id: KeyId, confirmed: bool) -> Result<bool, KeyRefusal> {
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
-        let rights = by.rights(&known, self.clock.now())?;
+        let rights = by.rights(&known, self.clock.wall())?;
         if let Some(key) = known.iter().find(|key| key.id == id) {
             by.check(&rights, &key.allowed, key.expires)?;
         }
-        if is_last_admin(&known, id, self.clock.now()) {
+        if is_last_admin(&known, id, self.clock.wall()) {
             return Err(KeyRefusal::LastAdmin);
         }
         if !confirmed && matches!(by.holder, Holder::Key(own) if *own == id) {
             return Err(KeyRefusal::OwnKey(other_admins(
                 &known,
                 id,
-                self.clock.now(),
+                self.clock.wall(),
             )));
         }
         let revoked = self.store.revoke_key(id).await?;
@@ -227,7 +227,7 @@ impl Keys {
 
     /// The valid key of a request. The time of its use is kept, not waited for.
     pub fn find(self: &Arc<Keys>, text: &str) -> Option<KeyRecord> {
-        let now = self.clock.now();
+        let now = self.clock.wall();
         let known = self.known.load();
         let key = find_key(&known, text, now)?.clone();
         record::note_key(key.id, &key.name, key.allowed.log_prompts);
@@ -236,7 +236,7 @@ impl Keys {
 
     /// The same for the request of a session, which the key has opened.
     pub fn find_id(self: &Arc<Keys>, id: KeyId) -> Option<KeyRecord> {
-        let now = self.clock.now();
+        let now = self.clock.wall();
         let known = self.known.load();
         let key = known.iter().find(|key| key.id == id && key.is_valid(now))?;
         Some(self.used(key.clone(), now))

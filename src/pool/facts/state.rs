@@ -154,7 +154,10 @@ pub struct Pool {
     pub(crate) shadows: Shadows,
     /// Loads that have a disk or link of a node reserved.
     pub(crate) reading: BTreeSet<(NodeId, LoaderId, ReplicaId)>,
+    /// By the machine's clock.
     pub(crate) leases: BTreeSet<(Time, ModelId)>,
+    /// Milliseconds by which the machine's clock is ahead of `now`.
+    pub(crate) wall_ahead: i64,
     pub(crate) refusals: Refusals,
     /// Between the evening cleanup and the morning (E2).
     pub(crate) night: bool,
@@ -209,6 +212,7 @@ impl Pool {
             fetching: BTreeSet::new(),
             scalers: BTreeMap::new(),
             leases: BTreeSet::new(),
+            wall_ahead: 0,
             refusals: Refusals::default(),
             settling: BTreeSet::new(),
             agenda: Agenda::default(),
@@ -279,6 +283,16 @@ impl Pool {
     pub(crate) fn is_outdated(&self, id: ReplicaId) -> bool {
         let replica = &self.replicas[&id];
         replica.started_with != self.models[&replica.model].spec.started_with
+    }
+
+    /// The time of the machine's clock, by which leases end.
+    pub(crate) fn wall(&self) -> Time {
+        Time(self.now.0.saturating_add_signed(self.wall_ahead))
+    }
+
+    /// The time of the pool's clock at which the machine's clock shows `at`.
+    pub(crate) fn when_wall_shows(&self, at: Time) -> Time {
+        Time(at.0.saturating_add_signed(self.wall_ahead.saturating_neg()))
     }
 
     /// Updates the indices that follow from a model's priority and lease.
@@ -425,9 +439,9 @@ impl Model {
         self.over.priority.unwrap_or(self.spec.priority)
     }
 
-    /// The time until the model's lease ends (P7); `None`: it has none.
-    pub(crate) fn lease_left(&self, now: Time) -> Option<Span> {
-        let left = self.over.expires?.since(now);
+    /// The time until the model's lease ends (P7), by the machine's clock; `None`: it has none.
+    pub(crate) fn lease_left(&self, wall: Time) -> Option<Span> {
+        let left = self.over.expires?.since(wall);
         (left > Span::ZERO).then_some(left)
     }
 

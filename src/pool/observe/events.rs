@@ -72,6 +72,7 @@ impl Pool {
             Event::LoadNotBegun { replica } => self.load_not_begun(replica),
             Event::DeviceRead { device, reading } => self.device_read(device, &reading),
             Event::ModelSet { model, spec } => self.model_set(model, spec),
+            Event::WallClockJumped { ahead } => self.wall_ahead = ahead,
             Event::LimitsSet { limits } => self.limits_set(limits),
             Event::LinksRead { links } => self.links_read(links),
             Event::DeviceFailed {

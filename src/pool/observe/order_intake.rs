@@ -27,7 +27,8 @@ impl Pool {
         actions: &mut Vec<Action>,
     ) {
         let refusal = refusal_of(self, id, &command);
-        self.orders.insert(id, Order::new(command, self.now));
+        self.orders
+            .insert(id, Order::new(command, self.now, self.wall()));
         match refusal {
             Some((refusal, plan)) => self.refuse_order(id, refusal, plan, actions),
             None => self.order_accepted(id, actions),

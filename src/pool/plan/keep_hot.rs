@@ -50,7 +50,7 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
         true => pool.all_idle_since(replica.model)?,
         false => idle_since,
     };
-    let leased = model.lease_left(pool.now).is_some();
+    let leased = model.lease_left(pool.wall()).is_some();
     let is_unfinished =
         orders::unfinished_load(pool, replica.model).is_some() || is_restored(pool, model);
     if pool.is_protected(replica.model) || !model.queue.is_empty() || leased || is_unfinished {

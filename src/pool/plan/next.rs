@@ -46,7 +46,7 @@ fn overdue(pool: &Pool) -> Option<Decision> {
         return Some(Decision::Refuse { ticket, refusal });
     }
     if let Some(&(expires, model)) = pool.leases.first()
-        && expires <= pool.now
+        && expires <= pool.wall()
     {
         return Some(Decision::EndLease { model });
     }
@@ -401,7 +401,8 @@ fn finish(pool: &Pool) -> Option<Decision> {
 /// When the facts next change without an event.
 pub(crate) fn wake(pool: &Pool) -> Option<Time> {
     let tickets = pool.deadlines.first().map(|(at, _)| *at);
-    let leases = pool.leases.first().map(|(at, _)| *at);
+    let leases = pool.leases.first();
+    let leases = leases.map(|(at, _)| pool.when_wall_shows(*at));
     let moves = pool.moves_due.first().map(|(at, _)| *at);
     let settling = pool.settling.iter().filter_map(|device| {
         let first = pool.devices[device].settling_since()?;

@@ -272,7 +272,7 @@ impl Evictable {
             },
             asleep: pool.asleep.contains(&self.replica),
             planned: self.planned,
-            lease: pool.models[&self.model].lease_left(pool.now),
+            lease: pool.models[&self.model].lease_left(pool.wall()),
         }
     }
 }

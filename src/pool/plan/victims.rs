@@ -222,7 +222,7 @@ fn protection(
     if own < requirements.priority {
         return None;
     }
-    if let Some(left) = model.lease_left(pool.now) {
+    if let Some(left) = model.lease_left(pool.wall()) {
         return Some(Protection::Leased { left });
     }
     if let Some(order) = orders::unfinished_load(pool, replica.model) {

@@ -17,6 +17,10 @@ use crate::types::share::Share;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// The machine's clock has jumped: by so many milliseconds it is ahead of the time of the steps. Leases go by it.
+    WallClockJumped {
+        ahead: i64,
+    },
     /// A request found no open seat and waits in its model's queue.
     RequestArrived {
         ticket: Ticket,

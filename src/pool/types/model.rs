@@ -181,7 +181,7 @@ impl Default for ModelSpec {
 pub struct Override {
     pub priority: Option<Priority>,
     pub keep_hot: Option<Span>,
-    /// A lease: when it ends the override is dropped. Until then keep-hot does not unload the model (L2).
+    /// A lease, by the machine's clock: when it ends the override is dropped. Until then keep-hot does not unload the model (L2).
     pub expires: Option<Time>,
 }
 

@@ -41,12 +41,13 @@ pub struct Order {
 }
 
 impl Order {
-    pub(crate) fn new(command: Command, since: Time) -> Order {
+    /// `wall`: the time of the machine's clock, from which a lease counts.
+    pub(crate) fn new(command: Command, since: Time, wall: Time) -> Order {
         let change = match &command {
             Command::Load(load) => OverrideChange {
                 priority: load.priority.map(Some),
                 keep_hot: load.keep_hot.map(Some),
-                expires: load.lease.map(|lease| Some(since + lease)),
+                expires: load.lease.map(|lease| Some(wall + lease)),
             },
             Command::Set { change, .. } => change.clone(),
             _ => OverrideChange::default(),

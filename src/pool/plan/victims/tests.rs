@@ -134,3 +134,30 @@ fn p7_each_of_a_thousand_leases_ends_at_its_own_time() {
     }
     assert_eq!(wakes, 500);
 }
+
+#[test]
+fn p7_a_lease_ends_by_the_machines_clock() {
+    let mut pool = pool(1);
+    let ends = Time(3_600_000);
+    pool.step_all(Time(1), [model(0), model(1), leased(0, ends)]);
+    loaded(&mut pool, Time(2), 0);
+    let ahead = 3_000_000;
+    let answer = pool.step(Time(10), Event::WallClockJumped { ahead });
+    assert!(refusal_of_a_load(&pool, Time(10), 1, 0).is_some());
+    assert_eq!(
+        answer.wake.map(|at| at.0 <= 600_000),
+        Some(true),
+        "{answer:?}"
+    );
+    let back = -1_000_000;
+    pool.step(Time(20), Event::WallClockJumped { ahead: back });
+    pool.step(ends, Event::TimerFired);
+    assert!(
+        refusal_of_a_load(&pool, ends, 1, 0).is_some(),
+        "it lasts by that clock"
+    );
+    let ahead = 10_800_000;
+    pool.step(ends, Event::WallClockJumped { ahead });
+    assert_eq!(refusal_of_a_load(&pool, ends, 1, 0), None);
+    assert_eq!(pool.models[&ModelId(0)].over, Override::default());
+}
