@@ -159,7 +159,7 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
     let now = app.handle.clock().wall();
     let opened = app.sessions.open(Holder::Person(identity), now);
     let (open, secret) = opened.map_err(|fault| Failure::internal(fault.to_string()))?;
-    let seconds = open.expires.since(now).0 / 1000;
+    let seconds = open.expires.since(now).0.div_ceil(1000);
     let line = set_cookie_of(
         &Cookie::of_session(secret.reveal(), seconds),
         is_secure(&redirect),
