@@ -52,10 +52,6 @@ impl Clock {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place that reads the clock"
-)]
 fn unix_ms() -> u64 {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(unix.unwrap_or_default().as_millis()).unwrap_or(0)

@@ -7,6 +7,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use super::connection::Connection;
+use super::query::query;
+
 /// What happened to a file behind SQLite's back, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileTrouble {
@@ -76,8 +79,48 @@ impl FileWatch {
         Ok(watch)
     }
 
+    /// Fails if a connection to the files would not be one to those that were opened first.
+    pub fn before_connect(&self) -> Result<(), FileTrouble> {
+        // SQLite may have removed the log of the last connection.
+        self.seen().log = None;
+        self.check()
+    }
+
+    /// Fails if the next start would not find the next write.
+    pub async fn before_write(&self, connection: &mut Connection) -> Result<(), sqlx::Error> {
+        if let Err(trouble) = self.check() {
+            if matches!(trouble, FileTrouble::LogGone { .. }) {
+                // The connection still has the log open: what it holds is acknowledged.
+                let fold = query("PRAGMA wal_checkpoint(TRUNCATE)");
+                fold.execute(connection).await?;
+            }
+            return Err(trouble.into());
+        }
+        let size = fs::metadata(&self.path).map(|about| about.len());
+        let has = size.unwrap_or(u64::MAX);
+        if has >= self.seen().size {
+            return Ok(());
+        }
+        // Another program may have vacuumed it: then it is as long as SQLite says.
+        let size = "SELECT (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size) AS size";
+        let size: i64 = query(size).fetch_one(connection).await?.get("size");
+        let needs = u64::try_from(size).unwrap_or(0);
+        if has >= needs {
+            return Ok(());
+        }
+        let path = self.path.clone();
+        Err(FileTrouble::CutOff { path, has, needs }.into())
+    }
+
+    /// Fails if the next start would not find the write that has just ended.
+    pub fn after_write(&self) -> Result<(), FileTrouble> {
+        self.check()?;
+        self.wrote();
+        Ok(())
+    }
+
     /// Fails if the files are not those that the connection has open.
-    pub fn check(&self) -> Result<(), FileTrouble> {
+    fn check(&self) -> Result<(), FileTrouble> {
         let path = || self.path.clone();
         match fs::metadata(&self.path) {
             Ok(about) if mark(&about) == self.mark => {}
@@ -100,12 +143,6 @@ impl FileWatch {
         Ok(())
     }
 
-    /// The size of the file, if it is smaller than after the last write of this process.
-    pub fn shrunk_to(&self) -> Option<u64> {
-        let size = fs::metadata(&self.path).ok()?.len();
-        (size < self.seen().size).then_some(size)
-    }
-
     /// The connection has written: the files are as it left them.
     pub fn wrote(&self) {
         let size = fs::metadata(&self.path).map(|about| about.len());
@@ -113,16 +150,6 @@ impl FileWatch {
         let mut seen = self.seen();
         seen.size = size.unwrap_or(seen.size);
         seen.log = log;
-    }
-
-    /// Another connection is to write; SQLite may have removed the log of the last one.
-    pub fn reconnects(&self) {
-        self.seen().log = None;
-    }
-
-    pub fn cut_off(&self, has: u64, needs: u64) -> FileTrouble {
-        let path = self.path.clone();
-        FileTrouble::CutOff { path, has, needs }
     }
 
     /// The outer `None`: it is unknown.

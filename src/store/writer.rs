@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::connection::{Connection, Database, in_time, is_fenced};
-use super::file_watch::{FileTrouble, FileWatch};
+use super::file_watch::FileWatch;
 use super::query::query;
 use super::tenure::Tenure;
 use super::trouble::{WriteTrouble, advice, is_trouble};
@@ -79,12 +79,17 @@ impl Writer {
                 _ => self.connect().await?,
             };
             let generation = self.tenure.as_ref().map(|it| it.generation);
-            let written = match self.files_are_there(&mut connection).await {
-                Ok(()) => in_transaction(&mut connection, generation, work).await,
-                Err(error) => Err(error),
+            let written = async {
+                if let Some(files) = &self.files {
+                    files.before_write(&mut connection).await?;
+                }
+                let value = in_transaction(&mut connection, generation, work).await?;
+                if let Some(files) = &self.files {
+                    files.after_write()?;
+                }
+                Ok(value)
             };
-            // A write is not acknowledged if its file was moved away before it ended.
-            match written.and_then(|value| self.files_are_kept().map(|()| value)) {
+            match written.await {
                 Ok(value) => Ok((connection, value)),
                 Err(error) => {
                     // It must release the file before another one writes.
@@ -107,43 +112,9 @@ impl Writer {
 
     async fn connect(&self) -> Result<Connection, sqlx::Error> {
         if let Some(files) = &self.files {
-            files.reconnects();
-            files.check()?;
+            files.before_connect()?;
         }
         self.database.connect().await
-    }
-
-    /// Fails if the next start would not find the next write.
-    async fn files_are_there(&self, connection: &mut Connection) -> Result<(), sqlx::Error> {
-        let Some(files) = &self.files else {
-            return Ok(());
-        };
-        if let Err(trouble) = files.check() {
-            if matches!(trouble, FileTrouble::LogGone { .. }) {
-                // The connection still has the log open: what it holds is acknowledged.
-                let fold = query("PRAGMA wal_checkpoint(TRUNCATE)");
-                fold.execute(connection).await?;
-            }
-            return Err(trouble.into());
-        }
-        if let Some(has) = files.shrunk_to() {
-            // Another program may have vacuumed it: then it is as long as SQLite says.
-            let size = "SELECT (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size) AS size";
-            let size: i64 = query(size).fetch_one(connection).await?.get("size");
-            let needs = u64::try_from(size).unwrap_or(0);
-            if has < needs {
-                return Err(files.cut_off(has, needs).into());
-            }
-        }
-        Ok(())
-    }
-
-    fn files_are_kept(&self) -> Result<(), sqlx::Error> {
-        if let Some(files) = &self.files {
-            files.check()?;
-            files.wrote();
-        }
-        Ok(())
     }
 
     /// Folds the log into the file as far as no reader needs it; SQLite cannot do this in a transaction.
