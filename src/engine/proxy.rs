@@ -124,13 +124,20 @@ mod tests {
                 head.push(socket.read_u8().await.unwrap());
             }
             socket.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
-            socket.write_all(b"hello").await.unwrap();
-            String::from_utf8(head).unwrap()
+            (String::from_utf8(head).unwrap(), socket)
         };
-        let (stream, head) = tokio::join!(tunnel(&proxy, "api.example.org", 8443), serve);
+        let (stream, (head, mut socket)) =
+            tokio::join!(tunnel(&proxy, "api.example.org", 8443), serve);
+        // As in TLS, the client speaks first.
+        let mut stream = stream.unwrap();
+        stream.write_all(b"ping").await.unwrap();
+        let mut received = [0; 4];
+        socket.read_exact(&mut received).await.unwrap();
+        socket.write_all(b"hello").await.unwrap();
+        drop(socket);
         let mut text = String::new();
-        stream.unwrap().read_to_string(&mut text).await.unwrap();
-        assert_eq!(text, "hello");
+        stream.read_to_string(&mut text).await.unwrap();
+        assert_eq!((&received, text.as_str()), (b"ping", "hello"));
         assert!(
             head.starts_with("CONNECT api.example.org:8443 HTTP/1.1\r\n"),
             "{head}"

@@ -104,12 +104,12 @@ fn wrong_requests_are_refused_and_load_nothing() {
     assert_eq!((status, &answer["error"]["param"]), (400, &json!("input")));
     let (status, answer) = ask(&pool, "/v1/tokenize", &json!({"model": "embedder"}));
     assert_eq!((status, &answer["error"]["param"]), (400, &json!("prompt")));
-    let (status, _) = ask(
+    let (status, answer) = ask(
         &pool,
         "/v1/images/generations",
         &json!({"model": "embedder"}),
     );
-    assert_eq!(status, 501);
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("prompt")));
     assert!(pool.engine_pids().is_empty());
 }
 

@@ -61,6 +61,8 @@ pub struct MessageConversation {
     pub tool_choice: Option<MessageToolChoice>,
     pub thinking: Option<Thinking>,
     pub output_config: Option<OutputConfig>,
+    /// The older name of `output_config.format`.
+    pub output_format: Option<OutputFormat>,
     pub cache_control: Option<CacheControl>,
     /// How a server shortens the conversation. It has no effect here.
     #[schema(value_type = Option<Object>)]
