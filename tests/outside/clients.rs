@@ -91,7 +91,7 @@ pub fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
 }
 
 /// The same with a time limit of its own.
-fn run_within(limit: Duration, program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
+pub fn run_within(limit: Duration, program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("output");
     let into = File::create(&output).unwrap();

@@ -190,10 +190,19 @@ async fn transcribe(State(stub): State<Stub>, body: Bytes) -> Response {
     }
 }
 
-/// The text itself in place of sound, after bytes that are not JSON.
+/// Returns a WAV of 8-bit samples that end with the letters of the text.
 async fn speak(Json(body): Json<Value>) -> Response {
-    let mut sound = b"RIFF\x01\x00".to_vec();
-    sound.extend_from_slice(body["input"].as_str().unwrap_or_default().as_bytes());
+    let mut samples = vec![0; 800];
+    samples.extend_from_slice(body["input"].as_str().unwrap_or_default().as_bytes());
+    let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
+    let mut sound = b"RIFF".to_vec();
+    sound.extend_from_slice(&length(36 + samples.len()));
+    // PCM, one channel, 8000 samples a second of one byte each.
+    sound.extend_from_slice(
+        b"WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x01\0\x08\0data",
+    );
+    sound.extend_from_slice(&length(samples.len()));
+    sound.extend_from_slice(&samples);
     ([(header::CONTENT_TYPE, "audio/wav")], sound).into_response()
 }
 

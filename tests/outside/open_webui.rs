@@ -1,0 +1,173 @@
+//! Open WebUI in a real Chromium, set up as docs/clients.md says, against the real program. The checks are
+//! `tests/clients/open_webui.py`; `.ci/open-webui` installs Open WebUI and `.ci/dashboard` what drives it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use support::net::rest;
+use support::required::skipped;
+use support::whole::Pool;
+
+use crate::clients::{root, run_within, user_key};
+
+/// The first start creates its database, which takes long on a busy machine.
+const START: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(580);
+/// Answers by script: `turns` where a request has tools, `plain` for titles, tags and follow-up questions.
+const WRITER: &str = r#"{"turns": [{"say": "I am the scripted writer."}], "plain": "{\"title\": \"A scripted title\", \"tags\": [\"test\"], \"follow_ups\": []} I am the scripted writer."}"#;
+
+fn brought(path: &str, installer: &str) -> Option<PathBuf> {
+    let path = root().join("target").join(path);
+    if path.exists() && Path::new("/usr/bin/chromium").exists() {
+        return Some(path);
+    }
+    let why = format!(
+        "{} and Chromium are needed. Install them with `bash .ci/dashboard && bash {installer}`, and run `cargo test --test outside open_webui::`",
+        path.display()
+    );
+    skipped("open-webui", &why);
+    None
+}
+
+/// A port that was free just now: Open WebUI cannot report the port that it binds.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// The settings in docs/clients.md, for this pool.
+fn settings(pool: &Pool, key: &str) -> Vec<(String, String)> {
+    let page = fs::read_to_string(root().join("docs/clients.md")).unwrap();
+    let section = page.split("\n## Open WebUI\n").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let blocks = section.split("```sh\n").skip(1);
+    let lines = blocks.flat_map(|block| block.split("```").next().unwrap().lines());
+    let lines = lines.filter(|line| !line.starts_with('#'));
+    let values = lines.map(|line| {
+        let (name, value) = line.split_once('=').unwrap();
+        let value = value.replace("host:8080", pool.address());
+        (name.to_owned(), value.replace("KEY", key))
+    });
+    let settings: Vec<(String, String)> = values.collect();
+    assert!(settings.len() > 15, "{settings:?}");
+    settings
+}
+
+struct OpenWebUi {
+    child: Child,
+    url: String,
+    folder: tempfile::TempDir,
+}
+
+impl OpenWebUi {
+    fn start(program: &Path, settings: &[(String, String)]) -> OpenWebUi {
+        let folder = tempfile::tempdir().unwrap();
+        let log = File::create(folder.path().join("log")).unwrap();
+        let port = free_port().to_string();
+        let child = Command::new(program)
+            .args(["serve", "--host", "127.0.0.1", "--port", &port])
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", folder.path())
+            .env("DATA_DIR", folder.path().join("data"))
+            .env("WEBUI_SECRET_KEY", "of this test")
+            // One person without a login, and no settings from an earlier start.
+            .env("WEBUI_AUTH", "False")
+            .env("ENABLE_PERSISTENT_CONFIG", "False")
+            .envs(settings.iter().map(|(name, value)| (name, value)))
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stderr(log.try_clone().unwrap())
+            .stdout(log)
+            .spawn()
+            .unwrap();
+        let url = format!("http://127.0.0.1:{port}");
+        let mut web = OpenWebUi { child, url, folder };
+        let began = SystemTime::now();
+        while !web.is_healthy() {
+            let ended = web.child.try_wait().unwrap();
+            let is_late = began.elapsed().unwrap_or_default() > START;
+            assert!(
+                ended.is_none() && !is_late,
+                "Open WebUI did not start: {ended:?}\n{}",
+                web.log()
+            );
+            std::thread::park_timeout(Duration::from_millis(200));
+        }
+        web
+    }
+
+    fn is_healthy(&self) -> bool {
+        let address = self.url.trim_start_matches("http://");
+        let Ok(mut socket) = TcpStream::connect(address) else {
+            return false;
+        };
+        let request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        socket
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        socket.write_all(request.as_bytes()).is_ok() && rest(&mut socket).contains("\"status\"")
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for OpenWebUi {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn stub(name: &str, words: &[&str]) -> (String, String) {
+    let flags = [&["--model", name][..], words].concat();
+    support::stub::model(name, &flags, "memory_gib: 0.01")
+}
+
+#[test]
+fn open_webui_chats_reads_files_stops_and_speaks_over_both_apis() {
+    let Some(program) = brought("open-webui/venv/bin/open-webui", ".ci/open-webui") else {
+        return;
+    };
+    let Some(python) = brought("dashboard/venv/bin/python", ".ci/open-webui") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let turns = folder.path().join("turns.json");
+    fs::write(&turns, WRITER).unwrap();
+    let guide = fs::read_to_string(root().join("config/models/tiny-guide.yaml")).unwrap();
+    let demo = root().join("demo").display().to_string();
+    let guide = guide.replace("../../demo", &demo);
+    let files = [
+        ("tiny-guide.yaml".to_owned(), guide),
+        stub("writer", &["--turns", &turns.display().to_string()]),
+        stub("echo", &["--echo"]),
+        stub("slow", &["--tokens", "3000", "--token-ms", "20"]),
+        stub("embedder", &[]),
+        stub("voice", &[]),
+    ];
+    let config = "inventory: {provider: host, host_memory: 512MiB}\nauth: {inference: key}\ncompat: {ollama: true}\n";
+    let pool = Pool::with_devices(&files, config);
+    let web = OpenWebUi::start(&program, &settings(&pool, &user_key(&pool)));
+    let script = root().join("tests/clients/open_webui.py");
+    let address = format!("http://{}", pool.address());
+    let admin = pool.admin_key();
+    let shots = std::env::var("MODEL_POOL_SCREENSHOTS").unwrap_or_default();
+    let env = [
+        ("MODEL_POOL_ROOT", address.as_str()),
+        ("MODEL_POOL_ADMIN_KEY", admin.as_str()),
+        ("OPEN_WEBUI_URL", web.url.as_str()),
+        ("MODEL_POOL_SCREENSHOTS", shots.as_str()),
+    ];
+    let script = script.display().to_string();
+    let text = run_within(LIMIT, &python, &[script.as_str()], &env);
+    println!("{text}");
+    assert!(text.trim_end().ends_with(" passed, 0 failed"), "{text}");
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
+}
