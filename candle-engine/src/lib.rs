@@ -15,6 +15,7 @@ mod batch;
 mod calendar;
 mod chat_template;
 mod completion;
+mod conversation;
 mod cuda_facts;
 mod decoding;
 mod detokenize;

@@ -2,7 +2,8 @@
 
 use crate::api::{take_messages, take_switches, take_tools};
 use crate::api_error::ApiError;
-use crate::completion::{called, check_tokens, render, template_of, tools_of};
+use crate::completion::{called, check_tokens};
+use crate::conversation::{render, template_of, tools_of};
 use crate::fields::{Fields, expected};
 use crate::ignored::Ignored;
 use crate::ready::Ready;

@@ -12,7 +12,7 @@ use support::whole::Pool;
 
 use super::clients::{brought, user_key};
 use super::table;
-use super::wires::pool;
+use super::wires::{open_pool, pool};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const THOUGHT: &str = "I look.";
@@ -28,6 +28,15 @@ struct Workplace {
 
 impl Workplace {
     fn new() -> Workplace {
+        Workplace::with(pool)
+    }
+
+    /// Ollama's API, and no key on this machine.
+    fn open() -> Workplace {
+        Workplace::with(open_pool)
+    }
+
+    fn with(pool: impl FnOnce(&Path) -> Pool) -> Workplace {
         let folder = tempfile::tempdir().unwrap();
         for name in ["home", "work"] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -183,6 +192,28 @@ fn codex_edits_a_file_by_apply_patch_and_goes_on() {
         "error",
     ];
     row("Codex CLI", "responses", &columns);
+}
+
+#[test]
+fn codex_finds_the_models_of_the_pool_as_those_of_ollama() {
+    let Some(vendor) = brought("node_modules/@openai/codex-linux-x64/vendor") else {
+        return;
+    };
+    let program = vendor.join("x86_64-unknown-linux-musl/bin/codex");
+    let place = Workplace::open();
+    place.turns(&json!({"turns": [], "plain": "There are five apples."}));
+    let url = format!("{}/v1", place.url());
+    let oss = ["--oss", "--local-provider", "ollama", "-m", "writer:latest"];
+    let words = [
+        &["exec", "--skip-git-repo-check"],
+        &oss[..],
+        &["How many apples?"],
+    ]
+    .concat();
+    let (is_done, text) = place.run(&program, &words, &[("CODEX_OSS_BASE_URL", url.as_str())]);
+    assert!(is_done, "{text}");
+    has(&text, "There are five apples.");
+    row("Codex CLI, --oss", "responses", &["chat", "stream"]);
 }
 
 #[test]

@@ -23,8 +23,9 @@ const COLUMNS: [&str; 7] = [
 ];
 
 /// All rows that tests make, in the order of the table.
-const ROWS: [(&str, &str); 33] = [
+const ROWS: [(&str, &str); 34] = [
     ("Codex CLI", "responses"),
+    ("Codex CLI, --oss", "responses"),
     ("Claude Code", "messages"),
     ("OpenCode", "chat"),
     ("OpenCode", "responses"),

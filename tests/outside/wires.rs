@@ -26,6 +26,11 @@ pub fn pool(turns: &Path) -> Pool {
     Pool::with_models(&[writer(turns)], "auth: {inference: key}\n")
 }
 
+/// The same with Ollama's API, for clients on this machine that have no key.
+pub fn open_pool(turns: &Path) -> Pool {
+    Pool::with_models(&[writer(turns)], "compat: {ollama: true}\n")
+}
+
 fn writer(turns: &Path) -> (String, String) {
     let turns = turns.to_str().expect("a path");
     let words = ["--reasoning", "I look.", "--turns", turns];

@@ -100,11 +100,9 @@ impl Written {
                 all.push(tool);
                 continue;
             }
-            let at = format!("tools[{nth}]");
-            let mut tool = Taken::of(&at, tool)?;
+            let mut tool = Taken::of(format!("tools[{nth}]"), tool)?;
             tool.take("type");
-            let place = tool.path("custom");
-            let mut custom = Taken::of(place, tool.need("custom")?)?;
+            let mut custom = Taken::of(tool.path("custom"), tool.need("custom")?)?;
             tool.drop_rest(ignored);
             let name = custom.need_text("name")?;
             let made = custom::function(&mut custom, &name, &mut self.tools)?;

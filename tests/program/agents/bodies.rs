@@ -365,7 +365,7 @@ fn the_policy_of_the_pool_counts_where_a_models_file_says_nothing() {
     assert_eq!(send("mild"), (200, "colour".to_owned(), false));
     assert_eq!(send("strict").0, 400);
     let pool = Pool::demo_with("pool: {unknown_fields: drop}\n");
-    let body = request(CHAT, &json!("Hi"), &json!({"temprature": 1}));
+    let body = request(CHAT, &json!("Hi"), &json!({"temprature": 0.5}));
     let (status, answer, names) = ask(&pool, CHAT, &body);
     assert_eq!((status, names.as_str()), (200, "temprature"), "{answer}");
 }
