@@ -81,15 +81,15 @@ fn a_full_memory_evicts_the_slowest_of_the_caller_that_holds_most() {
     let later = Time(NOW.0 + 20_000);
     let fast = shares.arrive(key(1), Class::Small, 500 << 10, later);
     let slow = shares.arrive(key(1), Class::Small, 300 << 10, NOW);
-    let newcomer = shares.try_hold(key(3), Class::Small, 200 << 10, later);
-    assert!(newcomer.is_some());
+    let third = shares.try_hold(key(3), Class::Small, 200 << 10, later);
+    assert!(third.is_some());
     assert!(is_ready(pin!(slow.evicted())).is_some());
     assert!(is_ready(pin!(fast.evicted())).is_none());
     assert!(is_ready(pin!(small.evicted())).is_none());
     assert!(slow.complete().is_err());
     let fast = fast.complete().unwrap();
     assert!(small.complete().is_ok());
-    drop((newcomer, fast));
+    drop((third, fast));
     assert_eq!(shares.held(), 0);
 }
 
