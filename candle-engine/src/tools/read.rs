@@ -1,5 +1,6 @@
 //! Reads tool calls out of an answer that arrives in pieces. A text is held back only as long as it may still become a
 //! call.
+//! One file because a text is read in one pass, whether it ends or is cut off.
 
 use super::{Family, ToolCall};
 use serde_json::{Map, Value};
@@ -77,7 +78,13 @@ impl ToolReader {
             }
             // White space before nothing.
             State::Beginning | State::Text if held.trim().is_empty() && self.has_calls() => {}
-            State::Beginning | State::Text => text(held, &mut parts),
+            State::Beginning | State::Text => {
+                // Where a call is due, the beginning of its opening is no text either.
+                let is_due = is_cut && (self.state == State::Beginning || self.has_calls());
+                let opening = self.family.opening().filter(|_| is_due);
+                let length = opening.map_or(held.len(), |opening| certain_length(&held, opening));
+                text(held[..length].to_owned(), &mut parts);
+            }
         }
         parts
     }
@@ -232,7 +239,12 @@ fn cut_calls(written: &str) -> Vec<ToolCall> {
                 return calls;
             };
             name = Some(rest[..end].trim().to_owned());
-            rest = rest[end..].strip_prefix("[ARGS]").unwrap_or(&rest[end..]);
+            let behind = &rest[end..];
+            rest = match behind.strip_prefix("[ARGS]") {
+                Some(arguments) => arguments,
+                None if "[ARGS]".starts_with(behind) => "",
+                None => behind,
+            };
         }
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
         match (values.next(), name) {
@@ -447,7 +459,7 @@ mod tests {
         ] {
             let written = format!("{opening}{call}{closing}");
             let mut arguments = String::new();
-            for end in opening.len()..=written.len() {
+            for end in 1..=written.len() {
                 let names = BTreeSet::from(["weather".to_owned()]);
                 let mut reader = ToolReader::new(family, names, true);
                 let mut parts = reader.push(&written[..end]);
