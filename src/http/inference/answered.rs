@@ -1,5 +1,6 @@
 //! The last stage of a chat or completion: the request goes to the engine of its seat, and the answer to the client, as a
 //! stream or whole.
+//! One file because a refusal of the engine leads back to its beginning.
 
 use std::sync::Arc;
 

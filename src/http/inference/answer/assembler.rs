@@ -18,6 +18,7 @@
 //! 10. A body that is one JSON object is the response itself.
 //!
 //! Each byte is read a bounded number of times, and the memory is proportional to the bytes that came.
+//! One file because its functions are these rules.
 
 pub(crate) mod calls;
 mod merge;

@@ -1,5 +1,6 @@
 //! `POST /v1/embeddings`. The input is checked before anything is loaded for it; engines are asked for plain numbers,
 //! and base64 is made of them here, so that it is the same for all.
+//! One file because the request and its vectors are one route.
 
 use std::pin::pin;
 use std::sync::Arc;

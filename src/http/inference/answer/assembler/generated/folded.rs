@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::inference::answer::assembler::Assembler;
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Said {
+pub struct Summary {
     text: String,
     reasoning: String,
     /// Name, arguments and id of each call.
@@ -13,7 +13,7 @@ pub struct Said {
     end: Vec<Value>,
 }
 
-impl Said {
+impl Summary {
     fn call(&mut self, name: &Value, arguments: Value, id: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         self.calls.push((text(name), arguments, known(&text(id))));
@@ -37,19 +37,19 @@ fn parsed(arguments: &Value) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
 
-pub fn of_response(api: &str, response: &Value) -> Said {
-    let mut said = Said::default();
+pub fn of_response(api: &str, response: &Value) -> Summary {
+    let mut summary = Summary::default();
     match api {
-        "messages" => of_message(response, &mut said),
-        "responses" => of_object(response, &mut said),
-        "ollama" => of_line(response, &mut said),
-        _ => of_chat(response, &mut said),
+        "messages" => of_message(response, &mut summary),
+        "responses" => of_object(response, &mut summary),
+        "ollama" => of_line(response, &mut summary),
+        _ => of_chat(response, &mut summary),
     }
-    said
+    summary
 }
 
-pub fn of_stream(api: &str, written: &str) -> Said {
-    let mut said = Said::default();
+pub fn of_stream(api: &str, written: &str) -> Summary {
+    let mut summary = Summary::default();
     let data = || {
         let lines = written
             .lines()
@@ -95,35 +95,35 @@ pub fn of_stream(api: &str, written: &str) -> Said {
                 }
             }
             message["content"] = json!(blocks);
-            of_message(&message, &mut said);
+            of_message(&message, &mut summary);
         }
         "responses" => {
             let last = data().last().unwrap();
-            of_object(&last["response"], &mut said);
+            of_object(&last["response"], &mut summary);
         }
         "ollama" => {
             for line in written.lines() {
-                of_line(&serde_json::from_str(line).unwrap(), &mut said);
+                of_line(&serde_json::from_str(line).unwrap(), &mut summary);
             }
         }
         _ => {
             let mut assembler = Assembler::new(None, 1);
             assembler.push(written.as_bytes()).unwrap();
-            of_chat(&assembler.finish().unwrap(), &mut said);
+            of_chat(&assembler.finish().unwrap(), &mut summary);
         }
     }
-    said
+    summary
 }
 
 /// A chat with custom tools.
-fn of_chat(response: &Value, said: &mut Said) {
+fn of_chat(response: &Value, summary: &mut Summary) {
     let choice = &response["choices"][0];
     let message = &choice["message"];
     for call in message["tool_calls"].as_array().into_iter().flatten() {
         let (function, custom) = (&call["function"], &call["custom"]);
         match call["type"] == "custom" {
-            true => said.call(&custom["name"], custom["input"].clone(), &call["id"]),
-            false => said.call(
+            true => summary.call(&custom["name"], custom["input"].clone(), &call["id"]),
+            false => summary.call(
                 &function["name"],
                 function["arguments"].clone(),
                 &call["id"],
@@ -131,47 +131,49 @@ fn of_chat(response: &Value, said: &mut Said) {
         }
     }
     let names = ["content", "reasoning", "reasoning_content", "refusal"];
-    said.end.extend(names.map(|name| message[name].clone()));
-    said.end
+    summary.end.extend(names.map(|name| message[name].clone()));
+    summary
+        .end
         .extend([choice["finish_reason"].clone(), response["usage"].clone()]);
 }
 
-fn of_message(message: &Value, said: &mut Said) {
+fn of_message(message: &Value, summary: &mut Summary) {
     for block in message["content"].as_array().unwrap() {
         match block["type"].as_str().unwrap() {
-            "tool_use" => said.call(&block["name"], block["input"].clone(), &block["id"]),
-            "thinking" => said.reasoning += block["thinking"].as_str().unwrap(),
-            _ => said.text += block["text"].as_str().unwrap(),
+            "tool_use" => summary.call(&block["name"], block["input"].clone(), &block["id"]),
+            "thinking" => summary.reasoning += block["thinking"].as_str().unwrap(),
+            _ => summary.text += block["text"].as_str().unwrap(),
         }
     }
     let usage = &message["usage"];
     let counts = ["input_tokens", "output_tokens", "cache_read_input_tokens"];
-    said.end.push(message["stop_reason"].clone());
-    said.end.extend(counts.map(|name| usage[name].clone()));
+    summary.end.push(message["stop_reason"].clone());
+    summary.end.extend(counts.map(|name| usage[name].clone()));
 }
 
-fn of_object(response: &Value, said: &mut Said) {
+fn of_object(response: &Value, summary: &mut Summary) {
     for item in response["output"].as_array().unwrap() {
         match item["type"].as_str().unwrap() {
             "function_call" => {
-                said.call(&item["name"], parsed(&item["arguments"]), &item["call_id"])
+                summary.call(&item["name"], parsed(&item["arguments"]), &item["call_id"])
             }
-            "reasoning" => said.reasoning += item["content"][0]["text"].as_str().unwrap(),
-            _ => said.text += item["content"][0]["text"].as_str().unwrap(),
+            "reasoning" => summary.reasoning += item["content"][0]["text"].as_str().unwrap(),
+            _ => summary.text += item["content"][0]["text"].as_str().unwrap(),
         }
     }
-    said.end
+    summary
+        .end
         .extend(["status", "incomplete_details", "usage"].map(|name| response[name].clone()));
 }
 
 /// A line of a stream, or all of a response.
-fn of_line(line: &Value, said: &mut Said) {
+fn of_line(line: &Value, summary: &mut Summary) {
     let message = &line["message"];
-    said.text += message["content"].as_str().unwrap();
-    said.reasoning += message["thinking"].as_str().unwrap_or_default();
+    summary.text += message["content"].as_str().unwrap();
+    summary.reasoning += message["thinking"].as_str().unwrap_or_default();
     for call in message["tool_calls"].as_array().into_iter().flatten() {
         let function = &call["function"];
-        said.call(
+        summary.call(
             &function["name"],
             function["arguments"].clone(),
             &call["id"],
@@ -179,6 +181,6 @@ fn of_line(line: &Value, said: &mut Said) {
     }
     if line["done"] == true {
         let names = ["done_reason", "prompt_eval_count", "eval_count"];
-        said.end.extend(names.map(|name| line[name].clone()));
+        summary.end.extend(names.map(|name| line[name].clone()));
     }
 }

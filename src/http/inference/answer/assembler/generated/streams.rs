@@ -1,5 +1,6 @@
 //! Cuts a response into the stream of its engine: which fields each event has, what labels its calls, where the usage
 //! stands, how events are written, and how the stream ends.
+//! One file because every function adds to the same chunks.
 
 use serde_json::{Map, Value, json};
 
@@ -350,7 +351,7 @@ fn calls(engine: Engine, calls: &[Call], random: &mut Random) -> Vec<Value> {
                 Labels::Absent => None,
             };
             delta.extend(index.map(|index| ("index".to_owned(), json!(index))));
-            let told = |value: Value, later: Later| match later {
+            let field = |value: Value, later: Later| match later {
                 _ if at == 0 => Some(value),
                 Later::Absent => None,
                 Later::Null => Some(json!(null)),
@@ -358,13 +359,13 @@ fn calls(engine: Engine, calls: &[Call], random: &mut Random) -> Vec<Value> {
                 Later::Repeated => Some(value),
             };
             let id = call.id.clone().unwrap_or_default();
-            delta.extend(told(json!(id), later_id).map(|id| ("id".to_owned(), id)));
+            delta.extend(field(json!(id), later_id).map(|id| ("id".to_owned(), id)));
             if at == 0 || has_types {
                 delta.insert("type".to_owned(), json!("function"));
             }
             let mut function = Map::new();
             function
-                .extend(told(json!(call.name), later_name).map(|name| ("name".to_owned(), name)));
+                .extend(field(json!(call.name), later_name).map(|name| ("name".to_owned(), name)));
             let arguments = match as_json {
                 true => serde_json::from_str(&arguments).unwrap(),
                 false => json!(arguments),
