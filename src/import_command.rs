@@ -43,7 +43,7 @@ pub fn run(command: &ImportCommand) -> Result<(), String> {
     }
 }
 
-/// Half of this machine's memory, unless it has NVIDIA GPUs: their driver creates one of these files.
+/// Returns half of this machine's memory in GiB, or `None` if a file of NVIDIA's driver exists.
 fn host_memory_gib() -> Option<u64> {
     const DRIVERS: [&str; 3] = ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"];
     if DRIVERS.iter().any(|file| Path::new(file).exists()) {

@@ -21,7 +21,7 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError
     let (text, special) = match (prompt, fields.has("messages")) {
         (Some(prompt), false) => (prompt, special.unwrap_or(true)),
         (None, true) => {
-            // The count says nothing of fields without effect.
+            // The count does not report ignored fields.
             let mut ignored = Ignored::default();
             let messages = take_messages(&mut fields, &mut ignored)?;
             let tools = take_tools(&mut fields, &mut ignored)?;

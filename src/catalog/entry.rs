@@ -88,9 +88,9 @@ pub struct Entry {
     pub generation: Generation,
     /// The same of adapters that have their own.
     pub adapter_generation: BTreeMap<String, Generation>,
-    /// What happens to fields of requests that its engine is not known to take.
+    /// Handling of request fields that the engine is not known to support.
     pub unknown_fields: UnknownFields,
-    /// Whether requests without `stream` go to the engine without `stream`, where the model's file says so.
+    /// If true, non-streaming requests reach the engine without `stream`. `None` uses the default of the engine's kind.
     pub plain_requests: Option<bool>,
     /// What texts of users must be.
     pub validation: Option<Validation>,

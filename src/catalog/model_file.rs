@@ -254,7 +254,7 @@ optional_keys! {
         /// Whose output a prompt format gives.
         prompt_compat: PromptCompat,
         sleep: Sleep,
-        /// What happens to fields of requests that its engine is not known to take; absent is `pool.unknown_fields`.
+        /// Handling of request fields that the engine is not known to support; absent is `pool.unknown_fields`.
         unknown_fields: Option<UnknownFields>,
         /// Sends requests without `stream` to the engine without `stream`; absent is what the engine's kind takes.
         plain_requests: Option<bool>,

@@ -21,7 +21,7 @@ const NAMED: [(&str, ModelKind); 8] = [
     ("chat", ModelKind::Chat),
 ];
 
-/// What a model is for.
+/// The task of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelKind {
     /// Conversations.
@@ -81,7 +81,7 @@ impl Entry {
         }
     }
 
-    /// The tokens of the longest sequence: the configured number, or else the one that the model was made for.
+    /// Returns the maximum sequence length in tokens: the configured limit, or else the limit in the model's card.
     pub fn context(&self, card: &ModelCard) -> Option<u64> {
         self.recipe.context().map(u64::from).or(card.context)
     }

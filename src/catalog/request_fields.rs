@@ -104,7 +104,7 @@ const RANKS: &[&str] = &[
     "user",
 ];
 
-/// OpenAI's words, and those of the servers of diffusion models.
+/// Fields of OpenAI's image API and of diffusion model servers.
 const IMAGES: &[&str] = &[
     "background",
     "cfg_scale",

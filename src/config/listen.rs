@@ -1,4 +1,4 @@
-//! Where the service listens: an address and a port, or a Unix socket with its permissions.
+//! Listen address of the service: an IP address and a port, or a Unix socket with its permissions.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -186,8 +186,8 @@ pub struct PoolSection {
     pub first_token_after: Length,
     /// A ready engine that has been idle for this long is sent a request for one token; `off`: never.
     pub idle_probe: IdleProbe,
-    /// What happens to request fields that a model's engine is not known to take: `refuse` answers 400 with the nearest
-    /// name, `drop` leaves them out and names them in `x-model-pool-ignored`, `pass` leaves them to the engine. A
+    /// Handling of request fields that a model's engine is not known to support: `refuse` returns 400 with the nearest
+    /// name, `drop` removes them and lists them in `x-model-pool-ignored`, `pass` forwards them to the engine. A
     /// CommandEngine, a RemoteEngine and a RayServeEngine get every field, unless their model file has
     /// `pool_config.unknown_fields`.
     pub unknown_fields: UnknownFields,
@@ -240,7 +240,7 @@ pub enum PoolObjective {
     Reload,
 }
 
-/// What happens to a request field that is on no list of the model's engine.
+/// Handling of request fields that the model's engine is not known to support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownFields {

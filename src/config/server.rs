@@ -59,8 +59,8 @@ pub struct ServerSection {
     pub body_timeout: Length,
     /// Memory for the bodies of all requests together, at least `body_limit`.
     pub bodies_memory: Size,
-    /// A client that reads nothing of its response for this long is disconnected, 100ms or more; after 10 s if others
-    /// wait for the model.
+    /// A client that stops reading its response for this long is disconnected, 100ms or more; after 10 s if other
+    /// requests wait for the model.
     pub write_timeout: Length,
     /// How many answers one request may ask for, 1 to 100000: its prompts times `n` or `best_of`.
     pub sequences_max: u32,

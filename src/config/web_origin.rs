@@ -87,7 +87,9 @@ impl FromStr for WebOrigin {
         {
             return Err(wrong("its port is not a number from 0 to 65535"));
         }
-        let address = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+        let address = host
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
         let is_host = match address {
             Some(address) => address.parse::<Ipv6Addr>().is_ok(),
             None => {

@@ -10,7 +10,7 @@ use config::Provider;
 use inventory::{DeviceInfo, DeviceUse, Inventory};
 use pool::{Bytes, DeviceId, DeviceReading, KindId, NodeId, ReplicaId, Time};
 
-/// Products with a kind of their own, kept while the controller runs. Nodes name them.
+/// Maximum number of products with a separate kind. Nodes choose the names, and the controller forgets none.
 const KINDS_MAX: usize = 4096;
 /// All further products.
 const OTHER_KIND: KindId = KindId(u32::MAX);

@@ -12,11 +12,11 @@ use config::LiveConfig;
 use pool::{Span, Time};
 use source::Sources;
 
-/// So long the hub is not asked again for a name that it does not have, and for so many names.
+/// Lifetime and maximum number of remembered misses. The hub is not queried again for a missing name in this time.
 const MISSED_FOR: Span = Span::from_secs(60);
 const MISSED_MAX: usize = 256;
-/// Names that the hub is asked for in a minute because of users: invented names must not make the hub turn all of the lab
-/// away. A user has a share of them.
+/// Maximum hub lookups per minute on behalf of users. Each user has a share. Invented names must not make the hub
+/// rate-limit the entire lab.
 pub const HUB_LOOKUPS_MAX: u32 = 60;
 const LOOKS_WITHIN: Span = Span::from_secs(60);
 const HOUR: Span = Span::from_secs(3600);

@@ -72,7 +72,7 @@ fn texts_of(device: &NodeDevice) -> impl Iterator<Item = &String> {
         .chain(&device.labels)
 }
 
-fn is_short_line(text: &String) -> bool {
+fn is_short_line(text: &str) -> bool {
     text.len() <= NAME_BYTES_MAX && !text.contains(char::is_control)
 }
 

@@ -1,11 +1,11 @@
-//! Whether the programs of engines are on this machine, looked at when a model that has no replica is demanded: a load
-//! that would fail for its program evicts nothing, and a program that comes back ends the quarantine that its absence
+//! Checks that an engine's program exists on this machine when a model without a replica is requested. A load that
+//! would fail for a missing program evicts nothing. A program that reappears ends the quarantine that its absence
 //! caused.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::catalog_change::Change;
@@ -19,6 +19,8 @@ use engine::missing_program;
 
 /// A file system that answers later than this is not waited for.
 const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Simultaneous looks. A file system that hangs holds no more threads.
+static LOOKS: Semaphore = Semaphore::const_new(8);
 
 impl Control {
     /// Engines run on this machine alone: no node is known, and no cluster gives any.
@@ -28,20 +30,30 @@ impl Control {
             && self.nodes.expected.is_empty()
     }
 
-    /// Looks again at the programs that were missing: models that are loaded without a request come back, too.
+    /// Checks missing programs again. Models that load without a request recover this way.
     pub(super) fn look_for_missing_programs(&mut self) {
-        let lacking = self.models.facts.values().filter(|it| it.lacks_program);
-        let entries: Vec<Arc<Entry>> = lacking.map(|it| Arc::clone(&it.entry)).collect();
+        let lacking = self
+            .models
+            .facts
+            .values()
+            .filter(|facts| facts.lacks_program);
+        let entries: Vec<Arc<Entry>> = lacking.map(|facts| Arc::clone(&facts.entry)).collect();
         if entries.is_empty() {
             return;
         }
         let inbox = self.inbox.clone();
-        self.tasks.spawn_blocking(move || {
+        let look = move || {
             for entry in entries {
                 if missing_program(&entry.name, &entry.recipe).is_none() {
                     let (name, then) = (entry.name.clone(), Change::Figure);
                     let _ = inbox.send(Message::Figure { name, then });
                 }
+            }
+        };
+        // The shutdown does not wait for a look that hangs in a system call: only the task around it can be aborted.
+        self.tasks.spawn(async move {
+            if let Ok(_turn) = LOOKS.acquire().await {
+                let _ = tokio::task::spawn_blocking(look).await;
             }
         });
     }
@@ -49,7 +61,7 @@ impl Control {
 
 impl Handle {
     /// Looks at the model's program, and has the pool take in what has changed since the last look. Returns when the pool
-    /// decides by it, or after two seconds at most.
+    /// decides by it, or after three seconds at most.
     pub async fn look_for_program(&self, route: &Route) {
         let has_program = matches!(route.entry.recipe, Recipe::Command(_) | Recipe::Server(_));
         let snapshot = self.snapshot();
@@ -57,7 +69,13 @@ impl Handle {
             return;
         };
         let entry = Arc::clone(&facts.entry);
-        let looked = move || missing_program(&entry.name, &entry.recipe).is_some();
+        let Ok(Ok(turn)) = timeout(LOOK_MAX, LOOKS.acquire()).await else {
+            return;
+        };
+        let looked = move || {
+            let _turn = turn;
+            missing_program(&entry.name, &entry.recipe).is_some()
+        };
         let looked = timeout(LOOK_MAX, tokio::task::spawn_blocking(looked)).await;
         let Ok(Ok(is_missing)) = looked else {
             return;

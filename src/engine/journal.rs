@@ -269,7 +269,7 @@ fn read(path: &Path) -> Result<Record, String> {
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
-/// Writes a file that only this account can read, in the place of one of this name.
+/// Creates or truncates a file. A new file is readable by this account only.
 fn write_own(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::File::options();

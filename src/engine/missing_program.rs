@@ -11,8 +11,8 @@ use catalog::{Recipe, find_program};
 /// The start of a template: such a word is known only at the launch.
 const TEMPLATE: &str = "{{";
 
-/// Returns why the model's engine cannot be started on this machine, if its program is missing or may not be run. `None` for
-/// models without a program of their own, and for programs that only a launch knows. Blocking: looks at files.
+/// Returns why the model's engine cannot start on this machine, if its program is missing or not executable. Returns
+/// `None` for models that have no program, and for programs known only at launch. Blocks on the file system.
 pub fn missing_program(model: &str, recipe: &Recipe) -> Option<String> {
     let (program, folder, env, install) = match recipe {
         Recipe::Command(command) => (

@@ -28,7 +28,7 @@ pub const RELAY_NO_ENGINE: u8 = b'-';
 /// From the first packet to the node's answer.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// A secret of one node that is never shown. It is one word, so that it can stand in a line of the protocol.
+/// Secret of one node. It is never shown, and it is one word that fits in a line of the protocol.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RelaySecret(String);
 

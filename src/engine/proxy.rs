@@ -1,5 +1,5 @@
-//! Connections to remote endpoints through the proxy of `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`. Only https goes through a
-//! proxy, as a tunnel, so that the proxy reads nothing. This machine is never reached through one.
+//! Connections to remote endpoints through the proxy of `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`. Only https uses a
+//! proxy, through a tunnel that the proxy cannot read. Connections to this machine never use a proxy.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub(super) fn proxy_for(host: &str, port: u16) -> Option<Intercept> {
 
 fn matching(proxies: &Matcher, host: &str, port: u16) -> Option<Intercept> {
     let address = host.parse::<IpAddr>().ok();
-    let is_here = address.is_some_and(|it| it.to_canonical().is_loopback());
+    let is_here = address.is_some_and(|ip| ip.to_canonical().is_loopback());
     if is_here || host.eq_ignore_ascii_case("localhost") {
         return None;
     }

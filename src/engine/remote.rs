@@ -128,12 +128,12 @@ impl Remote {
         })
     }
 
-    /// Opens a connection to one of the addresses that the name currently resolves to, or through the proxy of the
-    /// environment.
+    /// Connects to an address that the host name currently resolves to, or through the proxy that the environment
+    /// names.
     pub(super) async fn connect(&self) -> io::Result<TcpStream> {
         let fail = |kind, what: String| Err(io::Error::new(kind, what));
         if let Some(proxy) = self.proxy() {
-            if let Some(why) = self.host.parse().ok().and_then(|it| self.forbidden(it)) {
+            if let Some(why) = self.host.parse().ok().and_then(|ip| self.forbidden(ip)) {
                 return fail(io::ErrorKind::PermissionDenied, why);
             }
             return proxy::tunnel(&proxy, &self.host, self.port).await;

@@ -22,7 +22,7 @@ pub(super) struct Reserved {
 
 /// Ports of engines that run or are being started. The system may offer the same free port twice before the
 /// first engine has bound it.
-static PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+static PORTS: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
 
 impl Reserved {
     fn of(endpoint: Endpoint) -> Reserved {
@@ -34,7 +34,7 @@ impl Reserved {
     pub fn adopted(endpoint: Endpoint) -> Reserved {
         if let Endpoint::Tcp(address) = &endpoint {
             let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
-            ports.insert(address.port());
+            ports.insert(*address);
         }
         Reserved::of(endpoint)
     }
@@ -57,7 +57,7 @@ impl Reserved {
         };
         let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
         let address = SocketAddr::from((address, port));
-        if !ports.insert(port) {
+        if !ports.insert(address) {
             return Err(EngineFault::OwnPort {
                 address,
                 source: io::ErrorKind::AddrInUse.into(),
@@ -66,7 +66,7 @@ impl Reserved {
         match TcpListener::bind(address) {
             Ok(_) => Ok(Reserved::of(Endpoint::Tcp(address))),
             Err(source) => {
-                ports.remove(&port);
+                ports.remove(&address);
                 Err(EngineFault::OwnPort { address, source })
             }
         }
@@ -82,7 +82,7 @@ impl Reserved {
             let address = listener
                 .local_addr()
                 .map_err(|source| EngineFault::Port { source })?;
-            if ports.insert(address.port()) {
+            if ports.insert(address) {
                 return Ok(Reserved::of(Endpoint::Tcp(address)));
             }
             passed_over.push(listener);
@@ -122,7 +122,7 @@ impl Drop for Reserved {
         match &self.endpoint {
             Endpoint::Tcp(address) => {
                 let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
-                ports.remove(&address.port());
+                ports.remove(address);
             }
             Endpoint::Unix(_) if self.left => {}
             Endpoint::Unix(path) => {

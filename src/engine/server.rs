@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::command::stage_or_message;
+use super::short_paths::{LONGEST_NAME, short_path};
 use super::{
     DeviceKind, Endpoint, EngineDriver, EngineFault, Failure, Launch, Prepared, Program,
     ServerProgram,
@@ -99,22 +100,20 @@ impl EngineDriver for ServerDriver {
     }
 }
 
-/// What the names of sockets begin with, in our folder, that an engine makes between its own processes.
+/// Follows the replica's number in the names of the sockets between an engine's own processes.
 pub(super) const OWN_SOCKETS: &str = "-own";
 
-/// In our own folder. Behind a prefix the engine may not see it; then in `/tmp`, the container's or the machine's, under a
-/// name that no other account can make before.
+/// Returns the path prefix of an engine's sockets, in the pool's folder. An engine behind a command prefix may not see that
+/// folder and gets an unpredictable name in `/tmp`, which is the container's or the machine's.
 fn sockets_of(launch: &Launch, container: &str, has_prefix: bool) -> String {
     if has_prefix {
         return format!("/tmp/{container}-{:016x}", rand::random::<u64>());
     }
-    let path = launch
-        .runtime_dir
-        .join(format!("{}{OWN_SOCKETS}", launch.replica));
-    std::path::absolute(&path)
-        .unwrap_or(path)
-        .display()
-        .to_string()
+    let name = format!("{}{OWN_SOCKETS}", launch.replica);
+    let folder = &launch.runtime_dir;
+    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+    let short = short_path(&folder, LONGEST_NAME).unwrap_or(folder);
+    short.join(name).display().to_string()
 }
 
 fn failure_of(class: FailureClass) -> Failure {
@@ -186,10 +185,10 @@ mod tests {
             launch.runtime_dir = "/data/run".into();
             if let Program::Server(program) = &mut launch.program {
                 program.weights_per_device = Some(Bytes(Bytes::GIB));
-                program.recipe = Box::new(ServerRecipe {
+                *program.recipe = ServerRecipe {
                     prefix: program.recipe.prefix.clone(),
                     ..ServerRecipe::of(engine, "/models/m")
-                });
+                };
             }
             let prepared = prepare(&launch).expect("prepared");
             let words = prepared.argv.iter();

@@ -7,8 +7,8 @@ use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
 use percent_encoding::percent_decode_str;
 
-/// Prefixes that clients put before OpenAI's paths: a base URL with `/v1` given twice, and those of OpenRouter, Open WebUI,
-/// Groq, Azure, Google and Docker.
+/// Prefixes that clients put before OpenAI's paths: `/v1` given twice in a base URL, and the prefixes of OpenRouter,
+/// Open WebUI, Groq, Azure, Google and Docker.
 const PREFIXES: [&str; 7] = [
     "/v1/v1/",
     "/api/v1/",
@@ -19,9 +19,9 @@ const PREFIXES: [&str; 7] = [
     "/openai/",
 ];
 const V1: &str = "/v1/";
-/// Where Azure and OpenAI's first API name the model.
+/// Prefixes before the model's name in the paths of Azure and of OpenAI's first API.
 const DEPLOYMENTS: [&str; 2] = ["/openai/deployments/", "/v1/engines/"];
-/// Routes behind such a name. A name may have slashes, so that the route is looked for at the end.
+/// Routes after the model's name. They match at the end of the path, because a name may contain slashes.
 const OF_DEPLOYMENTS: [&str; 10] = [
     "/chat/completions",
     "/completions",
@@ -99,7 +99,9 @@ fn next(route: &str) -> Option<String> {
 
 /// The model that a path names, and the route behind it.
 fn deployment(route: &str) -> Option<(String, String)> {
-    let rest = DEPLOYMENTS.iter().find_map(|it| route.strip_prefix(it))?;
+    let rest = DEPLOYMENTS
+        .iter()
+        .find_map(|prefix| route.strip_prefix(prefix))?;
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     let mut ends = OF_DEPLOYMENTS.iter();
     let (name, end) = ends.find_map(|end| Some((rest.strip_suffix(end)?, end)))?;

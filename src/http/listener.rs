@@ -70,7 +70,7 @@ impl Listener {
             Listen::Unix(configured) => {
                 let listener = std::os::unix::net::UnixListener::from(socket);
                 let actual = listener.local_addr().ok();
-                let actual = actual.as_ref().and_then(|it| it.as_pathname());
+                let actual = actual.as_ref().and_then(|address| address.as_pathname());
                 if actual != Some(configured) || !configured.exists() {
                     return Ok(None);
                 }

@@ -52,7 +52,7 @@ impl Cards {
         })
     }
 
-    /// The card of a model whose files are on this machine. It blocks.
+    /// Returns the card of a model whose files are on this machine. Blocks on the file system.
     pub fn of(&self, entry: &Entry) -> Arc<ModelCard> {
         let path = entry.weights_path();
         path.and_then(|path| self.at(&path)).unwrap_or_default()
@@ -78,7 +78,7 @@ impl Cards {
 
     /// Forgets the files of models that have left the catalogue.
     pub fn keep(&self, entries: &[Arc<Entry>]) {
-        let paths = entries.iter().filter_map(|it| it.weights_path());
+        let paths = entries.iter().filter_map(|entry| entry.weights_path());
         let paths: BTreeSet<PathBuf> = paths.collect();
         self.known().retain(|path, _| paths.contains(path));
     }

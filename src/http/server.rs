@@ -258,7 +258,7 @@ async fn not_found(State(app): State<App>, request: Request<Body>) -> Failure {
 
 async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Response {
     let upgrade = request.headers().get(header::UPGRADE);
-    if upgrade.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket")) {
+    if upgrade.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket")) {
         return no_websocket(request.uri().path());
     }
     let message = format!(
@@ -276,7 +276,7 @@ async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Respons
     .into_response()
 }
 
-/// Clients that prefer a WebSocket fall back to HTTP at once when they get 426; other statuses make them try again.
+/// Returns 426. Clients that prefer a WebSocket then fall back to HTTP immediately; other statuses make them retry.
 fn no_websocket(path: &str) -> Response {
     let failure = Failure::new(
         StatusCode::UPGRADE_REQUIRED,

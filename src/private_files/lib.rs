@@ -1,6 +1,6 @@
-//! Small files for this account alone, such as keys and what a process must not forget: never readable by others, not even
-//! for a moment, and replaced as a whole. After a power failure there is the old file or the new one. Also the folders that
-//! they and sockets are in.
+//! Small files for this account alone, such as keys and durable state. Other accounts can never read them. Replacement
+//! is atomic: after a power failure, either the old or the new file exists. Also makes the folders for such files and
+//! for sockets.
 
 mod folder;
 

@@ -102,7 +102,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let lock = StateLock::take(&config.state.dir, takeover).await?;
     let old = inherited.as_ref();
     let listen = &config.server.listen;
-    let inherits = old.map(|it| it.listener(listen)).transpose();
+    let inherits = old.map(|old| old.listener(listen)).transpose();
     let listener = match inherits.map_err(line)?.flatten() {
         Some(listener) => listener,
         None => Listener::bind(&config.server).await.map_err(line)?,

@@ -154,7 +154,7 @@ impl Sources {
     pub async fn look(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
         let listing = match self.list(wanted).await {
             Ok(listing) => select::select(listing, wanted)?,
-            // What lies here may be private, which only the hub can say.
+            // The local snapshot may be private. Only the hub knows who may read it.
             Err(fault)
                 if fault.is_of_the_network()
                     && !credentials::is_public(wanted)

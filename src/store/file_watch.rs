@@ -1,5 +1,5 @@
-//! Notices that SQLite's files were moved away, replaced or cut off while they are open: the connection would go on writing
-//! to a file that the next start does not find, and every change would be acknowledged and lost (D1).
+//! Detects that SQLite's files were moved away, replaced or truncated while they are open. The connection would keep
+//! writing to a file that the next start does not find, and every acknowledged change would be lost (D1).
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use super::connection::Connection;
 use super::query::query;
 
-/// What happened to a file behind SQLite's back, and what to do.
+/// A change to a file behind SQLite's back, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileTrouble {
     #[error(
@@ -49,7 +49,7 @@ struct Seen {
     size: u64,
     /// The log of the connection that writes; `None`: not known yet.
     log: Option<Mark>,
-    /// It was removed under the connection. The readers still have it, so that no other one is begun.
+    /// True if the log was removed while open. Readers still hold it, which prevents SQLite from creating a new log.
     log_gone: bool,
 }
 
@@ -79,7 +79,7 @@ impl FileWatch {
         Ok(watch)
     }
 
-    /// Fails if a connection to the files would not be one to those that were opened first.
+    /// Fails if a new connection would open other files than the first connection did.
     pub fn before_connect(&self) -> Result<(), FileTrouble> {
         // SQLite may have removed the log of the last connection.
         self.seen().log = None;
@@ -88,14 +88,7 @@ impl FileWatch {
 
     /// Fails if the next start would not find the next write.
     pub async fn before_write(&self, connection: &mut Connection) -> Result<(), sqlx::Error> {
-        if let Err(trouble) = self.check() {
-            if matches!(trouble, FileTrouble::LogGone { .. }) {
-                // The connection still has the log open: what it holds is acknowledged.
-                let fold = query("PRAGMA wal_checkpoint(TRUNCATE)");
-                fold.execute(connection).await?;
-            }
-            return Err(trouble.into());
-        }
+        self.check_and_fold(connection).await?;
         let size = fs::metadata(&self.path).map(|about| about.len());
         let has = size.unwrap_or(u64::MAX);
         if has >= self.seen().size {
@@ -113,13 +106,26 @@ impl FileWatch {
     }
 
     /// Fails if the next start would not find the write that has just ended.
-    pub fn after_write(&self) -> Result<(), FileTrouble> {
-        self.check()?;
+    pub async fn after_write(&self, connection: &mut Connection) -> Result<(), sqlx::Error> {
+        self.check_and_fold(connection).await?;
         self.wrote();
         Ok(())
     }
 
-    /// Fails if the files are not those that the connection has open.
+    /// Fails as [`FileWatch::check`] does. Before that, moves the writes of a removed log into the database: they are
+    /// acknowledged, and the connection still has the log open.
+    async fn check_and_fold(&self, connection: &mut Connection) -> Result<(), sqlx::Error> {
+        let Err(trouble) = self.check() else {
+            return Ok(());
+        };
+        if matches!(trouble, FileTrouble::LogGone { .. }) {
+            let fold = query("PRAGMA wal_checkpoint(TRUNCATE)");
+            fold.execute(connection).await?;
+        }
+        Err(trouble.into())
+    }
+
+    /// Fails if the connection has other files open than the files at these paths.
     fn check(&self) -> Result<(), FileTrouble> {
         let path = || self.path.clone();
         match fs::metadata(&self.path) {

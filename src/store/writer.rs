@@ -85,7 +85,7 @@ impl Writer {
                 }
                 let value = in_transaction(&mut connection, generation, work).await?;
                 if let Some(files) = &self.files {
-                    files.after_write()?;
+                    files.after_write(&mut connection).await?;
                 }
                 Ok(value)
             };

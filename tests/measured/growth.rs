@@ -318,7 +318,7 @@ fn a_flood_of_names_of_the_hub_asks_it_little_and_registers_few() {
     let registered = count(&pool, "SELECT '', count(*) FROM registrations");
     assert_eq!(registered, 3, "{refused}");
     assert!(
-        refused.contains("users brought in 3 models of the hub"),
+        refused.contains("users together may bring in 3 models of the hub"),
         "{refused}"
     );
 }

@@ -66,7 +66,7 @@ fn the_tokens_of_a_response_are_those_of_the_same_message() {
         (status, &same["input_tokens"]),
         (200, &counted["input_tokens"])
     );
-    // The conversation that goes on is counted too.
+    // The count includes the previous conversation.
     let first = json!({"model": "tiny-guide", "input": "What is a priority?", "max_output_tokens": 2, "store": true});
     let (status, first) = call(&pool, "/v1/responses", &first, &[]);
     assert_eq!(status, 200, "{first}");
@@ -194,7 +194,7 @@ fn azures_addresses_and_headers_reach_the_model_that_they_name() {
         &bearer,
     );
     assert_eq!(status, 200, "{text}");
-    // Who may not come in is refused whatever stands in the address, before a byte of the body is read.
+    // A wrong key is refused on every path, before any of the body is read.
     let (status, response) = call(
         &pool,
         "/openai/deployments/one/chat/completions",
@@ -475,7 +475,7 @@ fn the_service_listens_on_a_unix_socket_with_its_permissions() {
         let log = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
         log.matches("serving http://unix:").count() >= count
     };
-    // The socket of a process that was killed is no obstacle.
+    // A socket left by a killed process does not prevent the start.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let child = on_socket(folder.path(), &socket, &[]);
     wait_for("the socket to be served", || serves(1));

@@ -153,11 +153,8 @@ fn a_first_own_model_is_read_reloaded_and_responds() {
         for word in &mut words {
             *word = word.replace("config/models/my-model.yaml", &file.display().to_string());
         }
-        match words.get(1).map(String::as_str) {
-            Some("check" | "reload" | "run") => {
-                typed(&pool, folder, &words).done();
-            }
-            _ => {}
+        if let Some("check" | "reload" | "run") = words.get(1).map(String::as_str) {
+            typed(&pool, folder, &words).done();
         }
     }
     // The other file is for a machine with GPUs.

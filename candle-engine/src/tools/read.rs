@@ -69,9 +69,9 @@ impl ToolReader {
         let held = std::mem::take(&mut self.held);
         match self.state {
             State::Call { is_opened } => {
-                if !self.calls(calls_of(&held), is_opened, &mut parts)
-                    && !(is_cut && self.cut(&held, is_opened, &mut parts))
-                {
+                let is_call = self.calls(calls_of(&held), is_opened, &mut parts)
+                    || (is_cut && self.cut(&held, is_opened, &mut parts));
+                if !is_call {
                     let opening = self.family.opening().filter(|_| is_opened);
                     text(format!("{}{held}", opening.unwrap_or_default()), &mut parts);
                 }
@@ -79,7 +79,7 @@ impl ToolReader {
             // White space before nothing.
             State::Beginning | State::Text if held.trim().is_empty() && self.has_calls() => {}
             State::Beginning | State::Text => {
-                // Where a call is due, the beginning of its opening is no text either.
+                // Holds back the beginning of a call's opening if a call may start here.
                 let is_due = is_cut && (self.state == State::Beginning || self.has_calls());
                 let opening = self.family.opening().filter(|_| is_due);
                 let length = opening.map_or(held.len(), |opening| certain_length(&held, opening));

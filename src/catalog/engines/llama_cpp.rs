@@ -1,11 +1,9 @@
-//! llama.cpp: `llama-server`. Its flags are those of ggml-org/llama.cpp at 0c1e57098, which the package
-//! llama-cpp-python 0.3.36 carries; `tests/fixtures/llama_server_flags.txt` has them all.
+//! llama.cpp: `llama-server`. The flags match ggml-org/llama.cpp at 0c1e57098, the version in the package
+//! llama-cpp-python 0.3.36; `tests/fixtures/llama_server_flags.txt` lists them.
 //!
-//! It takes what the model needs and no share of a device. `--ctx-size` is the context of all slots
-//! together, divided by `--parallel`: so that each request may have `max_total_tokens`, it is written as
-//! their product. `--n-gpu-layers` is written out, and `LLAMA_ARG_FIT=off` keeps llama-server from fitting
-//! the model into what is free by moving layers to the processor; `--tensor-split` is even, where its own choice
-//! goes by free memory and may overfill one device.
+//! `--ctx-size` is the context of all slots together, so it is `max_total_tokens` times `--parallel`.
+//! `--n-gpu-layers` and `LLAMA_ARG_FIT=off` keep layers on the GPU, and an even `--tensor-split` keeps llama-server
+//! from overfilling a device: its own choices follow the free memory.
 
 use super::engine::{ArgumentContext, Engine, Metrics, NeedsWeightSize, RerankApi, pair};
 use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};

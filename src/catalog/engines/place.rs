@@ -41,8 +41,8 @@ pub struct Place<'a> {
     pub weights: Option<Bytes>,
     /// A name that no other replica has.
     pub container: &'a str,
-    /// What the paths of sockets begin with that the engine makes between its own processes: in a folder of this account
-    /// alone, or unpredictable.
+    /// Path prefix of the sockets between the engine's own processes. It lies in a folder private to this account, or is
+    /// unpredictable.
     pub sockets: &'a str,
     /// What the model's chat template says.
     pub template: TemplateForms,

@@ -54,7 +54,7 @@ impl Extra {
         }
     }
 
-    /// Where engines have it.
+    /// Returns the path of this route on the engine.
     pub fn engine_path(self) -> &'static str {
         match self {
             Extra::Infill => "/infill",

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, header};
 use crate::edge::record;
 use access::limits::place_of;
 
-/// Headers that hold a key by itself, in order of preference: Anthropic's, Azure's and Google's clients send these.
+/// Headers that contain only a key, in order of preference. Anthropic, Azure and Google clients send them.
 pub(crate) const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {

@@ -145,8 +145,8 @@ impl<'a> Cookie<'a> {
     }
 }
 
-/// The line that gives the cookie of a session to its browser for so many seconds. It has no path: browsers send it below the
-/// folder of the route as they see it, which a proxy may have put below a prefix.
+/// Returns the `Set-Cookie` value of a session that lasts `seconds`. The cookie has no `Path`: browsers then use the
+/// folder of the route as they see it, which includes a proxy's prefix.
 pub fn set_cookie(secret: &Secret, seconds: u64, parts: &Parts, app: &App) -> Option<HeaderValue> {
     let cookie = Cookie::of_session(secret.reveal(), seconds);
     set_cookie_of(&cookie, is_secure_page(parts), None, app)

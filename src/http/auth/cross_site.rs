@@ -109,7 +109,7 @@ pub(crate) fn check_page(
         return Ok(());
     }
     let page = page_of(parts);
-    let remedy = match origin.and_then(|it| it.parse::<WebOrigin>().ok()) {
+    let remedy = match origin.and_then(|text| text.parse::<WebOrigin>().ok()) {
         Some(origin) => format!(
             "an administrator can list it (server.cors: {{origins: [\"{origin}\"]}}), or send a key with the request"
         ),
@@ -197,7 +197,10 @@ mod tests {
     use axum::http::Request;
 
     fn cors(origins: &[&str]) -> CorsSection {
-        let origins = origins.iter().map(|it| it.parse().unwrap()).collect();
+        let origins = origins
+            .iter()
+            .map(|origin| origin.parse().unwrap())
+            .collect();
         CorsSection {
             origins,
             max_age: config::Length::from_secs(60),

@@ -1,5 +1,5 @@
-//! Reads the chunks of a chat, or a complete response as if it were one chunk: text, pieces of tool calls, the reason of
-//! its end, its usage. Calls are those of the assembler: translated streams and translated responses agree.
+//! Reads the chunks of a chat, or a complete response as a single chunk: text, tool call deltas, finish reason and
+//! usage. The assembler reads the tool calls, which makes translated streams and translated responses agree.
 
 use std::borrow::Cow;
 

@@ -106,7 +106,7 @@ pub struct OverrideView {
     pub priority: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_hot_ms: Option<u64>,
-    /// When the lease ends, and all of this with it. Until then the model stays loaded (L2, P7).
+    /// End of the lease and of these values. The model stays loaded for the duration of the lease (L2, P7).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
 }

@@ -16,8 +16,8 @@ use pool::Time;
 const HEAD_WITHIN_MS: u64 = 10_000;
 /// What a connection that was asked to end may still take to do so.
 const ENDS_WITHIN_MS: u64 = 5_000;
-/// A piece of a response has up to four frames, for each of which a client may open two windows.
-const FRAMES_PER_PIECE: u64 = 8;
+/// A piece of a response has up to 64 KiB, and a client may open two windows for each 4 KiB.
+const FRAMES_PER_PIECE: u64 = 32;
 /// Not now, for a moment that is stored as a number.
 const NEVER: u64 = 0;
 

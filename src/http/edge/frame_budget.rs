@@ -19,6 +19,7 @@ const HEAD_BYTES: usize = 9;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 
 /// Follows the frames of one connection through the bytes that are read from it.
@@ -94,7 +95,7 @@ fn cost(kind: u8, flags: u8, length: u32) -> u64 {
     match kind {
         HEADERS => 0,
         DATA if length >= SHORT_BYTES || flags & END_STREAM != 0 => 0,
-        DATA => 1,
+        DATA | CONTINUATION => 1,
         _ => 1 + u64::from(length / SHORT_BYTES),
     }
 }

@@ -203,7 +203,7 @@ impl Edge {
         client
     }
 
-    /// The prefix that the proxy has removed from the address, if the peer is one that is trusted.
+    /// Returns the prefix that the proxy removed from the path, if `peer` is a trusted proxy.
     pub(super) fn prefix(&self, peer: IpAddr, headers: &HeaderMap) -> Option<ForwardedPrefix> {
         ForwardedPrefix::read(headers).filter(|_| self.trusts(peer))
     }

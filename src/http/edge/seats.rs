@@ -1,7 +1,7 @@
 //! Counts connections and limits them, in all and for each address. Without a seat the connection is answered and
 //! closed by the code that accepted it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +23,7 @@ pub(super) struct Seats {
 #[derive(Debug, Default)]
 struct Taken {
     all: u32,
-    by_caller: HashMap<Caller, u32>,
+    by_caller: BTreeMap<Caller, u32>,
 }
 
 impl Seats {

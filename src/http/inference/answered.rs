@@ -292,49 +292,45 @@ impl Call {
         body: Bytes,
         form: Form,
     ) -> Result<Result<Reached, Box<Refused>>, Failure> {
-        let (served, answer) = *refused;
-        let (head, refusal) = answer.into_parts();
-        let refusal = limited(refusal).await;
-        let refused = StreamRefusal::read(head.status, &refusal).filter(|_| form != Form::Plain);
-        let Some(refused) = refused else {
-            return Ok(Err(Box::new(Refused {
-                served,
-                head,
-                body: refusal,
-            })));
-        };
-        let replica = served.lease.replica();
-        self.app.upstream.support.note(replica, refused);
+        let replica = refused.0.lease.replica();
         let wants_stream = self.request.scanned.stream;
-        let next = refused.next(wants_stream).filter(|next| *next != form);
-        let Some(next) = next else {
-            return Ok(Err(Box::new(Refused {
-                served,
-                head,
-                body: refusal,
-            })));
-        };
-        tracing::info!(
-            model = &*self.request.model,
-            %replica,
-            "the engine refused a stream; the request is sent in another form"
-        );
-        let body = self.rewritten(body, next).await?;
-        self.note_form(next, &served.lease, false);
-        let path = self.request.outgoing.path;
-        let reached = reach(&self.app, served, path, (&JSON, body)).await?;
-        let (served, answer) = match accepted(reached) {
-            Ok(reached) => return Ok(Ok(reached)),
-            Err(refused) => *refused,
-        };
-        let (head, body) = answer.into_parts();
-        let body = limited(body).await;
-        if let Some(refused) =
-            StreamRefusal::read(head.status, &body).filter(|_| next != Form::Plain)
-        {
-            self.app.upstream.support.note(replica, refused);
+        let (mut refused, mut form) = (refused, form);
+        let mut refusals = Vec::new();
+        loop {
+            let (served, answer) = *refused;
+            let (head, refusal) = answer.into_parts();
+            let refusal = limited(refusal).await;
+            let read = StreamRefusal::read(head.status, &refusal).filter(|_| form != Form::Plain);
+            let next = read.and_then(|read| read.next(wants_stream));
+            let (Some(read), Some(next)) = (read, next.filter(|next| *next != form)) else {
+                return Ok(Err(Box::new(Refused {
+                    served,
+                    head,
+                    body: refusal,
+                })));
+            };
+            refusals.push(read);
+            tracing::info!(
+                model = &*self.request.model,
+                %replica,
+                "the engine refused a stream; the request is sent in another form"
+            );
+            let written = self.rewritten(body.clone(), next).await?;
+            self.note_form(next, &served.lease, false);
+            let path = self.request.outgoing.path;
+            let reached = reach(&self.app, served, path, (&JSON, written)).await?;
+            form = next;
+            refused = match accepted(reached) {
+                Ok(reached) => {
+                    // Errors of engines repeat texts of clients: only a form that was accepted proves the refusal.
+                    for refusal in refusals {
+                        self.app.upstream.support.note(replica, refusal);
+                    }
+                    return Ok(Ok(reached));
+                }
+                Err(refused) => refused,
+            };
         }
-        Ok(Err(Box::new(Refused { served, head, body })))
     }
 
     /// The body in another form.

@@ -41,7 +41,7 @@ pub(super) async fn receive(
     Ok(translated)
 }
 
-/// What the dialect needs in addition to the body.
+/// Collects the input that the dialect needs in addition to the body.
 pub(super) async fn reading(
     app: &App,
     context: &RequestContext,

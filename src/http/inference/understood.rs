@@ -39,11 +39,11 @@ pub(super) struct Understood {
     /// The length of the client's body.
     pub bytes: usize,
     pub outgoing: Outgoing,
-    /// How many answers the engine may give.
+    /// The number of sequences that the engine may generate.
     pub answers: usize,
-    /// How many choices the request itself is for.
+    /// The number of choices in the client's request.
     pub choices: usize,
-    /// What the engine gets.
+    /// The body sent to the engine.
     pub body: Bytes,
     /// By which requests of one conversation find the same replica.
     pub conversation: Option<u64>,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 const SCHEMAS: &str = "#/components/schemas/";
 const UNIONS: [&str; 2] = ["oneOf", "anyOf"];
-/// Keys whose values are no schemas.
+/// Keys whose values are data rather than schemas.
 const DATA: [&str; 4] = ["example", "examples", "default", "enum"];
 /// The component for an object with any keys.
 const ANY_OBJECT: &str = "AnyObject";
@@ -23,7 +23,7 @@ pub(super) fn simplify(document: &mut Value) {
         schemas[name] = schema;
     }
     hoist(&mut paths, &mut schemas);
-    // A union within a union is spread first, and the one that holds it can be spread then.
+    // The first pass spreads the unions within unions. The second pass spreads the unions that contained them.
     for _ in 0..2 {
         let known = schemas.clone();
         schemas
@@ -38,7 +38,7 @@ pub(super) fn simplify(document: &mut Value) {
             schema.insert("anyOf".to_owned(), branches);
         }
     }
-    for schema in schemas.values_mut().filter(|it| !is_free(it)) {
+    for schema in schemas.values_mut().filter(|schema| !is_free(schema)) {
         name_free_objects(schema);
     }
     name_free_objects(&mut paths);
@@ -86,7 +86,7 @@ fn hoist(value: &mut Value, schemas: &mut Map<String, Value>) {
             let Some(fields) = branch.as_object_mut() else {
                 continue;
             };
-            let is_object = fields.get("type").is_some_and(|it| it == "object");
+            let is_object = fields.get("type").is_some_and(|kind| kind == "object");
             let is_hoisted = is_object || fields.contains_key("allOf");
             let Some(Value::String(title)) = fields.get("title").cloned() else {
                 continue;
@@ -165,7 +165,7 @@ fn nested(schemas: &Map<String, Value>, paths: &Value) -> Vec<String> {
                 if let Some(name) = name_in(schema)
                     && schemas
                         .get(name)
-                        .is_some_and(|it| it.get("oneOf").is_some())
+                        .is_some_and(|target| target.get("oneOf").is_some())
                 {
                     found.push(name.to_owned());
                 }

@@ -2,7 +2,7 @@
 
 use catalog::{Entry, Extra, Prompt, Recipe};
 
-/// What an example needs a name for.
+/// The kind of name that an example needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A model that answers a conversation.
@@ -19,7 +19,7 @@ pub(super) enum Purpose {
     Server,
 }
 
-/// Which field of a route's examples names what.
+/// Routes, the field of their examples that holds a name, and the kind of that name.
 const ROUTES: [(&str, &str, Purpose); 36] = [
     ("/v1/chat/completions", "model", Purpose::Chat),
     ("/v1/responses", "model", Purpose::Chat),
@@ -80,13 +80,13 @@ const ROUTES: [(&str, &str, Purpose); 36] = [
 ];
 
 impl Purpose {
-    /// What a route's examples name, and in which field.
+    /// Returns the field that holds a name in a route's examples, and the kind of that name.
     pub fn of_path(path: &str) -> Option<(&'static str, Purpose)> {
         let found = ROUTES.iter().find(|(known, _, _)| *known == path);
         found.map(|(_, field, purpose)| (*field, *purpose))
     }
 
-    /// How well a model serves the purpose; 0: not at all.
+    /// Rates a model for the purpose. 0 means that the model cannot serve it.
     pub fn rank(self, entry: &Entry) -> u8 {
         let generates = entry.recipe.generates();
         let chats = generates && !matches!(entry.generation.prompt, Prompt::Disabled);

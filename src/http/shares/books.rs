@@ -1,6 +1,6 @@
 //! The books of a shared quantity: each caller's amounts and waiting requests. They decide without waiting; the caller locks them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -18,10 +18,13 @@ pub(super) enum Refusal {
     Full(usize),
 }
 
+/// Places in the queue of a caller are ordered by rank, then by time.
+const RANK_SHIFT: u32 = 61;
+
 #[derive(Debug, Default)]
 pub(super) struct Books {
     held: [u64; CLASSES],
-    callers: HashMap<Caller, Account>,
+    callers: BTreeMap<Caller, Account>,
     /// Callers with waiting requests, in the order of their turns.
     turns: VecDeque<Caller>,
     next: u64,
@@ -46,7 +49,12 @@ impl Books {
         now: Time,
     ) -> Result<(), Refusal> {
         let waits = if capacity.is_divided {
-            self.has_waiting(caller)
+            let end = (self.rank(caller, want) + 1) << RANK_SHIFT;
+            let account = self.callers.get(&caller);
+            account.is_some_and(|account| {
+                let mut ahead = account.waiting.range((1 << RANK_SHIFT)..end);
+                ahead.next().is_some()
+            })
         } else {
             !self.turns.is_empty()
         };
@@ -77,7 +85,7 @@ impl Books {
             return None;
         }
         self.next += 1;
-        let place = self.next;
+        let place = (self.rank(caller, want) << RANK_SHIFT) | self.next;
         let account = self.callers.entry(caller).or_default();
         if account.waiting.is_empty() {
             self.turns.push_back(caller);
@@ -88,7 +96,9 @@ impl Books {
 
     /// Gives up a place in the queue, or what was granted there and not picked up.
     pub fn leave(&mut self, capacity: &Capacity, caller: Caller, place: u64, want: Want) {
-        let account = self.callers.entry(caller).or_default();
+        let Some(account) = self.callers.get_mut(&caller) else {
+            return;
+        };
         if account.waiting.remove(&place).is_some() {
             if account.waiting.is_empty() {
                 self.turns.retain(|other| *other != caller);
@@ -137,6 +147,9 @@ impl Books {
     pub fn withdraw(&mut self, capacity: &Capacity, caller: Caller, number: u64) {
         if let Some((class, amount)) = self.complete(caller, number) {
             self.release(capacity, caller, class, amount);
+        } else {
+            // An eviction may have made more room than the amount needed that caused it.
+            self.serve(capacity);
         }
     }
 
@@ -154,6 +167,16 @@ impl Books {
         let account = self.callers.get(&caller);
         if account.is_some_and(|account| account.count == 0 && account.waiting.is_empty()) {
             self.callers.remove(&caller);
+        }
+    }
+
+    /// Growing bodies come before others of their caller, which may wait for them. Then the higher class comes first.
+    fn rank(&self, caller: Caller, want: Want) -> u64 {
+        match want {
+            Want::Grow { .. } => 0,
+            Want::Hold { .. } | Want::Promise { .. } => {
+                CLASSES as u64 - self.needs(caller, want).class as u64
+            }
         }
     }
 
@@ -252,7 +275,7 @@ impl Books {
         }
     }
 
-    /// Grants waiting requests, one of each caller in turn. A request that waits for room is not overtaken by its own class.
+    /// Grants waiting requests round-robin by caller. A request that waits for room is not overtaken by its own class.
     fn serve(&mut self, capacity: &Capacity) {
         let mut full = None;
         let mut nth = 0;
@@ -304,6 +327,20 @@ impl Books {
         now: Time,
     ) -> bool {
         let needed = self.needs(caller, want).memory;
+        // Without enough to evict, nothing is evicted.
+        let own = self.callers.get(&caller);
+        let own = own.map_or(0, |account| sum(&account.held, tier)) + needed;
+        let evictable: u64 = self
+            .callers
+            .iter()
+            .filter(|(other, account)| **other != caller && sum(&account.held, tier) > own)
+            .flat_map(|(_, account)| account.arriving.values())
+            .filter(|entry| entry.class as usize <= tier)
+            .map(|entry| entry.held)
+            .sum();
+        if sum(&self.held, tier) + needed > capacity.most[tier] + evictable {
+            return false;
+        }
         loop {
             let own = self.callers.get(&caller);
             let own = own.map_or(0, |account| sum(&account.held, tier)) + needed;

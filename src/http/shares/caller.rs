@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use pool::KeyId;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Caller {
     /// A key, or a person of the single sign-on.
     Key(KeyId),

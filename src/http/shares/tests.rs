@@ -17,7 +17,7 @@ fn divided(most: u64) -> Arc<Shares> {
 }
 
 fn key(id: u64) -> Caller {
-    Caller::Key(KeyId(id.into()))
+    Caller::Key(KeyId(id))
 }
 
 fn is_ready<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {

@@ -231,6 +231,14 @@ impl Pool {
         }
     }
 
+    /// The administrator's load of the model that has begun and is not finished.
+    pub(crate) fn unfinished_load(&self, model: ModelId) -> Option<OrderId> {
+        let loads = |order: &Order| order.load().is_some_and(|load| load.model == model);
+        self.orders
+            .iter()
+            .find_map(|(&id, order)| loads(order).then_some(id))
+    }
+
     /// Whether a replica has had this number since the start, or may have had: numbers are never reused.
     pub fn has_given(&self, replica: ReplicaId) -> bool {
         (self.replica_first..self.replica_next).contains(&replica.0)

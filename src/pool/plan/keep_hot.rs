@@ -2,7 +2,6 @@
 //! model's gaps (L2).
 
 use crate::facts::state::{Model, Pool};
-use crate::plan::orders;
 use crate::types::ids::Bytes;
 use crate::types::ids::{ModelId, ReplicaId, Span, Time};
 use crate::types::model::KeepHotBounds;
@@ -51,8 +50,7 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
         false => idle_since,
     };
     let leased = model.lease_left(pool.wall()).is_some();
-    let is_unfinished =
-        orders::unfinished_load(pool, replica.model).is_some() || is_restored(pool, model);
+    let is_unfinished = pool.unfinished_load(replica.model).is_some() || is_restored(pool, model);
     if pool.is_protected(replica.model) || !model.queue.is_empty() || leased || is_unfinished {
         return None;
     }

@@ -239,13 +239,6 @@ pub(crate) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Req
     })
 }
 
-/// The administrator's load of the model that has begun and is not finished.
-pub(crate) fn unfinished_load(pool: &Pool, model: ModelId) -> Option<OrderId> {
-    let loads = |order: &Order| order.load().is_some_and(|load| load.model == model);
-    let mut orders = pool.orders.iter();
-    orders.find_map(|(&id, order)| loads(order).then_some(id))
-}
-
 pub(crate) fn requirements_of(
     pool: &Pool,
     load: &LoadOrder,

@@ -4,7 +4,6 @@ use core::cmp::Reverse;
 
 use crate::facts::state::{Model, Pool};
 use crate::plan::claim::Claim;
-use crate::plan::orders;
 use crate::plan::parking;
 use crate::types::choice::Evictable;
 use crate::types::demand;
@@ -61,7 +60,7 @@ pub(crate) fn leaves(
         return Err(if planned.model == requirements.model {
             Protection::Loading
         } else {
-            loading(pool, planned.model)
+            loading(pool, claim, planned.model)
         });
     }
     if pool.asleep.contains(&id) {
@@ -206,7 +205,7 @@ fn protection(
         }
         _ if replica.model == requirements.model => return Some(Protection::Same),
         Phase::Asleep { .. } => return None,
-        Phase::Launching { .. } => return Some(loading(pool, replica.model)),
+        Phase::Launching { .. } => return Some(loading(pool, claim, replica.model)),
         Phase::Ready { since } => since,
     };
     if requirements.forced_by.is_some() {
@@ -225,7 +224,7 @@ fn protection(
     if let Some(left) = model.lease_left(pool.wall()) {
         return Some(Protection::Leased { left });
     }
-    if let Some(order) = orders::unfinished_load(pool, replica.model) {
+    if let Some(order) = pool.unfinished_load(replica.model) {
         return Some(Protection::Ordered { order });
     }
     if own > requirements.priority {
@@ -263,11 +262,13 @@ fn protection(
     (left > Span::ZERO).then_some(Protection::Young { left })
 }
 
-/// The protection of a load that has begun.
-fn loading(pool: &Pool, model: ModelId) -> Protection {
-    match orders::unfinished_load(pool, model) {
-        Some(order) => Protection::Ordered { order },
-        None => Protection::Loading,
+/// The protection of a load that has begun. A load of higher priority, or a forced one, waits for its end.
+fn loading(pool: &Pool, claim: &Claim, model: ModelId) -> Protection {
+    let requirements = claim.requirements;
+    let is_above = requirements.forced_by.is_some() || pool.priority(model) < requirements.priority;
+    match pool.unfinished_load(model) {
+        Some(order) if !is_above => Protection::Ordered { order },
+        _ => Protection::Loading,
     }
 }
 

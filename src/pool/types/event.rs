@@ -17,7 +17,7 @@ use crate::types::share::Share;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The machine's clock has jumped: by so many milliseconds it is ahead of the time of the steps. Leases go by it.
+    /// The machine's clock jumped and is now `ahead` milliseconds ahead of the time of the steps. Leases follow it.
     WallClockJumped {
         ahead: i64,
     },

@@ -1,5 +1,5 @@
-//! What clients put into bodies beside what OpenAI, Anthropic and Ollama document: tools for models without tools, fields of
-//! their own, nulls, halves of emojis, broken arguments, and names with Ollama's tag. Each is a family, tried on every route.
+//! Request bodies beyond the documentation of OpenAI, Anthropic and Ollama: tools for models without tools, extra
+//! fields, nulls, halves of emojis, broken arguments, and names with Ollama's tag. Every route is tried with each.
 
 use std::collections::BTreeSet;
 
@@ -222,7 +222,10 @@ fn null_is_the_same_as_absent_for_every_field_of_the_document() {
             .iter()
             .filter(|name| !needed.contains(&name.as_str()))
             .map(|name| (name.clone(), Value::Null))
-            .chain(["chat_template_kwargs", "no_such_field"].map(|it| (it.to_owned(), Value::Null)))
+            .chain(
+                ["chat_template_kwargs", "no_such_field"]
+                    .map(|name| (name.to_owned(), Value::Null)),
+            )
             .collect();
         let body = request(path, &json!("Hi"), &Value::Object(all));
         let (status, answer, ignored) = ask(&pool, path, &body);

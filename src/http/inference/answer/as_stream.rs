@@ -7,8 +7,8 @@ use crate::inference::answer::damaged::Damaged;
 /// One event for each choice, one for the usage, and the end. An error stays an error.
 ///
 /// # Errors
-/// The body is not a response.
-pub(super) fn events(body: &[u8]) -> Result<Vec<u8>, Damaged> {
+/// The body is not a response, or has more than `choices_max` choices.
+pub(super) fn events(body: &[u8], choices_max: usize) -> Result<Vec<u8>, Damaged> {
     let Ok(Value::Object(mut head)) = serde_json::from_slice(body) else {
         return Err(Damaged::NotJson);
     };
@@ -18,6 +18,9 @@ pub(super) fn events(body: &[u8]) -> Result<Vec<u8>, Damaged> {
     let Some(Value::Array(choices)) = head.shift_remove("choices") else {
         return Err(Damaged::NoChoices);
     };
+    if choices.len() > choices_max {
+        return Err(Damaged::TooManyAnswers(choices_max));
+    }
     let usage = head.shift_remove("usage").filter(Value::is_object);
     if head
         .get("object")
@@ -89,7 +92,7 @@ mod tests {
             "choices": [{"index": 0, "text": "hi", "logprobs": null, "finish_reason": "length"}]});
         for response in [chat, text] {
             let mut assembler = Assembler::new(None, 2);
-            let written = events(response.to_string().as_bytes()).unwrap();
+            let written = events(response.to_string().as_bytes(), 2).unwrap();
             assembler.push(&written).unwrap();
             assert!(assembler.done);
             assert_eq!(assembler.finish().unwrap(), response);
@@ -99,9 +102,11 @@ mod tests {
     #[test]
     fn an_error_stays_one_and_anything_else_is_no_response() {
         let error = br#"{"error":{"message":"no"}}"#;
-        let written = String::from_utf8(events(error).unwrap()).unwrap();
+        let written = String::from_utf8(events(error, 9).unwrap()).unwrap();
         assert_eq!(written, "data: {\"error\":{\"message\":\"no\"}}\n\n");
-        assert_eq!(events(b"{\"choices\":"), Err(Damaged::NotJson));
-        assert_eq!(events(b"{\"a\":1}"), Err(Damaged::NoChoices));
+        assert_eq!(events(b"{\"choices\":", 9), Err(Damaged::NotJson));
+        assert_eq!(events(b"{\"a\":1}", 9), Err(Damaged::NoChoices));
+        let two = br#"{"choices":[{},{}]}"#;
+        assert_eq!(events(two, 1), Err(Damaged::TooManyAnswers(1)));
     }
 }

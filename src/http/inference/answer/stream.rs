@@ -41,9 +41,9 @@ pub(crate) struct Show {
     pub usage: bool,
     /// While nothing comes, so often a sign that the stream lives, in the dialects that have one.
     pub pause_every: Duration,
-    /// What an error of the engine contains by which it announces its end. The client learns what happened instead.
+    /// Substrings of an engine's error that announce its exit. The client gets the cause instead.
     pub exit_messages: &'static [&'static str],
-    /// How many choices were requested.
+    /// The number of requested choices.
     pub choices: usize,
 }
 
@@ -303,8 +303,9 @@ async fn translated(app: &App, telling: &mut Telling, event: Vec<u8>) -> Result<
 /// The events of a complete response, which an engine without streams sent.
 async fn written_as_events(app: &App, model: &Arc<str>, json: Vec<u8>) -> Result<Bytes, Failure> {
     let (bytes, model) = (json.len(), Arc::clone(model));
+    let choices_max = usize::try_from(app.config().server.sequences_max).unwrap_or(usize::MAX);
     let work = move || {
-        let events = as_stream::events(&json);
+        let events = as_stream::events(&json, choices_max);
         events
             .map(Bytes::from)
             .map_err(|damaged| Failure::engine(&model, damaged))

@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, Request, header};
 use serde_json::Value;
 
 use crate::error::Failure;
-use crate::inference::request::parts_form::{check_model, write_part};
+use crate::inference::request::parts_form::{check_model, checked_name, write_part};
 use crate::inference::request::request_fields::{Fate, fate_in_audio};
 use catalog::{Entry, Extra};
 
@@ -71,7 +71,7 @@ impl Form {
             let Some(field) = form.next_field().await.map_err(broken)? else {
                 break;
             };
-            let name = field.name().unwrap_or_default().to_owned();
+            let name = checked_name(field.name())?;
             if name == FILE && file.is_none() {
                 file = Some(File {
                     name: field.file_name().unwrap_or(FILE).to_owned(),
@@ -221,6 +221,36 @@ mod tests {
         assert_eq!(again.fields.len(), 3);
         let text = String::from_utf8(body.to_vec()).unwrap();
         assert!(!text.contains(".."), "{text}");
+    }
+
+    /// A name that is written with a path, quotes or control characters reaches the engine as another name.
+    #[tokio::test]
+    async fn a_field_whose_name_would_change_on_its_way_is_refused() {
+        for name in [
+            "x/audio_url",
+            "x\\\\file",
+            "a=\\\"b",
+            "caf\u{e9}",
+            "a b",
+            "",
+            "a;b",
+        ] {
+            let parts = [("file", "RIFF"), ("model", "m"), (name, "1")];
+            let failure = read(&parts).await.expect_err(name);
+            let message = failure.body.error.message;
+            assert!(message.contains("the name of a field"), "{name}: {message}");
+        }
+        let long = "a".repeat(101);
+        assert!(
+            read(&[("file", "RIFF"), ("model", "m"), (&long, "1")])
+                .await
+                .is_err()
+        );
+        assert!(
+            read(&[("file", "RIFF"), ("model", "m"), (&long[1..], "1")])
+                .await
+                .is_ok()
+        );
     }
 
     fn entry(engine: &str, policy: &str) -> Entry {

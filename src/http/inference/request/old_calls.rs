@@ -54,7 +54,7 @@ pub(crate) fn mended(messages: &RawValue) -> Result<Option<Value>, Failure> {
     Ok(Some(messages))
 }
 
-/// What is no list of messages is left to the engine.
+/// Returns false for text that is not a list of messages: the engine reports that error.
 fn has_broken(messages: &str) -> bool {
     let messages: Vec<Message<'_>> = serde_json::from_str(messages).unwrap_or_default();
     let calls = messages

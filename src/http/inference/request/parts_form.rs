@@ -1,5 +1,5 @@
-//! Forms with several files, such as those of image edits: read completely, and written anew with the name by which the
-//! engine knows the model.
+//! Forms with several files, such as image edits. They are read completely and rewritten with the engine's name for
+//! the model.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
@@ -15,6 +15,7 @@ const MODEL: &str = "model";
 const FILES: [&str; 4] = ["image", "image[]", "images[]", "mask"];
 const PARTS_MAX: usize = 64;
 const MODEL_NAME_MAX: usize = 256;
+const FIELD_NAME_MAX: usize = 100;
 
 /// A form whose model has been read.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ impl PartsForm {
         };
         let (mut model, mut parts) = (None, Vec::new());
         while let Some(field) = form.next_field().await.map_err(broken)? {
-            let name = field.name().unwrap_or_default().to_owned();
+            let name = checked_name(field.name())?;
             let file = field.file_name().map(str::to_owned);
             let file = file.map(|file| (file, field.content_type().map(str::to_owned)));
             if file.is_some() && !FILES.contains(&name.as_str()) {
@@ -94,9 +95,11 @@ impl PartsForm {
         let mut fates = Vec::new();
         for part in &self.parts {
             let text = String::from_utf8_lossy(&part.bytes);
-            if part.name == "n" && text.trim().parse::<u32>().is_ok_and(|count| count > most) {
+            let count = text.trim().parse::<u32>();
+            // Engines read `1e3` and `1_000` as numbers, too.
+            if part.name == "n" && count.map_or(!text.trim().is_empty(), |count| count > most) {
                 let message = format!(
-                    "`n` asks for more than {most} images, the most of one request (server.sequences_max)"
+                    "`n` must be a number of images up to {most}, the most of one request (server.sequences_max)"
                 );
                 return Err(Failure::invalid("n".to_owned(), message));
             }
@@ -138,7 +141,7 @@ impl PartsForm {
     }
 }
 
-/// The model of a form, if it has one of a sane length.
+/// Returns the model of a form, or an error if it is missing, empty or too long.
 pub(crate) fn check_model(model: Option<String>) -> Result<String, Failure> {
     let wrong = |message: String| Err(Failure::invalid("model".to_owned(), message));
     match model {
@@ -149,6 +152,21 @@ pub(crate) fn check_model(model: Option<String>) -> Result<String, Failure> {
         }
         Some(model) => Ok(model),
     }
+}
+
+/// The name of a field, if it reads the same after [`write_part`]. Another one could pass the checks of fields as one name
+/// and reach the engine as another.
+pub(crate) fn checked_name(name: Option<&str>) -> Result<String, Failure> {
+    let name = name.unwrap_or_default();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.[]".contains(letter);
+    if (1..=FIELD_NAME_MAX).contains(&name.len()) && name.chars().all(is_plain) {
+        return Ok(name.to_owned());
+    }
+    let shown: String = name.chars().take(FIELD_NAME_MAX).collect();
+    let message = format!(
+        "`{shown}` cannot be the name of a field; write up to {FIELD_NAME_MAX} letters, digits, `-`, `_`, `.`, `[` and `]`"
+    );
+    Err(Failure::invalid(shown, message))
 }
 
 /// Writes one part of a form. `file`: the name and the type of a file.
@@ -181,7 +199,7 @@ fn quoted(name: &str) -> String {
         .replace('\r', "%0D")
         .replace('\n', "%0A");
     safe.chars()
-        .filter(|it| !it.is_control())
+        .filter(|character| !character.is_control())
         .take(200)
         .collect()
 }

@@ -137,7 +137,7 @@ pub(crate) fn fate_in_audio(
 }
 
 /// Returns true if a text in the value is nothing but a path or a URL.
-fn names_a_file(value: &Value) -> bool {
+pub(crate) fn names_a_file(value: &Value) -> bool {
     match value {
         Value::String(text) => is_path_or_url(text.trim()),
         Value::Array(list) => list.iter().any(names_a_file),
@@ -147,15 +147,22 @@ fn names_a_file(value: &Value) -> bool {
 }
 
 fn is_path_or_url(text: &str) -> bool {
-    let begins = ["/", "\\", "~", "./", "../", "file:"];
-    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    // No system opens a longer path. The base64 of sounds and pictures may begin with slashes.
+    const PATH_BYTES_MAX: usize = 4096;
+    // Readers of addresses ignore control characters.
+    let letters = text.chars().filter(|letter| !letter.is_control());
+    let letters = letters.skip_while(|letter| letter.is_whitespace());
+    let begin = letters.take(256).collect::<String>().to_ascii_lowercase();
+    let scheme = begin.split_once("://").map_or("", |(scheme, _)| scheme);
     let is_scheme = !scheme.is_empty()
         && scheme
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
-    let drive = text.as_bytes().get(..3);
+    let drive = begin.as_bytes().get(..3);
     let has_drive = drive.is_some_and(|text| text[1] == b':' && matches!(text[2], b'/' | b'\\'));
-    is_scheme || has_drive || begins.iter().any(|begin| text.starts_with(begin))
+    let begins = ["/", "\\", "~", "./", "../"];
+    let is_path = has_drive || begins.iter().any(|prefix| begin.starts_with(prefix));
+    is_scheme || begin.starts_with("file:") || (is_path && text.len() <= PATH_BYTES_MAX)
 }
 
 /// Plain values of known names alone: others could change how a template is rendered.
@@ -260,6 +267,9 @@ mod tests {
             json!("../../key"),
             json!("C:\\key"),
             json!({"a": [1, {"b": " S3://bucket/x"}]}),
+            json!("\u{1}http://x"),
+            json!("ht\ttp://x"),
+            json!("FILE:/etc/passwd"),
         ] {
             assert!(names_a_file(&named), "{named}");
         }
@@ -269,6 +279,7 @@ mod tests {
             json!("as in https://example.org, say"),
             json!({"boost": 2, "words": ["Pool", "a/b"]}),
             json!("data:audio/wav;base64,AA=="),
+            json!(format!("/9j/4AAQ{}", "A".repeat(5000))),
         ] {
             assert!(!names_a_file(&plain), "{plain}");
         }

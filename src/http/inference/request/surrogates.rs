@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use axum::body::Bytes;
 use memchr::memmem::Finder;
 
-/// The escape of U+FFFD, which is as long as the one that it replaces.
+/// The escape of U+FFFD. It is as long as the escape that it replaces.
 const REPLACEMENT: &[u8; 6] = b"\\ufffd";
 
-/// Whether the body may have a half: cheap, and almost always false.
+/// Returns true if the body may contain half of a surrogate pair. Cheap, and almost always false.
 pub(crate) fn may_have_halves(body: &[u8]) -> bool {
     static MARKS: LazyLock<[Finder<'static>; 2]> =
         LazyLock::new(|| ["\\ud", "\\uD"].map(Finder::new));
@@ -29,7 +29,7 @@ pub(crate) fn without_halves(body: Bytes) -> Bytes {
     mended.into()
 }
 
-/// Where the escapes of halves without a partner begin. One pass.
+/// Returns the offsets of the escapes of unpaired halves, in one pass.
 fn halves(body: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut at = 0;

@@ -324,7 +324,9 @@ fn needs_check(bytes: &[u8]) -> bool {
         let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
         value.is_some_and(|value| !value.starts_with(b"["))
     };
-    memchr::memmem::find(bytes, b"null").is_some()
+    // A null in a vector never follows a colon; one of `usage` does.
+    let in_a_list = |at: usize| !bytes[..at].trim_ascii_end().ends_with(b":");
+    memchr::memmem::find_iter(bytes, b"null").any(in_a_list)
         || memchr::memmem::find_iter(bytes, NAME).any(is_odd)
 }
 
@@ -334,7 +336,7 @@ fn is_computed(vector: &Value) -> bool {
         Value::Array(list) => {
             let is_part = |part: &Value| match part {
                 // In 32 bits, which clients read.
-                Value::Number(number) => number.as_f64().is_some_and(|it| (it as f32).is_finite()),
+                Value::Number(n) => n.as_f64().is_some_and(|float| (float as f32).is_finite()),
                 part => part.is_array() && is_computed(part),
             };
             !list.is_empty() && list.iter().all(is_part)
@@ -344,7 +346,7 @@ fn is_computed(vector: &Value) -> bool {
             let is_finite = |float: &[u8]| {
                 float
                     .try_into()
-                    .is_ok_and(|it| f32::from_le_bytes(it).is_finite())
+                    .is_ok_and(|bytes| f32::from_le_bytes(bytes).is_finite())
             };
             !bytes.is_empty() && floats.remainder().is_empty() && floats.into_iter().all(is_finite)
         }),
@@ -413,7 +415,7 @@ mod tests {
     fn response(vectors: &[Value]) -> Bytes {
         let data: Vec<Value> = vectors
             .iter()
-            .map(|it| json!({"object": "embedding", "embedding": it}))
+            .map(|vector| json!({"object": "embedding", "embedding": vector}))
             .collect();
         json!({"data": data, "usage": {"prompt_tokens": 1}})
             .to_string()
@@ -464,8 +466,8 @@ mod tests {
         ] {
             for as_base64 in [false, true] {
                 // Of plain numbers only the digits are not read again.
-                if !as_base64 && vector == json!([1e300, 0.5]) || !as_base64 && vector == json!([])
-                {
+                let is_plain = vector == json!([1e300, 0.5]) || vector == json!([]);
+                if !as_base64 && is_plain {
                     continue;
                 }
                 let response = response(&[good(), vector.clone()]);

@@ -25,9 +25,12 @@ pub(super) fn flowing(
     answer: hyper::Response<Incoming>,
     mut scan: Option<TokenScan>,
 ) -> Response {
-    let (pieces, received) = mpsc::channel::<Result<Bytes, std::io::Error>>(PIECES_MAX);
+    let (pieces, received) = mpsc::channel::<Result<Bytes, std::io::Error>>(PIECES_MAX + 1);
+    // The error at the end has a place of its own, however full the queue is.
+    let last = pieces.clone().try_reserve_owned().ok();
     let (head, mut upstream) = answer.into_parts();
     spawn(async move {
+        let fail = move |error: std::io::Error| drop(last.map(|last| last.send(Err(error))));
         let cut = served.lease.cut();
         let mut late = std::pin::pin!(admission::over(served.clock, served.deadline));
         loop {
@@ -39,7 +42,7 @@ pub(super) fn flowing(
                 () = &mut late => {
                     served.answered(504);
                     let timeout_error = std::io::Error::other("the time of x-request-timeout is over");
-                    let _ = pieces.try_send(Err(timeout_error));
+                    fail(timeout_error);
                     return;
                 }
                 frame = upstream.frame() => Some(frame),
@@ -49,7 +52,7 @@ pub(super) fn flowing(
                     let Ok(data) = frame.into_data() else {
                         continue;
                     };
-                    // The engine responds, although these are no tokens.
+                    // Any data counts as progress of the engine, even without tokens.
                     served.lease.token();
                     if let Some(usage) = scan.as_mut().and_then(|scan| scan.read(&data)) {
                         served.tokens(usage);
@@ -64,6 +67,9 @@ pub(super) fn flowing(
                     };
                     served.lease.resume();
                     if !sent {
+                        fail(std::io::Error::other(
+                            "the client read nothing for too long",
+                        ));
                         return;
                     }
                 }
@@ -75,7 +81,7 @@ pub(super) fn flowing(
                     let why = why(&served).await;
                     served.answered(why.status.as_u16());
                     let timeout_error = std::io::Error::other(why.body.error.message.clone());
-                    let _ = pieces.try_send(Err(timeout_error));
+                    fail(timeout_error);
                     return;
                 }
             }

@@ -21,7 +21,9 @@ use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::request::parts_form::PartsForm;
 use crate::inference::request::receiving::{find, model, read, read_form};
+use crate::inference::request::request_fields::names_a_file;
 use crate::inference::request::sequences;
+use crate::inference::request::shape::may_be_a_tree;
 use crate::inference::routes::flowing::flowing;
 use crate::inference::routes::unary_routes::{name_there, named, seated, taken};
 use crate::inference::upstream::in_flight::{InFlightRequest, JSON, engine_error, reach};
@@ -199,15 +201,45 @@ async fn pass(
 
 /// Refuses addresses: the pool lets no engine fetch what a client names. The prompt is a text and may hold any.
 fn names_nothing(name: &str, value: &RawValue) -> Result<(), Failure> {
-    let text = value.get().trim_start_matches('"').to_ascii_lowercase();
-    let schemes = ["http:", "https:", "file:", "ftp:"];
-    let is_text = matches!(name, "prompt" | "negative_prompt" | "user" | "model");
-    if is_text || !schemes.iter().any(|scheme| text.starts_with(scheme)) {
+    if matches!(name, "prompt" | "negative_prompt" | "user" | "model") {
+        return Ok(());
+    }
+    may_be_a_tree(value.get().as_bytes())?;
+    let read: serde_json::Value = serde_json::from_str(value.get())
+        .map_err(|error| Failure::invalid(name.to_owned(), error.to_string()))?;
+    if !names_a_file(&read) {
         return Ok(());
     }
     let shown: String = name.chars().take(100).collect();
     let message = format!(
-        "`{shown}` is an address, and nothing is fetched for a request; send the data itself"
+        "`{shown}` is an address or a path, and nothing is fetched for a request; send the data itself"
     );
     Err(Failure::invalid(shown, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_field_but_a_text_can_hold_an_address_or_a_path() {
+        let check = |name: &str, text: &str| {
+            names_nothing(name, &RawValue::from_string(text.to_owned()).unwrap())
+        };
+        for named in [
+            r#""http://169.254.169.254/""#,
+            r#""\u0068ttp://169.254.169.254/""#,
+            r#"" https://example.org/a.png""#,
+            r#"["data:image/png;base64,AA==", "http://example.org/"]"#,
+            r#"{"url": "file:///etc/passwd"}"#,
+            r#""/etc/passwd""#,
+        ] {
+            assert!(check("image", named).is_err(), "{named}");
+            assert!(check("prompt", named).is_ok(), "{named}");
+        }
+        let jpeg = format!("\"/9j/4AAQ{}\"", "A".repeat(5000));
+        for plain in ["\"512x512\"", "2", "null", jpeg.as_str()] {
+            assert!(check("image", plain).is_ok(), "{plain}");
+        }
+    }
 }

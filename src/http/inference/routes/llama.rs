@@ -87,7 +87,7 @@ pub(crate) async fn completion(
     context.end(&app, work).await
 }
 
-/// The query. Clients add parameters of their own, which have no effect.
+/// The query. Clients may add parameters, which have no effect.
 type QueryPairs = Query<Vec<(String, String)>>;
 
 /// Show the properties of a model (llama.cpp)

@@ -111,9 +111,10 @@ async fn try_pass(
     // An invalid request is refused before anything is loaded for it.
     let written = move || {
         let (checked, ignored) = taken(&of_model, Ask::Ranks, &received)?;
-        match ranks_for_tei {
-            true => Ok((to_tei(&received)?, Some(top_n(&received)?), ignored)),
-            false => Ok((checked, None, ignored)),
+        if ranks_for_tei {
+            Ok((to_tei(&received)?, Some(top_n(&received)?), ignored))
+        } else {
+            Ok((checked, None, ignored))
         }
     };
     let (body, most, ignored) = app.reading.run(bytes, written).await.map_err(fail)?;

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use http_body_util::BodyExt;
 
-    fn told(
+    fn passed_on(
         status: u16,
         headers: &[(&'static str, &'static str)],
         body: &[u8],
@@ -149,7 +149,7 @@ mod tests {
             (500, b"\xff\xfe", "\u{fffd}\u{fffd}"),
             (400, br#""text""#, "\"text\""),
         ] {
-            let (response, value) = told(status, &[("content-type", "text/html")], body);
+            let (response, value) = passed_on(status, &[("content-type", "text/html")], body);
             let error = &value["error"];
             assert_eq!(error["message"], message, "{value}");
             assert!(
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn an_error_object_stays_as_it_is() {
         let own = br#"{"error": {"message": "no\nsuch tool", "type": "x", "more": [1]}}"#;
-        let (_, value) = told(400, &[], own);
+        let (_, value) = passed_on(400, &[], own);
         assert_eq!(value, serde_json::from_slice::<Value>(own).unwrap());
     }
 
@@ -186,12 +186,12 @@ mod tests {
                 ("location", "http://evil/"),
                 ("access-control-allow-origin", "*"),
             ];
-            let (response, _) = told(429, &headers, b"busy");
+            let (response, _) = passed_on(429, &headers, b"busy");
             let found = response.headers().get(header::RETRY_AFTER);
             assert_eq!(found.map(|value| value.to_str().unwrap()), kept, "{sent}");
             let others = 1 + usize::from(kept.is_some());
             assert_eq!(response.headers().len(), others, "{:?}", response.headers());
         }
-        assert_eq!(told(307, &[], b"").0.status(), StatusCode::BAD_GATEWAY);
+        assert_eq!(passed_on(307, &[], b"").0.status(), StatusCode::BAD_GATEWAY);
     }
 }

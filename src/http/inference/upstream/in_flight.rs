@@ -232,7 +232,7 @@ pub(crate) async fn limited(body: Incoming) -> Bytes {
     }
 }
 
-/// What the engine itself refuses goes to the client as an error object.
+/// Turns an engine's error response into an error object for the client.
 pub(crate) async fn engine_error(
     answer: hyper::Response<Incoming>,
     served: &InFlightRequest,

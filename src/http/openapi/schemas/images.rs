@@ -23,19 +23,19 @@ pub struct ImageRequest {
     pub moderation: Option<String>,
     /// OpenAI: `vivid` or `natural`.
     pub style: Option<String>,
-    /// What the images must not show.
+    /// Content that the images must not show.
     pub negative_prompt: Option<String>,
     /// The steps of a diffusion model.
     pub num_inference_steps: Option<u32>,
     /// stable-diffusion.cpp's name of the same.
     pub steps: Option<u32>,
-    /// How closely the images follow the text.
+    /// The strength with which the prompt guides the images.
     pub guidance_scale: Option<f64>,
     /// stable-diffusion.cpp's name of the same.
     pub cfg_scale: Option<f64>,
     /// Qwen-Image's name of the same.
     pub true_cfg_scale: Option<f64>,
-    /// How far the images may differ from their source.
+    /// The amount by which the images may differ from their source.
     pub strength: Option<f64>,
     /// The same seed makes the same images.
     pub seed: Option<i64>,
@@ -45,7 +45,7 @@ pub struct ImageRequest {
     pub height: Option<u32>,
 }
 
-/// What images are made with.
+/// Parameters of image generation.
 #[derive(ToSchema)]
 pub struct ImageFields {
     /// The number of images.
@@ -78,7 +78,7 @@ pub struct ImageEditRequest {
     /// The picture. `image[]` takes several.
     #[schema(value_type = String, format = Binary)]
     pub image: Vec<u8>,
-    /// Where the picture may change.
+    /// The area of the picture that may change.
     #[schema(value_type = Option<String>, format = Binary)]
     pub mask: Option<Vec<u8>>,
     /// The text.

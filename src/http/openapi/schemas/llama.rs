@@ -57,7 +57,7 @@ pub struct LlamaCompletion {
 #[derive(ToSchema)]
 pub struct ModelProperties {
     pub default_generation_settings: GenerationSettings,
-    /// How many requests one replica serves at the same time.
+    /// The number of requests that one replica serves at the same time.
     pub total_slots: u32,
     pub model_alias: String,
     pub modalities: Modalities,
@@ -71,7 +71,7 @@ pub struct GenerationSettings {
     pub n_ctx: Option<u64>,
 }
 
-/// What the model reads in addition to texts: the label `capabilities` of its file.
+/// Inputs that the model reads in addition to text, from the label `capabilities` of its file.
 #[derive(ToSchema)]
 pub struct Modalities {
     pub vision: bool,

@@ -128,7 +128,7 @@ fn p7_each_of_a_thousand_leases_ends_at_its_own_time() {
         answer = pool.step(wake, Event::TimerFired);
         wakes += 1;
         let open = pool.models.values();
-        let left = open.filter(|it| it.over.expires.is_some()).count();
+        let left = open.filter(|model| model.over.expires.is_some()).count();
         let later = (0..1_000).filter(|nth| ends(*nth) > wake).count();
         assert_eq!(left, later, "at {wake}");
     }

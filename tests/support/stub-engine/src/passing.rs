@@ -35,7 +35,7 @@ async fn voices() -> Json<Value> {
     Json(json!({"voices": ["stub"]}))
 }
 
-/// llama.cpp's form, whole or as events.
+/// Responds in llama.cpp's format, complete or as events.
 async fn complete(uri: Uri, Json(request): Json<Value>) -> Response {
     let last = json!({"content": format!("{} {request}", uri.path()), "stop": true, "tokens_predicted": 3, "tokens_evaluated": 5});
     if request["stream"] != json!(true) {

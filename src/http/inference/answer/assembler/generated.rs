@@ -82,7 +82,7 @@ fn translated(stream: &[u8], teller: Teller) -> String {
     // The gateway ends an event, and a stream, that the engine has left open.
     let mut bytes = stream.to_vec();
     if bytes.first() == Some(&b'{') {
-        bytes = crate::inference::answer::as_stream::events(&bytes).unwrap();
+        bytes = crate::inference::answer::as_stream::events(&bytes, 9).unwrap();
     }
     bytes.extend_from_slice(b"\n\ndata: [DONE]\n\n");
     let (mut rest, mut written) = (&bytes[..], String::new());

@@ -98,7 +98,7 @@ pub fn of_stream(api: &str, written: &str) -> Summary {
             of_message(&message, &mut summary);
         }
         "responses" => {
-            let last = data().last().unwrap();
+            let last = data().next_back().unwrap();
             of_object(&last["response"], &mut summary);
         }
         "ollama" => {
@@ -121,13 +121,14 @@ fn of_chat(response: &Value, summary: &mut Summary) {
     let message = &choice["message"];
     for call in message["tool_calls"].as_array().into_iter().flatten() {
         let (function, custom) = (&call["function"], &call["custom"]);
-        match call["type"] == "custom" {
-            true => summary.call(&custom["name"], custom["input"].clone(), &call["id"]),
-            false => summary.call(
+        if call["type"] == "custom" {
+            summary.call(&custom["name"], custom["input"].clone(), &call["id"]);
+        } else {
+            summary.call(
                 &function["name"],
                 function["arguments"].clone(),
                 &call["id"],
-            ),
+            );
         }
     }
     let names = ["content", "reasoning", "reasoning_content", "refusal"];

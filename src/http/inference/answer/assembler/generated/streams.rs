@@ -315,31 +315,31 @@ fn deltas(engine: Engine, choice: &Choice, random: &mut Random) -> Vec<Value> {
 fn calls(engine: Engine, calls: &[Call], random: &mut Random) -> Vec<Value> {
     let has_ids = calls.iter().all(|call| call.id.is_some());
     let ids: std::collections::BTreeSet<_> = calls.iter().map(|call| &call.id).collect();
-    let labels = match has_ids && ids.len() == calls.len() {
-        true => random.pick(&[
+    let labels = if has_ids && ids.len() == calls.len() {
+        random.pick(&[
             Labels::Usual,
             Labels::Usual,
             Labels::FromOne,
             Labels::Gaps,
             Labels::Same,
             Labels::Absent,
-        ]),
-        false => random.pick(&[Labels::Usual, Labels::FromOne, Labels::Gaps]),
+        ])
+    } else {
+        random.pick(&[Labels::Usual, Labels::FromOne, Labels::Gaps])
     };
     let (later_id, later_name) = (random.pick(&LATER), random.pick(&LATER));
     let is_whole = engine == Engine::AnthropicProxy || random.chance(30);
     let (as_json, has_types) = (is_whole && random.chance(20), random.chance(50));
     let mut written: Vec<Vec<Value>> = Vec::new();
     for (nth, call) in calls.iter().enumerate() {
-        let pieces = match is_whole {
-            true => vec![call.arguments.clone()],
-            false => {
-                let mut pieces = random.cut(&call.arguments);
-                if random.chance(60) {
-                    pieces.insert(0, String::new());
-                }
-                pieces
+        let pieces = if is_whole {
+            vec![call.arguments.clone()]
+        } else {
+            let mut pieces = random.cut(&call.arguments);
+            if random.chance(60) {
+                pieces.insert(0, String::new());
             }
+            pieces
         };
         let deltas = pieces.into_iter().enumerate().map(|(at, arguments)| {
             let mut delta = Map::new();
@@ -366,9 +366,10 @@ fn calls(engine: Engine, calls: &[Call], random: &mut Random) -> Vec<Value> {
             let mut function = Map::new();
             function
                 .extend(field(json!(call.name), later_name).map(|name| ("name".to_owned(), name)));
-            let arguments = match as_json {
-                true => serde_json::from_str(&arguments).unwrap(),
-                false => json!(arguments),
+            let arguments = if as_json {
+                serde_json::from_str(&arguments).unwrap()
+            } else {
+                json!(arguments)
             };
             function.insert("arguments".to_owned(), arguments);
             delta.insert("function".to_owned(), Value::Object(function));
