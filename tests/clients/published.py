@@ -9,6 +9,8 @@ import jsonschema
 FOLDER = pathlib.Path(__file__).parent / "schema"
 # What vLLM and the embedded engine add to a choice that a stop string or token ended (docs/api.md).
 OF_CHOICES = ["stop_reason"]
+# What vLLM, llama.cpp and OpenRouter add to a model (docs/api.md).
+OF_MODELS = ["kind", "aliases", "root", "max_model_len", "context_length", "meta"]
 # What engines with reasoning add to the message of a chat (docs/clients.md).
 OF_MESSAGES = ["reasoning_content"]
 # The API's own examples of responses have it, and its schema has not.
@@ -41,6 +43,9 @@ KNOWN = {name: jsonschema.Draft7Validator(one) for name, one in _known().items()
 def _published(value):
     """The value without what is known to be beside the schema."""
     value = copy.deepcopy(value)
+    for model in [value, *(value.get("data") or [])]:
+        for name in OF_MODELS if model.get("object") == "model" else []:
+            model.pop(name, None)
     for choice in value.get("choices") or []:
         for name in OF_CHOICES:
             choice.pop(name, None)

@@ -42,6 +42,7 @@ def issuer_and_page_sign_an_administrator_in_where_they_wanted_to_be(browser):
     # An administrator steers.
     page.get_by_label("Priority of tiny-chat").fill("1")
     page.get_by_label("Priority of tiny-chat").press("Enter")
+    page.get_by_role("dialog").get_by_role("button", name=re.compile("^Set priority 1")).click()
     expect(page.locator(".message").first).to_be_visible()
     # Going back does not use the code again, and leads to no error.
     page.go_back()

@@ -246,10 +246,10 @@ fn each_refusal_has_the_form_that_the_clients_of_its_route_know() {
     let key = pool.admin_key();
     let cases = [
         (
-            message(json!({"thinking": {"type": "much"}})),
+            message(json!({"temperature": "hot"})),
             400,
             "invalid_request_error",
-            "thinking.type",
+            "temperature",
         ),
         (
             message(json!({"model": "writr"})),

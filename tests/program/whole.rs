@@ -171,7 +171,8 @@ fn bad_requests_are_told_what_is_wrong() {
             501,
             "embedded engine",
         ),
-        ("POST", "/v1/images/edits", "{}", 501, "not served"),
+        ("POST", "/v1/images/edits", "{}", 400, "multipart/form-data"),
+        ("POST", "/v1/fine_tuning/jobs", "{}", 501, "not served"),
         (
             "POST",
             "/v1/audio/speech",

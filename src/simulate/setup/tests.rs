@@ -40,7 +40,7 @@ fn every_key_of_pool_reaches_drawn_models_or_is_about_engines_that_a_replay_does
         most: Span::from_secs(7_200),
     };
     assert_eq!(drawn(&adaptive).adaptive_keep_hot, Some(bounds));
-    // These watch over engines, or say what happens to them when the service ends.
+    // These watch over engines, say what happens to them when the service ends, or concern the text of requests.
     let engines = [
         "heartbeat",
         "heartbeat_timeout",
@@ -50,6 +50,7 @@ fn every_key_of_pool_reaches_drawn_models_or_is_about_engines_that_a_replay_does
         "idle_probe",
         "on_restart",
         "adopt_within",
+        "unknown_fields",
     ];
     let written = serde_json::to_value(Config::default()).expect("serialises");
     for key in written["pool"].as_object().expect("a section").keys() {

@@ -44,16 +44,21 @@ fn the_double_answers_the_script_as_the_real_one() {
 }
 
 #[test]
-fn a_template_without_tools_switches_no_parser_on_and_the_refusal_is_the_engines() {
+fn a_template_without_tools_switches_no_parser_on_and_only_a_demanded_call_is_refused() {
     let folder = with_template("{{ messages }}");
     let pool = pool(&[model(folder.path(), "double", "")]);
     let body = json!({
         "model": "double", "messages": [{"role": "user", "content": "Hi"}],
         "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
     });
-    let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
+    let mut demanded = body.clone();
+    demanded["tool_choice"] = json!("required");
+    let send = |body: &Value| pool.request("POST", "/v1/chat/completions", &body.to_string(), None);
+    let (status, text, head) = send(&body);
+    assert_eq!(status, 200, "{text}");
+    assert!(head.contains("x-model-pool-ignored: tools"), "{head}");
+    let (status, text, _) = send(&demanded);
     assert_eq!(status, 400, "{text}");
-    assert!(text.contains("--enable-auto-tool-choice"), "{text}");
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn a_proxy_is_believed_only_if_it_is_trusted() {
         ("X-Forwarded-For: 192.0.2.7\r\n", 401),
         ("X-Forwarded-For: 127.0.0.1, 192.0.2.7\r\n", 401),
         ("X-Forwarded-For: 127.0.0.1, 192.0.2.7, 10.0.0.9\r\n", 401),
-        ("X-Forwarded-For: 127.0.0.1\r\n", 200),
+        ("X-Forwarded-For: 127.0.0.1\r\n", 401),
         ("X-Forwarded-For: nobody\r\n", 401),
         ("Forwarded: for=192.0.2.7\r\n", 401),
         (

@@ -305,8 +305,7 @@ async fn written_as_events(app: &App, model: &Arc<str>, json: Vec<u8>) -> Result
     let (bytes, model) = (json.len(), Arc::clone(model));
     let choices_max = usize::try_from(app.config().server.sequences_max).unwrap_or(usize::MAX);
     let work = move || {
-        let events = as_stream::events(&json, choices_max);
-        events
+        as_stream::events(&json, choices_max)
             .map(Bytes::from)
             .map_err(|damaged| Failure::engine(&model, damaged))
     };

@@ -26,7 +26,7 @@ use crate::inference::routes::model_objects;
 use crate::inference::routes::unary_routes::{name_there, named, seated, seated_as};
 use crate::inference::upstream::in_flight::{JSON, engine_error, reach, reach_by};
 use crate::openapi::schemas::llama::{InfillRequest, LlamaCompletion, ModelProperties, Voices};
-use crate::openapi::{InferenceErrors, ModelErrors, WaitHeaders};
+use crate::openapi::{InferenceErrors, StoredErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Ask, Entry, Extra};
 
@@ -102,7 +102,7 @@ type QueryPairs = Query<Vec<(String, String)>>;
     responses((status = 200, description = "The properties", body = ModelProperties, example = json!({
         "default_generation_settings": {"n_ctx": 512}, "total_slots": 4, "model_alias": "tiny-guide",
         "modalities": {"vision": false, "audio": false}, "build_info": "model-pool 0.1.0"
-    })), ModelErrors))]
+    })), StoredErrors))]
 pub(crate) async fn props(
     State(app): State<App>,
     user: User,
