@@ -306,7 +306,7 @@ fn each_refusal_has_the_form_that_the_clients_of_its_route_know() {
     for (more, param) in [
         (json!({"store": "yes"}), "store"),
         (json!({"background": true}), "background"),
-        (json!({"stop": "x"}), "stop"),
+        (json!({"max_output_tokens": "many"}), "max_output_tokens"),
         (
             json!({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://127.0.0.1/"}]}]}),
             "input[0].content[0].image_url",
