@@ -144,7 +144,7 @@ def errors():
         ("models/no/such", None, KEY, 404),
         ("models", None, "mp-no-such-key", 401),
         ("fine_tuning/jobs", None, KEY, 501),
-        ("images/generations", {"prompt": "x"}, KEY, 501),
+        ("fine_tuning/jobs", {"prompt": "x"}, KEY, 501),
     ]:
         status, kind, text = ask(path, body, key)
         assert (status, kind) == (expected, "application/json"), (path, expected, status, kind, text)
