@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::python_json::without_bare_words;
 use super::safetensors::read_text;
 
 /// Templates have some thousands of bytes. `tokenizer_config.json` lists added tokens, too.
@@ -23,7 +24,7 @@ pub fn chat_template(folder: &Path) -> Option<String> {
 
 fn in_config(path: &Path) -> Option<String> {
     let text = read_text(path, CONFIG_BYTES_MAX).ok()?;
-    let config: Value = reading::json(&text).ok()?;
+    let config: Value = reading::json(&without_bare_words(&text)).ok()?;
     match config.get("chat_template")? {
         Value::String(template) => Some(template.clone()),
         Value::Array(named) => ["tool_use", "default"].into_iter().find_map(|name| {

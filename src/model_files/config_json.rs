@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::architecture::{Architecture, LayerCache, Widths};
 use super::error::FileError;
 use super::layer_kinds::{self, LayerKind};
+use super::python_json::without_bare_words;
 use super::safetensors::read_text;
 
 const CONFIG_JSON_MAX: u64 = 16 << 20;
@@ -57,7 +58,8 @@ impl Keys {
     }
 
     fn parse(text: &str) -> Result<Keys, String> {
-        let outer: Map<String, Value> = reading::json(text).map_err(|flaw| flaw.to_string())?;
+        let text = without_bare_words(text);
+        let outer: Map<String, Value> = reading::json(&text).map_err(|flaw| flaw.to_string())?;
         let mut inner = Map::new();
         let mut sections = &outer;
         // A thinker section contains another text section.

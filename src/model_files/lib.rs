@@ -16,6 +16,7 @@ pub mod gguf_types;
 mod layer_kinds;
 pub mod name_size;
 mod parameters;
+mod python_json;
 mod regular_file;
 pub mod request_fields;
 pub mod safetensors;
