@@ -113,6 +113,8 @@ pub fn controller_with(
     let mut env = vec![
         ("MODEL_POOL__SERVER__LISTEN", listen.as_str()),
         ("MODEL_POOL__SERVER__TRUSTED_PROXIES", "[127.0.0.1]"),
+        // A request that the other controller passes on is never local (B2).
+        ("MODEL_POOL__AUTH__INFERENCE", "open"),
         ("MODEL_POOL__STATE__DATABASE_URL", url),
         // The tests' own setting is to stop engines.
         ("MODEL_POOL__POOL__ON_RESTART", "adopt"),
