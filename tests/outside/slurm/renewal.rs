@@ -129,8 +129,11 @@ fn n7_an_always_hot_model_moves_before_the_time_limit_of_its_job_with_streams_ru
     });
     // The job ended by itself, and not by its limit.
     let id = first.trim_start_matches("slurm-");
-    let job = slurm.client("scontrol", &["show", "job", id]);
-    assert!(job.contains("JobState=COMPLETED"), "{job}");
+    let job = || slurm.client("scontrol", &["show", "job", id]);
+    wait_for("the job to end", || {
+        !job().contains("JobState=RUNNING") && !job().contains("JobState=COMPLETING")
+    });
+    assert!(job().contains("JobState=COMPLETED"), "{}", job());
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! One that takes over and starts slowly (D4): its service manager gets signs of life all the while, and it ends at once when
 //! it is deposed before it serves.
 
+use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
-
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use support::family::stub;
 use support::manager::Manager;
@@ -68,15 +67,44 @@ fn d4_one_that_takes_over_shows_that_it_lives_and_ends_at_once_when_it_is_depose
     assert!(!log.contains(serves), "{log}");
 }
 
-/// A model whose weights are on a disk that takes the call and never answers: opening a pipe waits for its other end.
+/// A model whose weights are on a disk that takes the call and never responds.
 fn on_slow_disk(folder: &Path) -> (String, String) {
     let weights = folder.join("slow.gguf");
-    mkfifo(&weights, Mode::S_IRWXU).unwrap();
+    fs::write(&weights, "GGUF").unwrap();
     let text = format!(
         "engine_config:\n  model_id: slow\n  type: CommandEngine\n  listen: port\n  model_path: {}\n  command: [engine, \"{{{{ model_path }}}}\", --port, \"{{{{ port }}}}\"]\n",
         weights.display()
     );
     ("slow.yaml".to_owned(), text)
+}
+
+/// A library for `LD_PRELOAD` under which the file of [`on_slow_disk`] never opens.
+fn slow_disk(folder: &Path) -> PathBuf {
+    const SOURCE: &str = r#"
+#include <fcntl.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int open64(const char *path, int flags, ...) {
+    va_list more;
+    va_start(more, flags);
+    int mode = va_arg(more, int);
+    va_end(more);
+    size_t length = strlen(path);
+    while (length >= 9 && strcmp(path + length - 9, "slow.gguf") == 0) pause();
+    return syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+"#;
+    let source = folder.join("slow_disk.c");
+    fs::write(&source, SOURCE).unwrap();
+    let library = folder.join("slow_disk.so");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-D_GNU_SOURCE", "-o"])
+        .args([&library, &source])
+        .status();
+    assert!(built.expect("a C compiler").success());
+    library
 }
 
 #[test]
@@ -88,9 +116,11 @@ fn d4_one_that_reads_models_from_a_slow_disk_says_so_and_ends_at_once_when_it_is
     let way = Way::to(&server);
     let disk = tempfile::tempdir().unwrap();
     let mut manager = Manager::start();
+    let library = slow_disk(disk.path());
     let env = [
         ("NOTIFY_SOCKET", manager.path()),
         ("WATCHDOG_USEC", "300000"),
+        ("LD_PRELOAD", library.to_str().unwrap()),
     ];
     let models = [stub("a", &[]), on_slow_disk(disk.path())];
     let mut first = controller(&[stub("a", &[])], &url);
