@@ -15,7 +15,7 @@ fn whoever_invents_names_is_slowed_down_and_others_are_not() {
             ask(&pool, "lab/tiny:own:1");
         }
     }
-    assert!(statuses.contains(&404) && statuses.iter().all(|it| [404, 429].contains(it)));
+    assert!(statuses.contains(&404) && statuses.iter().all(|status| [404, 429].contains(status)));
     assert!(
         listed(&pool).len() <= 2,
         "names that are not there are not listed"

@@ -324,7 +324,7 @@ fn needs_check(bytes: &[u8]) -> bool {
         let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
         value.is_some_and(|value| !value.starts_with(b"["))
     };
-    // A null in a vector never follows a colon; one of `usage` does.
+    // A null in a vector never follows a colon. A null field of `usage` does.
     let in_a_list = |at: usize| !bytes[..at].trim_ascii_end().ends_with(b":");
     memchr::memmem::find_iter(bytes, b"null").any(in_a_list)
         || memchr::memmem::find_iter(bytes, NAME).any(is_odd)

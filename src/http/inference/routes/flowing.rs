@@ -26,7 +26,7 @@ pub(super) fn flowing(
     mut scan: Option<TokenScan>,
 ) -> Response {
     let (pieces, received) = mpsc::channel::<Result<Bytes, std::io::Error>>(PIECES_MAX + 1);
-    // The error at the end has a place of its own, however full the queue is.
+    // The error at the end has a reserved place, however full the queue is.
     let last = pieces.clone().try_reserve_owned().ok();
     let (head, mut upstream) = answer.into_parts();
     spawn(async move {
