@@ -114,7 +114,9 @@ def issuer_is_reached_with_the_keyboard_and_a_session_that_ends_goes_on_at_its_p
     page.keyboard.press("g")
     page.keyboard.press("k")
     expect(page.get_by_role("heading", name="Your session has ended")).to_be_visible(timeout=PATIENCE_MS)
+    # The page may learn of the end between the two keys, and then stays where it is.
+    place = "Keys" if "keys" in page.evaluate("location.hash") else "Events"
     begin(page)
     at_issuer(page, "ann")
-    expect(page.get_by_role("heading", name="Keys", level=1)).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.get_by_role("heading", name=place, level=1)).to_be_visible(timeout=PATIENCE_MS)
     it.close()
