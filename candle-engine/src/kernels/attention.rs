@@ -1,9 +1,9 @@
-//! Attention over pages of keys and values: rows of many sequences in one call, each over what its sequence has cached.
-//! One file because tiles, scores and sums are one computation.
+//! Attention over the pages of a KV cache: rows of many sequences in one call, each over its own sequence's cached tokens. One file
+//! because tiles, scores and sums are one computation.
 //!
-//! Keys are taken by tiles of 64 tokens that begin at multiples of 64, with the greatest score so far and rescaled sums
-//! (Milakov and Gimelshein 2018; Dao et al. 2022), so no row of scores is ever whole. Tiles begin where they do for every row, and
-//! each row has its own sums: a row's result does not depend on how its prompt was cut or what else is computed.
+//! Keys are taken in tiles of 64 tokens that begin at multiples of 64, with a running maximum and rescaled sums (Milakov and
+//! Gimelshein 2018; Dao et al. 2022), so a row of scores is never complete in memory. Tile boundaries are the same for every row,
+//! and each row has its own sums: the result of a row does not depend on how its prompt was split or on what else is computed.
 
 #![expect(
     unsafe_code,
@@ -22,45 +22,45 @@ use crate::step::{PAGE_TOKENS, Span};
 /// Pages of a tile.
 const TILE_PAGES: usize = 4;
 const TILE_TOKENS: usize = TILE_PAGES * PAGE_TOKENS;
-/// Queries that are computed at once, at most.
+/// Maximum number of queries computed together.
 const QUERIES: usize = 4;
-/// Queries of one task, about: they share the reading of a tile.
+/// Approximate number of queries per task; they share one read of each tile.
 const TASK_QUERIES: usize = 64;
 
 thread_local! {
     static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// How rows look at what is cached.
+/// Parameters of attention over cached tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Attention {
-    /// Heads of queries, a multiple of the cache's.
+    /// Query heads, a multiple of the cache's heads.
     pub heads: usize,
-    /// Scores are multiplied by it.
+    /// Factor applied to the scores.
     pub score_factor: f32,
-    /// Scores then become `cap · tanh(score / cap)`.
+    /// Soft cap, applied after the factor: `cap · tanh(score / cap)`.
     pub score_cap: Option<f32>,
-    /// Only so many of the latest tokens are looked at, the own one among them; without `causal`, as many of the next ones too.
+    /// Number of latest tokens each row sees, including itself; without `causal`, it also sees as many following tokens.
     pub window: Option<usize>,
-    /// Later tokens are not looked at; without it, all tokens of the span are.
+    /// Rows see no later tokens. If false, they see all tokens of the span.
     pub causal: bool,
 }
 
-/// Some rows of a sequence, and one head of its keys.
+/// Consecutive rows of one sequence, and one head of its keys.
 #[derive(Clone, Copy)]
 struct Task {
     span: usize,
-    /// Among the rows of the step, and of the span.
+    /// The first row's index in the step (`step_row`) and in the span (`row`).
     step_row: usize,
     row: usize,
     rows: usize,
     head: usize,
 }
 
-/// Looks with each row's queries (`heads · key_width`) at the tokens of its sequence, which are in the cache up to its own, and
-/// writes `heads · value_width` numbers.
+/// Attends with each row's queries (`heads · key_width`) to the tokens of its sequence, which must be in the cache up to and
+/// including the row's own, and writes `heads · value_width` numbers per row.
 ///
-/// Panics where lengths do not fit each other, or a span's pages do not cover it or are not in the cache.
+/// Panics if lengths do not match, or if a span's pages do not cover it or are not in the cache.
 pub(crate) fn attend(
     pool: &Pool,
     cache: &CacheLayer,
@@ -115,7 +115,7 @@ pub(crate) fn attend(
     }
     let level = pool.level();
     let output = Pieces::new(output);
-    // The last rows of a prompt have the most to look at: they come first.
+    // The last rows of a prompt see the most tokens, so they start first.
     pool.run(tasks.len(), &|number| {
         let task = tasks[tasks.len() - 1 - number];
         let scratch = SCRATCH.take();
@@ -139,7 +139,7 @@ struct Looking<'a> {
     queries: &'a [f32],
     output: Pieces<'a, f32>,
     task: Task,
-    /// For each query its sums of values, then its greatest score, then its sum of weights.
+    /// Per query: its sums of values, its maximum score, and its sum of weights.
     scratch: Vec<f32>,
 }
 
@@ -177,7 +177,7 @@ impl Looking<'_> {
         let window = self.attention.window.unwrap_or(usize::MAX);
         let past = self.span.past;
         let all = past + self.span.count;
-        // The tokens that a query of the task looks at.
+        // The range of tokens that a query of the task sees.
         let visible = |query: usize| {
             let position = past + self.task.row + query / group;
             let end = if self.attention.causal {
@@ -261,21 +261,21 @@ impl Looking<'_> {
     }
 }
 
-/// Some queries and a tile of keys and values.
+/// A few queries and one tile of keys and values.
 struct Block<'a> {
     cache: &'a CacheLayer,
     attention: &'a Attention,
     head: usize,
-    /// From the tile's first on.
+    /// Pages from the tile's first page on.
     pages: &'a [u32],
-    /// Tokens of the tile that any of the queries looks at.
+    /// Range of the tile's tokens seen by at least one query.
     tokens: (usize, usize),
     sums: &'a mut [f32],
     greatest: &'a mut [f32],
     weights: &'a mut [f32],
 }
 
-/// Lanes from `first` to `end`, of those that begin at `at`.
+/// Mask of the lanes with positions in `first..end`, where lane 0 has position `at`.
 #[inline(always)]
 fn lanes_within((first, end): (usize, usize), at: usize) -> u16 {
     let bits = |count: usize| ((1u32 << count.saturating_sub(at).min(LANES)) - 1) as u16;
@@ -297,7 +297,7 @@ impl Block<'_> {
         } = self.cache.shape();
         let stride = self.cache.shape().value_stride();
         let part = |page: usize| {
-            // A tile's last pages may be missing; they are masked, whatever is read instead.
+            // The last pages of a tile may be missing; their lanes are masked, so any page may be read in their place.
             let page = self.pages[page.min(self.pages.len() - 1)] as usize;
             page * heads + self.head
         };
@@ -336,7 +336,7 @@ impl Block<'_> {
                 let before = self.greatest[query];
                 let now = before.max(tier.greatest(greatest));
                 self.greatest[query] = now;
-                // Before the first token that a query sees there is nothing to shrink.
+                // Before a query sees its first token, there is nothing to rescale.
                 let base = tier.splat(if now == f32::NEG_INFINITY { 0.0 } else { now });
                 let mut exponents = masked;
                 for page in 0..TILE_PAGES {
@@ -393,7 +393,7 @@ unsafe fn scores<T: Tier, E: Element, const M: usize>(
 ) -> [[T::Floats; TILE_PAGES]; M] {
     let mut scores = [[tier.splat(0.0); TILE_PAGES]; M];
     for column in 0..width {
-        // SAFETY: the caller's promise: keys and queries have so many columns.
+        // SAFETY: the caller guarantees that keys and queries have `width` columns.
         unsafe {
             let keys = array!(TILE_PAGES, tier.splat(0.0), |page| {
                 E::load(tier, keys[page].add(column * LANES * E::BYTES))
@@ -409,7 +409,7 @@ unsafe fn scores<T: Tier, E: Element, const M: usize>(
     scores
 }
 
-/// The values of a tile, and what share each query has of them.
+/// The values of a tile, and each query's weights for them.
 struct Adding<'a, const M: usize> {
     values: [*const u8; TILE_PAGES],
     stride: usize,
@@ -422,7 +422,7 @@ impl<const M: usize> Adding<'_, M> {
     /// `N` vectors of each query's sums.
     #[inline(always)]
     unsafe fn add<T: Tier, E: Element, const N: usize>(&self, tier: T, sums: *mut f32) {
-        // SAFETY: the caller's promise: values and sums have so many columns.
+        // SAFETY: the caller guarantees that values and sums have `N` vectors of columns.
         unsafe {
             let mut own = [[tier.splat(0.0); N]; M];
             for query in 0..M {

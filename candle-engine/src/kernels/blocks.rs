@@ -1,5 +1,4 @@
-//! Decodes GGML's blocks, one row at a time: look-up of rows, and the slow reference for everything that computes with
-//! them.
+//! Decodes GGML blocks one row at a time: used to look up rows, and as the slow reference for the kernels.
 //!
 //! Layouts: `ggml-common.h` of llama.cpp. A block begins with its factor as a 16-bit float, but Q6_K ends with it.
 
@@ -22,7 +21,7 @@ pub(super) fn factor_and_minimum(packed: &[u8], group: usize) -> (u8, u8) {
     }
 }
 
-/// Writes the numbers of a row; `bytes` and `numbers` are whole blocks.
+/// Writes the numbers of a row. `bytes` and `numbers` must hold complete blocks.
 pub(crate) fn dequantise(encoding: Encoding, bytes: &[u8], numbers: &mut [f32]) {
     let blocks = bytes.chunks_exact(encoding.block_bytes());
     for (block, numbers) in blocks.zip(numbers.chunks_exact_mut(encoding.block_numbers())) {

@@ -1,8 +1,8 @@
-//! The keys and values of one layer, in pages: how they lie, how rows are written and pages copied.
+//! The keys and values of one layer, in pages: their layout, writing of rows and copying of pages.
 //!
-//! A page has [`PAGE_TOKENS`] tokens, as many as a vector has lanes. Within a page, head by head: keys column by column, so that
-//! a vector has the same column of all its tokens and sixteen scores are computed at once; values token by token, each padded
-//! to whole vectors with zeros.
+//! A page has [`PAGE_TOKENS`] tokens, the number of lanes of a vector. Within a page, heads follow each other. Keys are stored
+//! column by column: a vector holds one column of all tokens, and sixteen scores are computed together. Values are stored token by
+//! token, each padded with zeros to full vectors.
 
 use half::{bf16, f16};
 
@@ -15,13 +15,13 @@ const _: () = assert!(
     "a page's tokens are the lanes of a vector"
 );
 
-/// How keys and values are kept.
+/// Number format of cached keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Precision {
     F32,
-    /// Half the memory and half the reading; larger numbers than 65,504 become that one.
+    /// Half the memory and bandwidth; magnitudes above 65,504 are clamped.
     F16,
-    /// The same with as many powers as F32 and fewer digits.
+    /// Half the memory and bandwidth, with the exponent range of F32 and fewer digits.
     Bf16,
 }
 
@@ -34,11 +34,11 @@ impl Precision {
     }
 }
 
-/// What one layer keeps.
+/// Dimensions of one layer's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CacheShape {
     pub pages: usize,
-    /// Heads of keys and values.
+    /// Key and value heads.
     pub heads: usize,
     pub key_width: usize,
     pub value_width: usize,
@@ -50,7 +50,7 @@ impl CacheShape {
         self.value_width.next_multiple_of(LANES)
     }
 
-    /// What a page of one layer takes, keys and values.
+    /// Size of one page of one layer, keys and values together, in bytes.
     pub(crate) fn page_bytes(&self) -> usize {
         let numbers = PAGE_TOKENS * self.heads * (self.key_width + self.value_stride());
         numbers * self.precision.bytes()
@@ -61,7 +61,7 @@ impl CacheShape {
 #[derive(Debug)]
 pub(super) enum Numbers {
     F32(Vec<f32>),
-    /// As the precision says.
+    /// F16 or BF16, according to the precision.
     Halves(Vec<u16>),
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct CacheLayer {
     pub(super) values: Numbers,
 }
 
-/// New rows of keys or values, and how they are put into the part of one page and head.
+/// New rows of keys or values, and their layout within one page and head.
 struct Rows<'a> {
     spans: &'a [Span],
     rows: &'a [f32],
@@ -104,7 +104,7 @@ struct Rows<'a> {
     width: usize,
     /// Numbers of one page and head.
     part: usize,
-    /// Distance of a token's neighbours, and of a column's.
+    /// Distance between a token's neighboring numbers, and between a column's.
     strides: (usize, usize),
 }
 
@@ -127,7 +127,7 @@ impl Rows<'_> {
                     let taken = (PAGE_TOKENS - slot).min(end - token);
                     let page = span.pages[token / PAGE_TOKENS] as usize;
                     #[expect(unsafe_code, reason = "tasks write different heads of the same pages")]
-                    // SAFETY: each task has another head, and takes one part at a time.
+                    // SAFETY: each task has a different head, and takes one part at a time.
                     let part =
                         unsafe { numbers.piece((page * self.heads + head) * self.part, self.part) };
                     for next in 0..taken {
@@ -152,7 +152,7 @@ impl Rows<'_> {
 }
 
 impl CacheLayer {
-    /// All pages, with zeros.
+    /// Allocates all pages, filled with zeros.
     pub(crate) fn new(shape: CacheShape) -> Self {
         let tokens = shape.pages * shape.heads * PAGE_TOKENS;
         Self {
@@ -166,9 +166,9 @@ impl CacheLayer {
         self.shape
     }
 
-    /// Writes the keys (`heads · key_width` for each row) and values of the rows of a step.
+    /// Writes the keys (`heads · key_width` per row) and values of a step's rows.
     ///
-    /// Panics where a span's pages do not cover its rows or are not in the cache.
+    /// Panics if a span's pages do not cover its rows or are not in the cache.
     pub(crate) fn write(&mut self, pool: &Pool, spans: &[Span], keys: &[f32], values: &[f32]) {
         let CacheShape {
             heads,
@@ -210,7 +210,7 @@ impl CacheLayer {
                 (Numbers::Halves(numbers), Precision::Bf16) => {
                     rows.write(pool, numbers, |value| bf16::from_f32(value).to_bits());
                 }
-                // Where a row may not see another its share is nothing, and nothing times infinity would be no number.
+                // Values are clamped because a masked row has weight zero, and zero times infinity is NaN.
                 (Numbers::Halves(numbers), _) => {
                     let most = f16::MAX.to_f32();
                     rows.write(pool, numbers, |value| {

@@ -1,4 +1,4 @@
-//! The product of weights that are floats, of 32 or 16 bits, with inputs of 32 bits, straight from the rows as they lie.
+//! Products of 32-bit or 16-bit float weights with 32-bit inputs, read directly from the stored rows.
 //!
 //! Each result has sixteen chains of sums, one for each lane, over pieces of 1,024 columns; the lanes are summed by halves, and
 //! the pieces in their order. So a row's result has the same bits in every batch.
@@ -11,31 +11,31 @@
 use super::tier::{LANES, Tier, array};
 use super::tile::{TILE_ROWS, next_rows};
 
-/// Columns that are summed in lanes: of six rows of input and four of weights they fit the nearest cache.
+/// Columns summed in lanes: six input rows and four weight rows of this length fit the L1 cache.
 const PIECE_COLUMNS: usize = 1024;
 
-/// Rows of input that are computed at once, at most.
+/// Maximum number of input rows computed together.
 const INPUT_ROWS: usize = 6;
 
-/// So few rows of input go through each row of weights at once.
+/// Up to this many input rows, each weight row is read from beginning to end.
 const FEW_ROWS: usize = 2;
 
-/// How floats of weights lie.
+/// A float format of weights.
 pub(super) trait Element {
     const BYTES: usize;
 
     /// # Safety
-    /// Sixteen numbers lie there.
+    /// Sixteen numbers must be readable at `from`.
     unsafe fn load<T: Tier>(tier: T, from: *const u8) -> T::Floats;
 
-    /// The first `count` lanes, the rest zero.
+    /// Loads the first `count` lanes and sets the rest to zero.
     ///
     /// # Safety
-    /// So many numbers lie there.
+    /// `count` numbers must be readable at `from`.
     #[inline(always)]
     unsafe fn load_part<T: Tier>(tier: T, from: *const u8, count: usize) -> T::Floats {
         let mut bytes = [0u8; 4 * LANES];
-        // SAFETY: the caller's promise, and the copy has room for sixteen.
+        // SAFETY: the caller guarantees `count` numbers, and the copy has room for sixteen.
         unsafe {
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), count.min(LANES) * Self::BYTES);
             Self::load(tier, bytes.as_ptr())
@@ -74,9 +74,9 @@ impl Element for Bf16 {
     }
 }
 
-/// The weights of a tile, and the rows of input that they are multiplied with.
+/// The weights of a tile, and the input rows to multiply them with.
 pub(super) struct Rows<'a> {
-    /// Where the rows of weights begin; the first `wanted` are wanted.
+    /// Start of each weight row; only the first `wanted` results are used.
     pub weights: &'a [*const u8; TILE_ROWS],
     pub wanted: usize,
     pub input: &'a [f32],
@@ -86,7 +86,7 @@ pub(super) struct Rows<'a> {
 /// Adds the products to `sums`, of which each row of the input has 32.
 ///
 /// # Safety
-/// At each of the rows of weights lie as many numbers of `E` as there are columns.
+/// Each weight row must hold as many numbers of `E` as there are columns.
 #[inline(always)]
 pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(tier: T, rows: Rows<'_>, sums: &mut [f32]) {
     let (wanted, input, columns) = (rows.wanted, rows.input, rows.columns);
@@ -94,7 +94,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(tier: T, rows: Rows<'_>,
     assert!(sums.len() >= count * TILE_ROWS, "sums have room");
     let (input, sums) = (input.as_ptr(), sums.as_mut_ptr());
     if count <= FEW_ROWS.min(T::MOST_ROWS) {
-        // Weights are read once: each row from its beginning to its end.
+        // Reads the weights once: each row from its beginning to its end.
         for some in (0..wanted).step_by(8) {
             for first in (0..columns).step_by(PIECE_COLUMNS) {
                 // SAFETY: rows and columns lie within weights, input and sums.
@@ -140,7 +140,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, E: Element>(tier: T, rows: Rows<'_>,
 /// A piece of `N` rows of weights.
 struct Block<E, const N: usize> {
     weights: [*const u8; N],
-    /// Columns of the piece, and of a whole row.
+    /// Columns of the piece, and of a complete row.
     piece: usize,
     columns: usize,
     element: std::marker::PhantomData<E>,
@@ -167,7 +167,7 @@ impl<E: Element, const N: usize> Block<E, N> {
     unsafe fn multiply<T: Tier, const M: usize>(&self, tier: T, input: *const f32, sums: *mut f32) {
         let mut lanes = [[tier.splat(0.0); N]; M];
         let full = self.piece / LANES * LANES;
-        // SAFETY: the caller has made the block so that all this lies within its slices.
+        // SAFETY: the caller built the block so that all accesses stay within its slices.
         unsafe {
             let mut column = 0;
             while column < full {

@@ -1,8 +1,8 @@
-//! The product of quantised weights with one or two rows of inputs: each row of weights is multiplied as it lies, which
-//! costs less than to transpose it.
+//! Products of quantised weights with one or two input rows. Weight rows are multiplied in their stored layout, which costs less
+//! than transposing them.
 //!
-//! The results have the same bits as those of [`super::tile`], for more rows: whole numbers are summed in another order, and
-//! the groups of 32 in the same one.
+//! The results are bit-identical to those of [`super::tile`], the kernel for more rows: integers are summed in a different order,
+//! which is exact, and the groups of 32 in the same order.
 
 #![expect(
     unsafe_code,
@@ -14,16 +14,17 @@ use super::tier::{LANES, Tier, array};
 use super::tile::{Ahead, PIECE_COLUMNS, TILE_ROWS, Tile};
 use super::unpack::Blocks;
 
-/// So many rows of input cost less this way than by transposing weights.
+/// Up to this many input rows, this path costs less than transposing the weights.
 pub(super) const FEW_ROWS: usize = 2;
-/// Fours of rows, whose sums are taken together. Bytes are asked for with each of them: many at once would be refused.
+/// Groups of four rows whose sums are reduced together. Each issues its own prefetches, because processors drop prefetches that
+/// come in large bursts.
 const FOURS: usize = LANES / 4;
 
-/// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`. Meanwhile the first half of the
-/// rows from `next` on is asked for.
+/// Adds to `sums` (32 per input row) the products with the rows that begin at `rows`. Prefetches the first half of the rows that
+/// begin at `next`.
 ///
 /// # Safety
-/// At each of `rows` lie `input.columns` numbers in the blocks `B`.
+/// Each of `rows` must hold `input.columns` numbers in blocks of type `B`.
 #[inline(always)]
 pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     tier: T,
@@ -47,7 +48,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
             input,
         };
         let sums = sums[half * LANES..].as_mut_ptr();
-        // SAFETY: the caller's promise, and sums have room for each row of the input.
+        // SAFETY: the caller's promise, and `sums` has room for every input row.
         unsafe {
             match count {
                 1 => few.multiply::<T, B, 1>(tier, sums),
@@ -58,7 +59,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     }
 }
 
-/// One or two rows of input, and 16 rows of weights.
+/// One or two input rows, and 16 weight rows.
 struct Few<'a> {
     tile: &'a mut Tile,
     ahead: Ahead,
@@ -69,7 +70,8 @@ struct Few<'a> {
 
 impl Few<'_> {
     /// # Safety
-    /// All columns lie at each of the rows; the input has `M` rows; `sums` has 16 for each of them, 32 apart.
+    /// All columns must be readable in each row; the input must have `M` rows; `sums` must hold 16 numbers for each of
+    /// them, 32 apart.
     #[inline(always)]
     unsafe fn multiply<T: Tier, B: Blocks, const M: usize>(mut self, tier: T, sums: *mut f32) {
         let columns = self.input.columns;

@@ -1,8 +1,8 @@
-//! Inputs as bytes: every 32 numbers have their own factor, so that products with quantised weights are sums of
-//! integers.
+//! Inputs quantised to bytes: each group of 32 numbers has its own factor, which turns products with quantised weights into integer
+//! sums.
 //!
-//! GGML quantises inputs the same way for Q8_0 and Q4_0, but with factors of 16 bits, and 256 numbers at once for the K
-//! encodings; ours are the finer ones for all.
+//! GGML quantises inputs the same way for Q8_0 and Q4_0, but with 16-bit factors, and in groups of 256 for the K encodings. This
+//! module uses the finer groups for all encodings.
 
 use super::pool::Pool;
 use super::tier::{Job, LANES, Tier};
@@ -10,21 +10,21 @@ use super::tier::{Job, LANES, Tier};
 /// Numbers that share a factor.
 pub(super) const GROUP: usize = 32;
 
-/// Rows of this many numbers are shared among threads.
+/// Minimum number of values for which rows are shared among threads.
 const NUMBERS_WORTH_SHARING: usize = 1 << 14;
 
-/// What 32 numbers have beside their bytes.
+/// The factor and sums of a group of 32 numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[repr(C)]
 pub(super) struct Group {
     pub factor: f32,
-    /// The sum of the numbers as the bytes have them, times the factor.
+    /// The sum of the quantised bytes, times the factor.
     pub scaled_sum: f32,
     /// The sums of the first and the last 16 bytes.
     pub sums: [i32; 2],
 }
 
-/// Rows of numbers as bytes.
+/// Rows of numbers, quantised to bytes.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     pub columns: usize,
@@ -33,7 +33,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Takes rows of `columns` numbers, a multiple of 32. A group with a number that is not finite has a factor that is not.
+    /// Quantises rows of `columns` numbers, a multiple of 32. A group that contains a non-finite number gets a non-finite factor.
     pub fn fill(&mut self, pool: &Pool, numbers: &[f32], columns: usize) {
         self.columns = columns;
         self.bytes.resize(numbers.len(), 0);
@@ -54,7 +54,7 @@ impl Input {
         pool.run_pieces(&mut self.bytes, NUMBERS_WORTH_SHARING, |piece, bytes| {
             let first = piece * NUMBERS_WORTH_SHARING;
             #[expect(unsafe_code, reason = "each task has other groups")]
-            // SAFETY: pieces are whole groups and do not overlap.
+            // SAFETY: pieces are complete groups and do not overlap.
             let groups = unsafe { groups.piece(first / GROUP, bytes.len() / GROUP) };
             quantise(first, bytes, groups);
         });
@@ -77,7 +77,7 @@ impl Job for Quantise<'_> {
             .chunks_exact(GROUP)
             .zip(self.bytes.chunks_exact_mut(GROUP));
         for ((numbers, bytes), group) in groups.zip(self.groups) {
-            // As whole numbers, magnitudes of floats are in their own order, and what is no number is the greatest.
+            // The bit patterns of float magnitudes sort like the magnitudes, with NaN above everything else.
             let greatest = numbers.iter().fold(0, |greatest, number| {
                 (number.to_bits() & 0x7fff_ffff).max(greatest)
             });
@@ -87,7 +87,7 @@ impl Job for Quantise<'_> {
             } else {
                 0.0
             };
-            // The least magnitudes have no finite inverse.
+            // The inverse of the smallest magnitudes is infinite.
             let inverse = if inverse.is_finite() { inverse } else { 0.0 };
             let factor = greatest / 127.0;
             for half in 0..GROUP / LANES {
@@ -98,7 +98,7 @@ impl Job for Quantise<'_> {
                         tier.load(numbers.as_ptr().add(half * LANES)),
                         tier.splat(inverse),
                     );
-                    // Zero for what is no number: its group's factor says so.
+                    // NaN becomes a byte like any other: the group's factor is NaN already.
                     let inside = tier.greater(scaled, tier.splat(-127.0));
                     let inside = tier.lesser(inside, tier.splat(127.0));
                     tier.store_bytes(bytes.as_mut_ptr().add(half * LANES), inside);

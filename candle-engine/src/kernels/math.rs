@@ -1,15 +1,15 @@
-//! Functions of sixteen numbers at once: exponentials and what is made of them.
+//! Functions on sixteen lanes: the exponential and the activations derived from it.
 
 use super::tier::Tier;
 
-/// e to the power of each lane, within two units of the last place from -87 to 88; less gives zero, more gives what 88 gives.
-/// One for zero, to the bit. Cephes' polynomial.
+/// Computes e to the power of each lane with Cephes' polynomial, within two units of the last place from -87 to 88. Smaller inputs
+/// give zero, larger ones the value for 88. The result for zero is exactly one.
 #[inline(always)]
 pub(super) fn exp<T: Tier>(tier: T, value: T::Floats) -> T::Floats {
     let inside = tier.greater(tier.splat(-87.0), value);
     let inside = tier.lesser(tier.splat(88.0), inside);
     let integer_part = tier.round(tier.multiply(inside, tier.splat(std::f32::consts::LOG2_E)));
-    // The logarithm of two in two parts, of which the first has few digits.
+    // The logarithm of two in two parts; the first has few digits.
     let rest = tier.fused(integer_part, tier.splat(-0.693_359_4), inside);
     let rest = tier.fused(integer_part, tier.splat(2.121_944_4e-4), rest);
     let mut sum = tier.splat(1.987_569_1e-4);
@@ -63,12 +63,12 @@ pub(super) fn silu<T: Tier>(tier: T, value: T::Floats) -> T::Floats {
 pub(super) fn gelu_tanh<T: Tier>(tier: T, value: T::Floats) -> T::Floats {
     let square = tier.multiply(value, value);
     let inner = tier.fused(square, tier.splat(0.044_715), tier.splat(1.0));
-    // Twice the square root of 2/π, for the hyperbolic tangent is taken as a gate.
+    // Twice the square root of 2/π, because the hyperbolic tangent is computed as a gate.
     let inner = tier.multiply(tier.multiply(inner, value), tier.splat(1.595_769));
     gated_by(tier, value, inner)
 }
 
-/// `x · (1 + erf(x / √2)) / 2`, with the error function as Abramowitz and Stegun's 7.1.26 has it (within 1.5e-7).
+/// `x · (1 + erf(x / √2)) / 2`, with the error function from Abramowitz and Stegun, 7.1.26 (within 1.5e-7).
 #[inline(always)]
 pub(super) fn gelu<T: Tier>(tier: T, value: T::Floats) -> T::Floats {
     let zero = tier.splat(0.0);
@@ -82,7 +82,7 @@ pub(super) fn gelu<T: Tier>(tier: T, value: T::Floats) -> T::Floats {
     }
     let tail = tier.multiply(sum, share);
     let tail = tier.multiply(tail, exp(tier, negative(tier, tier.multiply(size, size))));
-    // The share of the normal distribution that lies beyond `|x|`, so small results keep their digits.
+    // The probability mass of the normal distribution beyond `|x|`; computing it directly keeps the digits of small results.
     let half_tail = tier.multiply(tail, tier.splat(0.5));
     let kept = tier.greater(value, zero);
     let lost = tier.multiply(tier.greater(value, negative(tier, value)), half_tail);

@@ -1,7 +1,7 @@
-//! Matrices of weights as they lie in their files, and their products with rows of inputs. No copy of weights is kept:
-//! pieces are unpacked into scratch while they are used.
+//! Weight matrices in their stored layout, and their products with input rows. Weights are never copied: pieces are unpacked into
+//! scratch memory while they are used.
 //!
-//! A row's result has the same bits whatever stands beside it in a batch, and however many threads compute.
+//! The result of a row is bit-identical whatever else is in its batch and however many threads compute.
 
 mod products;
 
@@ -18,15 +18,15 @@ use super::tile::{TILE_ROWS, Tile};
 use crate::stored::{Encoding, Stored};
 use products::{Product, RoundedProduct, TileProduct};
 
-/// Weights that one task reads at least, times rows of input: less costs more in handing out than in computing.
+/// Minimum weight bytes per task, times input rows; smaller tasks cost more in scheduling than in computing.
 const TASK_BYTES: usize = 64 << 10;
 
 thread_local! {
-    /// What a task needs: unpacked weights, and sums.
+    /// Scratch memory of a task: unpacked weights, and sums.
     static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
-    /// The input of the product that this thread has asked for, as bytes.
+    /// The quantised input of the product that this thread requested.
     static INPUT: Cell<Option<Input>> = const { Cell::new(None) };
-    /// The same, rounded to BF16.
+    /// The input of the same product, rounded to BF16.
     static ROUNDED: Cell<Option<Rounded>> = const { Cell::new(None) };
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// Takes a tensor of two dimensions, or of more, whose leading ones then count as rows.
+    /// Builds a matrix from a tensor of two or more dimensions; all leading dimensions count as rows.
     pub(crate) fn new(stored: Stored) -> Result<Self, String> {
         let Some((&columns, leading)) = stored
             .shape
@@ -71,9 +71,9 @@ impl Matrix {
         })
     }
 
-    /// Some of the rows, such as the keys of a fused projection or one expert.
+    /// Returns a view of some rows, such as the keys of a fused projection or one expert.
     ///
-    /// Panics where they are not within the matrix.
+    /// Panics if the rows are not within the matrix.
     pub(crate) fn rows_of(&self, rows: Range<usize>) -> Self {
         assert!(
             rows.start <= rows.end && rows.end <= self.rows,
@@ -133,9 +133,9 @@ impl Matrix {
         )
     }
 
-    /// Writes the numbers of a row, as for the look-up of a token.
+    /// Decodes one row, for example for a token lookup.
     ///
-    /// Panics where there is no such row, or `numbers` are not as many as columns.
+    /// Panics if the row does not exist, or if `numbers` does not have one entry per column.
     pub(crate) fn row(&self, index: usize, numbers: &mut [f32]) {
         assert!(
             index < self.rows,
@@ -155,15 +155,15 @@ impl Matrix {
         );
     }
 
-    /// The products of rows of input (`columns` each) with the matrix: rows of output (`rows` each).
+    /// Multiplies input rows (`columns` each) with the matrix into output rows (`rows` each).
     pub(crate) fn multiply(&self, pool: &Pool, input: &[f32], output: &mut [f32]) {
         multiply_all(pool, &[self], input, &mut [output]);
     }
 }
 
-/// The products of one input with several matrices, in one parallel section.
+/// Multiplies one input with several matrices in one parallel section.
 ///
-/// Panics where lengths do not fit each other.
+/// Panics if lengths do not match.
 pub(crate) fn multiply_all(
     pool: &Pool,
     matrices: &[&Matrix],
@@ -190,7 +190,7 @@ pub(crate) fn multiply_all(
         bytes.fill(pool, input, columns);
     }
     let mut rounded = ROUNDED.take().unwrap_or_default();
-    // One row's are rounded like those of many, so that it has the same bits in every batch.
+    // A single row is rounded like many are, which keeps its bits the same in every batch.
     let rounds = |matrix: &Matrix| pool.rounds() && matrix.encoding() == Encoding::Bf16;
     if matrices.iter().copied().any(rounds) {
         rounded.fill(pool, input, columns);
@@ -209,7 +209,7 @@ pub(crate) fn multiply_all(
             first_tile: tiles,
         });
         tiles += matrix.rows.div_ceil(TILE_ROWS);
-        // Many rows of input make every tile a long task.
+        // With many input rows, every tile is a long task.
         let work = (TILE_ROWS * matrix.row_bytes()).saturating_mul(count);
         least = least.min(TASK_BYTES.div_ceil(work.max(1)));
     }

@@ -1,9 +1,9 @@
-//! The CPU's kernels: products with weights as they lie in their files, attention over pages, and what is done row by row.
-//! Owns how numbers are computed on slices; never knows a model, a request or candle.
+//! The CPU kernels: products with weights in their stored layout, attention over pages, and row-wise operations. The module
+//! computes on slices of numbers and knows nothing about models, requests or candle.
 //!
-//! Two promises hold for every kernel. A row's result has the same bits whatever else is in the batch, wherever the row
-//! stands in it and however many threads compute. And it has the same bits on every processor ([`tier`]), but for products with
-//! inputs that are rounded to BF16 ([`rounded`]), which a pool computes only where it is made to.
+//! Every kernel guarantees two things. The result of a row is bit-identical whatever else is in the batch, wherever the row is in
+//! it and however many threads compute. It is also bit-identical on every processor ([`tier`]), except for products with
+//! BF16-rounded inputs ([`rounded`]), which a pool computes only if configured to.
 
 #![allow(
     dead_code,

@@ -1,8 +1,7 @@
-//! The threads that compute: one section of parallel tasks at a time.
+//! The compute threads: they run one section of parallel tasks at a time.
 //!
-//! One step of a decoder has hundreds of sections of a few microseconds each, so threads wait for the next one awake for a
-//! while before they sleep. A section never waits for a thread that has not come: who calls takes tasks as well, and closes
-//! the section when none is left.
+//! A decoder step has hundreds of sections of a few microseconds each, so threads spin for a while before they sleep. A section
+//! never waits for a thread that has not joined: the caller takes tasks as well, and closes the section when none are left.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -14,15 +13,15 @@ use std::thread::JoinHandle;
 
 use super::tier::Level;
 
-/// Looks for a section before a thread sleeps: some 100 to 200 microseconds, longer than the pauses within a step.
+/// Polls for a section before a thread sleeps: about 100 to 200 microseconds, longer than the pauses within a step.
 const LOOKS_BEFORE_SLEEP: u32 = if cfg!(miri) { 20 } else { 8_000 };
-/// Looks for the end of a section before the caller gives its processor to others.
+/// Polls for the end of a section before the caller yields its processor.
 const LOOKS_BEFORE_YIELD: u32 = if cfg!(miri) { 2 } else { 2_000 };
 
 const OPEN: u64 = 1 << 31;
 const ACTIVE: u64 = OPEN - 1;
 
-/// Threads that compute, and the instructions they use.
+/// Compute threads, and the instruction set they use.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -32,7 +31,7 @@ pub(crate) struct Pool {
     rounds: bool,
 }
 
-/// A section: what to do for each task, and how many there are.
+/// A section: the work for each task, and the number of tasks.
 #[derive(Clone, Copy)]
 struct Section {
     work: *const (dyn Fn(usize) + Sync),
@@ -42,7 +41,7 @@ struct Section {
 struct Shared {
     /// The number of the section (upper half), whether it may be joined, and how many threads are in it.
     gate: AtomicU64,
-    /// Written only while the gate is closed and no thread is in; read only by those that are in.
+    /// Written only while the gate is closed and no thread is inside; read only by threads that are inside.
     section: UnsafeCell<Option<Section>>,
     next_task: AtomicUsize,
     panicked: AtomicBool,
@@ -56,7 +55,7 @@ struct Shared {
     unsafe_code,
     reason = "a section borrows from its caller, who waits until nobody is in it"
 )]
-// SAFETY: `section` is the only part that is not shareable by itself; the gate orders its uses as described there.
+// SAFETY: `section` is the only field that is not `Sync`; the gate orders its uses as its comment describes.
 unsafe impl Sync for Shared {}
 #[expect(
     unsafe_code,
@@ -66,7 +65,7 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Pool {
-    /// So many threads, the caller of a section among them.
+    /// Starts a pool of `threads` threads; the thread that calls [`Self::run`] counts as a member.
     pub(crate) fn new(threads: NonZeroUsize) -> Self {
         Self::with_level(threads, Level::best())
     }
@@ -82,7 +81,7 @@ impl Pool {
             bed: Mutex::new(()),
             bell: Condvar::new(),
         });
-        // Where the system gives fewer threads, fewer compute; the results are the same.
+        // If the system grants fewer threads, the pool computes with fewer; the results are the same.
         let threads = (1..threads.get())
             .map_while(|number| {
                 let shared = Arc::clone(&shared);
@@ -101,13 +100,13 @@ impl Pool {
         }
     }
 
-    /// The same, but inputs of matrices of BF16 are rounded to BF16 as well, for any number of rows.
+    /// Also rounds the inputs of BF16 matrices to BF16, for any number of rows.
     pub(crate) fn rounding(mut self) -> Self {
         self.rounds = true;
         self
     }
 
-    /// Whether inputs of matrices of BF16 are rounded.
+    /// Returns true if inputs of BF16 matrices are rounded to BF16.
     pub(crate) fn rounds(&self) -> bool {
         self.rounds
     }
@@ -120,10 +119,10 @@ impl Pool {
         self.level
     }
 
-    /// Does `work` for each task below `tasks`, on all threads, and returns when all are done. Where a section runs already,
-    /// or the call comes from within one, the caller does all alone.
+    /// Runs `work` for each task below `tasks` on all threads, and returns when all are done. If another section is running, or the
+    /// call comes from within one, the caller runs all tasks alone.
     ///
-    /// Panics where a task does, once the section has ended; the next one has all threads again.
+    /// Panics if a task panics, after the section has ended. The pool remains usable, with all its threads.
     pub(crate) fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
         let alone = || (0..tasks).for_each(work);
         if self.threads.is_empty() || tasks < 2 {
@@ -131,13 +130,13 @@ impl Pool {
         }
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,
-            // It guards no data, so nothing is broken.
+            // The lock guards no data, so a poisoned one is usable.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return alone(),
         };
         self.shared.open(tasks, work);
         let closing = Closing(&self.shared);
-        // Caught, so that the panics of this section all reach its own caller.
+        // Caught because the caller first waits for the section's other threads, then reports the panics of all of them.
         let own = catch_unwind(AssertUnwindSafe(|| self.shared.take_tasks(tasks, work)));
         drop(closing);
         let of_others = self.shared.panicked.swap(false, Ordering::Relaxed);
@@ -148,7 +147,7 @@ impl Pool {
         assert!(!of_others, "a task of the pool panicked");
     }
 
-    /// Cuts `data` into pieces of `size` numbers and does `work` for each, with its place.
+    /// Splits `data` into pieces of `size` numbers and calls `work` with each piece and its position.
     pub(crate) fn run_pieces<N: Send>(
         &self,
         data: &mut [N],
@@ -173,13 +172,13 @@ impl Drop for Pool {
         self.shared.ends.store(true, Ordering::SeqCst);
         self.shared.ring();
         for thread in self.threads.drain(..) {
-            // A thread that panicked outside of a task has printed that itself.
+            // A thread that panicked outside a task has already printed the panic.
             let _ = thread.join();
         }
     }
 }
 
-/// Closes the section and waits for those who are in it, also when the caller's own task panics.
+/// Closes the section and waits for the threads inside it, even if the caller's own task panics.
 struct Closing<'a>(&'a Shared);
 
 impl Drop for Closing<'_> {
@@ -198,14 +197,14 @@ impl Drop for Closing<'_> {
 }
 
 impl Shared {
-    /// Only for who holds the turn.
+    /// Must be called only by the holder of the turn.
     fn open(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
         #[expect(
             unsafe_code,
             reason = "the section's lifetime ends before the call that opened it"
         )]
-        // SAFETY: the gate is closed and no thread is in, so none reads; the lifetime is cut short by `Closing`, which the
-        // caller drops before `work` ends.
+        // SAFETY: the gate is closed and no thread is inside, so nothing reads the section. `Closing` ends the extended lifetime:
+        // the caller drops it before `work` ends.
         unsafe {
             let work: *const (dyn Fn(usize) + Sync + 'static) =
                 std::mem::transmute(std::ptr::from_ref(work));
@@ -235,7 +234,7 @@ impl Shared {
         }
     }
 
-    /// The life of a thread.
+    /// The main loop of a thread.
     fn work(&self) {
         let mut last = 0;
         while let Some(number) = self.wait(last) {
@@ -244,7 +243,7 @@ impl Shared {
                 continue;
             }
             #[expect(unsafe_code, reason = "the section is borrowed from who opened it")]
-            // SAFETY: we are in, so the section is not written and its caller waits for us.
+            // SAFETY: this thread is inside the section, so the section is not written and its caller waits for this thread.
             let section = unsafe { *self.section.get() };
             if let Some(section) = section {
                 #[expect(unsafe_code, reason = "the section is borrowed from who opened it")]
@@ -259,7 +258,7 @@ impl Shared {
         }
     }
 
-    /// The number of a section that is open and is not the last one; `None` when the pool ends.
+    /// Waits for an open section other than `last` and returns its number, or `None` when the pool shuts down.
     fn wait(&self, last: u64) -> Option<u64> {
         let news = || {
             let gate = self.gate.load(Ordering::SeqCst);
@@ -287,7 +286,7 @@ impl Shared {
         found
     }
 
-    /// Whether the section of that number is still open, and we are in it now.
+    /// Tries to join section `number`. Returns true if it was still open and the thread is now inside.
     fn enter(&self, number: u64) -> bool {
         let mut gate = self.gate.load(Ordering::SeqCst);
         while gate & OPEN > 0 && gate >> 32 == number {
@@ -305,7 +304,7 @@ impl Shared {
     }
 }
 
-/// A slice that several tasks write, each its own part.
+/// A slice that several tasks write to, each its own part.
 #[derive(Clone, Copy)]
 pub(super) struct Pieces<'a, N> {
     first: *mut N,
@@ -314,7 +313,7 @@ pub(super) struct Pieces<'a, N> {
 }
 
 #[expect(unsafe_code, reason = "tasks write parts of one slice")]
-// SAFETY: it is a slice of numbers that may be sent; who takes pieces promises that they do not overlap.
+// SAFETY: it is a slice of `Send` numbers, and callers that take pieces guarantee that these do not overlap.
 unsafe impl<N: Send> Sync for Pieces<'_, N> {}
 #[expect(unsafe_code, reason = "tasks write parts of one slice")]
 // SAFETY: as above.
@@ -330,7 +329,7 @@ impl<'a, N> Pieces<'a, N> {
     }
 
     /// # Safety
-    /// No two pieces that live at once overlap.
+    /// Pieces that exist simultaneously must not overlap.
     #[expect(unsafe_code, reason = "tasks write parts of one slice")]
     #[expect(clippy::mut_from_ref, reason = "tasks write parts of one slice")]
     #[inline]
@@ -339,7 +338,7 @@ impl<'a, N> Pieces<'a, N> {
             first <= self.count && count <= self.count - first,
             "a piece lies within its slice"
         );
-        // SAFETY: it lies within the borrowed slice, and the caller promised that no other thread has it.
+        // SAFETY: the piece lies within the borrowed slice, and the caller guarantees that no other thread has it.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(first), count) }
     }
 }

@@ -1,9 +1,10 @@
-//! The product of BF16 weights with inputs that are rounded to BF16, as `torch` multiplies BF16 too: two columns for each lane,
-//! which processors multiply by one instruction.
+//! Products of BF16 weights with inputs rounded to BF16, as in `torch`: two columns per lane, which some processors multiply in one
+//! instruction.
 //!
-//! Each result has sixteen chains of sums, one for each lane, over pieces of 2,048 columns; the lanes are summed by halves, and
-//! the pieces in their order, for one row as for many. So a row's result has the same bits in every batch. How the two products
-//! of a lane are added is the processor's: makers differ in the last bits, and numbers below 2⁻¹²⁶ may count as zero.
+//! Each result has sixteen chains of sums, one per lane, over pieces of 2,048 columns. The lanes are summed by halves and the
+//! pieces in order, for one row as for many, so the result of a row is bit-identical in every batch. The order in which the two
+//! products of a lane are added is up to the processor: vendors differ in the last bits, and numbers below 2⁻¹²⁶ may be flushed to
+//! zero.
 
 #![expect(
     unsafe_code,
@@ -17,21 +18,21 @@ use super::tile::{TILE_ROWS, next_rows};
 /// Columns of a vector.
 const STEP_COLUMNS: usize = 2 * LANES;
 
-/// Columns that are summed in lanes: of six rows of input and four of weights they fit the nearest cache.
+/// Columns summed in lanes: six input rows and four weight rows of this length fit the L1 cache.
 const PIECE_COLUMNS: usize = 2048;
 
-/// Rows of input that are computed at once, at most.
+/// Maximum number of input rows computed together.
 const INPUT_ROWS: usize = 6;
 
-/// So few rows of input go through each row of weights at once.
+/// Up to this many input rows, each weight row is read from beginning to end.
 const FEW_ROWS: usize = 2;
 
-/// Rows of this many numbers are shared among threads.
+/// Minimum number of values for which rows are shared among threads.
 const NUMBERS_WORTH_SHARING: usize = 1 << 14;
 
 const BYTES: usize = 2;
 
-/// Rows of numbers that were rounded, each with zeros up to a whole vector.
+/// Rows of rounded numbers, each padded with zeros to full vectors.
 #[derive(Debug, Default)]
 pub(super) struct Rounded {
     columns: usize,
@@ -40,7 +41,7 @@ pub(super) struct Rounded {
 }
 
 impl Rounded {
-    /// Takes rows of `columns` numbers.
+    /// Rounds rows of `columns` numbers.
     pub fn fill(&mut self, pool: &Pool, numbers: &[f32], columns: usize) {
         let stride = columns.next_multiple_of(STEP_COLUMNS);
         self.columns = columns;
@@ -88,12 +89,12 @@ impl Job for Round<'_> {
     }
 }
 
-/// The bits of the nearest number of BF16, halves to even.
+/// Rounds to the nearest BF16 number, ties to even, and returns its bits.
 #[inline(always)]
 fn nearest(number: f32) -> u16 {
     let bits = number.to_bits();
     let kept = if number.is_nan() {
-        // One bit is set, so that what is left of it still is no number.
+        // Sets a mantissa bit, because truncation alone could turn NaN into infinity.
         bits | 0x0040_0000
     } else {
         bits + 0x7fff + (bits >> 16 & 1)
@@ -101,11 +102,10 @@ fn nearest(number: f32) -> u16 {
     (kept >> 16) as u16
 }
 
-/// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`, of which the first
-/// `wanted` are wanted.
+/// Adds to `sums` (32 per input row) the products with the rows that begin at `rows`; only the first `wanted` rows are needed.
 ///
 /// # Safety
-/// At each of `rows` lie as many numbers of BF16 as the input has columns.
+/// Each of `rows` must hold as many BF16 numbers as the input has columns.
 #[inline(always)]
 pub(super) unsafe fn multiply_rows<T: Tier>(
     tier: T,
@@ -118,7 +118,7 @@ pub(super) unsafe fn multiply_rows<T: Tier>(
     assert!(sums.len() >= count * TILE_ROWS, "sums have room");
     let (input, sums) = (input.numbers.as_ptr(), sums.as_mut_ptr());
     if count <= FEW_ROWS.min(T::MOST_ROWS) {
-        // Weights are read once: each row from its beginning to its end.
+        // Reads the weights once: each row from its beginning to its end.
         for some in (0..wanted).step_by(8) {
             for first in (0..columns).step_by(PIECE_COLUMNS) {
                 // SAFETY: rows and columns lie within weights, input and sums.
@@ -166,13 +166,13 @@ struct Block<const N: usize> {
     weights: [*const u8; N],
     /// Columns of the piece.
     piece: usize,
-    /// Numbers from a row of input to the next one.
+    /// Distance between consecutive input rows, in numbers.
     stride: usize,
 }
 
 impl<const N: usize> Block<N> {
     /// # Safety
-    /// At each of the `N` rows from `some` on lie `columns` numbers, more than `first`.
+    /// Each of the `N` rows from `some` on must hold `columns` numbers, more than `first`.
     #[inline(always)]
     unsafe fn new(
         rows: &[*const u8; TILE_ROWS],
@@ -189,12 +189,13 @@ impl<const N: usize> Block<N> {
     }
 
     /// # Safety
-    /// The piece's columns, up to whole vectors, lie in `M` rows of the input, and sums have room for as many rows.
+    /// The piece's columns, rounded up to full vectors, must lie within `M` input rows, and `sums` must have room for `M`
+    /// rows.
     #[inline(always)]
     unsafe fn multiply<T: Tier, const M: usize>(&self, tier: T, input: *const u16, sums: *mut f32) {
         let mut lanes = [[tier.splat(0.0); N]; M];
         let full = self.piece / STEP_COLUMNS * STEP_COLUMNS;
-        // SAFETY: the caller has made the block so that all this lies within its slices.
+        // SAFETY: the caller built the block so that all accesses stay within its slices.
         unsafe {
             let mut column = 0;
             while column < full {
@@ -274,7 +275,7 @@ mod tests {
             }
             for level in Level::available() {
                 let mut rounded = Rounded::default();
-                // What was there before leaves nothing in the zeros at the ends.
+                // Earlier contents must not leak into the padding at the ends of rows.
                 rounded.fill(&pool(1, level), &random(1, 700 * 96), 96);
                 rounded.fill(&pool(2, level), &numbers, columns);
                 assert_eq!(rounded.count(), 700);

@@ -1,7 +1,7 @@
-//! What is done to each row by itself: norms, turns, activations, sums.
-//! One file because the operations are short and share how a row is cut into lanes.
+//! Operations on each row separately: norms, rotary embeddings, activations, sums. One file because the operations are short and
+//! share how a row is split into lanes.
 //!
-//! Rows are of any width; lanes that a row does not have count as zero.
+//! Rows have any width; lanes beyond the end of a row count as zero.
 
 #![expect(unsafe_code, reason = "loads and stores of a tier go through pointers")]
 
@@ -10,14 +10,14 @@ use super::pool::{Pieces, Pool};
 use super::tier::{Job, LANES, Tier};
 use crate::spec::Activation;
 
-/// Numbers of one task, about: less costs more in handing out than in computing.
+/// Approximate count of numbers per task; smaller tasks cost more in scheduling than in computing.
 const TASK_NUMBERS: usize = 1 << 13;
 
-/// The first `count` lanes from a slice, at most sixteen.
+/// Loads up to sixteen lanes from `from[at..]`; missing lanes are zero.
 #[inline(always)]
 fn load<T: Tier>(tier: T, from: &[f32], at: usize) -> T::Floats {
     let rest = &from[at..];
-    // SAFETY: so many numbers lie there.
+    // SAFETY: `rest` holds the loaded numbers.
     unsafe {
         if rest.len() >= LANES {
             tier.load(rest.as_ptr())
@@ -30,7 +30,7 @@ fn load<T: Tier>(tier: T, from: &[f32], at: usize) -> T::Floats {
 #[inline(always)]
 fn store<T: Tier>(tier: T, to: &mut [f32], at: usize, value: T::Floats) {
     let rest = &mut to[at..];
-    // SAFETY: so many numbers lie there.
+    // SAFETY: `rest` has room for the stored numbers.
     unsafe {
         if rest.len() >= LANES {
             tier.store(rest.as_mut_ptr(), value);
@@ -40,9 +40,9 @@ fn store<T: Tier>(tier: T, to: &mut [f32], at: usize, value: T::Floats) {
     }
 }
 
-/// A function of the numbers at each place.
+/// An element-wise function.
 trait Each: Copy + Sync {
-    /// `own` is what stands there, `other` what stands at the same place in another slice.
+    /// `own` is the current value, `other` the value at the same position of another slice.
     fn at<T: Tier>(self, tier: T, own: T::Floats, other: T::Floats) -> T::Floats;
 }
 
@@ -102,7 +102,7 @@ impl Each for Gate {
     }
 }
 
-/// Gates become `activation(gate) · up`.
+/// Replaces each gate by `activation(gate) · up`.
 pub(crate) fn gate(pool: &Pool, activation: Activation, gates: &mut [f32], ups: &[f32]) {
     assert_eq!(gates.len(), ups.len(), "each gate has its number");
     each(pool, gates, ups, Gate(activation));
@@ -118,7 +118,7 @@ impl Each for Activate {
     }
 }
 
-/// Each number becomes its activation.
+/// Replaces each number by its activation.
 pub(crate) fn activate(pool: &Pool, activation: Activation, numbers: &mut [f32]) {
     each(pool, numbers, &[], Activate(activation));
 }
@@ -133,20 +133,20 @@ impl Each for AddScaled {
     }
 }
 
-/// To each number the other's, times `factor`, is added.
+/// Adds the other numbers, times `factor`.
 pub(crate) fn add(pool: &Pool, numbers: &mut [f32], others: &[f32], factor: f32) {
     assert_eq!(numbers.len(), others.len(), "both have as many numbers");
     each(pool, numbers, others, AddScaled(factor));
 }
 
-/// How rows are normed: by the root of their mean square, or also by their mean.
+/// Parameters of a norm: RMS norm, or layer norm if `bias` is set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NormWeights<'a> {
     pub weights: &'a [f32],
-    /// Of a layer norm, which also takes off the mean.
+    /// The bias of a layer norm, which also subtracts the mean.
     pub bias: Option<&'a [f32]>,
     pub epsilon: f32,
-    /// Weights are kept less one.
+    /// Weights are stored minus one.
     pub adds_one: bool,
 }
 
@@ -156,7 +156,7 @@ struct NormJob<'a> {
     norm: NormWeights<'a>,
 }
 
-/// Four chains of sums over a row, which are then added.
+/// Sums a row in four chains, then adds these.
 #[inline(always)]
 fn sum_of<T: Tier>(tier: T, row: &[f32], term: impl Fn(T::Floats, T::Floats) -> T::Floats) -> f32 {
     let mut sums = [tier.splat(0.0); 4];
@@ -182,7 +182,7 @@ fn norm_row<T: Tier>(tier: T, input: Option<&[f32]>, output: &mut [f32], norm: N
         Some(_) => sum_of(tier, row, |value, sum| tier.add(value, sum)) / width as f32,
         None => 0.0,
     };
-    // Lanes beyond the row must not count, so squares of differences are squares less the square of the mean there.
+    // Lanes beyond the end of the row would each add the square of the mean, so they are masked.
     let squares = if norm.bias.is_some() {
         let mut sum = 0.0;
         let mean = tier.splat(mean);
@@ -247,7 +247,7 @@ fn rows_per_task(width: usize) -> usize {
     (TASK_NUMBERS / width).max(1)
 }
 
-/// Norms each row; rows are as wide as the weights.
+/// Normalises each row; rows have the width of the weights.
 pub(crate) fn norm(pool: &Pool, input: &[f32], norm: NormWeights<'_>, output: &mut [f32]) {
     check_norm(output.len(), &norm);
     assert_eq!(input.len(), output.len(), "outputs are as many as inputs");
@@ -263,7 +263,7 @@ pub(crate) fn norm(pool: &Pool, input: &[f32], norm: NormWeights<'_>, output: &m
     });
 }
 
-/// Norms each row where it stands; such as the heads of queries and keys.
+/// Normalises each row in place, for example the heads of queries and keys.
 pub(crate) fn norm_in_place(pool: &Pool, rows: &mut [f32], norm: NormWeights<'_>) {
     check_norm(rows.len(), &norm);
     let size = rows_per_task(norm.weights.len()) * norm.weights.len();
@@ -277,7 +277,7 @@ pub(crate) fn norm_in_place(pool: &Pool, rows: &mut [f32], norm: NormWeights<'_>
     });
 }
 
-/// Adds to the stream of hidden states and norms it: one pass over the stream.
+/// Adds to the hidden states and normalises them in one pass.
 pub(crate) fn add_and_norm(
     pool: &Pool,
     stream: &mut [f32],
@@ -295,7 +295,7 @@ pub(crate) fn add_and_norm(
     let level = pool.level();
     let stream = Pieces::new(stream);
     pool.run_pieces(output, size, |piece, output| {
-        // SAFETY: each task has another piece.
+        // SAFETY: each task has a different piece.
         let stream = unsafe { stream.piece(piece * size, output.len()) };
         let other = &addition[piece * size..][..output.len()];
         level.run(EachJob {
@@ -311,14 +311,14 @@ pub(crate) fn add_and_norm(
     });
 }
 
-/// Cosines and sines by which rows are turned: `half` of each for every row of a step, which all heads share.
+/// Cosines and sines of a rotary embedding: `half` of each for every row of a step, shared by all heads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turns<'a> {
     pub cosines: &'a [f32],
     pub sines: &'a [f32],
-    /// Pairs of a head that are turned; twice as many numbers, from the head's first on.
+    /// Rotated pairs per head: the first `2 · half` numbers of a head.
     pub half: usize,
-    /// Neighbours are pairs, not halves.
+    /// Adjacent numbers are pairs. If false, a number pairs with the one `half` further.
     pub interleaved: bool,
 }
 
@@ -378,7 +378,7 @@ impl Job for TurnJob<'_> {
     }
 }
 
-/// Turns the heads of each row, which is `heads · width` numbers.
+/// Rotates the heads of each row, which is `heads · width` numbers.
 pub(crate) fn turn(pool: &Pool, rows: &mut [f32], heads: usize, width: usize, turns: Turns<'_>) {
     let row = heads * width;
     assert!(

@@ -1,18 +1,18 @@
-//! How the tiles of a section of products are shared among threads.
+//! Distributes the tiles of a section of products among threads.
 
 use std::ops::Range;
 
-/// Neighbouring tiles for each task: in each round all threads together take half of what is left. So a thread reads long
-/// stretches, which can be asked for ahead, and none waits long for another at the end.
+/// Assigns neighboring tiles to each task: in each round, all threads together take half of the remaining tiles. A thread therefore
+/// reads long stretches, which can be prefetched, and no thread waits long for another at the end.
 pub(super) struct Shares {
     pub tiles: usize,
     pub threads: usize,
-    /// Tiles of a share, but for the last one.
+    /// Minimum tiles per share, except for the last one.
     pub least: usize,
 }
 
 impl Shares {
-    /// For each round its first task, its first tile and the tiles of each of its tasks; the last round has all that is left.
+    /// Yields for each round its first task, its first tile and the tiles per task. The last round takes all remaining tiles.
     fn rounds(&self) -> impl Iterator<Item = (usize, usize, usize)> {
         let (mut task, mut first) = (0, 0);
         std::iter::from_fn(move || {

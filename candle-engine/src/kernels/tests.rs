@@ -1,4 +1,4 @@
-//! What the kernels' tests share.
+//! Helpers shared by the tests of the kernels.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) fn pool(threads: usize, level: Level) -> Pool {
     Pool::with_level(NonZeroUsize::new(threads).unwrap(), level)
 }
 
-/// Bytes that lie at an odd address.
+/// Stores the bytes at an odd address.
 pub(super) fn stored(encoding: Encoding, shape: &[usize], bytes: &[u8]) -> Stored {
     let mut moved = vec![0];
     moved.extend_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! Chooses the instruction set with which this processor computes.
+//! Chooses the instruction set this processor computes with.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -10,22 +10,22 @@ mod plain;
 pub(super) use lanes::{Job, LANES, Tier, array};
 pub(super) use plain::Plain;
 
-/// Which way the processor computes.
+/// An instruction set that the kernels are compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     Plain,
     /// AVX2 with fused multiply-add and 16-bit floats.
     Avx2,
-    /// The same with dot products of bytes.
+    /// AVX2 plus dot products of bytes.
     AvxVnni,
     /// AVX-512 with dot products of bytes.
     Avx512,
-    /// The same with dot products of BF16.
+    /// AVX-512 with dot products of bytes and of BF16.
     Avx512Bf16,
 }
 
 impl Level {
-    /// All that this processor can do, the best last.
+    /// The levels this processor supports, the best one last.
     pub(crate) fn available() -> Vec<Self> {
         let mut levels = vec![Self::Plain];
         #[cfg(target_arch = "x86_64")]
@@ -58,7 +58,7 @@ impl Level {
         Self::available().pop().unwrap_or(Self::Plain)
     }
 
-    /// Runs a job that uses products of BF16.
+    /// Runs a job that uses BF16 dot products.
     #[inline]
     pub(super) fn run_bf16<J: Job>(self, job: J) -> J::Output {
         match self {
@@ -68,8 +68,8 @@ impl Level {
         }
     }
 
-    /// Runs the job with the instructions of the level, but for products of BF16, or plainly where this processor does not
-    /// have them.
+    /// Runs the job with the level's instructions except BF16 dot products, or in plain Rust if the processor does not support the
+    /// level.
     #[inline]
     pub(super) fn run<J: Job>(self, job: J) -> J::Output {
         match self {

@@ -1,8 +1,8 @@
-//! The product of quantised weights with inputs as bytes: 32 rows of weights at once, unpacked by pieces into a scratch
-//! that stays in the nearest cache, for all rows of the input.
+//! Products of quantised weights with quantised inputs: unpacks 32 weight rows, piece by piece, into scratch memory that fits the
+//! L1 cache, and multiplies them with all input rows.
 //!
-//! Each result is one chain of sums over groups of 32 numbers, in their order, whatever else is computed beside it; what is
-//! summed within a group is whole numbers. So a row's result has the same bits in every batch.
+//! Each result is one chain of sums over groups of 32 numbers in order; sums within a group are integers. The result of a row is
+//! therefore bit-identical in every batch.
 
 #![expect(
     unsafe_code,
@@ -15,34 +15,34 @@ use super::input::{GROUP, Group, Input};
 use super::tier::{Job, LANES, Tier, array};
 use super::unpack::Blocks;
 
-/// Rows of weights that are computed at once.
+/// Weight rows computed together.
 pub(super) const TILE_ROWS: usize = 2 * LANES;
-/// What a cache reads at once.
+/// Size of a cache line.
 pub(super) const LINE_BYTES: usize = 64;
-/// Columns that are unpacked at once: 16 KiB of bytes.
+/// Columns unpacked together: 16 KiB of bytes.
 pub(super) const PIECE_COLUMNS: usize = 512;
 
-/// A piece of 32 rows, transposed: each vector has four bytes of 16 rows.
+/// A piece of 32 rows, transposed: each vector holds four bytes of 16 rows.
 #[repr(C, align(64))]
 pub(super) struct Tile {
     pub bytes: [[[u8; 64]; 2]; PIECE_COLUMNS / 4],
-    /// For each 32 numbers, or each 16 where an encoding has factors of those.
+    /// One factor per 32 numbers, or per 16 for encodings that have those.
     pub factors: [[[f32; LANES]; 2]; PIECE_COLUMNS / 16],
-    /// What is subtracted for each 32 numbers, negative.
+    /// Minimums subtracted per 32 numbers, stored negated.
     pub minimums: [[[f32; LANES]; 2]; PIECE_COLUMNS / 32],
 }
 
-/// Asks for the bytes of the next tile, evenly while this one is computed. A tile's rows are read in short pieces, which no
-/// processor foresees; the next one's bytes are asked for in their order, which memory serves best.
+/// Prefetches the next tile's bytes in even steps while this one is computed. Tile rows are read in short pieces, which hardware
+/// prefetchers do not predict; the next tile's bytes are requested in address order, which memory serves best.
 pub(super) struct Ahead {
     next: *const u8,
-    /// Bytes that were asked for, and how many each time.
+    /// Bytes prefetched so far (`at`), and bytes per step.
     at: usize,
     step: usize,
 }
 
 impl Ahead {
-    /// `bytes` from `next` on, in so many times.
+    /// Prefetches `bytes` bytes from `next` on, over `times` steps.
     #[inline(always)]
     pub fn new(next: *const u8, bytes: usize, times: usize) -> Self {
         Self {
@@ -74,11 +74,11 @@ impl Tile {
     }
 }
 
-/// Adds to `sums` (32 for each row of the input) the products with the rows that begin at `rows`. Meanwhile as many bytes as the
-/// rows have are asked for from `next` on.
+/// Adds to `sums` (32 per input row) the products with the rows that begin at `rows`. Prefetches as many bytes from `next` on as
+/// the rows have.
 ///
 /// # Safety
-/// At each of `rows` lie `input.columns` numbers in the blocks `B`.
+/// Each of `rows` must hold `input.columns` numbers in blocks of type `B`.
 #[inline(always)]
 pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     tier: T,
@@ -91,7 +91,7 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     let columns = input.columns;
     let count = input.bytes.len() / columns;
     assert!(sums.len() >= count * TILE_ROWS, "sums have room");
-    // A time for each unit of 64 columns of each half, and for each group of 32 that is multiplied.
+    // One step per unit of 64 columns of each half, and one per multiplied group of 32.
     let times = columns.div_ceil(64) * 2
         + columns / GROUP * count.div_ceil(B::INPUT_ROWS.min(T::MOST_ROWS));
     let mut ahead = Ahead::new(next, columns / 64 * TILE_ROWS * B::UNIT_BYTES, times);
@@ -132,7 +132,8 @@ pub(super) unsafe fn multiply_rows<T: Tier, B: Blocks>(
     }
 }
 
-/// Rows that are taken next of so many, at most `most`: the last two takings share what is left, so that neither is small.
+/// Returns how many of the `left` rows to take next, at most `most`. The last two takes share the rest evenly, which keeps both
+/// from being small.
 #[inline(always)]
 pub(super) fn next_rows(left: usize, most: usize) -> usize {
     if left > most && left < 2 * most {
@@ -180,7 +181,7 @@ unsafe fn unpack<T: Tier, B: Blocks>(
     }
 }
 
-/// Some rows of the input and a piece of weights.
+/// Some input rows and a piece of weights.
 struct Block<'a> {
     tile: &'a Tile,
     groups: usize,
@@ -190,7 +191,7 @@ struct Block<'a> {
     sums: *mut f32,
 }
 
-/// The product of a block that has `M` rows of the input.
+/// The product of a block with `M` input rows.
 struct Rows<'a, B, const M: usize> {
     block: Block<'a>,
     ahead: &'a mut Ahead,
@@ -199,7 +200,7 @@ struct Rows<'a, B, const M: usize> {
 
 impl<'a, B, const M: usize> Rows<'a, B, M> {
     /// # Safety
-    /// The block's groups lie within the input, and its sums have room, for `M` rows.
+    /// For `M` rows, the block's groups must lie within the input, and its sums must have room.
     unsafe fn new(block: Block<'a>, ahead: &'a mut Ahead) -> Self {
         Self {
             block,
@@ -214,7 +215,7 @@ impl<B: Blocks, const M: usize> Job for Rows<'_, B, M> {
 
     #[inline(always)]
     fn run<T: Tier>(self, tier: T) {
-        // SAFETY: who made this has promised it.
+        // SAFETY: guaranteed by the caller of `new`.
         unsafe { self.block.multiply::<T, B, M>(tier, self.ahead) }
     }
 }
@@ -223,7 +224,7 @@ impl Block<'_> {
     #[inline(always)]
     unsafe fn multiply<T: Tier, B: Blocks, const M: usize>(self, tier: T, ahead: &mut Ahead) {
         let side_stride = self.columns / GROUP;
-        // SAFETY: the caller has made the block so that all this lies within its slices.
+        // SAFETY: the caller built the block so that all accesses stay within its slices.
         unsafe {
             let mut sums = [[tier.splat(0.0); M]; 2];
             for half in 0..2 {

@@ -1,4 +1,4 @@
-//! Unpacks GGML's blocks into bytes and factors that vectors take.
+//! Unpacks GGML blocks into the bytes and factors that vector kernels take.
 
 #![expect(
     unsafe_code,
@@ -9,31 +9,31 @@ use super::input::GROUP;
 use super::tier::{LANES, Tier, array};
 use super::tile::Tile;
 
-/// How an encoding is unpacked. `row` points to the first block of a row.
+/// The layout of an encoding. `row` points to the first block of a row.
 pub(super) trait Blocks {
     /// Numbers that share a factor: 32 or 16.
     const PER_FACTOR: usize;
-    /// Bytes of 64 numbers, about.
+    /// Approximate bytes per 64 numbers.
     const UNIT_BYTES: usize;
-    /// The byte that means zero.
+    /// The byte that represents zero.
     const ZERO: i32;
-    /// Numbers have a minimum beside their factor.
+    /// Numbers have a minimum in addition to their factor.
     const MINIMUMS: bool;
     /// Bytes are less than 64.
     const SMALL: bool;
-    /// Rows of input that are computed at once, at most: as many as registers hold with all that the encoding needs.
+    /// Maximum number of input rows computed together: as many as the registers hold in addition to the encoding's own values.
     const INPUT_ROWS: usize = if Self::PER_FACTOR == GROUP { 6 } else { 5 };
 
-    /// Bytes of 64 numbers; of 32 and whatever where the unit is not whole.
+    /// Unpacks the bytes of 64 numbers. If the unit is not full, only the first 32 are meaningful.
     ///
     /// # Safety
-    /// The numbers lie there.
+    /// The numbers must be readable.
     unsafe fn unit<T: Tier>(tier: T, row: *const u8, unit: usize, is_full: bool) -> T::Bytes;
 
-    /// Factors and minimums of columns from `first` on into the tile's half.
+    /// Unpacks factors and minimums of the columns from `first` on into a half of the tile.
     ///
     /// # Safety
-    /// The numbers lie in each of the rows.
+    /// The numbers must be readable in each of the rows.
     unsafe fn factors<T: Tier>(
         tier: T,
         rows: &[*const u8; LANES],
@@ -44,7 +44,7 @@ pub(super) trait Blocks {
     );
 }
 
-/// The 16 bits at a place of each row.
+/// Loads the 16 bits at `at` of each row.
 #[inline(always)]
 unsafe fn words<T: Tier>(tier: T, rows: &[*const u8; LANES], at: usize) -> T::Ints {
     // SAFETY: the caller's promise.
@@ -144,8 +144,8 @@ impl Blocks for Q4_0 {
     }
 }
 
-/// Factors and minimums of Q4_K and Q5_K, which begin alike: two 16-bit floats, then 6-bit numbers in three 32-bit words as
-/// [`super::blocks::factor_and_minimum`] takes them apart.
+/// Unpacks factors and minimums of Q4_K and Q5_K, which begin alike: two 16-bit floats, then 6-bit numbers in three 32-bit words as
+/// in [`super::blocks::factor_and_minimum`].
 #[inline(always)]
 unsafe fn six_bit_factors<T: Tier>(
     tier: T,

@@ -1,4 +1,4 @@
-//! Attention is compared with scores and sums in 64 bits over whole rows, and with itself in other batches.
+//! Compares attention with 64-bit scores and sums over complete rows, and with itself in other batches.
 
 use super::*;
 use crate::kernels::Level;
@@ -41,7 +41,7 @@ impl Sequence {
                 .collect(),
             keys: random(seed + 1, tokens * shape.heads * shape.key_width),
             values: random(seed + 2, tokens * shape.heads * shape.value_width),
-            // Pages of sequences lie among each other, in no order.
+            // The pages of different sequences are interleaved in random order.
             pages: (0..pages)
                 .map(|page| first_page + (pages - 1 - page) * 2)
                 .collect(),

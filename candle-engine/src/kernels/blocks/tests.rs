@@ -1,4 +1,4 @@
-//! candle's reading of GGML's blocks is the reference for ours.
+//! Compares the decoder with candle's own decoder of GGML blocks.
 
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};

@@ -1,4 +1,4 @@
-//! Inputs that are made into bytes, against what they were.
+//! Compares quantised inputs with the original numbers.
 
 use std::num::NonZeroUsize;
 

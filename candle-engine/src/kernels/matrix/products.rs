@@ -1,4 +1,4 @@
-//! The products of all rows of an input with up to 32 rows of a matrix: which kernel computes them, and where they go.
+//! The products of all input rows with up to 32 rows of a matrix: chooses the kernel and places the results.
 
 use super::{Matrix, Scratch};
 use crate::kernels::dense;
@@ -19,8 +19,8 @@ pub(super) struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Where up to 32 rows from `first` on begin, and how many there are. Where rows are fewer, the last one stands in for
-    /// those that lack.
+    /// Returns the starts of up to 32 rows from `first` on, and their number. If there are fewer, the last row fills the remaining
+    /// entries.
     fn rows(&self, first: usize) -> ([*const u8; TILE_ROWS], usize) {
         let (row_bytes, weights) = (self.matrix.row_bytes(), self.matrix.bytes());
         let wanted = TILE_ROWS.min(self.matrix.rows - first);
@@ -30,11 +30,11 @@ impl Product<'_> {
         (rows, wanted)
     }
 
-    /// Writes the first `wanted` of each 32 sums to the columns from `first` on, with the bias.
+    /// Writes the first `wanted` of each 32 sums, plus the bias, to the columns from `first` on.
     fn write(&self, first: usize, wanted: usize, sums: &[f32]) {
         for (row, sums) in sums.chunks_exact(TILE_ROWS).enumerate() {
             #[expect(unsafe_code, reason = "tasks write other columns of the same rows")]
-            // SAFETY: each task has other columns, and takes one piece at a time.
+            // SAFETY: each task has different columns, and takes one piece at a time.
             let output = unsafe { self.output.piece(row * self.matrix.rows + first, wanted) };
             output.copy_from_slice(&sums[..wanted]);
             if let Some(bias) = &self.matrix.bias {
@@ -46,7 +46,7 @@ impl Product<'_> {
     }
 }
 
-/// The products of all rows of rounded input with up to 32 rows of a matrix of BF16.
+/// The products of all rows of a BF16-rounded input with up to 32 rows of a BF16 matrix.
 pub(super) struct RoundedProduct<'a> {
     pub product: &'a Product<'a>,
     pub first: usize,
@@ -80,13 +80,13 @@ impl Job for RoundedProduct<'_> {
     }
 }
 
-/// The products of all rows of input with up to 32 rows of a matrix.
+/// The products of all input rows with up to 32 rows of a matrix.
 pub(super) struct TileProduct<'a> {
     pub product: &'a Product<'a>,
     pub first: usize,
-    /// Its weights have not been read yet.
+    /// The tile's weights have not been prefetched yet.
     pub is_first: bool,
-    /// The next tile is another task's.
+    /// The next tile belongs to another task.
     pub is_last: bool,
     pub input: &'a [f32],
     pub bytes: &'a Input,
@@ -147,7 +147,7 @@ impl Job for TileProduct<'_> {
     }
 }
 
-/// Quantised weights of a tile, and where they lie.
+/// The quantised weights of a tile, and their addresses.
 struct Quantised<'a> {
     rows: &'a [*const u8; TILE_ROWS],
     own: *const u8,
@@ -159,7 +159,7 @@ struct Quantised<'a> {
 
 impl Quantised<'_> {
     /// # Safety
-    /// At each of the rows lie all columns in the blocks `B`.
+    /// Each of the rows must hold all columns in blocks of type `B`.
     #[expect(unsafe_code, reason = "kernels read weights through pointers")]
     #[inline(always)]
     unsafe fn multiply<T: Tier, B: Blocks>(self, tier: T, tile: &mut Tile, sums: &mut [f32]) {
@@ -168,7 +168,7 @@ impl Quantised<'_> {
                 tier.prefetch(self.own.wrapping_add(line));
             }
         }
-        // Where nothing is next, bytes that are there already are prefetched: that costs nothing.
+        // After the last tile, prefetches its own bytes again: they are cached already, which costs nothing.
         let ahead = if self.is_last { 0 } else { self.tile_bytes };
         let next = self.own.wrapping_add(ahead);
         // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! Products are compared with sums in 64 bits over weights as [`blocks::dequantise`] reads them, and with themselves.
+//! Compares products with 64-bit sums over weights decoded by [`blocks::dequantise`], and with themselves in other batches.
 
 use super::*;
 use crate::kernels::Level;
@@ -25,7 +25,7 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
     numbers.iter().map(|number| number.to_bits()).collect()
 }
 
-/// The input as the quantised kernels take it.
+/// The input as the quantised kernels see it.
 fn rounded(input: &[f32]) -> Vec<f32> {
     let mut result = Vec::new();
     for group in input.chunks(GROUP) {
@@ -215,7 +215,7 @@ fn a_row_with_rounded_inputs_has_the_same_bits_in_every_batch_with_any_threads()
     let plain = alone(Level::Plain);
     for level in Level::available() {
         let alone = alone(level);
-        // The processor's own instruction adds the two products of a lane in an order of its own.
+        // The hardware instruction adds the two products of a lane in an unspecified order.
         if level != Level::Avx512Bf16 {
             assert_eq!(bits(&alone), bits(&plain), "{level:?}");
         }
@@ -255,7 +255,7 @@ fn only_inputs_of_matrices_of_bf16_are_rounded_and_only_where_the_pool_is_made_t
             "{encoding:?}"
         );
     }
-    // Beside others of one input, each has its own products.
+    // Several matrices with one input: each gets its own products.
     let matrices = [Encoding::Bf16, Encoding::F32, Encoding::Q8_0]
         .map(|encoding| Matrix::new(random_stored(3, encoding, 40, 512)).unwrap());
     let pool = rounding(2, Level::best());

@@ -1,4 +1,4 @@
-//! Sections of the pool: every task runs once, whichever thread calls and however many threads there are.
+//! Tests of the thread pool: every task runs exactly once, from any calling thread and with any number of threads.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// As often, or a few times under Miri, which is some thousand times slower.
+/// Returns `usual`, or a small number under Miri, which is about a thousand times slower.
 const fn times(usual: usize) -> usize {
     if cfg!(miri) { 5 } else { usual }
 }
@@ -72,13 +72,13 @@ fn a_task_that_panics_ends_its_section_and_the_pool_works_on() {
     assert_eq!(sum.into_inner(), 45);
 }
 
-/// Whether two tasks of a section are in work at once: each waits for the other, with a bound.
+/// Returns true if two tasks of a section run simultaneously. Each waits for the other, with a limit.
 fn works_on_two_threads(pool: &Pool) -> bool {
     let begun = AtomicUsize::new(0);
     let met = AtomicUsize::new(0);
     pool.run(2, &|_| {
         begun.fetch_add(1, Ordering::SeqCst);
-        // Some 10 s, by naps and not by a clock.
+        // About 10 s, counted in naps instead of by a clock.
         let mut naps = 0;
         while begun.load(Ordering::SeqCst) < 2 && naps < 10_000 {
             std::thread::sleep(Duration::from_millis(1));
@@ -100,7 +100,7 @@ fn after_a_panic_in_the_callers_own_task_the_pool_has_all_its_threads() {
             std::thread::yield_now();
         });
     };
-    // The others may have taken all tasks before the caller came to one.
+    // The other threads may have taken all tasks before the caller reached one.
     let broken = (0..10_000).any(|_| catch_unwind(AssertUnwindSafe(in_turn)).is_err());
     assert!(broken);
     assert!(

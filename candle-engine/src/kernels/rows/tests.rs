@@ -1,4 +1,4 @@
-//! Each function is compared with itself in 64 bits, and with itself on every level and in other batches.
+//! Compares each function with its 64-bit version, and with itself on every level and in other batches.
 
 use super::*;
 use crate::kernels::Level;

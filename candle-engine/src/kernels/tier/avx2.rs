@@ -15,7 +15,7 @@ use std::arch::x86_64::*;
 
 use super::lanes::{Job, LANES, Tier, array};
 
-/// Proves that the processor has AVX2, FMA and F16C, and AVX-VNNI where `VNNI`: only [`run`](run()) makes one.
+/// Proof that the processor has AVX2, FMA and F16C, and AVX-VNNI if `VNNI`. Only [`run`](run()) creates one.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2<const VNNI: bool>(());
 
@@ -25,7 +25,7 @@ pub(super) struct Pair<V>(V, V);
 type Floats = Pair<__m256>;
 type Ints = Pair<__m256i>;
 
-/// One instruction for both halves. A closure would not always be compiled with the instructions.
+/// Applies one instruction to both halves. A closure would not always be compiled with the instruction set.
 macro_rules! both {
     (|$a:ident| $value:expr, $x:expr) => {{
         let one = $x;
@@ -47,8 +47,8 @@ macro_rules! both {
     }};
 }
 
-// SAFETY, for every block here and above: a value of this type proves that the processor has the instructions, and the
-// caller of an unsafe function has promised that the numbers lie there.
+// SAFETY, for every block here and above: a value of this type proves that the processor has the instructions, and the caller of an
+// unsafe function guarantees that the pointers are valid.
 impl<const VNNI: bool> Tier for Avx2<VNNI> {
     const MOST_ROWS: usize = 2;
 

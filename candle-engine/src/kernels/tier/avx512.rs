@@ -1,5 +1,5 @@
-//! The sixteen lanes as AVX-512 has them, with VNNI's dot products of bytes, and those of BF16 where the processor has them.
-//! One file because it is one implementation of one trait, instruction by instruction.
+//! Sixteen lanes as one AVX-512 vector, with VNNI's dot products of bytes, and BF16 dot products if the processor has them. One
+//! file because it is one implementation of one trait, instruction by instruction.
 
 #![expect(
     unsafe_code,
@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 
 use super::lanes::{Job, LANES, Tier, array};
 
-/// Proves that the processor has AVX-512 F, BW, DQ, VL and VNNI, and BF16 where `BF16`: only [`run`] makes one.
+/// Proof that the processor has AVX-512 F, BW, DQ, VL and VNNI, and BF16 if `BF16`. Only [`run`] creates one.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512<const BF16: bool>(());
 
@@ -26,7 +26,7 @@ fn with_bf16<J: Job>(job: J) -> J::Output {
     job.run(Avx512::<true>(()))
 }
 
-/// Runs the job with AVX-512, or plainly where the processor does not have it.
+/// Runs the job with AVX-512, or in plain Rust if the processor does not have it.
 #[inline]
 pub(super) fn run<J: Job>(job: J) -> J::Output {
     if is_x86_feature_detected!("avx512f")
@@ -35,14 +35,14 @@ pub(super) fn run<J: Job>(job: J) -> J::Output {
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512vnni")
     {
-        // SAFETY: the features were just found.
+        // SAFETY: the features were just detected.
         unsafe { with_features(job) }
     } else {
         job.run(super::plain::Plain)
     }
 }
 
-/// The same with products of BF16, where the processor has them.
+/// Runs the job with AVX-512 and BF16 dot products, if the processor has them.
 #[inline]
 pub(super) fn run_bf16<J: Job>(job: J) -> J::Output {
     if is_x86_feature_detected!("avx512f")
@@ -52,7 +52,7 @@ pub(super) fn run_bf16<J: Job>(job: J) -> J::Output {
         && is_x86_feature_detected!("avx512vnni")
         && is_x86_feature_detected!("avx512bf16")
     {
-        // SAFETY: the features were just found.
+        // SAFETY: the features were just detected.
         unsafe { with_bf16(job) }
     } else {
         run(job)
@@ -64,8 +64,8 @@ fn low_lanes(count: usize) -> __mmask16 {
     ((1u32 << count.min(LANES)) - 1) as __mmask16
 }
 
-// SAFETY, for every block here: a value of this type proves that the processor has the instructions, and the caller of an
-// unsafe function has promised that the numbers lie there.
+// SAFETY, for every block here: a value of this type proves that the processor has the instructions, and the caller of an unsafe
+// function guarantees that the pointers are valid.
 impl<const BF16: bool> Tier for Avx512<BF16> {
     const MOST_ROWS: usize = 6;
 
@@ -202,7 +202,7 @@ impl<const BF16: bool> Tier for Avx512<BF16> {
                     _mm256_extractf128_ps::<1>(eight),
                 );
             }
-            // Lanes 0 and 2, and 1 and 3, of two vectors at once; then those two sums of all four.
+            // Adds lanes 0 and 2, and 1 and 3, of two vectors in one instruction; then adds those two sums of all four.
             let first = _mm_add_ps(
                 _mm_movelh_ps(four[0], four[1]),
                 _mm_movehl_ps(four[1], four[0]),
@@ -342,7 +342,7 @@ impl<const BF16: bool> Tier for Avx512<BF16> {
     fn dot_bf16(self, sums: __m512, a: __m512i, b: __m512i) -> __m512 {
         unsafe {
             if BF16 {
-                // The same bits by another type; a closure would not always be compiled with the instructions.
+                // Reinterprets the same bits as another type; a closure would not always be compiled with the instruction set.
                 return _mm512_dpbf16_ps(
                     sums,
                     std::mem::transmute::<__m512i, __m512bh>(a),

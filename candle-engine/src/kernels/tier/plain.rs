@@ -1,4 +1,4 @@
-//! The sixteen lanes in plain Rust: the reference for the others, and the way of processors that have none of them.
+//! Sixteen lanes in plain Rust: the reference for the other tiers, and the fallback for other processors.
 
 #![expect(
     unsafe_code,
@@ -26,7 +26,7 @@ fn each_byte(function: impl Fn(usize) -> u8) -> Bytes {
     std::array::from_fn(function)
 }
 
-/// Shifts each 32-bit number by what `shift` makes of it and of its quarter.
+/// Applies `shift` to each 32-bit number and its quarter.
 #[inline(always)]
 fn shifted(value: Bytes, shift: impl Fn(u32, usize) -> u32) -> Bytes {
     let mut result = [0; 64];
@@ -37,7 +37,7 @@ fn shifted(value: Bytes, shift: impl Fn(u32, usize) -> u32) -> Bytes {
     result
 }
 
-// SAFETY, for every block here: the caller of an unsafe function has promised that the numbers lie there.
+// SAFETY, for every block here: the caller of an unsafe function guarantees that the pointers are valid.
 impl Tier for Plain {
     const MOST_ROWS: usize = 1;
 

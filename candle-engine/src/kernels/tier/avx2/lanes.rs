@@ -1,4 +1,4 @@
-//! What the sixteen lanes on AVX2 need beside single instructions: masks of lanes, and rows that become columns.
+//! Helpers for sixteen lanes on AVX2: lane masks and transposition.
 
 #![expect(unsafe_code, reason = "instructions that not every processor has")]
 
@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 // SAFETY, for every block here: a value of this type proves that the processor has the instructions.
 impl<const VNNI: bool> Avx2<VNNI> {
-    /// The first `count` of eight lanes have their uppermost bits set.
+    /// Sets the uppermost bit of the first `count` of eight lanes.
     #[inline(always)]
     pub(super) fn low_lanes(self, count: usize) -> __m256i {
         unsafe {
@@ -17,7 +17,7 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    /// Eight rows of eight groups of four bytes become eight groups of eight rows.
+    /// Transposes eight rows of eight four-byte groups.
     #[inline(always)]
     pub(super) fn transpose_eight(self, rows: [__m256i; 8]) -> [__m256i; 8] {
         unsafe {

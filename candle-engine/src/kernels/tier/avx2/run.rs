@@ -1,4 +1,4 @@
-//! The proof that the processor has the instructions.
+//! Detects the instructions and runs jobs with them.
 
 #![expect(unsafe_code, reason = "functions that not every processor can run")]
 
@@ -31,7 +31,7 @@ pub(super) fn apart<J: Job, const VNNI: bool>(_of: Avx2<VNNI>, job: J) -> J::Out
     }
 }
 
-/// Runs the job with AVX2, or plainly where the processor does not have it.
+/// Runs the job with AVX2, or in plain Rust if the processor does not have it.
 #[inline]
 pub(crate) fn run<J: Job, const VNNI: bool>(job: J) -> J::Output {
     if !(is_x86_feature_detected!("avx2")
@@ -41,10 +41,10 @@ pub(crate) fn run<J: Job, const VNNI: bool>(job: J) -> J::Output {
         return job.run(Plain);
     }
     if VNNI && is_x86_feature_detected!("avxvnni") {
-        // SAFETY: the features were just found.
+        // SAFETY: the features were just detected.
         unsafe { with_dot_products(job) }
     } else {
-        // SAFETY: the features were just found.
+        // SAFETY: the features were just detected.
         unsafe { with_features(job) }
     }
 }
