@@ -2,8 +2,8 @@
 //! search that is exact for up to twelve candidates and bounded for more.
 //! One file because the greedy solution, the search and its bound work on the same table of gains.
 //!
-//! Greedy by value per byte was the best of sixteen policies on real traces; but it counts bytes, and P5 counts
-//! busy replicas first: one large busy victim is better than two small ones.
+//! Greedy by value per byte was the best of sixteen policies on real traces. But it counts bytes, while P5 counts busy replicas
+//! first: evicting one large busy victim is better than evicting two small ones.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -12,7 +12,7 @@ use crate::types::choice::Evictable;
 use crate::types::ids::{Bytes, DeviceId};
 use crate::types::rank::Cost;
 
-/// Devices that together hold one replica, with what it needs on each.
+/// Devices that together hold one replica, and the bytes it needs on each.
 #[derive(Clone, Debug)]
 pub(crate) struct Domain {
     pub devices: Vec<DeviceId>,
@@ -22,25 +22,24 @@ pub(crate) struct Domain {
 /// The search is exact up to this many candidates: their tree has fewer nodes than `STEPS_EXACT`.
 const EXACT_MAX: usize = 12;
 const STEPS_EXACT: u32 = 1 << (EXACT_MAX + 1);
-/// The most nodes that the search visits with more candidates; its result is never worse than greedy.
+/// The maximum number of nodes that the search visits with more candidates. Its result is never worse than greedy.
 const STEPS_MANY: u32 = 1 << 9;
 
-/// The cheapest set: within the lowest class of priority that suffices, the fewest busy replicas, then the least
-/// expected loss, then the fewest bytes. Among equally cheap sets, the one that greedy finds, whose last key is an
-/// id.
+/// Returns the cheapest set: within the lowest sufficient priority class, the fewest busy replicas, then the least expected loss,
+/// then the fewest bytes. Of equally cheap sets it returns the greedy one, whose last sort key is an id.
 pub(crate) fn cheapest(
     domain: &Domain,
     free: &[Bytes],
     mut evictable: Vec<Evictable>,
 ) -> Option<(Cost, Vec<Evictable>)> {
-    evictable.sort_by_key(|it| (it.priority, it.rank));
+    evictable.sort_by_key(|victim| (victim.priority, victim.rank));
     let mut freed = free.to_vec();
-    let class = evictable.iter().find_map(|it| {
-        add(domain, &mut freed, it);
-        fits(domain, &freed).then_some(it.priority)
+    let class = evictable.iter().find_map(|victim| {
+        add(domain, &mut freed, victim);
+        fits(domain, &freed).then_some(victim.priority)
     })?;
-    evictable.retain(|it| it.priority <= class);
-    evictable.sort_by_key(|it| it.rank);
+    evictable.retain(|victim| victim.priority <= class);
+    evictable.sort_by_key(|victim| victim.rank);
 
     let found = Problem::new(domain, free, &evictable).solve();
     let mut chosen: Vec<Evictable> = found
@@ -51,7 +50,7 @@ pub(crate) fn cheapest(
     Some((cost(&chosen), chosen))
 }
 
-/// What is free on each device once these victims have left.
+/// The free memory on each device after these victims have left.
 pub(crate) fn with_freed(domain: &Domain, free: &[Bytes], victims: &[Evictable]) -> Vec<Bytes> {
     let mut freed = free.to_vec();
     for victim in victims {
@@ -87,16 +86,16 @@ fn fits(domain: &Domain, free: &[Bytes]) -> bool {
 
 fn cost(victims: &[Evictable]) -> Cost {
     Cost {
-        highest_priority: victims.iter().map(|it| it.priority).max(),
-        busy: victims.iter().filter(|it| it.rank.busy).count() as u32,
+        highest_priority: victims.iter().map(|victim| victim.priority).max(),
+        busy: victims.iter().filter(|victim| victim.rank.busy).count() as u32,
         loss: victims
             .iter()
             .fold(0, |sum, it| sum.saturating_add(it.loss)),
-        bytes: victims.iter().map(|it| it.rank.bytes.0).sum(),
+        bytes: victims.iter().map(|victim| victim.rank.bytes.0).sum(),
     }
 }
 
-/// What P5 compares within a class of priority.
+/// The key by which P5 compares sets within a priority class.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     busy: u32,
@@ -120,12 +119,12 @@ impl Key {
     }
 }
 
-/// The candidates, and what each would free on the devices that lack memory.
+/// The candidates, and the bytes that each would free on the devices that lack memory.
 struct Problem<'a> {
     all: &'a [Evictable],
-    /// How much each device lacks, for those that lack something.
+    /// The bytes that each device lacks. Devices with enough memory are not listed.
     deficits: Vec<u64>,
-    /// What each candidate frees on each of these devices, at most what the device lacks; row after row.
+    /// Row-major matrix, one row per candidate: the bytes it frees on each of these devices, capped at what the device lacks.
     gains: Vec<u64>,
     /// The sums of the rows.
     sums: Vec<u128>,
@@ -156,7 +155,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The indices of the cheapest set, in the order of their ranks.
+    /// The indices of the cheapest set, in rank order.
     fn solve(&self) -> Vec<usize> {
         if self.deficits.is_empty() {
             return Vec::new();
@@ -186,7 +185,7 @@ impl<'a> Problem<'a> {
             .fold(Key::NONE, |key, &nth| key.with(&self.all[nth]))
     }
 
-    /// What each device still lacks when these have left.
+    /// The bytes that each device still lacks after `chosen` have left.
     fn left(&self, chosen: impl Iterator<Item = usize>) -> Vec<u64> {
         let mut left = self.deficits.clone();
         chosen.for_each(|nth| self.take(&mut left, nth));
@@ -212,12 +211,12 @@ impl<'a> Problem<'a> {
         gains.map(|(left, gain)| u128::from(*left.min(gain))).sum()
     }
 
-    /// Adds to these as many others as necessary, idle before busy and lowest value per byte first; then removes
-    /// each one that was not needed, the most valuable first.
+    /// Extends `chosen` until it covers every deficit, idle before busy and lowest value per byte first. Then removes victims that
+    /// are not needed, most valuable first.
     fn completed(&self, mut chosen: Vec<usize>) -> Vec<usize> {
         let mut left = self.left(chosen.iter().copied());
         for nth in 0..self.all.len() {
-            // A replica on none of the devices that still lack memory would be evicted for nothing.
+            // Evicting a replica that frees nothing on the devices that lack memory is useless.
             if !chosen.contains(&nth) && self.helps(&left, nth) > 0 {
                 self.take(&mut left, nth);
                 chosen.push(nth);
@@ -235,8 +234,8 @@ impl<'a> Problem<'a> {
         chosen
     }
 
-    /// The busy replicas that must leave in addition to all idle ones: each time the one that frees most. On one
-    /// device no set is smaller, and a single replica is found wherever one is enough.
+    /// The busy replicas that must leave in addition to all idle ones. Picks the replica that frees most at each step. On a single
+    /// device no smaller set exists, and if one busy replica is enough, it is found.
     fn few_busy(&self) -> Vec<usize> {
         let busy = |nth: &usize| self.all[*nth].rank.busy;
         let mut left = self.left((0..self.all.len()).filter(|nth| !busy(nth)));
@@ -253,22 +252,22 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// Depth first: with a candidate, then without it. A branch ends where even the least that it must still cost is no
-/// better than the best known set.
+/// Depth-first branch and bound: each candidate is first included, then excluded. Cuts a branch whose lower bound is not better
+/// than the best known set.
 struct Search<'a> {
     problem: &'a Problem<'a>,
-    /// Busy replicas by what they free, then idle ones by their loss relative to it.
+    /// Busy replicas sorted by what they free, then idle ones by loss relative to it.
     order: Vec<usize>,
     busy: usize,
-    /// What all candidates from an index of the order on would free on each device; row after row.
+    /// Row-major matrix of suffix sums: the bytes that all candidates from an index of `order` on would free on each device.
     ahead: Vec<u128>,
-    /// What all idle candidates would free.
+    /// The bytes that all idle candidates would free.
     idle_gain: u128,
-    /// From an index of the order on, the candidate that costs least for what it frees: by loss, and by bytes.
+    /// For each index of `order`, the candidates from there on that cost least per byte freed: by loss, and by bytes.
     least: Vec<(usize, usize)>,
     steps: u32,
     chosen: Vec<usize>,
-    /// What each device still lacks, a row for each one chosen: a stack, so that no step allocates.
+    /// A stack of rows, one per chosen candidate: the bytes that each device still lacks. Avoids an allocation per step.
     left: Vec<u64>,
     best: (Key, Vec<usize>),
 }
@@ -276,7 +275,7 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(problem: &'a Problem<'a>, best: (Key, Vec<usize>)) -> Search<'a> {
         let all = problem.all;
-        // Where idle replicas suffice, no busy one is considered.
+        // If idle replicas suffice, busy ones are left out.
         let is_possible =
             |nth: &usize| problem.sums[*nth] > 0 && (best.0.busy > 0 || !all[*nth].rank.busy);
         let mut order: Vec<usize> = (0..all.len()).filter(is_possible).collect();
@@ -331,7 +330,7 @@ impl<'a> Search<'a> {
         self.best.1
     }
 
-    /// With what is chosen, whose row of `left` is the last one.
+    /// Continues with the chosen set, whose row of `left` is the last one.
     fn from(&mut self, place: usize, key: Key) {
         if self.steps == 0 {
             return;
@@ -362,14 +361,14 @@ impl<'a> Search<'a> {
         self.from(place + 1, key);
     }
 
-    /// Whether the candidates from `place` on can still free enough.
+    /// Returns true if the candidates from `place` on can still free enough.
     fn is_open(&self, place: usize, left: &[u64]) -> bool {
         let ahead = &self.ahead[place * left.len()..][..left.len()];
         let enough = |(left, ahead): (&u64, &u128)| u128::from(*left) <= *ahead;
         place < self.order.len() && left.iter().zip(ahead).all(enough)
     }
 
-    /// The least cost of a set that contains these already and still lacks this much in total.
+    /// Lower bound of the cost of a set that extends the chosen one and still lacks `deficits` bytes in total.
     fn at_least(&self, place: usize, deficits: u128, key: Key) -> Key {
         let all = self.problem.all;
         let mut busy = key.busy;

@@ -1,5 +1,5 @@
-//! A load's claim to memory: its requirements, with what every device and every holder of memory is compared with. A plan
-//! looks at thousands of them, so that this is looked up once.
+//! A load's claim to memory: its requirements with what they are compared to. A plan compares a claim with thousands of devices and
+//! holders, so the model's figures are looked up only once.
 
 use crate::facts::device::Device;
 use crate::facts::state::{Model, Pool};
@@ -12,7 +12,7 @@ pub(crate) struct Claim<'a> {
     pub model: &'a Model,
     /// The time until its model is ready once there is room.
     pub ready_in: Span,
-    /// How long its requests may wait for the turns of others.
+    /// The time that its requests may wait for the turns of others.
     pub patience: Span,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// What it needs on the device, if the device can ever hold a part of it.
+    /// The bytes the load needs on the device, or the reason why the device can never hold a part of it.
     pub(crate) fn needs_on(
         &self,
         pool: &Pool,
@@ -37,7 +37,7 @@ impl<'a> Claim<'a> {
         self.requirements.needs_of(pool, self.model, id, device)
     }
 
-    /// Whether the model's file lets it use the device.
+    /// Returns true if the model's file allows the device.
     pub(crate) fn may_use(&self, device: DeviceId) -> bool {
         let allowed = self.model.spec.allowed.as_ref();
         allowed.is_none_or(|allowed| allowed.contains(&device))

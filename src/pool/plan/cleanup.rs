@@ -1,4 +1,4 @@
-//! Which replicas a cleanup unloads (E1), and how long the rest of one may drain that was interrupted.
+//! Selects the replicas that a cleanup unloads (E1), and computes the remaining drain time of an interrupted cleanup.
 
 use alloc::vec::Vec;
 
@@ -10,17 +10,16 @@ use crate::types::replica::Phase;
 /// The replicas that leave in a cleanup.
 pub(crate) struct Leaving {
     pub(crate) replicas: Vec<ReplicaId>,
-    /// Those of them that are still loading for requests, which are served first.
+    /// The subset that is still loading for requests. Those requests are served first.
     pub(crate) when_served: Vec<ReplicaId>,
 }
 
-/// What has been launched since an interrupted cleanup began, stays.
+/// Replicas launched after an interrupted cleanup began stay.
 pub(crate) fn leaving(pool: &Pool, scope: CleanupScope, begun: Option<Time>) -> Leaving {
     let older = |launched: Time| begun.is_none_or(|begun| launched <= begun);
-    let leaves = pool
-        .replicas
-        .iter()
-        .filter(|(_, it)| older(it.launched) && scope.concerns(it.phase.state(), it.in_flight));
+    let leaves = pool.replicas.iter().filter(|(_, replica)| {
+        older(replica.launched) && scope.concerns(replica.phase.state(), replica.in_flight)
+    });
     let replicas: Vec<ReplicaId> = leaves.map(|(&id, _)| id).collect();
     Leaving {
         when_served: awaited(pool, &replicas),
@@ -37,10 +36,10 @@ pub(crate) fn awaited(pool: &Pool, replicas: &[ReplicaId]) -> Vec<ReplicaId> {
     replicas.iter().copied().filter(is_awaited).collect()
 }
 
-/// The least time for the requests that are still in flight.
+/// The minimum time for the requests that are still in flight.
 const REST_MIN: Span = Span::from_secs(30);
 
-/// What is left of the drain time of a cleanup that began this long ago.
+/// The remaining drain time of a cleanup that began `passed` ago.
 pub(crate) fn rest_of_drain(full: Span, passed: Span) -> Span {
     Span(full.0.saturating_sub(passed.0)).max(REST_MIN.min(full))
 }

@@ -1,5 +1,5 @@
-//! Puts down what a plan chose from, for the history: the holders of memory where the load could go, with the keys by
-//! which they were compared. Reads only, and decides nothing.
+//! Records the alternatives of a plan for the history: the holders of memory where the load could go, and the keys by which they
+//! were compared. Read-only.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -18,18 +18,18 @@ use crate::types::replica::Replica;
 use crate::types::requirements::Requirements;
 use crate::types::stall::StallReason;
 
-/// Explains a plan with victims: which replicas held the memory of the places that it compared. `None` for a plan that
-/// found free memory.
+/// Explains a plan with victims: the replicas that held the memory of the compared places. `None` for a plan that found free
+/// memory.
 pub(crate) fn of_plan(
     pool: &Pool,
     requirements: &Requirements,
     plan: &Plan,
 ) -> Option<Explanation> {
-    if plan.victims.iter().all(|it| it.planned) {
+    if plan.victims.iter().all(|victim| victim.planned) {
         return None;
     }
     let claim = Claim::of(pool, requirements);
-    let chosen: BTreeSet<ReplicaId> = plan.victims.iter().map(|it| it.replica).collect();
+    let chosen: BTreeSet<ReplicaId> = plan.victims.iter().map(|victim| victim.replica).collect();
     let mut found: Vec<(Standing, Priority, Option<VictimRank>, ReplicaId)> = Vec::new();
     let mut seen = BTreeSet::new();
     for holder in devices_of(plan).flat_map(|device| pool.devices[&device].holders.iter()) {
@@ -66,7 +66,7 @@ pub(crate) fn of_plan(
     })
 }
 
-/// A refusal that names what stood in the way.
+/// Explains a refusal that names obstacles.
 pub(crate) fn of_refusal(
     pool: &Pool,
     load: String,
@@ -119,12 +119,15 @@ pub(crate) fn of_refusal(
     Some(explanation)
 }
 
-/// The devices of the placement, and then those of places that would have cost more.
+/// The devices of the placement, followed by the devices of the more expensive places.
 fn devices_of(plan: &Plan) -> impl Iterator<Item = DeviceId> + '_ {
     let chosen = plan.placement.iter().map(|share| share.device);
     let costs = |verdict: &Verdict| matches!(verdict, Verdict::Evicts { .. });
-    let others = plan.candidates.iter().filter(move |it| costs(&it.verdict));
-    chosen.chain(others.flat_map(|it| it.devices.iter().copied()))
+    let others = plan
+        .candidates
+        .iter()
+        .filter(move |candidate| costs(&candidate.verdict));
+    chosen.chain(others.flat_map(|candidate| candidate.devices.iter().copied()))
 }
 
 fn considered(pool: &Pool, id: ReplicaId, verdict: Standing) -> Option<Considered> {

@@ -1,11 +1,10 @@
-//! Which weights to fetch next, and which fetches to end.
+//! Decides which weights to fetch next and which fetches to end.
 
 use crate::facts::state::Pool;
 use crate::types::decision::Decision;
 use crate::types::reason::StopReason;
 
-/// First the fetches that must end, then those to begin. A fetch that has begun goes on when its requests have
-/// left, so that the next request waits less.
+/// Ends fetches before it begins new ones. A fetch continues after its requests have left, to shorten the wait of the next request.
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     let ended = pool.fetching.iter().find_map(|&model| {
         let it = &pool.models[&model];

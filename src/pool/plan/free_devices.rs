@@ -1,5 +1,5 @@
-//! The devices with enough free memory for a replica on one device, and the best of them (M5). A load asks the index of
-//! the devices for them, a plan for administrators looks at each device; tests compare both at every load.
+//! Finds the devices with enough free memory for a single-device replica, and the best of them (M5). A load uses the device index;
+//! a plan for administrators examines every device. Tests compare both at every load.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cell::OnceCell;
@@ -14,12 +14,13 @@ use crate::types::rank::{Cost, PlaceRank};
 #[derive(Debug, Default)]
 pub(crate) struct FreeDevices {
     pub best: Option<PlaceRank>,
-    /// What would be left over on each. Those that the index finds may be thousands: the first ones stay, and the best.
+    /// The memory left over on each device. The index may find thousands of devices; only the lowest ids and the best device are
+    /// kept.
     listed: BTreeMap<DeviceId, Bytes>,
 }
 
 impl FreeDevices {
-    /// Looks at each device.
+    /// Examines every device.
     pub(crate) fn all(pool: &Pool, claim: &Claim) -> FreeDevices {
         let mut found = FreeDevices::default();
         for (&device, ledger) in pool.devices.iter() {
@@ -37,7 +38,7 @@ impl FreeDevices {
         found
     }
 
-    /// The same by the index, without those that neither are the best nor get into the history.
+    /// The same through the index. Omits devices that are neither the best nor listed in the history.
     pub(crate) fn tightest(pool: &Pool, claim: &Claim) -> FreeDevices {
         let mut found = FreeDevices::default();
         let nodes = OnceCell::new();
@@ -60,7 +61,7 @@ impl FreeDevices {
             }
             let left_over = free.saturating_sub(needs);
             found.list(device, left_over);
-            // Of a kind the tightest come first, so that most devices need no more than this.
+            // Within a kind the tightest devices come first, so most devices need only this check.
             let mut at_best = PlaceRank {
                 cost: Cost::default(),
                 link: Link::NvLink,
@@ -74,7 +75,7 @@ impl FreeDevices {
             if !may_be_best(at_best) {
                 continue;
             }
-            // The first device is compared with nothing, and mostly no other one could be better.
+            // The first device has no competitor, and usually no other device could be better.
             if known.is_some() {
                 let nodes = nodes.get_or_init(|| Nodes::of(pool, claim));
                 at_best.fetches = nodes.lack_weights(room.node);
@@ -106,13 +107,13 @@ impl FreeDevices {
         }
     }
 
-    /// Whether the other one chooses the same, and the history would show the same.
+    /// Returns true if `all` has the same best device and the same entries for the history.
     fn agrees_with(&self, all: &FreeDevices) -> bool {
         let first = self.listed.iter().take(CANDIDATES_MAX);
         self.best == all.best && first.eq(all.listed.iter().take(CANDIDATES_MAX))
     }
 
-    /// In the order of their ids.
+    /// Candidates in the order of device ids.
     pub(crate) fn candidates(&self) -> impl Iterator<Item = Candidate> + '_ {
         self.listed.iter().map(|(&device, &left_over)| Candidate {
             devices: vec![device],
@@ -122,10 +123,10 @@ impl FreeDevices {
     }
 }
 
-/// What speaks against whole nodes. Where it speaks against all of them, as when none has the weights, the best device is
-/// still found among a few.
+/// Disadvantages that apply to all devices of a node. If they apply to every node (for example, none has the weights), the best
+/// device is still found after a few comparisons.
 struct Nodes {
-    /// Nodes that need not fetch the model's weights; `None`: all of them, since no node says what it has.
+    /// Nodes that already have the model's weights; `None` if no node reports its weights.
     with_weights: Option<BTreeSet<NodeId>>,
     /// Nodes whose disk or link the model would have to wait for.
     reading: BTreeSet<NodeId>,
@@ -139,7 +140,7 @@ impl Nodes {
             let nodes = pool.nodes.keys().copied();
             nodes.filter(has_weights).collect()
         };
-        let loader = claim.model.spec.loader.map(|it| it.loader);
+        let loader = claim.model.spec.loader.map(|loader| loader.loader);
         let reading = pool.reading.iter();
         let reading = reading.filter(|(_, of, _)| Some(*of) == loader);
         Nodes {
@@ -154,7 +155,7 @@ impl Nodes {
     }
 }
 
-/// `free` is what is free there once all that leaves for the load has left.
+/// `free` is the free memory after everything that leaves for the load has left.
 pub(crate) fn rank_of(
     pool: &Pool,
     claim: &Claim,

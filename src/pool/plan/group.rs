@@ -1,6 +1,6 @@
-//! Groups of devices of one node for a replica over several of them (M5). Each device in turn is a start, joined by
-//! those that cost least to free and are best connected to it. On a node with few devices, every other group that
-//! would cost less is tried too (P5). The ranks of the proposals decide, not this file.
+//! Groups of devices on one node, for a replica that spans several (M5). Grows a group from each device by adding the devices that
+//! are cheapest to free and best connected. On a node with few devices, it also tries every other group that would cost less (P5).
+//! This file only proposes groups; their ranks decide.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -16,10 +16,10 @@ use crate::types::link::Link;
 use crate::types::rank::{Cost, PlaceRank};
 use crate::types::requirements::Requirements;
 
-/// Up to this many groups on a node, the cheapest is certain to be found: all groups of a node of eight.
+/// Up to this many groups per node, the cheapest is certain to be found. This covers all groups of a node with eight devices.
 const GROUPS_MAX: usize = 128;
 
-/// A device of the node, and what it costs to free enough on it.
+/// A device of the node, and the cost of freeing enough memory on it.
 struct Member {
     device: DeviceId,
     needs: Bytes,
@@ -29,18 +29,18 @@ struct Member {
     cost: Option<Cost>,
     /// The victims for this device alone.
     victims: Vec<Evictable>,
-    /// Every replica that may leave, with what that frees here.
+    /// Every replica that may leave, and the bytes it would free here.
     holders: Vec<(ReplicaId, Bytes)>,
 }
 
 impl Member {
     fn victim_ids(&self) -> impl Iterator<Item = ReplicaId> + '_ {
-        self.victims.iter().map(|it| it.replica)
+        self.victims.iter().map(|victim| victim.replica)
     }
 }
 
-/// Ways to place it: without evictions where a node has enough free memory, otherwise with them. With `touching`,
-/// only on nodes that have one of these devices.
+/// Possible placements: without evictions if a node has enough free memory, otherwise with them. `touching` restricts the search to
+/// nodes that have any of these devices.
 pub(crate) fn choices<'a>(
     pool: &'a Pool,
     requirements: &'a Requirements,
@@ -56,7 +56,7 @@ pub(crate) fn choices<'a>(
         .flat_map(|node| without_eviction(pool, requirements, node))
         .collect();
     let evicting = with_room.is_empty();
-    // Whether there is any way at all is known without finding the best one.
+    // A caller that only checks for a placement does not need the best one.
     let any_will_do = touching.is_some();
     let mut best: Option<Cost> = None;
     let with_victims = nodes
@@ -66,7 +66,7 @@ pub(crate) fn choices<'a>(
             let found = with_eviction(pool, requirements, node, any_will_do, best);
             best = best
                 .into_iter()
-                .chain(found.iter().map(|it| it.rank.cost))
+                .chain(found.iter().map(|choice| choice.rank.cost))
                 .min();
             found
         });
@@ -127,7 +127,7 @@ fn with_eviction(
     best: Option<Cost>,
 ) -> Vec<Choice> {
     let claim = Claim::of(pool, requirements);
-    // On a full pool hardly any node has enough that may leave: only there it is computed what each would cost.
+    // On a full pool few nodes can free enough, so costs are computed only for those.
     let possible = members(pool, requirements, node).filter_map(|member| {
         let holders = pool.devices[&member.device].holders.iter().copied();
         let leaves = |holder: &ReplicaId| victims::may_leave(pool, &claim, *holder).is_ok();
@@ -139,7 +139,7 @@ fn with_eviction(
     if members.len() < requirements.devices as usize {
         return Vec::new();
     }
-    // With one possible group there is nothing to compare: what each device costs alone is not needed.
+    // With only one possible group there is nothing to compare, so the cost of each single device is not needed.
     let is_only_group = members.len() == requirements.devices as usize;
     let mut all: BTreeMap<ReplicaId, Evictable> = BTreeMap::new();
     for (member, leaving) in members.iter_mut().zip(leaving) {
@@ -178,9 +178,9 @@ fn with_eviction(
     let groups = groups(pool, requirements, &members);
     let touching = |group: &[usize]| -> Option<Choice> {
         let chosen: Vec<&Member> = group.iter().map(|&nth| &members[nth]).collect();
-        let touches = |it: &&Evictable| {
+        let touches = |victim: &&Evictable| {
             let on = |device| chosen.iter().any(|member| member.device == device);
-            it.shares.iter().any(|share| on(share.device))
+            victim.shares.iter().any(|share| on(share.device))
         };
         let evictable = all.values().filter(touches).cloned().collect();
         evicting(pool, requirements, &chosen, evictable)
@@ -191,7 +191,7 @@ fn with_eviction(
     }
     let mut best = best
         .into_iter()
-        .chain(found.iter().map(|it| it.rank.cost))
+        .chain(found.iter().map(|choice| choice.rank.cost))
         .min();
     for (least, group) in every_group(requirements, &members) {
         if best.is_some_and(|best| least >= best) {
@@ -200,9 +200,11 @@ fn with_eviction(
         if groups.contains(&group) {
             continue;
         }
-        // A group beside the one found is reported only if it is better.
+        // Reports an additional group only if it is better than the best one so far.
         let choice = touching(&group);
-        if let Some(choice) = choice.filter(|it| best.is_none_or(|best| it.rank.cost < best)) {
+        if let Some(choice) =
+            choice.filter(|choice| best.is_none_or(|best| choice.rank.cost < best))
+        {
             best = Some(choice.rank.cost);
             found.push(choice);
         }
@@ -210,7 +212,7 @@ fn with_eviction(
     found
 }
 
-/// The group of these devices with the cheapest of these victims that free enough on all of them.
+/// The group of these devices, with the cheapest victims that free enough on all of them.
 fn evicting(
     pool: &Pool,
     requirements: &Requirements,
@@ -227,8 +229,8 @@ fn evicting(
     Some(choice(pool, requirements, chosen, &freed, cost, victims))
 }
 
-/// Every set of as many members as are needed, where these sets are few enough, with a lower bound of its cost:
-/// that of its most expensive member alone. The cheapest comes first.
+/// Every set of the required size, if there are few enough, with a lower bound of its cost: the cost of its most expensive member
+/// alone. The cheapest comes first.
 fn every_group(requirements: &Requirements, members: &[Member]) -> Vec<(Cost, Vec<usize>)> {
     let count = requirements.devices as usize;
     let mut groups = Vec::new();
@@ -239,7 +241,7 @@ fn every_group(requirements: &Requirements, members: &[Member]) -> Vec<(Cost, Ve
     loop {
         let least = group.iter().filter_map(|&nth| members[nth].cost).max();
         groups.push((least.unwrap_or_default(), group.clone()));
-        // The last index that can advance does, and those behind it follow.
+        // Advances the last index that can advance; the indices behind it follow.
         let ends = |place: &usize| group[*place] < members.len() - count + place;
         let Some(place) = (0..count).rev().find(ends) else {
             break;
@@ -264,8 +266,8 @@ fn sets(members: usize, count: usize) -> usize {
     })
 }
 
-/// Sets of as many members as are needed, each returned once. Every member is a start, joined one by one by the
-/// cheapest other and, among equally cheap ones, the nearest; and the other way round.
+/// Candidate sets of the required size, without duplicates. Grows a set from every member, adding the cheapest other member and
+/// then the nearest among equals, and once more with the two criteria swapped.
 fn groups(pool: &Pool, requirements: &Requirements, members: &[Member]) -> BTreeSet<Vec<usize>> {
     let mut groups = BTreeSet::new();
     let count = requirements.devices as usize;
@@ -293,7 +295,7 @@ fn grow(
 ) -> Vec<usize> {
     let from = &pool.devices[&members[start].device];
     let mut group = vec![start];
-    // A victim over several devices frees memory on all of them, and its cost counts once.
+    // A victim that spans several devices frees memory on all of them, but its cost counts once.
     let mut leaving: BTreeSet<ReplicaId> = members[start].victim_ids().collect();
     while group.len() < requirements.devices as usize {
         let next = (0..members.len())

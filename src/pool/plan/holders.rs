@@ -1,5 +1,5 @@
-//! Who holds the memory of a device, and who of them may leave for a load. A plan that finds no free memory looks at each
-//! holder once, for the cheapest place and for what stands in the way. Reads only.
+//! Lists the holders of a device's memory and whether each may leave for a load. A plan that finds no free memory reads each holder
+//! once, both for the cheapest place and for the obstacles. Read-only.
 
 use alloc::vec::Vec;
 
@@ -15,9 +15,9 @@ use crate::types::share::Share;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub replica: ReplicaId,
-    /// What it holds of the device.
+    /// The bytes it holds on the device.
     pub held: Bytes,
-    /// Whether it may leave for the load.
+    /// `Ok` if it may leave for the load, otherwise the rule that protects it.
     pub leaves: Result<(), Protection>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Holder {
 pub(crate) struct FullDevice {
     pub device: DeviceId,
     pub needs: Bytes,
-    /// What a plan may count on, and what must be freed before anything new fits: one of them is zero.
+    /// `free` may be used by a plan; `overrun` must be freed before anything new fits. At least one is zero.
     pub free: Bytes,
     pub overrun: Bytes,
     pub holders: Vec<Holder>,
@@ -50,14 +50,14 @@ impl FullDevice {
         }
     }
 
-    /// What it would have in addition if everything left that may leave; a bound, which is never too low.
+    /// Upper bound of the additional memory that evictions could free here.
     pub(crate) fn may_free(&self) -> Bytes {
-        let leaving = self.holders.iter().filter(|it| it.leaves.is_ok());
-        leaving.map(|it| it.held).sum()
+        let leaving = self.holders.iter().filter(|holder| holder.leaves.is_ok());
+        leaving.map(|holder| holder.held).sum()
     }
 }
 
-/// The holders of a device, in the order of their numbers.
+/// The holders of a device, in the order of their ids.
 pub(crate) fn on<'a>(
     pool: &'a Pool,
     claim: &'a Claim<'a>,
@@ -70,9 +70,9 @@ pub(crate) fn on<'a>(
             let here = shares.iter().filter(|share| share.device == device);
             here.map(|share| share.bytes).sum()
         };
-        // A sleeper that is to wake has both.
-        let promised = planned.map_or(Bytes::ZERO, |it| of(&it.shares));
-        let reserved = replica.map_or(Bytes::ZERO, |it| of(&it.shares));
+        // A sleeper that is to be woken has both.
+        let promised = planned.map_or(Bytes::ZERO, |load| of(&load.shares));
+        let reserved = replica.map_or(Bytes::ZERO, |replica| of(&replica.shares));
         let excess = ledger.excess_of.get(&id).copied().unwrap_or_default();
         Holder {
             replica: id,

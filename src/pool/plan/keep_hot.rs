@@ -1,5 +1,5 @@
-//! How long an idle model stays loaded: the catalogue's time, an administrator's, or one that is chosen from the
-//! model's gaps (L2).
+//! Computes how long an idle model stays loaded: the catalogue's time, an administrator's override, or a time adapted to the gaps
+//! between the model's requests (L2).
 
 use crate::facts::state::{Model, Pool};
 use crate::types::ids::Bytes;
@@ -8,7 +8,7 @@ use crate::types::model::KeepHotBounds;
 use crate::types::replica::Phase;
 
 impl Pool {
-    /// How long the model stays after its last request (L2).
+    /// The time that the model stays loaded after its last request (L2).
     pub fn keep_hot(&self, id: ModelId) -> Span {
         let Some(model) = self.models.get(&id) else {
             return Span::ZERO;
@@ -28,7 +28,7 @@ impl Pool {
         self.market.keep_hot(&model.demand, reload, bytes, bounds)
     }
 
-    /// A request for the model has come after `gap` without use.
+    /// Records that a request for the model has come after `gap` without use.
     pub(crate) fn gap_ended(&mut self, id: ModelId, gap: Span) {
         let model = &self.models[&id];
         if let Some(bounds) = model.spec.adaptive_keep_hot {
@@ -38,16 +38,18 @@ impl Pool {
     }
 }
 
-/// When keep-hot would unload it (L2); `None` while it is busy, waited for, leased or always-hot, and while an
-/// administrator's load of its model, or one from before a restart, is not finished: that would only load another one.
+/// The time at which keep-hot unloads the replica (L2). `None` while it is busy, waited for, leased or always-hot, and while an
+/// administrator's load of its model or a load restored after a restart is unfinished, because unloading would only cause another
+/// load.
 pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     let replica = &pool.replicas[&id];
     let idle_since = replica.idle_since()?;
     let model = &pool.models[&replica.model];
-    // Of several replicas that the requests called for, none is unloaded while another is in use (S1).
-    let idle_since = match pool.scaled_to(replica.model) > 1 {
-        true => pool.all_idle_since(replica.model)?,
-        false => idle_since,
+    // If the requests called for several replicas, none is unloaded while another is in use (S1).
+    let idle_since = if pool.scaled_to(replica.model) > 1 {
+        pool.all_idle_since(replica.model)?
+    } else {
+        idle_since
     };
     let leased = model.lease_left(pool.wall()).is_some();
     let is_unfinished = pool.unfinished_load(replica.model).is_some() || is_restored(pool, model);
@@ -61,9 +63,9 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     )
 }
 
-/// Whether replicas of the model are on their way because a wish from before a restart calls for more than there are.
+/// Returns true while a wish from before a restart still calls for more replicas of the model and one is planned or loading.
 fn is_restored(pool: &Pool, model: &Model) -> bool {
-    let loads = |it: &ReplicaId| matches!(pool.replicas[it].phase, Phase::Launching { .. });
+    let loads = |id: &ReplicaId| matches!(pool.replicas[id].phase, Phase::Launching { .. });
     model.restoring && (!model.planned.is_empty() || model.replicas.iter().any(loads))
 }
 
@@ -80,10 +82,13 @@ mod tests {
     const LOAD: Span = Span::from_secs(30);
 
     fn launched(answer: Answer) -> Vec<ReplicaId> {
-        let launched = answer.actions.into_iter().filter_map(|it| match it {
-            Action::Launch { replica, .. } => Some(replica),
-            _ => None,
-        });
+        let launched = answer
+            .actions
+            .into_iter()
+            .filter_map(|action| match action {
+                Action::Launch { replica, .. } => Some(replica),
+                _ => None,
+            });
         launched.collect()
     }
 
@@ -96,7 +101,7 @@ mod tests {
             total: Bytes(1_000),
             ..DeviceReading::default()
         };
-        // One load at a time reads from the disk, and the first replica would leave before the third is launched.
+        // Only one load at a time reads from the disk, and the first replica would leave before the third is launched.
         let spec = ModelSpec {
             name: "a".into(),
             bytes_per_device: Bytes(1),

@@ -1,9 +1,9 @@
 //! Makes room for the first pending replica. Part of `plan::next`; changes nothing.
 //!
-//! Demands are examined in the order of their rank: the new ones and, when memory may have become free somewhere,
-//! those that were blocked before. A demand that needs at least as much as a blocked one, and ranks no better, is
-//! blocked too without being planned. So a long queue costs a few plans, not one per model. What is blocked changes no
-//! other fact, so that the examination goes on, and all that it blocks is one decision.
+//! Examines demands in rank order: new ones and, if memory may have become free somewhere, those that were blocked. A demand that
+//! needs at least as much as a blocked one and ranks no better is blocked without planning. A long queue therefore costs a few
+//! plans instead of one per model. Blocking a demand changes no other fact, so all blocked demands of an examination are returned
+//! as one decision.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -25,7 +25,7 @@ use crate::types::objective::EvictsFrom;
 use crate::types::policy::Part;
 use crate::types::rank::{Class, DemandRank};
 
-/// A victim that is idle now may serve when its place is needed: time for this many requests.
+/// A victim that is idle now may be serving when its place is needed. This allows time for this many requests.
 const REQUESTS_OF_VICTIM: u64 = 2;
 
 pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
@@ -53,10 +53,10 @@ pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
             Some(known) if known.postponed => continue,
             Some(known) if known.growths == pool.demand_index.growths => None,
             Some(_) if queues.holds_back(pool, pending) => Some(Decision::Defer { rank: *rank }),
-            // An administrator waits for the answer, so a permanent failure is refused at once.
+            // An administrator waits for the response, so a permanent failure is refused immediately.
             Some(_) if rank.class == Class::Order => Some(decide(pool, rank, pending)),
             Some(_) if blocked.covers(pool, pending) => continue,
-            // A lesser blocked demand covered it when memory grew before, and that one has gone.
+            // A lesser blocked demand covered it when memory grew before, but that demand has since gone.
             Some(known) if known.growths < pool.demand_index.growths_before => {
                 Some(decide(pool, rank, pending))
             }
@@ -74,7 +74,7 @@ pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
             None => {}
             Some(Decision::Block { demands: more }) => demands.extend(more),
             Some(other) if demands.is_empty() => return Some(other),
-            // It is decided again once these are blocked.
+            // Decided again after these demands are blocked.
             Some(_) => break,
         }
         blocked.add(pool, pending);
@@ -87,11 +87,10 @@ fn block(rank: &DemandRank, retry: Option<Time>) -> Decision {
     Decision::Block { demands }
 }
 
-/// Disks and links for which loads wait already: nothing more is evicted for a load from one of them before its
-/// time.
+/// Disks and links that loads already wait for. Evicting more for a load from the same disk or link would be too early.
 #[derive(Default)]
 struct Queues {
-    /// Demands of this priority or less stay behind.
+    /// Demands of this priority or lower are held back.
     behind: BTreeMap<LoaderId, Priority>,
 }
 
@@ -114,16 +113,16 @@ impl Queues {
                 waiting.entry(it.loader).or_default().push(priority);
             }
         }
-        // Mostly nothing waits, and there may be a thousand nodes.
+        // Usually nothing waits, and there may be a thousand nodes.
         if waiting.is_empty() {
             return Queues::default();
         }
-        // A node without memory has no disk that weights are read from.
+        // A node without memory has no disk from which weights are read.
         let has_memory = |id: &DeviceId| pool.devices[id].total > Bytes::ZERO;
         let with_memory = pool.nodes.values().filter(|ids| ids.iter().any(has_memory));
         let nodes = with_memory.count().max(1);
         let behind = waiting.into_iter().filter_map(|(loader, mut waiting)| {
-            // One more load may wait for each node if it is more important than those that wait.
+            // Each node may have one more waiting load if that load is more important than the others.
             waiting.sort_by_key(|priority| Reverse(*priority));
             let full = in_use.get(&loader).is_some_and(|count| *count >= nodes);
             let last = waiting.get(nodes - 1).copied()?;
@@ -142,7 +141,7 @@ impl Queues {
             return false;
         };
         let behind = self.behind.get(&it.loader);
-        // What can never be loaded is refused at once.
+        // A load that can never fit is refused immediately.
         behind.is_some_and(|last| pending.requirements.priority <= *last)
             && never_fits(pool, &pending.requirements).is_none()
     }
@@ -154,7 +153,7 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
     if plan.wakes.is_none()
         && let Some(message) = pool.models[&model].spec.no_program.clone()
     {
-        // Its replicas that run need no program.
+        // Its running replicas do not need the program.
         return match rank.class {
             Class::Growth => block(rank, None),
             _ => Decision::FailLoad { model, message },
@@ -163,7 +162,7 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
     if let Some(decision) = node_demand::instead(pool, rank, &pending.requirements, &plan) {
         return decision;
     }
-    // Devices may have been added or grown since it would not have fitted on any.
+    // Devices may have been added or have grown since the model was found not to fit.
     if plan.fetches_for.is_some() && plan.prospect != Prospect::Never {
         let why = demands::reason(pool, rank, pending);
         return match pool.models[&model].fetch {
@@ -211,8 +210,8 @@ fn decide(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> Decision 
     block(rank, plan.retry.into_iter().chain(node_retry).min())
 }
 
-/// How long the victims of a load for requests may stay, because its disk or link is in use: until there is just enough time for the
-/// slowest of them to finish what it serves and to stop. `None` if they leave now.
+/// The time until which the victims stay because the load's disk or link is busy. It leaves the slowest victim just enough time to
+/// finish its requests and to stop. `None` if they leave now.
 fn postponed_until(pool: &Pool, rank: &DemandRank, plan: &Plan) -> Option<Time> {
     let late = pool.limits.policy.has(Part::LateEviction);
     if !late || rank.class != Class::Request || plan.wakes.is_some() {
@@ -227,7 +226,10 @@ fn postponed_until(pool: &Pool, rank: &DemandRank, plan: &Plan) -> Option<Time> 
             .max(model.requests_take(REQUESTS_OF_VICTIM));
         serving + model.stop_takes
     };
-    let stays = plan.victims.iter().filter(|it| !it.planned && !it.asleep);
+    let stays = plan
+        .victims
+        .iter()
+        .filter(|victim| !victim.planned && !victim.asleep);
     let longest = stays.map(leaves_in).max()?;
     let until = Time(free_at.0.saturating_sub(longest.0));
     (until > pool.now).then_some(until)
@@ -245,10 +247,10 @@ struct Least {
     since: Time,
     /// A longer swap means longer turns of the replicas in the way (P3).
     swap: Span,
-    /// Idle replicas stay for their next requests until then, and less long the more requests wait (P3).
+    /// Idle replicas stay for their next requests until this time, and for a shorter time the more requests wait (P3).
     patience_ends: Time,
     crowd: u32,
-    /// Equals stay until then.
+    /// Replicas of equal priority stay until this time.
     evicts_from: EvictsFrom,
     devices: u32,
     bytes: Bytes,
@@ -258,9 +260,9 @@ impl Least {
     fn of(pool: &Pool, pending: &PendingReplica) -> Option<Least> {
         let requirements = &pending.requirements;
         let model = &pool.models[&requirements.model];
-        // A model that only some devices can serve, or that needs more on some of them, proves nothing about
-        // others. Nor does one that only has to be woken.
-        let wakes = model.replicas.iter().any(|it| pool.asleep.contains(it));
+        // A model that only some devices can serve, or that needs more on some of them, proves nothing about other models. The same
+        // holds for a model that only has to be woken.
+        let wakes = model.replicas.iter().any(|id| pool.asleep.contains(id));
         let here = !model.spec.absent;
         let plain =
             here && model.spec.allowed.is_none() && requirements.by_kind.is_empty() && !wakes;

@@ -1,44 +1,44 @@
-//! Which figure of a model's memory is kept and planned with (M1). Pure functions; the controller measures and the
-//! simulator makes measurements up, and both decide by them.
+//! Chooses the memory measurement of a model that is kept and used for planning (M1). Pure functions, shared by the controller,
+//! which measures, and the simulator, which invents measurements.
 //!
-//! The kept figure is a decayed maximum. A higher peak counts at once. A replica that served for a while and stayed
-//! below takes an eighth of the difference off when it ends: after five such lives half of a freak peak is forgotten,
-//! and after twenty nearly all of it, while a peak that comes back once in a while is kept.
+//! The kept figure is a decayed maximum. A higher peak counts immediately. A replica that served for a while and stayed below the
+//! kept peak reduces it by an eighth of the difference when it ends. Five such lives forget half of a freak peak and twenty forget
+//! nearly all of it, while a recurring peak is kept.
 
 use crate::types::ids::{Bytes, Span};
 
-/// A shorter life has not shown what the engine takes.
+/// A shorter life does not show how much memory the engine takes.
 const LIFE_LEAST: Span = Span::from_secs(60);
-/// The part of the difference that one life below the kept peak takes off.
+/// A life below the kept peak reduces it by the difference divided by this.
 const DECAY: u64 = 8;
 
-/// The kept peak when a replica is seen to hold this much.
+/// The kept peak after a replica was seen to hold `seen`.
 pub fn peak_after_reading(kept: Option<Bytes>, seen: Bytes) -> Bytes {
     seen.max(kept.unwrap_or(Bytes::ZERO))
 }
 
-/// The kept peak when the life of a replica has ended, of which this was the peak. `None`: the life was too short to
-/// count. `ready_for` is `None` for a replica that never became ready.
+/// The kept peak after a replica with this peak has ended. `None` if its life was too short to count. `ready_for` is `None` for a
+/// replica that never became ready.
 pub fn peak_after_exit(kept: Bytes, peak: Bytes, ready_for: Option<Span>) -> Option<Bytes> {
     let is_long = ready_for.is_some_and(|span| span >= LIFE_LEAST);
     let fades = Bytes(kept.saturating_sub(peak).0 / DECAY);
     is_long.then(|| kept.saturating_sub(fades))
 }
 
-/// A kept peak, and what is known of how it came about.
+/// A kept peak and the circumstances of its measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasuredPeak {
     pub bytes_per_device: Bytes,
-    /// A cache that grows while it is used: the replica may hold more than it was seen to hold.
+    /// The engine's cache grows with use, so the replica may later hold more than was measured.
     pub may_grow: bool,
-    /// It was measured with as many devices as the model's file gives a replica, which `estimate` is of.
+    /// Measured with the number of devices that the model's file gives a replica, to which `estimate` applies.
     pub as_configured: bool,
-    /// What the catalogue estimates, per device.
+    /// The catalogue's estimate per device.
     pub estimate: Bytes,
 }
 
 impl MeasuredPeak {
-    /// The figure that is planned with; `None` if the measurement says too little.
+    /// The figure used for planning; `None` if the measurement says too little.
     pub fn planned_with(self) -> Option<Bytes> {
         match (self.may_grow, self.as_configured) {
             (false, _) => Some(self.bytes_per_device),

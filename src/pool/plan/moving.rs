@@ -1,5 +1,5 @@
-//! What the end of its node makes due for a replica (N7): it drains once its successor is ready, at the end of its time
-//! without one. Part of `plan::next`; changes nothing.
+//! Decides what the end of a node requires for its replicas (N7): a replica drains once its successor is ready, or at the end of
+//! its time if there is none. Part of `plan::next`; changes nothing.
 
 use crate::facts::state::Pool;
 use crate::types::decision::{Decision, Drain};
@@ -8,7 +8,7 @@ use crate::types::node::NodeTime;
 use crate::types::reason::StopReason;
 use crate::types::replica::{Phase, Replica};
 
-/// The first node whose models are to move and do not yet.
+/// The first node whose models should have begun to move.
 pub(crate) fn begins(pool: &Pool) -> Option<Decision> {
     let &(at, node) = pool.moves_due.first()?;
     (at <= pool.now).then_some(Decision::MoveFrom { node })
@@ -40,9 +40,9 @@ pub(crate) fn leaves(pool: &Pool, id: ReplicaId) -> Option<Decision> {
         })
     };
     match &replica.phase {
-        // It can be woken there no more.
+        // It can no longer be woken there.
         Phase::Asleep { .. } => stop(),
-        // The requests that wait for it are served on other nodes.
+        // Its waiting requests are served on other nodes.
         Phase::Launching { .. } if time.last(pool.limits.unload_drain) <= pool.now => stop(),
         Phase::Draining { deadline, .. } if deadline.is_none_or(|at| at > time.cut()) => {
             drain(false)
@@ -57,7 +57,7 @@ pub(crate) fn leaves(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     }
 }
 
-/// When time alone makes one of these due.
+/// The next time at which a node's end makes a decision for the replica due.
 pub(crate) fn due_at(pool: &Pool, replica: &Replica) -> Option<Time> {
     let time = pool.time_of(replica)?;
     let usual = pool.limits.unload_drain;
@@ -70,13 +70,13 @@ pub(crate) fn due_at(pool: &Pool, replica: &Replica) -> Option<Time> {
     all.filter(|at| *at > pool.now).min()
 }
 
-/// As many replicas as are wanted are ready on other nodes, and at least one.
+/// Returns true if as many replicas as wanted are ready on other nodes, and at least one.
 fn has_moved(pool: &Pool, replica: &Replica) -> bool {
     let ready = pool.staying_ready(&pool.models[&replica.model]);
     ready >= pool.moves_wanted(replica.model).max(1)
 }
 
-/// Its successor is not ready, and no longer waited for. A model that is always-hot waits longest, and one whose
+/// Returns true if the successor is not ready and is no longer waited for. An always-hot model waits longest, as does a model whose
 /// successor is on its way.
 fn must_close(pool: &Pool, replica: &Replica, time: &NodeTime) -> bool {
     let usual = pool.limits.unload_drain;

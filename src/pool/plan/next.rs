@@ -1,6 +1,6 @@
-//! The only code that makes choices. `next` reads the facts and returns one decision or none; it changes nothing.
-//! Cheap answers come first, then the phases of replicas, then memory for the first demand in the order.
-//! One file because the order of the choices is the rule, and is read from top to bottom.
+//! The only code that makes choices. `next` reads the facts and returns one decision or none; it changes nothing. Cheap decisions
+//! come first, then the phases of replicas, then memory for the first demand in rank order. One file because the order of the
+//! choices is the rule and is read from top to bottom.
 
 use crate::facts::state::Pool;
 use crate::plan::fetches;
@@ -60,7 +60,7 @@ fn overdue(pool: &Pool) -> Option<Decision> {
     })
 }
 
-/// Seats for waiting requests, refusals for requests that wait in vain, and gates that respect the queue.
+/// Seats for waiting requests, refusals for requests that would wait in vain, and gates that follow the queue.
 fn answer_waiters(pool: &Pool) -> Option<Decision> {
     for &id in &pool.agenda.models {
         if !pool.waited_for.contains(&id) {
@@ -131,7 +131,7 @@ fn answer_waiters(pool: &Pool) -> Option<Decision> {
     pool.agenda.replicas.iter().find_map(wrong_gate)
 }
 
-/// What time and the gates change in the phase of each replica.
+/// Phase changes caused by time and gates.
 fn lives(pool: &Pool) -> Option<Decision> {
     pool.agenda.replicas.iter().find_map(|&id| life(pool, id))
 }
@@ -144,7 +144,7 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
             reason,
         })
     };
-    // Nothing reaches it, and nothing of it is known (N2).
+    // The node is unreachable and the replica's state unknown (N2).
     if pool.is_silent(replica) {
         return None;
     }
@@ -152,7 +152,7 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     let unwoken = replica
         .parked
         .as_ref()
-        .and_then(|it| it.wake_failure.as_ref());
+        .and_then(|parked| parked.wake_failure.as_ref());
     if let (Phase::Launching { .. }, None, Some(message)) = (&replica.phase, &failed, unwoken) {
         let message = message.clone();
         return stop(StopReason::DidNotWake { message });
@@ -225,8 +225,8 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
                 return parking::park(pool, id, reason).or_else(|| stop(reason.clone()));
             }
             let abandoned = for_load.is_some_and(|load| !pool.planned.contains_key(&load));
-            // Another load may have been promised the memory meanwhile; then the replica goes on draining. It keeps
-            // what it holds beyond its share.
+            // If another load has been promised the memory in the meantime, the replica continues to drain. It keeps the memory
+            // that it holds beyond its share.
             let room = |share: &Share| {
                 let more = pool.excess(id, share.device);
                 pool.free_later(share.device) >= share.bytes + more
@@ -237,14 +237,14 @@ fn life(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     }
 }
 
-/// The failure of a device on which the replica has a share, and whether that has already ended the replica (M7).
+/// The failure of a device on which the replica has a share, and whether it has already ended the replica (M7).
 fn on_failed_device(pool: &Pool, id: ReplicaId) -> Option<(StopReason, bool)> {
     let failures = pool.replicas[&id].shares.iter().filter_map(|share| {
         let device = &pool.devices[&share.device];
         let cordon = device.cordon.as_ref().filter(|cordon| cordon.failed)?;
         Some((device, cordon))
     });
-    // Of several, a lost one counts first: it leaves nothing to drain.
+    // A lost device counts first: it leaves nothing to drain.
     let (device, cordon) = failures.min_by_key(|(device, _)| !device.lost)?;
     let reason = StopReason::DeviceFailed {
         device: device.name.clone(),
@@ -258,9 +258,10 @@ fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     let model = &pool.models[&replica.model];
     if model.removed || pool.is_outdated(id) {
         let deadline = Some(pool.now + pool.limits.unload_drain);
-        let reason = match model.removed {
-            true => StopReason::Removed,
-            false => StopReason::Changed,
+        let reason = if model.removed {
+            StopReason::Removed
+        } else {
+            StopReason::Changed
         };
         return Some(Decision::Drain(Drain {
             replica: id,
@@ -308,7 +309,7 @@ fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {
     })
 }
 
-/// When time alone makes a decision due for the replica.
+/// The next time at which a decision for the replica becomes due without an event.
 pub(crate) fn due_at(pool: &Pool, id: ReplicaId) -> Option<Time> {
     let replica = pool.replicas.get(&id)?;
     let usual = usually_due_at(pool, id, replica);
@@ -329,8 +330,8 @@ fn usually_due_at(pool: &Pool, id: ReplicaId, replica: &Replica) -> Option<Time>
     }
 }
 
-/// Planned loads: a load is dropped if there is no demand for it any more or its memory will not become free. It
-/// starts when the memory is free and nothing else is read from the same disk or link.
+/// Drops a planned load if demand for it has ended or its memory will not become free. Starts it once the memory is free and the
+/// disk or link is idle.
 fn promises(pool: &Pool) -> Option<Decision> {
     if !pool.promises_changed {
         return None;
@@ -373,7 +374,7 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
     if model.removed || pool.closing.is_some() {
         return false;
     }
-    // The weights were deleted meanwhile, or the model needs other devices now.
+    // The weights have been deleted since, or the model now needs other devices.
     let is_outdated = planned.started_with != model.spec.started_with;
     if (model.spec.absent || is_outdated) && !planned.wakes {
         return false;
@@ -381,9 +382,9 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
     let by_order = planned
         .order
         .is_some_and(|order| pool.orders.contains_key(&order));
-    // Requests and protection call for one replica, not for each one that an order has planned.
+    // Requests and protection call for a single replica, even if an order has planned several.
     let only = pool.live(model) == 0 && model.planned.first() == Some(&load);
-    let before = model.planned.iter().take_while(|it| **it != load).count();
+    let before = model.planned.iter().take_while(|id| **id != load).count();
     let live = pool.live(model);
     let grows = live > 0 && live + before < pool.scaled_to(planned.model);
     let standing = pool.is_protected(planned.model) && !model.kept_away();
@@ -392,13 +393,17 @@ fn wanted(pool: &Pool, load: ReplicaId) -> bool {
 }
 
 fn finish(pool: &Pool) -> Option<Decision> {
-    // What a silent node has left ends there, without the pool (N2).
-    let ended = pool.replicas.is_empty() || pool.replicas.values().all(|it| pool.is_silent(it));
+    // Replicas left on a silent node end there without the pool (N2).
+    let ended = pool.replicas.is_empty()
+        || pool
+            .replicas
+            .values()
+            .all(|replica| pool.is_silent(replica));
     let empty = ended && pool.planned.is_empty();
     (pool.closing.is_some() && empty && !pool.finished).then_some(Decision::Finish)
 }
 
-/// When the facts next change without an event.
+/// The next time at which the facts change without an event.
 pub(crate) fn wake(pool: &Pool) -> Option<Time> {
     let tickets = pool.deadlines.first().map(|(at, _)| *at);
     let leases = pool.leases.first();
@@ -420,7 +425,7 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
         .chain(pool.next_scaling())
         .chain(node_demand::wake(pool))
         .chain(orders::deadlines(pool))
-        // A deadline that passed in this step is done, or waits for an answer.
+        // A deadline that passed in this step is handled, or waits for a response.
         .filter(later)
         .min()
 }

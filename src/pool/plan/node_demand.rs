@@ -1,5 +1,4 @@
-//! When another node is requested instead of an eviction, and when one is given back (S2). Part of `plan::next`;
-//! changes nothing.
+//! Decides when to request another node instead of evicting, and when to give one back (S2). Part of `plan::next`; changes nothing.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -13,7 +12,7 @@ use crate::types::node_demand::NodeShape;
 use crate::types::rank::DemandRank;
 use crate::types::requirements::Requirements;
 
-/// What is decided for a demand that would have to evict, or fits nowhere; `None`: it is planned without another node.
+/// The decision for a demand that would have to evict or fits nowhere. `None` if it is planned without another node.
 pub(crate) fn instead(
     pool: &Pool,
     rank: &DemandRank,
@@ -58,14 +57,14 @@ pub(crate) fn instead(
     if pool.now < until {
         return wait(Some(until));
     }
-    // It has taken longer than the patience. If nothing may be evicted either, the node is all there is to wait for.
+    // The node has taken longer than the patience. If eviction is not possible either, keep waiting for the node.
     if plan.refusal.is_some() {
         return wait(None);
     }
     None
 }
 
-/// Whether a node could be requested for it, or one comes.
+/// Returns true if a node for it is on its way or can be requested.
 pub(crate) fn may_serve(pool: &Pool, requirements: &Requirements) -> bool {
     let demand = &pool.node_demand;
     let comes = demand.pending.iter().any(|pending| {
@@ -75,7 +74,7 @@ pub(crate) fn may_serve(pool: &Pool, requirements: &Requirements) -> bool {
     comes || cheapest_shape(pool, requirements).is_some()
 }
 
-/// When a size that failed may be requested again, if the demand could use it.
+/// The time at which a node size that failed, and that the demand could use, may be requested again.
 pub(crate) fn retry(pool: &Pool, requirements: &Requirements) -> Option<Time> {
     let failed = pool.node_demand.failed.iter();
     let usable = failed.filter(|(id, _)| {
@@ -86,14 +85,18 @@ pub(crate) fn retry(pool: &Pool, requirements: &Requirements) -> Option<Time> {
     at.filter(|at| *at > pool.now).min()
 }
 
-/// The request is dropped if no demand could use the node any more; idle nodes are given back.
+/// Cancels the request if no demand could use the node any more. Gives idle nodes back.
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     let demand = &pool.node_demand;
-    if let Some(pending) = demand.pending.as_ref().filter(|it| it.joined.is_none()) {
+    if let Some(pending) = demand
+        .pending
+        .as_ref()
+        .filter(|pending| pending.joined.is_none())
+    {
         let shape = demand.shapes.get(&pending.shape);
         let uses = |shape: &NodeShape| {
             let mut all = pool.demand_index.by_rank.values();
-            all.any(|it| holds(pool, &it.requirements, shape))
+            all.any(|pending| holds(pool, &pending.requirements, shape))
         };
         if pool.closing.is_some() || !shape.is_some_and(uses) {
             return Some(Decision::CancelNode);
@@ -103,31 +106,32 @@ pub(crate) fn next(pool: &Pool) -> Option<Decision> {
         let spent = pool.night
             || pool.moving.contains(node)
             || **since + pool.limits.node_scale_down_after <= pool.now;
-        // One that was ordered to end does so by itself.
+        // A node that was ordered to end does so on its own.
         let ends = pool
             .node_times
             .get(node)
-            .is_some_and(|it| it.leaves.is_some());
+            .is_some_and(|time| time.leaves.is_some());
         spent && !ends && !demand.releasing.contains(node) && is_idle(pool, **node)
     };
-    // A node that a waiting demand could use is kept. One that waits for larger nodes would keep this one for ever.
+    // A node that a waiting demand could use is kept. A demand that waits for larger nodes does not count: it would keep this node
+    // forever.
     let is_wanted = |node: NodeId| {
         let mut all = pool.demand_index.by_rank.values();
         let may_use = pool.closing.is_none() && !pool.moving.contains(&node);
-        may_use && all.any(|it| could_use(pool, &it.requirements, node))
+        may_use && all.any(|pending| could_use(pool, &pending.requirements, node))
     };
     let mut spent = demand.idle.iter().filter(due);
     let (&node, _) = spent.find(|(node, _)| !is_wanted(**node))?;
     Some(Decision::ReleaseNode { node })
 }
 
-/// When time alone makes one of these due.
+/// The next time at which a decision here becomes due without an event.
 pub(crate) fn wake(pool: &Pool) -> Option<Time> {
     let demand = &pool.node_demand;
     let waits = demand.idle.iter();
     let waits = waits.filter(|(node, _)| !demand.releasing.contains(node));
     let idle = waits.map(|(_, since)| *since + pool.limits.node_scale_down_after);
-    let joined = demand.pending.iter().filter_map(|it| it.joined);
+    let joined = demand.pending.iter().filter_map(|pending| pending.joined);
     let joined = joined.map(|(_, at)| at + pool.limits.node_devices_within);
     let failed = demand.failed.values().copied();
     idle.chain(joined)
@@ -136,17 +140,17 @@ pub(crate) fn wake(pool: &Pool) -> Option<Time> {
         .min()
 }
 
-/// Nothing is loaded or planned on it, and it was requested by the pool.
+/// Returns true if the pool requested the node and nothing is loaded or planned on it.
 pub(crate) fn is_idle(pool: &Pool, node: NodeId) -> bool {
     let known = pool.known_nodes.get(&node);
-    let ours = known.is_some_and(|it| it.demand.is_some() && it.is_joined());
+    let ours = known.is_some_and(|known| known.demand.is_some() && known.is_joined());
     let devices = pool.nodes.get(&node).into_iter().flatten();
     let mut devices = devices.map(|id| &pool.devices[id]);
-    ours && devices.all(|it| it.holders.is_empty()) && pool.engines_given_up(node) == 0
+    ours && devices.all(|device| device.holders.is_empty()) && pool.engines_given_up(node) == 0
 }
 
-/// For a model that moves because its node ends: the cheapest size that holds all that has to move from there and has no
-/// free place (N7). One node comes for them instead of one after another.
+/// For a model that moves because its node ends: the cheapest size that holds everything that has to move from there and has no
+/// free place (N7). This requests one node for all of them instead of one after another.
 fn successor(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
     let (node, _) = pool.moves_from(requirements.model)?;
     if pool.moves_lacking(requirements.model) == 0 {
@@ -155,7 +159,7 @@ fn successor(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
     let models: BTreeSet<ModelId> = pool
         .replicas_on(node)
         .iter()
-        .map(|it| pool.replicas[it].model)
+        .map(|id| pool.replicas[id].model)
         .collect();
     let mut all = Vec::new();
     for model in models {
@@ -180,14 +184,16 @@ fn cheapest_shape(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
     cheapest(pool, |shape| holds(pool, requirements, shape))
 }
 
-/// The cheapest size of those that has not failed lately, nor a smaller one of the same kind.
+/// The cheapest size that fits, excluding sizes that failed recently and larger ones of the same kind.
 fn cheapest(pool: &Pool, fits: impl Fn(&NodeShape) -> bool) -> Option<ShapeId> {
     let demand = &pool.node_demand;
     let failed = |shape: &NodeShape| {
         demand.failed.iter().any(|(id, until)| {
             let smaller = demand.shapes.get(id);
             *until > pool.now
-                && smaller.is_some_and(|it| it.kind == shape.kind && it.devices <= shape.devices)
+                && smaller.is_some_and(|smaller| {
+                    smaller.kind == shape.kind && smaller.devices <= shape.devices
+                })
         })
     };
     let fitting = demand.shapes.values();
@@ -199,7 +205,7 @@ fn cheapest(pool: &Pool, fits: impl Fn(&NodeShape) -> bool) -> Option<ShapeId> {
     best.map(|shape| shape.shape)
 }
 
-/// Whether it would fit on the node if nothing else were there.
+/// Returns true if an empty node of this kind could hold it.
 fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
     let allowed = pool.models[&requirements.model].spec.allowed.as_ref();
     let fits = |id: &&DeviceId| {
@@ -211,15 +217,21 @@ fn could_use(pool: &Pool, requirements: &Requirements, node: NodeId) -> bool {
     devices.filter(fits).count() >= requirements.devices as usize
 }
 
-/// Whether an empty node of this size holds all of them, the largest placed first, each where it fits best.
+/// Returns true if an empty node of this size holds all of them. Places the largest first, each where it fits best.
 fn hold_together(pool: &Pool, all: &[Requirements], shape: &NodeShape) -> bool {
     let mut free: Vec<Bytes> = (0..shape.devices).map(|_| shape.bytes_per_device).collect();
     let mut order: Vec<&Requirements> = all.iter().collect();
-    order.sort_by_key(|it| Reverse((it.devices, it.bytes_on(shape.kind), it.model)));
+    order.sort_by_key(|requirements| {
+        Reverse((
+            requirements.devices,
+            requirements.bytes_on(shape.kind),
+            requirements.model,
+        ))
+    });
     for requirements in order {
         let bytes = requirements.bytes_on(shape.kind);
         free.sort();
-        let first = free.partition_point(|it| *it < bytes);
+        let first = free.partition_point(|device| *device < bytes);
         let last = first + requirements.devices as usize;
         if last > free.len() || !holds(pool, requirements, shape) {
             return false;
@@ -233,7 +245,7 @@ fn hold_together(pool: &Pool, all: &[Requirements], shape: &NodeShape) -> bool {
 
 fn holds(pool: &Pool, requirements: &Requirements, shape: &NodeShape) -> bool {
     let model = &pool.models[&requirements.model];
-    // Devices that a model's file names are devices that are there.
+    // A new node has none of the devices that a model's file names.
     model.spec.allowed.is_none()
         && requirements.devices <= shape.devices
         && requirements.bytes_on(shape.kind) <= shape.bytes_per_device

@@ -1,5 +1,4 @@
-//! Why a place is not taken, and whether waiting would help: the other half of a plan, for administrators and for
-//! the queue. Reads only.
+//! Explains why a place is not used and whether waiting would help, for administrators and the queue. Read-only.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -13,12 +12,12 @@ use crate::types::ids::{Bytes, DeviceId, ReplicaId, Time};
 use crate::types::obstacle::{Blocker, NodeAway, Obstacle, Protection, Unfit};
 use crate::types::requirements::Requirements;
 
-/// The most obstacles listed in a refusal; enough to see what is wrong.
+/// The maximum number of obstacles listed in a refusal.
 const OBSTACLES_MAX: usize = 16;
-/// The most obstacles listed for one place.
+/// The maximum number of obstacles listed for one place.
 const OBSTACLES_OF_PLACE_MAX: usize = 4;
 
-/// What prevents the load, on all devices that could serve it. `full` are the devices that the plan has looked at.
+/// The obstacles to the load on all devices that could serve it. `full` holds the devices that the plan has examined.
 pub(crate) fn of(pool: &Pool, claim: &Claim, full: &[FullDevice]) -> Vec<Obstacle> {
     let mut found = Vec::new();
     for (&device, ledger) in pool.devices.iter() {
@@ -43,14 +42,14 @@ pub(crate) fn of(pool: &Pool, claim: &Claim, full: &[FullDevice]) -> Vec<Obstacl
     found
 }
 
-/// A verdict on each device that was not `seen` as a place. `full` are those that the plan has looked at.
+/// A verdict on each device that was not `seen` as a place. `full` holds the devices that the plan has examined.
 pub(crate) fn verdicts(
     pool: &Pool,
     claim: &Claim,
     seen: &BTreeSet<DeviceId>,
     full: &[FullDevice],
 ) -> Vec<Candidate> {
-    // That a place without memory cannot give any is no useful verdict.
+    // For a device without memory, "cannot free any" is not a useful verdict.
     let any_bytes = claim.requirements.bytes == Bytes::ZERO;
     pool.devices
         .iter()
@@ -91,9 +90,11 @@ fn all_of(pool: &Pool, device: DeviceId, what: Blocker) -> Obstacle {
     }
 }
 
-/// The device as the plan has looked at it. They are in the order of their ids.
+/// The device as the plan has examined it. `full` is sorted by device id.
 fn looked_at(full: &[FullDevice], device: DeviceId) -> Option<&FullDevice> {
-    let nth = full.binary_search_by_key(&device, |it| it.device).ok()?;
+    let nth = full
+        .binary_search_by_key(&device, |full| full.device)
+        .ok()?;
     Some(&full[nth])
 }
 
@@ -154,16 +155,16 @@ fn blocker(pool: &Pool, holder: ReplicaId, why: Protection) -> Option<Blocker> {
     })
 }
 
-/// What a device could free in time.
+/// The time at which a device could free enough memory.
 #[derive(Clone, Copy, Default)]
 struct Reach {
-    /// Once turns end, loads finish and minimum residences pass.
+    /// After turns end, loads finish and minimum residences pass.
     soon: bool,
-    /// Once replicas of higher priority have left by themselves, or a cordon has ended.
+    /// After replicas of higher priority leave on their own, or a cordon ends.
     later: bool,
 }
 
-/// Whether waiting can help, and when to try again. `full` are the devices that the plan has looked at.
+/// Returns the chance that waiting helps, and the time of the next attempt. `full` holds the devices that the plan has examined.
 pub(crate) fn prospect(
     pool: &Pool,
     claim: &Claim,
@@ -191,8 +192,8 @@ pub(crate) fn prospect(
     (prospect, retry)
 }
 
-/// When time alone may change what can be freed with these devices. A replica over several devices needs others of the
-/// node as well: what could leave there when the demand was blocked may be busy now, until its turn ends.
+/// The next time at which these devices may be able to free more without an event. A replica that spans several devices needs
+/// others of the node as well. A replica there that could leave when the demand was blocked may be busy now, until its turn ends.
 pub(crate) fn retry_on(
     pool: &Pool,
     requirements: &Requirements,
@@ -208,7 +209,7 @@ pub(crate) fn retry_on(
         let concerned = nodes.filter(|node| !node.is_disjoint(devices));
         concerned.flatten().for_each(&mut look);
     } else {
-        let known = devices.iter().filter(|it| pool.devices.contains_key(it));
+        let known = devices.iter().filter(|id| pool.devices.contains_key(id));
         known.for_each(&mut look);
     }
     retry
@@ -229,13 +230,13 @@ fn reach(
     };
     let needs = match needs {
         Ok(needs) => needs,
-        // A cordon with an end is waited for; one without is not.
+        // A cordon with an end is waited for; a permanent one is not.
         Err(Unfit::Cordoned { .. }) => {
             let until = ledger.closed().and_then(|cordon| cordon.until);
             let later = until.is_some_and(|until| until > pool.now);
             return Reach { soon: false, later };
         }
-        // Its node comes back, or the event that it does not ends the wait.
+        // Either its node comes back, or the event that it is gone ends the wait.
         Err(Unfit::NodeAway(away)) => {
             return Reach {
                 soon: !matches!(away, NodeAway::Released { .. } | NodeAway::Ends { .. }),
@@ -243,12 +244,12 @@ fn reach(
             };
         }
         Err(_) => {
-            // A new replica never fits here; a sleeper that is here and was smaller may wake.
+            // A new replica never fits here, but a smaller sleeper on this device may wake.
             let model = claim.requirements.model;
             let sleeps_here = |id: &ReplicaId| {
                 pool.replicas
                     .get(id)
-                    .is_some_and(|it| it.model == model && pool.asleep.contains(id))
+                    .is_some_and(|replica| replica.model == model && pool.asleep.contains(id))
             };
             if ledger.holders.iter().any(sleeps_here) {
                 for holder in holders::on(pool, claim, device, ledger) {
@@ -285,9 +286,8 @@ fn reach(
             | Protection::Busy => {
                 (soon, later) = (soon + held, later + held);
             }
-            // Requests wait for it. An administrator's load is refused immediately: an idle replica may get a request,
-            // and a lease may be prolonged.
-            // Two loads that need the same place are not both answered with success, one after the other.
+            // Requests wait for it. An administrator's load is refused immediately: an idle replica may get a request, and a lease
+            // may be extended. Two loads that need the same place do not both succeed one after the other.
             Protection::Yields { .. } | Protection::Leased { .. } | Protection::Ordered { .. } => {
                 later = later + held;
             }

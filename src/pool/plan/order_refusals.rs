@@ -1,4 +1,4 @@
-//! Which orders are refused before anything is kept, and why.
+//! Checks which orders are refused before they are stored.
 
 use alloc::boxed::Box;
 
@@ -10,7 +10,7 @@ use crate::types::ids::OrderId;
 use crate::types::reason::Refusal;
 use crate::types::requirements::Requirements;
 
-/// Why an order cannot be carried out, with the plan of a load; `None` if it is accepted.
+/// The refusal of an order, with the plan if it is a load; `None` if the order is accepted.
 pub(crate) fn refusal_of(
     pool: &Pool,
     id: OrderId,
@@ -40,7 +40,7 @@ pub(crate) fn refusal_of(
         }
         _ => return None,
     };
-    let Some(it) = pool.models.get(&model).filter(|it| !it.removed) else {
+    let Some(it) = pool.models.get(&model).filter(|model| !model.removed) else {
         return Some((Refusal::UnknownModel, None));
     };
     match command {
@@ -66,7 +66,7 @@ pub(crate) fn refusal_of(
                 &requirements,
                 &place::place(pool, &requirements),
             )?;
-            // Only a refusal shows what is in the way on every device.
+            // Only a refusal lists the obstacles on every device.
             let plan = place::explain(pool, &requirements);
             let refusal = no_room(pool, load, &requirements, &plan)?;
             Some((refusal, Some(Box::new(plan))))
@@ -86,7 +86,7 @@ pub(crate) fn refusal_of(
     }
 }
 
-/// Why a load is refused for what it requests, wherever there is room.
+/// The refusal of a load for what it requests, regardless of room.
 pub(crate) fn load_refusal(pool: &Pool, model: &Model, load: &LoadOrder) -> Option<Refusal> {
     if pool.closing.is_some() {
         return Some(Refusal::ShuttingDown);
@@ -96,7 +96,7 @@ pub(crate) fn load_refusal(pool: &Pool, model: &Model, load: &LoadOrder) -> Opti
         .nodes
         .values()
         .map(|node| node.len() as u32)
-        .chain(pool.node_demand.shapes.values().map(|it| it.devices))
+        .chain(pool.node_demand.shapes.values().map(|shape| shape.devices))
         .max()
         .unwrap_or(0);
     if requested > have && !pool.unknown_node_may_return() {
@@ -110,30 +110,30 @@ pub(crate) fn load_refusal(pool: &Pool, model: &Model, load: &LoadOrder) -> Opti
     Some(Refusal::LoadedOnOthers { requested, has })
 }
 
-/// Whether it has replicas, or will: then a load of it needs no room of its own.
+/// Returns true if the model has replicas or will have them. Another load of it then needs no additional room.
 pub(crate) fn is_loaded(pool: &Pool, model: &Model) -> bool {
     coming(pool, model) > 0
 }
 
-/// Replicas that serve or will.
+/// The number of replicas that serve or will serve.
 pub(crate) fn coming(pool: &Pool, model: &Model) -> usize {
     pool.live(model) + model.planned.len()
 }
 
-/// What a load would fail with, after another look at the weights: its preview shows that, too.
+/// The failure that a load would end with after another check of the weights. Previews show it too.
 pub(crate) fn damaged(pool: &Pool, model: &Model) -> Option<Refusal> {
     let message = model.spec.damage.clone()?;
     (!is_loaded(pool, model)).then_some(Refusal::WeightsDamaged { message })
 }
 
-/// The refusal of a load whose program is missing; of a sleeper it runs already.
+/// The refusal of a load whose program is missing. A sleeper already runs the program.
 pub(crate) fn no_program(pool: &Pool, model: &Model) -> Option<Refusal> {
     let message = model.spec.no_program.clone()?;
     let sleeps = model.replicas.iter().any(|id| pool.asleep.contains(id));
     (!is_loaded(pool, model) && !sleeps).then_some(Refusal::ProgramMissing { message })
 }
 
-/// The plan's refusal, unless a node may come for the load, or the load waits for what leaves soon.
+/// The plan's refusal, unless a node may come for the load or the load waits for replicas that leave soon.
 pub(crate) fn no_room(
     pool: &Pool,
     load: &LoadOrder,
@@ -146,8 +146,8 @@ pub(crate) fn no_room(
     is_final.then(|| refusal.clone())
 }
 
-/// Returns true if the accepted load waits for what leaves soon: it waits anyway, a replica of it was placed before, or its
-/// weights were fetched for it.
+/// Returns true if the accepted load waits for replicas that leave soon: it was ordered to wait, a replica of it was placed before,
+/// or its weights were fetched for it.
 pub(crate) fn waits_for_room(pool: &Pool, order: OrderId) -> bool {
     let order = &pool.orders[&order];
     let Some(load) = order.load() else {
@@ -157,7 +157,7 @@ pub(crate) fn waits_for_room(pool: &Pool, order: OrderId) -> bool {
     load.waits || order.is_placed || fetched_at.is_some_and(|at| at >= order.since)
 }
 
-/// The devices of each of a model's replicas that stay; `None`: there is none.
+/// The number of devices of the model's live replicas; `None` if there are none.
 fn devices_of(pool: &Pool, model: &Model) -> Option<u32> {
     let replicas = model.replicas.iter().map(|id| &pool.replicas[id]);
     let mut staying = replicas.filter(|replica| replica.is_live());

@@ -15,7 +15,7 @@ use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::Phase;
 use crate::types::requirements::Requirements;
 
-/// An order for more replicas than this is a mistake.
+/// An order for more replicas than this is rejected as a mistake.
 pub const REPLICAS_MAX: u32 = 1024;
 
 /// The next step of the active orders.
@@ -56,8 +56,8 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
     let ready: Vec<ReplicaId> = model
         .replicas
         .iter()
-        .filter(|it| matches!(phase(it), Phase::Ready { .. }))
-        .filter(|it| !pool.is_written_off(&pool.replicas[it]))
+        .filter(|id| matches!(phase(id), Phase::Ready { .. }))
+        .filter(|id| !pool.is_written_off(&pool.replicas[id]))
         .copied()
         .collect();
     let live = pool.live(model);
@@ -110,10 +110,10 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
     Some(Decision::Settle { order: id, outcome })
 }
 
-/// More replicas than ordered: those that are not ready leave first, then the least used.
+/// Picks the replica to remove if there are more than ordered: replicas that are not ready first, then the least used.
 fn surplus(pool: &Pool, model: ModelId, wanted: usize, ready: &[ReplicaId]) -> Option<Decision> {
     let model = &pool.models[&model];
-    // Those on nodes whose time ends have successors for a while (N7).
+    // Replicas on nodes whose time ends have successors for a while (N7).
     let live = pool.staying(model);
     if live + model.planned.len() > wanted
         && let Some(&load) = model.planned.last()
@@ -148,7 +148,7 @@ fn surplus(pool: &Pool, model: ModelId, wanted: usize, ready: &[ReplicaId]) -> O
 fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> {
     for &replica in &order.targets {
         let it = &pool.replicas[&replica];
-        // Nothing reaches it; its node comes back or is gone at last (N2).
+        // The node is unreachable. It comes back or is declared gone (N2).
         if pool.is_silent(it) {
             continue;
         }
@@ -167,7 +167,7 @@ fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> 
             _ => StopReason::Shutdown,
         };
         match &it.phase {
-            // The requests that wait for it would only have it loaded again, so they are served first.
+            // Its waiting requests would only cause another load, so they are served first.
             Phase::Launching { .. } if it.leave_when_served.is_some() => {}
             Phase::Launching { .. } => return Some(Decision::Stop { replica, reason }),
             Phase::Ready { .. } if it.leave_when_served.is_some() => {}
@@ -247,9 +247,9 @@ pub(crate) fn requirements_of(
 ) -> Requirements {
     let mut requirements =
         Requirements::of(pool, load.model, since).over_devices(pool, load.devices);
-    // Only what the store holds of it counts: once its lease has ended, or another was set, the model has one
-    // priority for its replicas and for those still to be loaded.
-    let kept = pool.orders.get(&order).is_some_and(|it| it.saved);
+    // Only the stored values count: once the lease has ended or another was set, the model has one priority for its replicas and
+    // for those still to be loaded.
+    let kept = pool.orders.get(&order).is_some_and(|order| order.saved);
     if !kept {
         requirements.priority = load.priority.unwrap_or(requirements.priority);
     }
@@ -262,7 +262,7 @@ fn order_deadline(pool: &Pool, order: &Order) -> Time {
         return Time(u64::MAX);
     };
     let model = &pool.models[&load.model];
-    // A fetch has no deadline; the load itself has one.
+    // A fetch has no deadline; the load that follows has one.
     if model.fetch.is_some() {
         return Time(u64::MAX);
     }

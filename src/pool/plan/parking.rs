@@ -1,6 +1,6 @@
-//! Sleepers: engines that free their devices and keep their weights in the host's memory, so that waking takes less
-//! time than a load (L1). Decides which replica may sleep, which sleeper is dropped for which, and when to wake a
-//! sleeper instead of loading. Part of `plan`; changes nothing.
+//! Sleepers: engines that free their devices and keep their weights in host memory, so waking takes less time than loading (L1).
+//! Decides which replica may sleep, which sleepers are dropped for it, and when to wake a sleeper instead of loading. Part of
+//! `plan`; changes nothing.
 
 use alloc::vec::Vec;
 
@@ -21,17 +21,17 @@ use crate::types::replica::{Phase, Replica};
 use crate::types::requirements::Requirements;
 use crate::types::share::Share;
 
-/// Which sleeper is dropped first: lower priority, then the smaller loss per byte of host memory.
+/// The order in which sleepers are dropped: lower priority first, then the smaller loss per byte of host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SleeperRank {
     priority: Priority,
     value: u64,
-    /// Makes the answer deterministic.
+    /// Makes the order deterministic.
     replica: ReplicaId,
 }
 
-/// The decision to put a drained replica to sleep, with the sleepers that must leave for it; `None` if it must be
-/// ended instead.
+/// The decision to put a drained replica to sleep, with the sleepers that must leave for it. `None` if the replica must be ended
+/// instead.
 pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<Decision> {
     let replica = &pool.replicas[&id];
     let model = &pool.models[&replica.model];
@@ -48,14 +48,17 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
         || model.removed
         || pool.is_outdated(id)
         || pool.closing.is_some()
-        || pool.orders.values().any(|it| it.targets.contains(&id))
+        || pool
+            .orders
+            .values()
+            .any(|order| order.targets.contains(&id))
         || replica.shares.iter().any(cordoned)
         || pool.is_moving(replica)
         || model.replicas.iter().any(sleeps);
     if barred {
         return None;
     }
-    // The load that waits for this memory may have been promised all of it.
+    // The waiting load may have been promised all of this memory.
     let stays = |share: &Share| pool.free_later(share.device) >= share.bytes;
     if !replica.would_keep(parking).iter().all(stays) {
         return None;
@@ -76,7 +79,7 @@ pub(crate) fn park(pool: &Pool, id: ReplicaId, reason: &StopReason) -> Option<De
 
 /// The first sleeper to drop when the host itself lacks memory.
 pub(crate) fn under_pressure(pool: &Pool) -> Option<Decision> {
-    // There may be a thousand hosts, and mostly nothing sleeps.
+    // There may be a thousand hosts, and usually nothing sleeps.
     if pool.asleep.is_empty() {
         return None;
     }
@@ -118,7 +121,7 @@ fn rank(pool: &Pool, id: ReplicaId, host: Bytes) -> SleeperRank {
     }
 }
 
-/// What is lost per second if the model must be loaded instead of woken.
+/// The expected loss per second if the model must be loaded instead of woken.
 fn loss_of_sleeper(pool: &Pool, model: &Model) -> u64 {
     let idle = model
         .last_used
@@ -127,22 +130,19 @@ fn loss_of_sleeper(pool: &Pool, model: &Model) -> u64 {
     model.demand.loss(pool.now, idle, saved)
 }
 
-/// A sleeper as a victim, for the memory that it keeps on its devices. It serves no requests, so no priority
-/// protects it; but it leaves after all replicas of lower priority.
+/// A sleeper as a victim, for the memory it keeps on its devices. It serves no requests, so no priority protects it, but it leaves
+/// after all replicas of lower priority.
 pub(crate) fn droppable(pool: &Pool, id: ReplicaId) -> Evictable {
     let replica = &pool.replicas[&id];
     let model = &pool.models[&replica.model];
     let bytes = replica.bytes();
-    let (loss, value) = match pool.by_recency() {
-        true => {
-            let idle = model.last_used.map(|last| pool.now.since(last));
-            let loss = demand::recency(idle.unwrap_or(Span::ZERO));
-            (loss, loss)
-        }
-        false => {
-            let loss = loss_of_sleeper(pool, model);
-            (loss, demand::loss_per_gib(loss, bytes))
-        }
+    let (loss, value) = if pool.by_recency() {
+        let idle = model.last_used.map(|last| pool.now.since(last));
+        let loss = demand::recency(idle.unwrap_or(Span::ZERO));
+        (loss, loss)
+    } else {
+        let loss = loss_of_sleeper(pool, model);
+        (loss, demand::loss_per_gib(loss, bytes))
     };
     Evictable {
         replica: id,
@@ -160,7 +160,7 @@ pub(crate) fn droppable(pool: &Pool, id: ReplicaId) -> Evictable {
     }
 }
 
-/// The cheapest way to wake one of the model's sleepers where it is.
+/// The cheapest way to wake a sleeper of the model in place.
 pub(crate) fn wake_choice(pool: &Pool, requirements: &Requirements) -> Option<Choice> {
     let model = &pool.models[&requirements.model];
     model
@@ -180,7 +180,7 @@ fn wake_of(pool: &Pool, requirements: &Requirements, id: ReplicaId) -> Option<Ch
     }
     let more = replica.to_wake();
     let devices: Vec<_> = more.iter().map(|share| share.device).collect();
-    let takes_nothing = |it: &DeviceId| pool.devices[it].takes_nothing();
+    let takes_nothing = |device: &DeviceId| pool.devices[device].takes_nothing();
     if devices.iter().any(takes_nothing) {
         return None;
     }
@@ -191,11 +191,11 @@ fn wake_of(pool: &Pool, requirements: &Requirements, id: ReplicaId) -> Option<Ch
             .collect(),
         devices,
     };
-    let ledgers = || domain.devices.iter().map(|it| &pool.devices[it]);
+    let ledgers = || domain.devices.iter().map(|device| &pool.devices[device]);
     let free: Vec<Bytes> = domain
         .devices
         .iter()
-        .map(|it| pool.free_later(*it))
+        .map(|device| pool.free_later(*device))
         .collect();
     let short = || {
         free.iter()
@@ -205,7 +205,7 @@ fn wake_of(pool: &Pool, requirements: &Requirements, id: ReplicaId) -> Option<Ch
     let (cost, victims) = if short() {
         let claim = Claim::of(pool, requirements);
         let holders: alloc::collections::BTreeSet<ReplicaId> = ledgers()
-            .flat_map(|it| it.holders.iter().copied())
+            .flat_map(|ledger| ledger.holders.iter().copied())
             .filter(|holder| *holder != id)
             .collect();
         let evictable = holders
@@ -220,7 +220,7 @@ fn wake_of(pool: &Pool, requirements: &Requirements, id: ReplicaId) -> Option<Ch
     let left_over = freed.iter().zip(&domain.needs);
     let must_wait = ledgers()
         .zip(&domain.needs)
-        .any(|(it, needs)| it.free_now() < *needs);
+        .any(|(ledger, needs)| ledger.free_now() < *needs);
     Some(Choice {
         rank: PlaceRank {
             cost,
@@ -238,8 +238,8 @@ fn wake_of(pool: &Pool, requirements: &Requirements, id: ReplicaId) -> Option<Ch
     })
 }
 
-/// Chooses between waking a sleeper and loading on other devices: waking, unless it evicts a busy replica that the
-/// load would not, or takes longer in total even if every victim of both had to come back at once.
+/// Chooses between waking a sleeper and loading on other devices. Prefers waking unless it evicts a busy replica that the load
+/// would not evict, or takes longer in total even if the victims of both had to be reloaded immediately.
 pub(crate) fn better(
     pool: &Pool,
     requirements: &Requirements,
@@ -255,7 +255,7 @@ pub(crate) fn better(
         choice
             .victims
             .iter()
-            .map(|it| pool.comes_back_in(it.model))
+            .map(|victim| pool.comes_back_in(victim.model))
             .fold(first.0, |sum, back| sum.saturating_add(back.0))
     };
     let busier = wake.rank.cost.busy > cold.rank.cost.busy;
@@ -268,7 +268,7 @@ impl Pool {
         self.devices[&replica.shares[0].device].node
     }
 
-    /// How long the model takes to be ready again: by waking, if it has a sleeper or would have one.
+    /// The time until the model is ready again: by waking if it has a sleeper, otherwise by loading.
     pub(crate) fn comes_back_in(&self, id: ModelId) -> Span {
         self.return_time(&self.models[&id])
     }
@@ -277,14 +277,15 @@ impl Pool {
         if self.asleep.is_empty() {
             return model.reload();
         }
-        let sleeps = |it: &ReplicaId| matches!(self.replicas[it].phase, Phase::Asleep { .. });
-        match model.replicas.iter().any(sleeps) {
-            true => model.wake().min(model.reload()),
-            false => model.reload(),
+        let sleeps = |id: &ReplicaId| matches!(self.replicas[id].phase, Phase::Asleep { .. });
+        if model.replicas.iter().any(sleeps) {
+            model.wake().min(model.reload())
+        } else {
+            model.reload()
         }
     }
 
-    /// How long a load that has begun takes in total.
+    /// The total time of a load that has begun.
     pub(crate) fn loads_in(&self, id: ReplicaId) -> Span {
         let replica = &self.replicas[&id];
         let model = &self.models[&replica.model];
@@ -294,7 +295,7 @@ impl Pool {
         }
     }
 
-    /// How long it takes to get a ready replica back after an eviction.
+    /// The time to get a ready replica back after an eviction.
     pub(crate) fn back_after_eviction(&self, replica: &Replica) -> Span {
         self.back_after_eviction_of(replica, &self.models[&replica.model])
     }
@@ -304,17 +305,18 @@ impl Pool {
             let host = self.hosts.get(&self.node_of(replica));
             host.is_some_and(|host| host.room() >= parking.host)
         });
-        match would_sleep {
-            true => model.wake().min(model.reload()),
-            false => self.return_time(model),
+        if would_sleep {
+            model.wake().min(model.reload())
+        } else {
+            self.return_time(model)
         }
     }
 }
 
 impl Model {
-    /// How long waking takes: as measured, or as the catalogue estimates.
+    /// The time to wake: as measured, or as the catalogue estimates.
     pub(crate) fn wake(&self) -> Span {
-        let guessed = self.spec.parking.as_ref().map(|it| it.wakes_in);
+        let guessed = self.spec.parking.as_ref().map(|parking| parking.wakes_in);
         self.load_times
             .of(crate::types::model::Tier::Asleep)
             .or(guessed)
@@ -332,7 +334,7 @@ impl Replica {
         self.shares.iter().map(kept).collect()
     }
 
-    /// What it needs on its devices beyond what a sleeper keeps there.
+    /// The bytes it needs on its devices in addition to what a sleeper keeps there.
     pub(crate) fn to_wake(&self) -> Vec<Share> {
         let Some(parked) = &self.parked else {
             return Vec::new();
@@ -346,7 +348,7 @@ impl Replica {
 }
 
 impl StopReason {
-    /// Replicas that leave for these reasons may be needed again; for all other reasons they must end.
+    /// Returns true if a replica that leaves for this reason may be needed again. For all other reasons it must end.
     fn lets_sleep(&self) -> bool {
         matches!(
             self,

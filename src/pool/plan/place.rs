@@ -1,5 +1,5 @@
-//! Where a replica goes and what leaves for it (P2–P5, M3, M5). Pure: the same function decides loads and answers
-//! `plan`, which changes nothing.
+//! Chooses a placement and its victims (P2–P5, M3, M5). Pure: the same function decides loads and serves `plan` requests, which
+//! change nothing.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -23,23 +23,23 @@ use crate::types::reason::Refusal;
 use crate::types::replica::Replica;
 use crate::types::requirements::Requirements;
 
-/// The cheapest way to place one replica, or the reason why there is none.
+/// The cheapest placement of one replica, or the reason why there is none.
 pub(crate) fn place(pool: &Pool, requirements: &Requirements) -> Plan {
     plan(pool, requirements, false)
 }
 
-/// The same, with a verdict on every place that was not taken, for administrators.
+/// The same with a verdict on every place that was not chosen, for administrators.
 pub(crate) fn explain(pool: &Pool, requirements: &Requirements) -> Plan {
     plan(pool, requirements, true)
 }
 
-/// Whether it can be placed on at least one of these devices.
+/// Returns true if any of `devices` can hold a part of it.
 pub(crate) fn fits_on(
     pool: &Pool,
     requirements: &Requirements,
     devices: &BTreeSet<DeviceId>,
 ) -> bool {
-    let on = |choice: Choice| choice.devices.iter().any(|it| devices.contains(it));
+    let on = |choice: Choice| choice.devices.iter().any(|device| devices.contains(device));
     if parking::wake_choice(pool, requirements).is_some_and(on) {
         return true;
     }
@@ -86,7 +86,7 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
         let (other, seen) = cheapest_place(pool, &past_idle, explain, &mut Vec::new());
         if other
             .as_ref()
-            .is_some_and(|it| it.rank.cost.busy < cost.busy)
+            .is_some_and(|other| other.rank.cost.busy < cost.busy)
         {
             (best, candidates) = (other, seen);
         }
@@ -100,7 +100,9 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
             plan.chosen = plan
                 .candidates
                 .iter()
-                .position(|it| it.devices == choice.devices && it.wakes == choice.wakes)
+                .position(|candidate| {
+                    candidate.devices == choice.devices && candidate.wakes == choice.wakes
+                })
                 .unwrap_or(0);
             plan.cost = choice.rank.cost;
             plan.must_wait = choice.rank.must_wait;
@@ -116,7 +118,11 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
                 Some(parked) => parked.awake.clone(),
                 None => choice.devices.iter().map(share).collect(),
             };
-            plan.victims = choice.victims.iter().map(|it| it.describe(pool)).collect();
+            plan.victims = choice
+                .victims
+                .iter()
+                .map(|victim| victim.describe(pool))
+                .collect();
         }
         None => {
             (plan.prospect, plan.retry) = obstacles::prospect(pool, &claim, &full);
@@ -128,7 +134,10 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
         }
     }
     if explain {
-        let seen = plan.candidates.iter().flat_map(|it| it.devices.iter());
+        let seen = plan
+            .candidates
+            .iter()
+            .flat_map(|candidate| candidate.devices.iter());
         let seen: BTreeSet<DeviceId> = seen.copied().collect();
         let others = obstacles::verdicts(pool, &claim, &seen, &full);
         plan.candidates.extend(others);
@@ -136,7 +145,7 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
     plan
 }
 
-/// Fills `full` with the devices that lack memory, if it looks at them.
+/// Fills `full` with the devices that lack memory, if it examines them.
 fn cheapest_place(
     pool: &Pool,
     claim: &Claim,
@@ -151,8 +160,7 @@ fn cheapest_place(
     (best, candidates)
 }
 
-/// A device with enough free memory beats every eviction, so evictions are planned only if there is none, or to
-/// show what they would have cost.
+/// Prefers free memory over any eviction. Plans evictions only if no device has room, or to show what they would have cost.
 fn one_device(
     pool: &Pool,
     claim: &Claim,
@@ -160,9 +168,10 @@ fn one_device(
     full: &mut Vec<FullDevice>,
     candidates: &mut Vec<Candidate>,
 ) -> Option<Choice> {
-    let free = match explain {
-        true => FreeDevices::all(pool, claim),
-        false => FreeDevices::tightest(pool, claim),
+    let free = if explain {
+        FreeDevices::all(pool, claim)
+    } else {
+        FreeDevices::tightest(pool, claim)
     };
     candidates.extend(free.candidates());
     let mut best = free.best.map(|rank| Choice {
@@ -182,7 +191,7 @@ fn one_device(
             full.push(FullDevice::of(pool, claim, device, ledger, needs));
         }
     }
-    for choice in full.iter().filter_map(|it| evict(pool, claim, it)) {
+    for choice in full.iter().filter_map(|full| evict(pool, claim, full)) {
         candidates.push(choice.candidate());
         if best.as_ref().is_none_or(|best| choice.rank < best.rank) {
             best = Some(choice);
@@ -194,13 +203,13 @@ fn one_device(
 fn evict(pool: &Pool, claim: &Claim, full: &FullDevice) -> Option<Choice> {
     let (device, free) = (full.device, full.free);
     let needs = full.needs + full.overrun;
-    // On a full pool hardly any device has enough that may leave: only there it is computed what each would cost.
+    // On a full pool few devices can free enough, so costs are computed only for those.
     if free + full.may_free() < needs {
         return None;
     }
-    let leaving = full.holders.iter().filter(|it| it.leaves.is_ok());
+    let leaving = full.holders.iter().filter(|holder| holder.leaves.is_ok());
     let evictable: Vec<Evictable> = leaving
-        .map(|it| victims::leaving(pool, it.replica))
+        .map(|holder| victims::leaving(pool, holder.replica))
         .collect();
     let domain = Domain {
         devices: vec![device],
@@ -238,7 +247,8 @@ impl Choice {
                 left_over: self.rank.left_over,
             }
         } else {
-            let replicas: Vec<ReplicaId> = self.victims.iter().map(|it| it.replica).collect();
+            let replicas: Vec<ReplicaId> =
+                self.victims.iter().map(|victim| victim.replica).collect();
             Verdict::Evicts {
                 victims: replicas,
                 cost: self.rank.cost,

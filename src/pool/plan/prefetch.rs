@@ -1,6 +1,6 @@
-//! Which models that are not loaded are needed soon, so that their weights can be read into the host's memory while the
-//! disk is idle, which of them is read next, and how much may be read. A load whose victims still serve their last requests
-//! is needed soonest: what is read meanwhile is not read after them.
+//! Predicts which unloaded models are needed soon and chooses whose weights to read into host memory while the disk is idle, and
+//! how much to read. Loads whose victims still serve their last requests come first, because reading their weights early saves that
+//! time later.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,48 +12,49 @@ use crate::types::model::Tier;
 use crate::types::replica::Planned;
 use crate::types::share::Share;
 
-/// A smaller chance is not worth the wear of reading.
+/// Reading is not worthwhile below this chance.
 const CHANCE_LEAST_PER_MILLE: u32 = 100;
-/// The time for which demand is predicted.
+/// The period for which demand is predicted.
 const WITHIN: Span = Span::from_secs(600);
-/// The same weights are not read again sooner: if they did not stay, there is no room for them.
+/// The minimum interval between reads of the same weights. Weights that did not stay in memory do not fit.
 const AGAIN_AFTER: Span = Span::from_secs(600);
 
-/// Weights are read ahead by the controller, on its own machine.
+/// The controller reads weights ahead only on its own machine.
 const CONTROLLER: NodeId = NodeId(0);
 
 /// A model that may be needed soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefetchCandidate {
     pub model: ModelId,
-    /// The chance that a request for it comes within the given time.
+    /// The chance of a request for it within the given time.
     pub chance_per_mille: u32,
-    /// How much sooner it would be ready.
+    /// The time it saves until the model is ready.
     pub saves: Span,
 }
 
-/// When the weights of each model were last read ahead.
+/// The time of each model's last read-ahead.
 #[derive(Clone, Debug, Default)]
 pub struct ReadAheadHistory(BTreeMap<ModelId, Time>);
 
 impl ReadAheadHistory {
-    /// The next model whose weights to read, which counts as read from now on. `has_weights`: its weights are files of
-    /// this machine.
+    /// Chooses the next model whose weights to read and marks it as read. `has_weights` returns true for models whose weights are
+    /// files on this machine.
     pub fn choose(
         &mut self,
         pool: &Pool,
         now: Time,
         has_weights: impl Fn(ModelId) -> bool,
     ) -> Option<PrefetchCandidate> {
-        let candidates = match pool.planned.is_empty() {
-            true => pool.likely(now, WITHIN),
-            false => pool.awaiting_room(),
+        let candidates = if pool.planned.is_empty() {
+            pool.likely(now, WITHIN)
+        } else {
+            pool.awaiting_room()
         };
         self.first_new(candidates, now, has_weights)
     }
 
-    /// The same, only of models whose load waits for its victims: what is merely likely makes way for them. `reading`: what is
-    /// being read. If that is for such a load, it is read to its end.
+    /// The same, restricted to models whose load waits for its victims; they take precedence over predictions. `reading` is the
+    /// model being read. If that read serves such a load, it is finished first and nothing is chosen.
     pub fn choose_awaiting_room(
         &mut self,
         pool: &Pool,
@@ -62,7 +63,10 @@ impl ReadAheadHistory {
         has_weights: impl Fn(ModelId) -> bool,
     ) -> Option<PrefetchCandidate> {
         let loads = pool.awaiting_room();
-        if loads.iter().any(|it| Some(it.model) == reading) {
+        if loads
+            .iter()
+            .any(|candidate| Some(candidate.model) == reading)
+        {
             return None;
         }
         self.first_new(loads, now, has_weights)
@@ -77,22 +81,22 @@ impl ReadAheadHistory {
         self.0.retain(|_, read| now.since(*read) < AGAIN_AFTER);
         let mut new = candidates
             .into_iter()
-            .filter(|it| !self.0.contains_key(&it.model));
-        let next = new.find(|it| has_weights(it.model))?;
+            .filter(|candidate| !self.0.contains_key(&candidate.model));
+        let next = new.find(|candidate| has_weights(candidate.model))?;
         self.0.insert(next.model, now);
         Some(next)
     }
 }
 
-/// How much may be read ahead of what the machine has available: half of what is beyond the reserve, because reading
-/// drives other files out of the page cache.
+/// The bytes that may be read ahead: half of the available memory beyond the reserve, because reading evicts other files from the
+/// page cache.
 pub fn read_ahead_budget(available: Bytes, reserve: Bytes) -> Bytes {
     Bytes(available.saturating_sub(reserve).0 / 2)
 }
 
 impl Pool {
-    /// The models whose loads wait for their victims to leave devices of this machine, the load that was planned first
-    /// first. Empty while anything is loading: that needs the disk.
+    /// The models whose loads wait for victims to leave devices of this machine, in the order of planning. Empty while anything is
+    /// loading, because that needs the disk.
     fn awaiting_room(&self) -> Vec<PrefetchCandidate> {
         if !self.reading.is_empty() || self.closing.is_some() {
             return Vec::new();
@@ -102,7 +106,7 @@ impl Pool {
             load.shares
                 .first()
                 .and_then(of)
-                .is_some_and(|it| it.node == CONTROLLER)
+                .is_some_and(|device| device.node == CONTROLLER)
         };
         let waits = |load: &&Planned| !load.wakes && !load.victims.is_empty() && is_here(load);
         let mut loads: Vec<&Planned> = self.planned.values().filter(waits).collect();
@@ -110,7 +114,7 @@ impl Pool {
         let candidate = |load: &Planned| {
             let model = self.models.get(&load.model)?;
             let saves = model.saved_by_page_cache();
-            // A replica that serves, loads or sleeps has read its weights already.
+            // A replica that serves, loads or sleeps has already read the weights.
             let is_cold = model.replicas.is_empty() && !model.removed && saves > Span::ZERO;
             is_cold.then_some(PrefetchCandidate {
                 model: load.model,
@@ -121,8 +125,8 @@ impl Pool {
         loads.into_iter().filter_map(candidate).collect()
     }
 
-    /// The models whose weights to read ahead, by the time that saves on average, largest first. Empty while
-    /// anything is loading: that needs the disk.
+    /// The models whose weights to read ahead, by expected time saved, largest first. Empty while anything is loading, because that
+    /// needs the disk.
     fn likely(&self, now: Time, within: Span) -> Vec<PrefetchCandidate> {
         if !self.reading.is_empty() || self.closing.is_some() {
             return Vec::new();
@@ -132,15 +136,19 @@ impl Pool {
             .iter()
             .filter_map(|(&id, model)| likely(id, model, now.max(self.now), within))
             .collect();
-        let worth =
-            |it: &PrefetchCandidate| it.saves.0.saturating_mul(u64::from(it.chance_per_mille));
-        found.sort_by_key(|it| (Reverse(worth(it)), it.model));
+        let worth = |candidate: &PrefetchCandidate| {
+            candidate
+                .saves
+                .0
+                .saturating_mul(u64::from(candidate.chance_per_mille))
+        };
+        found.sort_by_key(|candidate| (Reverse(worth(candidate)), candidate.model));
         found
     }
 }
 
 fn likely(id: ModelId, model: &Model, now: Time, within: Span) -> Option<PrefetchCandidate> {
-    // A replica that serves, loads or sleeps has read its weights already.
+    // A replica that serves, loads or sleeps has already read the weights.
     let is_whole = !model.removed && !model.spec.absent && model.last_failure.is_none();
     let is_cold = model.replicas.is_empty() && is_whole;
     let idle = now.since(model.last_used.filter(|_| is_cold)?);
@@ -155,7 +163,7 @@ fn likely(id: ModelId, model: &Model, now: Time, within: Span) -> Option<Prefetc
 }
 
 impl Model {
-    /// As measured; until both are measured, half of a load is assumed to be reading.
+    /// The measured saving. Until both tiers are measured, half of a load is assumed to be reading.
     fn saved_by_page_cache(&self) -> Span {
         let of = |tier| self.load_times.of(tier);
         let cold = of(Tier::Disk).max(of(Tier::Network));

@@ -1,16 +1,16 @@
-//! How soon the devices are read again.
+//! The interval between readings of the devices.
 
 use crate::types::ids::Span;
 
-/// GPUs are shared with processes of others, which come and go.
+/// GPUs are shared with other processes, which come and go.
 const SHARED: Span = Span::from_secs(1);
-/// The host's budget is the pool's own.
+/// The host's budget belongs to the pool alone.
 const OWN: Span = Span::from_secs(5);
-/// While memory of ended processes has not come back: loads may wait for it (M4).
+/// Used while memory of ended processes has not come back, because loads may wait for it (M4).
 const SETTLING: Span = Span(100);
 
-/// The pause until the next reading of the devices of one machine. `settles`: memory of ended processes is expected back on
-/// one of them. `shared`: other processes use them, too.
+/// The pause until the next reading of the devices of one machine. `settles`: a device still waits for memory of ended processes.
+/// `shared`: other processes use the devices too.
 pub fn reading_interval(settles: bool, shared: bool) -> Span {
     match (settles, shared) {
         (true, _) => SETTLING,

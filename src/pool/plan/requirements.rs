@@ -1,4 +1,4 @@
-//! What a model needs to be placed: its layouts, and the bytes of a replica on a device. Reads facts, changes none.
+//! Computes what a model needs to be placed: its layouts, and the bytes of a replica on a device. Read-only.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use crate::types::requirements::Requirements;
 use crate::types::share::Share;
 
 impl Requirements {
-    /// One more replica of the model, over the fewest devices that an empty pool could provide (M5).
+    /// One more replica of the model, on the fewest devices that an empty pool could provide (M5).
     pub(crate) fn of(pool: &Pool, model: ModelId, since: Time) -> Requirements {
         let it = &pool.models[&model];
         let mut first = None;
@@ -87,12 +87,12 @@ impl Requirements {
         }
     }
 
-    /// What it needs on the device, if the device can ever hold a part of it.
+    /// The bytes the replica needs on the device, or the reason why the device can never hold a part of it.
     pub(crate) fn needs_on(&self, pool: &Pool, id: DeviceId) -> Result<Bytes, Unfit> {
         self.needs_of(pool, &pool.models[&self.model], id, &pool.devices[&id])
     }
 
-    /// The same of its model and a device that are looked up already.
+    /// The same for a model and a device that the caller has already looked up.
     pub(crate) fn needs_of(
         &self,
         pool: &Pool,
@@ -136,7 +136,7 @@ impl Model {
     }
 }
 
-/// M6: it does not fit even when the pool is empty and nothing is cordoned. Devices of a silent node count (N2).
+/// Refuses a load that does not fit even when the pool is empty and nothing is cordoned (M6). Devices of a silent node count (N2).
 pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Refusal> {
     if pool.unknown_node_may_return() {
         return None;
@@ -168,7 +168,7 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
         .map(|(_, device)| device.capacity())
         .collect();
     Some(Refusal::NeverFits {
-        // On the kind of device on which it needs least.
+        // Uses the kind of device that needs least.
         needs: allowed_kinds(pool, allowed)
             .map(|kind| requirements.bytes_on(kind))
             .min()
@@ -180,7 +180,7 @@ pub(crate) fn never_fits(pool: &Pool, requirements: &Requirements) -> Option<Ref
     })
 }
 
-/// How many replicas the devices that serve could hold if nothing else were loaded, counted up to `most`.
+/// The number of replicas that the serving devices could hold if they were empty, counted up to `most`.
 pub(crate) fn fit_when_empty(pool: &Pool, requirements: &Requirements, most: u32) -> u32 {
     let on_node = |node: &BTreeSet<DeviceId>| {
         let parts: Vec<u64> = node
@@ -191,10 +191,10 @@ pub(crate) fn fit_when_empty(pool: &Pool, requirements: &Requirements, most: u32
                 Some(capacity.0.checked_div(bytes.0).unwrap_or(u64::MAX))
             })
             .collect();
-        // The parts of a replica are on different devices: a device holds at most one of each.
+        // The parts of a replica are on different devices, so a device holds at most one part of each replica.
         let holds = |count: &u32| {
             let each = u64::from(*count);
-            let parts: u64 = parts.iter().map(|it| (*it).min(each)).sum();
+            let parts: u64 = parts.iter().map(|part| (*part).min(each)).sum();
             parts >= each * u64::from(requirements.devices)
         };
         (1..=most).take_while(holds).count()

@@ -1,44 +1,45 @@
-//! Which replica of a model is surplus (S1). `src/pool/observe/scaling.rs` counts the requests and sets the number.
+//! Finds the surplus replica of a model (S1). `src/pool/observe/scaling.rs` counts the requests and sets the number.
 
 use alloc::vec::Vec;
 
 use crate::facts::state::Pool;
 use crate::types::ids::{ModelId, ReplicaId, Time};
 use crate::types::order::Order;
-use crate::types::replica::Phase;
+use crate::types::replica::{Phase, Replica};
 
 impl Pool {
-    /// How many replicas a loaded model should have; 0: not scaled, or an administrator's order is setting it.
+    /// The number of replicas that a loaded model should have; 0 if it is not scaled or an administrator's order sets the number.
     pub(crate) fn scaled_to(&self, id: ModelId) -> usize {
         let Some(scaler) = self.scalers.get(&id).filter(|_| self.closing.is_none()) else {
             return 0;
         };
         let loads = |order: &Order| order.load().is_some_and(|load| load.model == id);
-        match self.orders.values().any(loads) {
-            true => 0,
-            false => scaler.wanted as usize,
+        if self.orders.values().any(loads) {
+            0
+        } else {
+            scaler.wanted as usize
         }
     }
 
-    /// The surplus replica, if there is one: the least used, the youngest of those.
+    /// The surplus replica, if there is one: the least used, then the youngest.
     pub(crate) fn surplus_of(&self, id: ModelId) -> Option<ReplicaId> {
         let wanted = self.scaled_to(id);
         let model = &self.models[&id];
-        let wished = model.wish.as_ref().map_or(0, |it| it.replicas as usize);
+        let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
         if wanted == 0 || self.staying(model) <= wanted.max(wished) {
             return None;
         }
         // A load that has not begun leaves before a replica that serves.
-        if model.replicas.iter().any(|it| self.is_spared(*it)) {
+        if model.replicas.iter().any(|id| self.is_spared(*id)) {
             return None;
         }
-        let serves = |it: &&ReplicaId| self.stays_ready(&self.replicas[*it]);
-        let least = |it: &&ReplicaId| (self.replicas[*it].in_flight, core::cmp::Reverse(**it));
+        let serves = |id: &&ReplicaId| self.stays_ready(&self.replicas[*id]);
+        let least = |id: &&ReplicaId| (self.replicas[*id].in_flight, core::cmp::Reverse(**id));
         let serving = model.replicas.iter().filter(serves);
         serving.min_by_key(least).copied()
     }
 
-    /// Whether this is a load that has not begun, of a model that has as many replicas without it as its requests, an
+    /// Returns true if this is a load that has not begun, and the model has as many other replicas as its requests, an
     /// administrator's wish and orders call for.
     pub(crate) fn is_spared(&self, id: ReplicaId) -> bool {
         let replica = &self.replicas[&id];
@@ -46,8 +47,8 @@ impl Pool {
             return false;
         }
         let model = &self.models[&replica.model];
-        let wished = model.wish.as_ref().map_or(0, |it| it.replicas as usize);
-        let loads = |it: &&Order| it.load().is_some_and(|load| load.model == replica.model);
+        let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
+        let loads = |order: &&Order| order.load().is_some_and(|load| load.model == replica.model);
         let ordered = self.orders.values().filter(loads);
         let ordered = ordered.map(|order| order.replicas as usize).max();
         let scaled = self.scaled_to(replica.model);
@@ -55,14 +56,14 @@ impl Pool {
         self.staying(model) > needed
     }
 
-    /// Since when all of the model's ready replicas have been idle; `None` if one is busy.
+    /// The time since which all ready replicas of the model have been idle; `None` if one is busy.
     pub(crate) fn all_idle_since(&self, id: ModelId) -> Option<Time> {
         let replicas = self.models[&id]
             .replicas
             .iter()
-            .map(|it| &self.replicas[it]);
-        let ready = replicas.filter(|it| matches!(it.phase, Phase::Ready { .. }));
-        let idle: Option<Vec<Time>> = ready.map(|it| it.idle_since()).collect();
+            .map(|id| &self.replicas[id]);
+        let ready = replicas.filter(|replica| matches!(replica.phase, Phase::Ready { .. }));
+        let idle: Option<Vec<Time>> = ready.map(Replica::idle_since).collect();
         idle?.into_iter().max()
     }
 }

@@ -1,4 +1,4 @@
-//! Finds what a model that is waited for is waiting for itself. Reads facts, changes none.
+//! Finds what the load of a requested model is waiting for. Read-only.
 
 use crate::facts::state::Pool;
 use crate::plan::claim::Claim;
@@ -50,8 +50,9 @@ pub(crate) fn of(pool: &Pool, id: ModelId, since: Time) -> StallReason {
     }
     let requirements = Requirements::of(pool, id, since);
     let obstacles = obstacles::of(pool, &Claim::of(pool, &requirements), &[]);
-    match obstacles.is_empty() {
-        true => StallReason::Queued,
-        false => StallReason::NoRoom { obstacles },
+    if obstacles.is_empty() {
+        StallReason::Queued
+    } else {
+        StallReason::NoRoom { obstacles }
     }
 }

@@ -15,14 +15,14 @@ use crate::types::rank::VictimRank;
 use crate::types::replica::{Phase, Planned, Replica};
 use crate::types::share::Share;
 
-/// A turn of this many swaps leaves two thirds of the time for serving when two models are always waited for.
+/// A turn of this many swaps leaves two thirds of the time for serving when two models are always in demand.
 const SWAPS_PER_TURN: u64 = 3;
-/// A busy replica that is pressed by those who wait serves for at least this many swaps, so that two thirds of the time are
-/// still spent serving.
+/// The minimum serving time of a busy replica under pressure from waiting requests, in swaps. Two thirds of the time are then still
+/// spent serving.
 const SWAPS_PRESSED: u64 = 2;
-/// Without pressure, a model that is hardly always in use becomes idle by itself within the time of so many requests.
+/// Without pressure, a model that is rarely in continuous use becomes idle on its own within the time of this many requests.
 pub(crate) const REQUESTS_PER_TURN: u64 = 16;
-/// No turn is longer than this for the sake of requests that take long.
+/// Upper bound of a turn extended for slow requests.
 const REQUESTS_MAX: Span = Span(60_000);
 
 /// With `auto`, a replica of higher priority yields after this many times its own reload time, and not before
@@ -30,7 +30,7 @@ const REQUESTS_MAX: Span = Span(60_000);
 const RELOADS_UNTIL_YIELD: u64 = 3;
 const YIELD_LEAST: Span = Span::from_secs(30);
 
-/// Whether this holder of memory may leave for the claim: what `evictable` says, without what that would cost.
+/// Checks whether this holder of memory may leave for the claim: `evictable` without the cost.
 pub(crate) fn may_leave(pool: &Pool, claim: &Claim, id: ReplicaId) -> Result<(), Protection> {
     leaves(
         pool,
@@ -41,7 +41,7 @@ pub(crate) fn may_leave(pool: &Pool, claim: &Claim, id: ReplicaId) -> Result<(),
     )
 }
 
-/// The same of a holder that is looked up already: a planned load, a replica, or a sleeper that is to wake, which is both.
+/// The same for a holder that the caller has looked up: a planned load, a replica, or both for a sleeper that is to be woken.
 pub(crate) fn leaves(
     pool: &Pool,
     claim: &Claim,
@@ -74,7 +74,7 @@ pub(crate) fn leaves(
     }
 }
 
-/// Whether this holder of memory may leave for the claim, and what that would cost.
+/// Checks whether this holder of memory may leave for the claim, and computes the cost.
 pub(crate) fn evictable(
     pool: &Pool,
     claim: &Claim,
@@ -84,7 +84,7 @@ pub(crate) fn evictable(
     Ok(leaving(pool, id))
 }
 
-/// What it would cost if this holder of memory, which may leave, left.
+/// The cost of evicting this holder of memory, which is known to be evictable.
 pub(crate) fn leaving(pool: &Pool, id: ReplicaId) -> Evictable {
     if let Some(planned) = pool.planned.get(&id) {
         let bytes = planned.shares.iter().map(|share| share.bytes).sum();
@@ -113,9 +113,10 @@ pub(crate) fn leaving(pool: &Pool, id: ReplicaId) -> Evictable {
     let bytes = replica.bytes();
     let rank = VictimRank {
         busy: replica.in_flight > 0,
-        value: match pool.by_recency() {
-            true => loss,
-            false => demand::loss_per_gib(loss, bytes),
+        value: if pool.by_recency() {
+            loss
+        } else {
+            demand::loss_per_gib(loss, bytes)
         },
         bytes: Reverse(bytes),
         replica: id,
@@ -126,7 +127,7 @@ pub(crate) fn leaving(pool: &Pool, id: ReplicaId) -> Evictable {
         priority: model.priority(),
         rank,
         loss,
-        // Its memory beyond its share is freed too.
+        // Memory beyond its share is freed too.
         shares: replica
             .shares
             .iter()
@@ -139,7 +140,7 @@ pub(crate) fn leaving(pool: &Pool, id: ReplicaId) -> Evictable {
     }
 }
 
-/// Whether the device would have enough free memory if all of these left it; a bound, which is never too low.
+/// Returns true if the device would have enough free memory after all of these left. Optimistic: never false if they suffice.
 pub(crate) fn frees_enough(
     pool: &Pool,
     device: DeviceId,
@@ -147,11 +148,11 @@ pub(crate) fn frees_enough(
     needs: Bytes,
     leaving: &[ReplicaId],
 ) -> bool {
-    let held = leaving.iter().map(|it| pool.held(*it, device));
+    let held = leaving.iter().map(|id| pool.held(*id, device));
     free + held.sum::<Bytes>() >= needs
 }
 
-/// The expected loss per second if it is gone: its reload time, weighted by how likely it is needed again (P5).
+/// The expected loss per second after an eviction: the reload time, weighted by the chance that the model is needed again (P5).
 fn expected_loss(pool: &Pool, replica: &Replica, model: &Model) -> u64 {
     let idle = replica
         .idle_since()
@@ -161,7 +162,7 @@ fn expected_loss(pool: &Pool, replica: &Replica, model: &Model) -> u64 {
     }
     let back = pool.back_after_eviction_of(replica, model);
     let all = model.demand.loss(pool.now, idle, back);
-    // The loss of one of several replicas is smaller.
+    // Losing a replica costs less if the model has others.
     match model.replicas.len() {
         1 => all,
         _ => all / (pool.live(model).max(1) as u64),
@@ -169,13 +170,14 @@ fn expected_loss(pool: &Pool, replica: &Replica, model: &Model) -> u64 {
 }
 
 impl Pool {
-    /// Whether victims are compared by when they were used last: as configured, or because that would have loaded less
-    /// here than the pool's own estimate (P5).
+    /// Returns true if victims are compared by least recent use: because it is configured, or because it would have caused fewer
+    /// loads here than the pool's own estimate (P5).
     pub(crate) fn by_recency(&self) -> bool {
         !self.limits.policy.has(Part::ExpectedLoss) || self.shadows.lead.simple_since().is_some()
     }
 
-    /// Since when the latter is so; `None` if least recent use is configured, because then nothing is compared.
+    /// The time since which the pool's own estimate has lost this comparison. `None` if least recent use is configured, because
+    /// then nothing is compared.
     pub(crate) fn by_recency_since(&self) -> Option<Time> {
         if !self.limits.policy.has(Part::ExpectedLoss) {
             return None;
@@ -190,7 +192,7 @@ impl Pool {
     }
 }
 
-/// The rule that keeps a replica from leaving for the claim, if any.
+/// The rule that protects a replica from the claim, if any.
 fn protection(
     pool: &Pool,
     claim: &Claim,
@@ -252,7 +254,7 @@ fn protection(
     if replica.in_flight > 0 {
         return (turn > Span::ZERO).then_some(Protection::Turn { left: turn });
     }
-    // An idle replica is protected no longer than it would be if it were busy.
+    // An idle replica is protected no longer than a busy one.
     let stays = match model.spec.min_resident {
         Some(residence) => Span(residence.0.saturating_sub(age.0)),
         None if requirements.past_idle || !parts.has(Part::NextRequest) => Span::ZERO,
@@ -262,7 +264,7 @@ fn protection(
     (left > Span::ZERO).then_some(Protection::Young { left })
 }
 
-/// The protection of a load that has begun. A load of higher priority, or a forced one, waits for its end.
+/// The protection of a load that has begun. Claims of higher priority and forced claims wait for its end.
 fn loading(pool: &Pool, claim: &Claim, model: ModelId) -> Protection {
     let requirements = claim.requirements;
     let is_above = requirements.forced_by.is_some() || pool.priority(model) < requirements.priority;
@@ -272,13 +274,13 @@ fn loading(pool: &Pool, claim: &Claim, model: ModelId) -> Protection {
     }
 }
 
-/// How much longer a busy replica of this model keeps its turn against an equal (P3).
+/// The remaining time of a busy replica's turn against a model of equal priority (P3).
 ///
-/// Without a configured length its gate closes once that is better for those who wait together with those whom it
-/// would still serve (`types/pressure.rs`). Otherwise a turn is as long as a number of swaps, or of the model's own
-/// requests if that is longer, and it begins when a request waits for the place: the replica probably becomes idle by
-/// itself, and then no request is held up until it has drained. So a model that is always in use leaves after a bounded
-/// time, and one that is not is hardly ever closed.
+/// Without a configured length and under pressure, the gate closes once that benefits the waiting requests more than it harms those
+/// the replica would still serve (`types/pressure.rs`). Otherwise a turn lasts a number of swaps, or of the model's own requests if
+/// that is longer, and begins when a request waits for the place. The replica will probably become idle on its own, and then no
+/// request is held up by a drain. A model in continuous use therefore leaves after a bounded time, and other models are rarely
+/// closed.
 fn turn(pool: &Pool, claim: &Claim, model: &Model, age: Span, is_pressed: bool) -> Span {
     let (length, passed) = match model.spec.max_turn {
         Some(length) => (length, age),
@@ -289,10 +291,10 @@ fn turn(pool: &Pool, claim: &Claim, model: &Model, age: Span, is_pressed: bool) 
                 return Span(least.saturating_sub(age.0));
             }
             let swap = swap + model.drain_takes;
-            // Before any of its requests has ended, nothing says when it will be idle.
+            // Until a first request has ended, the time at which it becomes idle is unknown.
             let requests = model.requests_take(REQUESTS_PER_TURN);
             let turn = Span(swap.0.saturating_mul(SWAPS_PER_TURN)).max(requests);
-            // It ends before those that wait for it give up.
+            // The turn ends before the waiting requests time out.
             let turn = turn.min(claim.patience);
             (turn, age.min(pool.now.since(claim.requirements.since)))
         }
@@ -301,13 +303,12 @@ fn turn(pool: &Pool, claim: &Claim, model: &Model, age: Span, is_pressed: bool) 
 }
 
 impl Model {
-    /// How long a replica of it may take to end once it is stopped: the promised time, or what was measured if that is
-    /// longer.
+    /// The time a replica of it may take to end once it is stopped: the larger of the promised and the measured time.
     fn stops_in(&self) -> Span {
         self.spec.stop_grace.max(self.stop_takes)
     }
 
-    /// How long this many of its requests take, one after the other, within bounds.
+    /// The time for this many of its requests, one after the other, within bounds.
     pub(crate) fn requests_take(&self, count: u64) -> Span {
         let all = |mean: Span| Span(mean.0.saturating_mul(count)).min(REQUESTS_MAX);
         self.request_times.mean().map_or(REQUESTS_MAX, all)
@@ -319,9 +320,9 @@ fn swap(claim: &Claim, model: &Model) -> Span {
     claim.ready_in + model.stop_takes
 }
 
-/// How much longer an idle replica stays because its own next request is near (P3): half a swap from its last one at
-/// most, less the more requests wait, never beyond its turn, and not once a request has waited for long. A request that
-/// is answered meanwhile saves a whole swap.
+/// The time that an idle replica stays because its own next request is near (P3). At most half a swap after its last request, less
+/// the more requests wait, never beyond its turn, and zero once a request has waited for long. A request served in that time saves
+/// a complete swap.
 fn near_request(pool: &Pool, claim: &Claim, model: &Model, replica: &Replica) -> Span {
     let requirements = claim.requirements;
     let window = Span(swap(claim, model).0 >> (1 + requirements.crowd));
@@ -335,7 +336,7 @@ fn near_request(pool: &Pool, claim: &Claim, model: &Model, replica: &Replica) ->
     expected.map_or(Span::ZERO, |expected| expected.min(left))
 }
 
-/// What keeps a replica of higher priority, that is not always-hot, from leaving (P2, P6).
+/// The protection of a replica of higher priority that is not always-hot (P2, P6).
 fn above(pool: &Pool, claim: &Claim, replica: &Replica, model: &Model) -> Option<Protection> {
     let higher = Some(Protection::HigherPriority);
     let after = match pool.limits.idle_yields {

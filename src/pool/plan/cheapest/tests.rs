@@ -65,7 +65,7 @@ fn among_twelve_no_set_is_cheaper_than_the_one_that_is_chosen() {
         let sets = (1_u32..1 << all.len()).filter_map(|set| {
             let members = all.iter().enumerate();
             let members = members.filter(|(nth, _)| set >> nth & 1 == 1);
-            let members: Vec<Evictable> = members.map(|(_, it)| it.clone()).collect();
+            let members: Vec<Evictable> = members.map(|(_, member)| member.clone()).collect();
             let room = fits(&domain, &with_freed(&domain, &free, &members));
             room.then(|| cost(&members))
         });

@@ -11,8 +11,8 @@ use crate::{
 
 const START: Time = Time(1_000_000);
 
-/// Five nodes with twenty devices of two kinds each, of different sizes and partly held by others, and models of every
-/// size. Some nodes have the weights of some models, and three of four models are read through one disk of a node.
+/// Five nodes of twenty devices each. The devices are of two kinds and of different sizes, and partly held by others. There are
+/// models of every size. Some nodes have the weights of some models, and three of four models are read through one disk of a node.
 fn pool() -> Pool {
     let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
     let device = |nth: u32| Event::DeviceRead {
@@ -101,9 +101,15 @@ fn the_history_names_the_chosen_device_and_the_first_of_the_others() {
         Action::Record(record) => Some(record),
         _ => None,
     });
-    let of_load: Vec<&Record> = records.filter(|it| !it.candidates.is_empty()).collect();
+    let of_load: Vec<&Record> = records
+        .filter(|record| !record.candidates.is_empty())
+        .collect();
     let candidates = &of_load[0].candidates;
     assert_eq!(candidates.len(), CANDIDATES_MAX);
     assert!(candidates[0].starts_with("chosen: "), "{candidates:?}");
-    assert!(candidates[1..].iter().all(|it| it.starts_with("gpu")));
+    assert!(
+        candidates[1..]
+            .iter()
+            .all(|candidate| candidate.starts_with("gpu"))
+    );
 }

@@ -5,7 +5,7 @@ use crate::{Action, DeviceReading, Event, KeyId, Limits, ModelId, ModelSpec, Rep
 
 const START: Time = Time(1_000_000);
 
-/// One device with a busy model, and two that wait for it: the first one needs more than the second.
+/// One device with a busy model, and two models waiting for it. The first needs more than the second.
 fn pool() -> Pool {
     let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
     let reading = DeviceReading {

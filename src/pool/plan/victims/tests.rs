@@ -1,4 +1,4 @@
-//! Leases across a restart, and many of them (P7).
+//! Tests of leases: across a restart, and in large numbers (P7).
 
 use alloc::format;
 use alloc::vec::Vec;
