@@ -1,4 +1,4 @@
-//! Chooses the tokens of one request by its rows of a step: one, or several where tokens were proposed to it.
+//! Chooses the tokens of one request from its rows of a step: one token, or several if tokens were drafted for it.
 
 use super::guard::guarded;
 use super::schedule::RequestId;
@@ -7,7 +7,7 @@ use super::write::client::Next;
 use crate::api_error::ApiError;
 use crate::tokenizer::ModelTokenizer;
 
-/// A request's rows with logits, and the tokens that all of them but the first were computed with.
+/// A request's rows with logits, and the drafted tokens that the rows after the first were computed with.
 pub(super) struct Undecided<'a> {
     pub request: RequestId,
     pub writer: &'a mut Writer,
@@ -17,13 +17,13 @@ pub(super) struct Undecided<'a> {
 
 pub(super) struct Decided {
     pub request: RequestId,
-    /// So many of the proposed tokens were chosen before what is next.
+    /// Number of proposed tokens that were chosen before `next`.
     pub accepted: usize,
     pub next: Result<Next, ApiError>,
 }
 
 impl Undecided<'_> {
-    /// Chooses tokens row by row, until one is another than the proposed one.
+    /// Chooses tokens row by row until one differs from the proposed token.
     pub fn decide(self, tokenizer: &ModelTokenizer) -> Decided {
         let Self {
             request,
@@ -56,17 +56,15 @@ impl Undecided<'_> {
     }
 }
 
-/// The number of first rows that leaves the rows of the last request together, unless it has more than `count` itself.
+/// Returns how many leading rows, at most `count`, to take without splitting the rows of a request. A request whose own rows exceed
+/// `count` is split.
 pub(super) fn uncut(rows: &[(usize, RequestId)], count: usize) -> usize {
     let Some((_, next)) = rows.get(count) else {
         return count;
     };
     let before = rows[..count].iter().rev();
     let own = before.take_while(|(_, request)| request == next).count();
-    match own < count {
-        true => count - own,
-        false => count,
-    }
+    if own < count { count - own } else { count }
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use super::schedule::Schedule;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Written by the batch, read by the routes.
+/// Counters written by the batch and read by the routes.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
-    /// Requests that have not begun.
+    /// Requests that have not started.
     waiting: AtomicUsize,
     running: AtomicUsize,
     pages_held: AtomicUsize,
@@ -21,7 +21,7 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    /// One more waits, unless `most` do already.
+    /// Counts one more waiting request and returns true, unless `most` are waiting already.
     pub fn begin_waiting(&self, most: usize) -> bool {
         let one_more = |waiting: usize| (waiting < most).then_some(waiting + 1);
         self.waiting
@@ -47,7 +47,7 @@ impl Gauges {
         self.known_tokens.load(Relaxed)
     }
 
-    /// Tokens that were proposed, and how many of them were right.
+    /// Number of proposed tokens, and how many of them were accepted.
     #[cfg(test)]
     pub fn drafts(&self) -> (u64, u64) {
         let [drafts, accepted] = [&self.draft_tokens, &self.accepted_tokens];
@@ -59,14 +59,14 @@ impl Gauges {
         self.sampled_tokens.load(Relaxed)
     }
 
-    /// A step was begun; so many of its rows are those of proposed tokens.
+    /// Records the start of a step with `rows` rows, `proposed` of them for proposed tokens.
     pub(super) fn stepped(&self, rows: usize, proposed: usize) {
         self.steps.fetch_add(1, Relaxed);
         self.computed_tokens.fetch_add(rows as u64, Relaxed);
         self.draft_tokens.fetch_add(proposed as u64, Relaxed);
     }
 
-    /// So many tokens were chosen after which a request goes on; so many of them had been proposed.
+    /// Records `tokens` chosen tokens after which a request continues; `accepted` of them had been proposed.
     pub(super) fn sampled(&self, tokens: usize, accepted: usize) {
         self.sampled_tokens.fetch_add(tokens as u64, Relaxed);
         self.accepted_tokens.fetch_add(accepted as u64, Relaxed);
@@ -80,7 +80,7 @@ impl Gauges {
         self.known_tokens.store(counts.known_tokens, Relaxed);
     }
 
-    /// In the text form of Prometheus.
+    /// Renders the figures in the Prometheus text format.
     pub fn text(&self, pages: usize, page_bytes: u64) -> String {
         let mut text = String::new();
         let mut add = |name: &str, kind: &str, help: &str, value: f64| {

@@ -1,9 +1,9 @@
-//! Keeps a panic from ending the thread that computes for all requests.
+//! Keeps a panic from ending the compute thread that all requests share.
 
 use crate::api_error::ApiError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A panic would take the thread away from everybody; it is the failure of what was done then.
+/// Runs `work` and turns a panic into an error of that work alone.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let message = "the engine failed while computing this answer";

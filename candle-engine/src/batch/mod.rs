@@ -3,16 +3,16 @@
 //! ```text
 //!   queue ──> run (one thread) ──plan──> schedule (whose rows, on which pages)
 //!               │                            ▲
-//!               ├──step──> network           │ goes on with these tokens, or has ended
-//!               └──rows──> write (one of each request: chooses tokens, gives pieces out)
+//!               ├──step──> network           │ continues with these tokens, or has ended
+//!               └──rows──> write (one per request: chooses tokens, sends pieces)
 //! ```
 //!
-//! `schedule`, `pages` and `room` are pure, `write` sees the logits of its own request alone, and the network computes the rows
-//! of a sequence the same whatever else is in the step. So an answer does not depend on what else is computed.
+//! `schedule`, `pages` and `room` are pure, `write` sees only the logits of its own request, and the network computes the rows of a
+//! sequence identically whatever else is in the step. A completion therefore does not depend on what else is computed.
 //!
-//! That holds for the rows of one sequence too: a token may be proposed before it is chosen, and its row is computed with the one that
-//! it is chosen by. The writer sees the same logits in the same order as without proposals, and none after a token that was proposed
-//! wrongly; so an answer does not depend on what is proposed either.
+//! The same holds within a sequence: a token may be proposed before it is chosen, and its row is computed together with the row
+//! that chooses it. The writer sees the same logits in the same order as without proposals, and none after a wrongly proposed
+//! token, so a completion does not depend on proposals either.
 
 mod decide;
 mod gauges;

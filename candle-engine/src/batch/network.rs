@@ -1,4 +1,4 @@
-//! The interface of a network to the batch, and the part of it that other threads may read while the batch computes.
+//! The network's interface to the batch, and the figures that other threads may read while the batch computes.
 
 use super::gauges::Gauges;
 use super::room::page_count;
@@ -12,28 +12,29 @@ use candle_core::Result;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rows of prompts in one step: bounds its memory and the time until a cancellation is seen.
+/// Maximum prompt rows in a step, which bounds its memory and the delay of a cancellation.
 const PROMPT_ROWS: usize = 512;
-/// While others wait for their next token; a step then takes about as long as theirs would take some ten times.
+/// Maximum prompt rows in a step in which other requests wait for their next token. Such a step takes about ten times as long as
+/// one without prompts.
 const PROMPT_ROWS_BESIDE: usize = 128;
 
 /// Computes steps over a paged cache.
 pub(crate) trait Network: Send {
-    /// Computes a step; `hidden` becomes its wanted rows.
+    /// Computes a step and stores the requested rows in `hidden`.
     fn forward(&mut self, step: &Step, hidden: &mut Hidden) -> Result<()>;
-    /// Logits of some rows of hidden states, behind each other.
+    /// Computes the logits of a range of hidden rows, one row after another.
     fn logits(&mut self, hidden: &Hidden, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<()>;
     /// Makes `to` a copy of `from` in all layers.
     fn copy_page(&mut self, from: Page, to: Page) -> Result<()>;
-    /// Bytes of one page, in all layers.
+    /// Size of one page over all layers, in bytes.
     fn page_bytes(&self) -> u64;
-    /// Numbers of one row of logits.
+    /// Length of one row of logits.
     fn vocabulary(&self) -> usize;
-    /// Gives the cache and working memory back. What was in the pages is lost.
+    /// Frees the cache and the working memory. The contents of the pages are lost.
     fn sleep(&mut self) -> Result<()>;
-    /// Takes them again.
+    /// Allocates the cache and the working memory again.
     fn wake(&mut self) -> Result<()>;
-    /// Takes an adapter, for spans that name its number; an error is why it does not fit.
+    /// Loads an adapter for spans that name its number. Fails if it does not fit the model.
     fn put_adapter(&mut self, number: AdapterNumber, tensors: &Arc<AdapterTensors>) -> Result<()>;
     fn drop_adapter(&mut self, number: AdapterNumber);
 }
@@ -76,7 +77,7 @@ impl Network for Decoder {
     }
 }
 
-/// What everybody may know of the network and its batch; the network itself until the batch takes it.
+/// The public figures of the network and its batch. Holds the network itself until the batch takes it.
 pub(crate) struct Generator {
     network: Mutex<Option<Box<dyn Network>>>,
     pub gauges: Arc<Gauges>,
@@ -89,16 +90,16 @@ pub(crate) struct Generator {
     pub weights: Weights,
 }
 
-/// What the weights take.
+/// Memory used by the weights, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Weights {
     pub bytes: u64,
-    /// Of them, pages of mapped files.
+    /// The part of `bytes` that is mapped from files.
     pub mapped_bytes: u64,
 }
 
 impl Generator {
-    /// `network` has the pages that [`page_count`] says.
+    /// `network` must have as many pages as [`page_count`] returns.
     pub fn new(network: Box<dyn Network>, options: &EngineOptions, weights: Weights) -> Self {
         Self {
             page_bytes: network.page_bytes(),
@@ -117,7 +118,7 @@ impl Generator {
         }
     }
 
-    /// What may run at once.
+    /// The limits on what runs simultaneously.
     pub fn limits(&self) -> Limits {
         let rows = self.budgets.prefill.unwrap_or(usize::MAX).max(PAGE_TOKENS);
         Limits {
@@ -136,12 +137,12 @@ impl Generator {
         self.page_bytes * self.pages as u64
     }
 
-    /// Of the pages that requests hold.
+    /// Bytes of the pages that requests hold.
     pub fn kv_cache_bytes_used(&self) -> u64 {
         self.page_bytes * self.gauges.pages_held() as u64
     }
 
-    /// The network, once.
+    /// Returns the network on the first call, then `None`.
     pub fn take_network(&self) -> Option<Box<dyn Network>> {
         self.network().take()
     }
@@ -150,10 +151,10 @@ impl Generator {
         self.network.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Computes one token, so that a device that cannot compute is found out by the load.
+    /// Computes one token, to detect a device that cannot compute while loading.
     ///
     /// # Errors
-    /// When the device refuses, or the weights give no numbers.
+    /// If the device fails, or the weights do not yield finite numbers.
     pub fn warm_up(&self) -> std::result::Result<(), EngineError> {
         let step = Step {
             tokens: vec![0],
@@ -182,7 +183,7 @@ impl Generator {
     }
 }
 
-/// What a device's error is to a request.
+/// Converts a device error into the error of a request.
 pub(super) fn refused(error: &candle_core::Error) -> ApiError {
     let text = error.to_string();
     let first_line = text.lines().next().unwrap_or_default();

@@ -1,22 +1,22 @@
-//! Keeps the pages of the KV cache: which sequences hold which, which have tokens that a later prompt may begin with,
-//! and which is used again when none is free.
+//! Manages the pages of the KV cache: which sequences hold them, which contain tokens that a later prompt may reuse as a prefix,
+//! and which page is reused when none is free.
 //!
-//! A page is free (nothing in it), held (by one or more sequences) or idle (held by none, but full of tokens that are known). A full
-//! page is known by its tokens and by the known page before it, so that the known pages form a tree, whose paths from the root
-//! are beginnings of texts. The tree is walked by the tokens themselves: no hash decides that two texts are one.
+//! A page is free (empty), held (by one or more sequences) or idle (held by none, but full of known tokens). A full page is
+//! identified by its tokens and by the known page before it. The known pages therefore form a tree whose paths from the root are
+//! prefixes of texts. The tree is walked by comparing the tokens; texts are never identified by a hash alone.
 //!
-//! A sequence that holds a known page holds those before it, and lets go of the last first. So a page is always idle for longer than the
-//! one before it, the longest idle page is a leaf, and no page is left behind that cannot be reached.
+//! A sequence that holds a known page also holds its predecessors, and releases the last page first. A page has therefore always
+//! been idle longer than its predecessor, the page that was idle longest is a leaf, and no page becomes unreachable.
 //!
-//! What is in a page depends on the adapter that it was computed with, so each adapter has a tree of its own.
+//! The contents of a page depend on the adapter it was computed with, so each adapter has a separate tree.
 
 use crate::step::{AdapterNumber, PAGE_TOKENS, Page};
 use std::collections::BTreeMap;
 
-/// What a page follows.
+/// The predecessor of a page.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Before {
-    /// Nothing: it begins a text, which is computed with this adapter.
+    /// None: the page begins a text that is computed with this adapter.
     Text(Option<AdapterNumber>),
     Page(Page),
 }
@@ -30,27 +30,27 @@ impl From<Option<Page>> for Before {
 /// The tokens of a full page.
 pub(super) type PageTokens = [u32; PAGE_TOKENS];
 
-/// A known page's name in the tree; never given twice. A page's place may be taken by another text, its name is not.
+/// Identifier of a known page in the tree. Never reused, unlike the page itself.
 type Node = u64;
 
-/// Before the first page of every text.
+/// The predecessor of the first page of every text.
 const ROOT: Node = 0;
 
 #[derive(Debug, Clone, Default)]
 struct Slot {
     owners: usize,
-    /// What it is known by: the name of the page before it, its own, and its tokens.
+    /// Identity of a known page: its predecessor's node, its own node, and its tokens.
     known: Option<(Node, Node, PageTokens)>,
-    /// When it was let go of; counts releases.
+    /// Release counter at the time of its last release.
     idle_since: u64,
 }
 
-/// All pages.
+/// The pages of the cache.
 #[derive(Debug)]
 pub(crate) struct Pages {
     slots: Vec<Slot>,
     free: Vec<Page>,
-    /// Known pages that no sequence holds, the longest idle first.
+    /// Known pages that no sequence holds, ordered by idle time, the longest first.
     idle: BTreeMap<u64, Page>,
     tree: BTreeMap<(Node, PageTokens), Page>,
     last_node: Node,
@@ -74,17 +74,17 @@ impl Pages {
         self.slots.len()
     }
 
-    /// Pages that can be taken.
+    /// Number of pages that can be taken.
     pub fn available(&self) -> usize {
         self.free.len() + self.idle.len()
     }
 
-    /// Pages that sequences hold.
+    /// Number of pages that sequences hold.
     pub fn held(&self) -> usize {
         self.slots.len() - self.available()
     }
 
-    /// Takes a page for writing. Where none is free it is the longest idle one, whose text is forgotten.
+    /// Takes a page for writing. If none is free, takes the page that was idle longest and forgets its text.
     pub fn take(&mut self) -> Option<Page> {
         let page = match self.free.pop() {
             Some(page) => page,
@@ -98,17 +98,17 @@ impl Pages {
         Some(page)
     }
 
-    /// One more holds a page that is held already.
+    /// Adds a holder to a page that is held already.
     pub fn share(&mut self, page: Page) {
         self.slots[page as usize].owners += 1;
     }
 
-    /// Whether others hold it too, so that it must be copied before it is written.
+    /// Returns true if other sequences hold the page too; it must then be copied before it is written.
     pub fn is_shared(&self, page: Page) -> bool {
         self.slots[page as usize].owners > 1
     }
 
-    /// Lets go of the pages of one sequence, given in the order of its text.
+    /// Releases the pages of one sequence, given in text order.
     pub fn release(&mut self, pages: &[Page]) {
         for page in pages.iter().rev() {
             let slot = &mut self.slots[*page as usize];
@@ -126,14 +126,14 @@ impl Pages {
         }
     }
 
-    /// The known page with `tokens` that follows `before`.
+    /// Returns the known page with `tokens` that follows `before`.
     pub fn find(&self, before: impl Into<Before>, tokens: &PageTokens) -> Option<Page> {
         let node = self.node(before.into())?;
         self.tree.get(&(node, *tokens)).copied()
     }
 
-    /// How many pages at the beginning of `tokens` are known, and how many of these are idle: to hold them takes those away
-    /// from what is available.
+    /// Returns how many pages at the beginning of `tokens` are known, and how many of these are idle. Holding an idle page reduces
+    /// the available ones.
     pub fn known(&self, adapter: Option<AdapterNumber>, tokens: &[u32]) -> (usize, usize) {
         let (mut count, mut idle, mut before) = (0, 0, Before::Text(adapter));
         for tokens in tokens.as_chunks().0 {
@@ -147,7 +147,7 @@ impl Pages {
         (count, idle)
     }
 
-    /// Holds a known page.
+    /// Adds a holder to a known page.
     pub fn hold(&mut self, page: Page) {
         let slot = &mut self.slots[page as usize];
         if slot.owners == 0 {
@@ -156,8 +156,8 @@ impl Pages {
         slot.owners += 1;
     }
 
-    /// Makes known that `page`, which follows `before`, is full of `tokens`. Where another page has the same text the caller
-    /// holds that one from here on, and `page` no longer. Answers which of the two it is.
+    /// Registers `page`, which follows `before`, as full of `tokens`. If another page has the same text, the caller holds that page
+    /// from then on and no longer `page`. Returns the page that the caller now holds.
     pub fn fill(&mut self, before: impl Into<Before>, page: Page, tokens: PageTokens) -> Page {
         let Some(parent) = self.node(before.into()) else {
             return page;
@@ -181,7 +181,7 @@ impl Pages {
     fn node(&self, before: Before) -> Option<Node> {
         match before {
             Before::Text(None) => Some(ROOT),
-            // Names of pages count up from the root and never come so far.
+            // Node numbers count up from the root and never reach this range.
             Before::Text(Some(adapter)) => Some(Node::MAX - Node::from(adapter)),
             Before::Page(page) => self.slots[page as usize].known.map(|(_, node, _)| node),
         }

@@ -1,4 +1,4 @@
-//! The queue in front of the batch, with its limit, and the thread that computes.
+//! The bounded queue in front of the batch, and the thread that computes.
 
 use super::gauges::Gauges;
 use super::request::{AnswerEvent, GenerationRequest, StatesRequest};
@@ -18,7 +18,7 @@ use std::sync::mpsc::{Sender, channel};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-/// The way in. When it is dropped the thread ends after its work.
+/// The sending end of the queue. When it is dropped, the thread finishes its work and ends.
 pub(crate) struct Batch {
     queue: Sender<Work>,
     gauges: Arc<Gauges>,
@@ -28,16 +28,16 @@ impl Batch {
     /// Starts the thread that computes with `model`.
     ///
     /// # Errors
-    /// When the system gives no threads, or the model computes for another batch.
+    /// If the system cannot start a thread, or the model computes for another batch already.
     pub fn start(model: &Arc<LoadedModel>) -> Result<Self, EngineError> {
         Self::start_with(model, model.generator.limits())
     }
 
-    /// The same for a model that is asked for states alone. None of them goes on, so what bounds those that are computed at once
-    /// is the rows of a step and the pages, not seats.
+    /// Starts a batch that only computes hidden states. Its requests need a single pass, so they are bounded by the rows of a step
+    /// and the pages instead of seats.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// See [`Self::start`].
     pub fn start_for_states(model: &Arc<LoadedModel>) -> Result<Self, EngineError> {
         let limits = model.generator.limits();
         let seats = limits.seats.max(limits.prompt_rows);
@@ -61,10 +61,11 @@ impl Batch {
         })
     }
 
-    /// Queues a request, whose first answer is `first_choice`. Closing the receiver of `events` cancels it, also while it waits.
+    /// Queues a request whose first choice has the index `first_choice`. Closing the receiver of `events` cancels the request, even
+    /// while it waits.
     ///
     /// # Errors
-    /// 429 when too many wait already.
+    /// 429 if too many requests are waiting.
     pub fn submit(
         &self,
         request: GenerationRequest,
@@ -78,21 +79,20 @@ impl Batch {
         })
     }
 
-    /// Queues tokens whose hidden states are wanted: after the last layer and its norm, as the head sees them. Dropping the
-    /// receiver cancels it.
+    /// Requests the hidden states of tokens, after the last layer and its norm. Dropping the receiver cancels the request.
     ///
     /// # Errors
-    /// 429 when too many wait already.
+    /// 429 if too many requests are waiting.
     pub fn states(&self, request: StatesRequest) -> Result<oneshot::Receiver<States>, ApiError> {
         let (reply, states) = oneshot::channel();
         self.send(Work::States { request, reply })?;
         Ok(states)
     }
 
-    /// Gives back what the network can have again, or takes it again; returns when that is done. No request is being answered.
+    /// Frees the network's memory, or allocates it again, and waits until that is done. No request may be running.
     ///
     /// # Errors
-    /// When the network cannot, or a request is still computed.
+    /// If the network fails, or a request is still running.
     pub(super) fn rest(&self, asleep: bool) -> Result<(), EngineError> {
         let (reply, done) = channel();
         let ended = || EngineError::load("the engine's thread has ended");
@@ -101,10 +101,10 @@ impl Batch {
         done.recv().map_err(|_| ended())?
     }
 
-    /// Has the network take an adapter, or without tensors forget one that no request names. Blocks.
+    /// Loads an adapter into the network, or, without tensors, unloads an adapter that no request uses. Blocks.
     ///
     /// # Errors
-    /// Why the model does not take it.
+    /// The reason if the adapter does not fit the model.
     pub fn adapter(
         &self,
         number: AdapterNumber,

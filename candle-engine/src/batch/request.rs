@@ -1,4 +1,4 @@
-//! A request to the batch, and the result of its answer.
+//! A request to the batch, and the outcome of its completions.
 
 use crate::adapter::Adapter;
 use crate::api_error::ApiError;
@@ -12,29 +12,29 @@ use crate::tokenizer::ModelTokenizer;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// One answer that is wanted, or several of one beam search.
+/// A request for one completion, or for several of one beam search.
 #[derive(Clone)]
 pub(crate) struct GenerationRequest {
     /// Tokens of the prompt, at least one.
     pub prompt: Arc<[u32]>,
-    /// What it is computed with beside the model.
+    /// The adapter to compute with, if any.
     pub adapter: Option<Arc<Adapter>>,
-    /// Most tokens of the answer.
+    /// Maximum number of tokens of the completion.
     pub max_tokens: usize,
     pub ending: Ending,
     pub sampling: SamplingSettings,
     pub strategy: Strategy,
     pub scores: Scores,
-    /// The prompt's text, where the answer begins with it.
+    /// The text of the prompt, if the completion begins with it.
     pub echo: Option<Arc<str>>,
-    /// Shares its memory with others until it is computed.
+    /// Shares its memory with other requests until it is first used.
     pub constraint: Option<Constraint>,
-    /// Answers that are wanted of a beam search; one of everything else.
+    /// Number of completions a beam search returns; otherwise one.
     pub answers: usize,
 }
 
 impl GenerationRequest {
-    /// Sequences that it may have beside each other, each with an answer of its own.
+    /// Maximum number of sequences that the request computes in parallel.
     pub fn sequences(&self) -> usize {
         match self.strategy {
             Strategy::Beams(settings) => settings.beams,
@@ -42,49 +42,49 @@ impl GenerationRequest {
         }
     }
 
-    /// How many probabilities are shown with each token of the prompt.
+    /// Number of likeliest tokens shown for each prompt token, if the prompt is returned with scores.
     pub fn shown_of_prompt(&self) -> Option<usize> {
         self.scores.shown.filter(|_| self.echo.is_some())
     }
 }
 
-/// Which probabilities of the tokens are wanted.
+/// The requested token probabilities.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Scores {
-    /// With each token its own and those of so many likeliest; of the prompt too, where it is given out.
+    /// Number of likeliest tokens to return for each token, in addition to the token itself. Includes the prompt if it is returned.
     pub shown: Option<usize>,
-    /// The sum over the answer.
+    /// Sum the logprobs of the completion.
     pub summed: bool,
 }
 
-/// What ends an answer before its limit.
+/// Conditions that end a completion before its limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Ending {
-    /// Texts that end it and are left out of it.
+    /// Stop strings. They are not part of the completion.
     pub stop: Vec<String>,
-    /// Tokens that end it, beside those of the model. Several in a row count as the text that they are.
+    /// Stop tokens in addition to the model's own. A sequence of several tokens counts as its text.
     pub stop_tokens: Vec<Vec<u32>>,
-    /// So many tokens are generated before a token may end it.
+    /// Number of tokens to generate before an end token counts.
     pub min_tokens: usize,
-    /// The model's own end tokens do not end it.
+    /// Ignore the model's own end tokens.
     pub ignores_end: bool,
 }
 
 impl Ending {
-    /// The tokens that end an answer.
+    /// The single tokens that end a completion.
     pub(super) fn tokens(&self, tokenizer: &ModelTokenizer) -> Vec<u32> {
         let single = self.stop_tokens.iter().filter(|row| row.len() == 1);
         let own = tokenizer.end_tokens.iter().filter(|_| !self.ignores_end);
         single.flatten().chain(own).copied().collect()
     }
 
-    /// The reported token that ended its answer: none, unless the request named the token itself.
+    /// Returns the stop reason to report for an end token: `None` unless the request named the token.
     pub(super) fn reason(&self, token: u32) -> Option<StopReason> {
         let is_named = self.stop_tokens.iter().any(|row| *row == [token]);
         is_named.then_some(StopReason::Token(token))
     }
 
-    /// The texts that end an answer.
+    /// The texts that end a completion.
     pub(super) fn texts(&self, tokenizer: &ModelTokenizer) -> Result<StopMatcher, ApiError> {
         let rows = self.stop_tokens.iter().filter(|row| row.len() > 1);
         let texts = rows
@@ -93,7 +93,7 @@ impl Ending {
         Ok(StopMatcher::new(self.stop.iter().cloned().chain(texts)))
     }
 
-    /// Takes the end away from logits while the answer is too short.
+    /// Masks the end tokens while the completion is shorter than `min_tokens`.
     pub(super) fn ban(&self, ends: &[u32], tokens: usize, logits: &mut [f32]) {
         if tokens < self.min_tokens {
             for token in ends {
@@ -105,7 +105,7 @@ impl Ending {
     }
 }
 
-/// The text of tokens in a row.
+/// Decodes consecutive tokens.
 pub(super) fn text_of(tokens: &[u32], tokenizer: &ModelTokenizer) -> Result<String, ApiError> {
     let mut detokenizer = Detokenizer::new();
     let mut text = String::new();
@@ -115,12 +115,12 @@ pub(super) fn text_of(tokens: &[u32], tokenizer: &ModelTokenizer) -> Result<Stri
     Ok(text + &detokenizer.finish(tokenizer)?)
 }
 
-/// Why an answer ended.
+/// The reason a completion ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FinishReason {
-    /// The model ended it, a stop string was found, or its grammar has nothing more.
+    /// An end token, a stop string, or the end of the grammar.
     Stop,
-    /// The limit of tokens was reached.
+    /// The token limit.
     Length,
 }
 
@@ -133,7 +133,7 @@ impl FinishReason {
     }
 }
 
-/// What of a client's own wishes ended an answer.
+/// The client's own stop condition that ended a completion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StopReason {
     Text(String),
@@ -149,19 +149,19 @@ impl From<&StopReason> for Value {
     }
 }
 
-/// What an answer was in the end.
+/// The result of a finished completion.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
     pub reason: FinishReason,
     pub stop: Option<StopReason>,
-    /// Generated tokens, with the one that ended the answer.
+    /// Number of generated tokens, including the final one.
     pub completion_tokens: usize,
-    /// Sum of the logprobs of these tokens, where it is wanted.
+    /// Sum of the logprobs of these tokens, if requested.
     pub logprob_sum: f64,
 }
 
 impl Outcome {
-    /// The logprob of a token on average; an answer without tokens is the worst.
+    /// The average logprob per token; negative infinity without tokens.
     pub fn mean_logprob(&self) -> f64 {
         match self.completion_tokens {
             0 => f64::NEG_INFINITY,
@@ -170,22 +170,22 @@ impl Outcome {
     }
 }
 
-/// What a client hears of its answers, each with the index of its choice.
+/// An event of a completion, with the index of its choice.
 #[derive(Debug)]
 pub(crate) enum AnswerEvent {
-    /// A piece that is not empty.
+    /// A non-empty piece.
     Piece(usize, Piece),
     Finished(usize, Outcome),
-    /// One request is over, and another may be queued in its place.
+    /// One request has ended, and another may be queued in its place.
     Ended,
     Failed(ApiError),
 }
 
-/// Hidden states that are wanted of tokens.
+/// A request for hidden states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StatesRequest {
-    /// At least one.
+    /// The tokens, at least one.
     pub tokens: Vec<u32>,
-    /// Those of every token, not of the last alone.
+    /// Return the states of every token instead of the last one only.
     pub of_all: bool,
 }

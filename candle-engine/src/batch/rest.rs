@@ -1,5 +1,5 @@
-//! Frees a decoder's memory while its engine sleeps: the cache and working memory of the thread that computes, and the
-//! pages of mapped weights.
+//! Frees a decoder's memory while its engine sleeps: the cache and working memory of the compute thread, and the pages of mapped
+//! weights.
 
 use super::queue::Batch;
 use crate::error::EngineError;
@@ -7,7 +7,7 @@ use crate::files::MappedFile;
 use crate::sleep::Sleeper;
 use std::sync::Arc;
 
-/// A batch that can rest, with the files whose weights it computes with.
+/// A batch that can sleep, with the files of its weights.
 pub(crate) struct Rest {
     pub batch: Arc<Batch>,
     pub files: Vec<Arc<MappedFile>>,

@@ -1,10 +1,10 @@
-//! Calculates how long an answer may become so that the cache holds it, however its sequences fork.
+//! Calculates the maximum length of a completion that the cache can hold, however its sequences fork.
 
 use crate::decoding::Strategy;
 use crate::options::EngineOptions;
 use crate::step::PAGE_TOKENS;
 
-/// Pages of the KV cache: each seat has a whole context, as far as the bound on all tokens goes.
+/// Number of pages of the KV cache: a full context per seat, up to the limit on all tokens.
 pub(crate) fn page_count(options: &EngineOptions) -> usize {
     let seats = options.context_tokens.div_ceil(PAGE_TOKENS) * options.concurrency;
     let total = options
@@ -14,20 +14,20 @@ pub(crate) fn page_count(options: &EngineOptions) -> usize {
     total.map_or(seats, |total| total.min(seats))
 }
 
-/// Most tokens of an answer after a prompt of `prompt` tokens that `pages` pages hold whatever happens.
+/// Maximum number of tokens of a completion that `pages` pages are guaranteed to hold after `prompt` prompt tokens.
 pub(crate) fn answer_room(strategy: Strategy, pages: usize, prompt: usize) -> usize {
     if prompt.div_ceil(PAGE_TOKENS) > pages {
         return 0;
     }
-    // The last token of an answer is never computed.
+    // The last token of a completion is never computed.
     let room = match strategy {
         Strategy::Sampling => pages * PAGE_TOKENS - prompt + 1,
-        // The full pages of the prompt once, and all that follows for each beam.
+        // The full pages of the prompt once, and everything after them for each beam.
         Strategy::Beams(settings) => {
             let each = (pages - prompt / PAGE_TOKENS) / settings.beams;
             (each * PAGE_TOKENS + 1).saturating_sub(prompt % PAGE_TOKENS)
         }
-        // A page for each candidate, whose token comes after the answer so far.
+        // A page for each candidate, whose token follows the completion so far.
         Strategy::Contrastive(settings) => {
             let shared = (pages + 1).saturating_sub(settings.candidates);
             (shared * PAGE_TOKENS).saturating_sub(prompt)

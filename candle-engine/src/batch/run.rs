@@ -1,5 +1,5 @@
-//! The loop of the one thread that has the network: it takes new requests in, asks the schedule for a step, computes it,
-//! and gives every request its rows.
+//! The loop of the compute thread: it accepts new requests, plans a step with the schedule, computes it, and hands every request
+//! its rows.
 
 use super::decide::{Decided, Undecided, uncut};
 use super::gauges::Gauges;
@@ -22,9 +22,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-/// Logits computed at once; a row has as many numbers as the vocabulary, and a scored prompt has many rows.
+/// Maximum number of logits computed together. A row has as many numbers as the vocabulary, and a scored prompt has many rows.
 const LOGITS_MAX: usize = 4 * 1024 * 1024;
-/// With fewer logits to choose from it is not worth waking other threads.
+/// Below this number of logits, waking other threads costs more than it gains.
 const LOGITS_SHARED: usize = 64 * 1024;
 
 pub(super) struct Loop {
@@ -34,13 +34,14 @@ pub(super) struct Loop {
     inbox: Receiver<Work>,
     model: Arc<LoadedModel>,
     gauges: Arc<Gauges>,
-    /// Chooses tokens of several requests at once. Not the common threads: a deep grammar needs a deep stack.
+    /// Threads that choose tokens of several requests in parallel. Separate from the common threads because a deep grammar needs a
+    /// deep stack.
     threads: ThreadPool,
     hidden: Hidden,
     logits: Vec<f32>,
 }
 
-/// A request's wanted rows of a step.
+/// The requested rows of a request in a step.
 struct Rows {
     request: RequestId,
     wanted: Range<usize>,
@@ -56,7 +57,7 @@ impl Loop {
         let network = model.generator.take_network();
         let network = network
             .ok_or_else(|| EngineError::load("the model computes for another batch already"))?;
-        // The rows of a sequence with what is proposed to it have their logits at once.
+        // The logits of a sequence's rows, proposed tokens included, are computed together.
         let rows = logits_at_once(network.vocabulary());
         limits.drafts.tokens = limits.drafts.tokens.min(rows - 1);
         let threads = ThreadPoolBuilder::new()
@@ -78,7 +79,7 @@ impl Loop {
         })
     }
 
-    /// Computes until no more work can arrive and all of it is done.
+    /// Computes until no more work can arrive and all work is done.
     pub fn run(mut self) {
         while self.take_in() {
             self.drop_unwanted();
@@ -89,7 +90,7 @@ impl Loop {
         }
     }
 
-    /// Takes all that has come; waits where there is nothing else to do. Whether there is more to come or to do.
+    /// Accepts all queued work, and blocks if there is nothing else to do. Returns false when no work is left and none can arrive.
     fn take_in(&mut self) -> bool {
         if self.schedule.is_empty() {
             match self.inbox.recv() {
@@ -106,7 +107,7 @@ impl Loop {
     fn accept(&mut self, work: Work) {
         let (arrival, mut writer) = match work {
             Work::Rest { asleep, reply } => {
-                // The client may have gone; the sleep gate decides what that means.
+                // The caller may have gone; the sleep gate handles that.
                 let _ = reply.send(self.rest(asleep));
                 return;
             }
@@ -171,7 +172,7 @@ impl Loop {
         }
     }
 
-    /// Gives back what the network can have again, or takes it again.
+    /// Frees the network's memory, or allocates it again.
     fn rest(&mut self, asleep: bool) -> Result<(), EngineError> {
         let failed = |error: candle_core::Error| EngineError::load(refused(&error).message);
         if !asleep {
@@ -186,7 +187,7 @@ impl Loop {
         self.network.sleep().map_err(failed)
     }
 
-    /// Ends requests whose clients have left.
+    /// Ends requests whose clients have disconnected.
     fn drop_unwanted(&mut self) {
         let unwanted = self
             .writers
@@ -243,7 +244,7 @@ impl Loop {
         self.give_logits(&rows);
     }
 
-    /// The rows of hidden states that need logits, each with its request, in order.
+    /// The hidden rows that need logits, each with its request, in order.
     fn rows_with_logits(&mut self, plan: &Plan) -> Vec<(usize, RequestId)> {
         let mut all: Vec<Rows> = Vec::new();
         for part in plan.parts.iter().filter(|part| part.wanted > 0) {
@@ -263,16 +264,17 @@ impl Loop {
             let Some(writer) = self.writers.get_mut(&request) else {
                 continue;
             };
-            let outcome = match writer.sees_states() {
-                false => Ok(Scored::All),
-                true => guarded(|| {
+            let outcome = if !writer.sees_states() {
+                Ok(Scored::All)
+            } else {
+                guarded(|| {
                     let states: Vec<&[f32]> = rows
                         .wanted
                         .clone()
                         .map(|row| self.hidden.row(row))
                         .collect();
                     writer.see(&states, rows.decides, &self.model.tokenizer)
-                }),
+                })
             };
             match outcome {
                 Ok(Scored::All) => scored.extend(rows.wanted.map(|row| (row, request))),
@@ -285,7 +287,7 @@ impl Loop {
         scored
     }
 
-    /// Computes logits, as many at once as there is room for, and lets the requests go on by them.
+    /// Computes logits, as many together as fit, and advances the requests with them.
     fn give_logits(&mut self, rows: &[(usize, RequestId)]) {
         let width = self.network.vocabulary();
         let most = logits_at_once(width);
@@ -311,8 +313,8 @@ impl Loop {
         }
     }
 
-    /// Gives every request its rows, and goes on or ends as they say. Where tokens are proposed, each of its rows is computed as if those
-    /// before it had been chosen; so a row counts only if they were, and no writer sees another.
+    /// Hands every request its rows, then advances or ends it accordingly. Rows of proposed tokens are computed as if all earlier
+    /// proposals had been chosen; a row therefore counts only if they were, and writers never see the others.
     fn choose(&mut self, rows: &[(usize, RequestId)], logits: &mut [f32], width: usize) {
         let is_shared = logits.len() >= LOGITS_SHARED;
         let mut of_request: BTreeMap<RequestId, Vec<&mut [f32]>> = BTreeMap::new();
@@ -332,11 +334,11 @@ impl Loop {
         }
         let tokenizer = &self.model.tokenizer;
         let decide = |undecided: Undecided<'_>| undecided.decide(tokenizer);
-        let decided: Vec<Decided> = match is_shared && work.len() > 1 {
-            true => self
-                .threads
-                .install(|| work.into_par_iter().map(decide).collect()),
-            false => work.into_iter().map(decide).collect(),
+        let decided: Vec<Decided> = if is_shared && work.len() > 1 {
+            self.threads
+                .install(|| work.into_par_iter().map(decide).collect())
+        } else {
+            work.into_iter().map(decide).collect()
         };
         for decided in decided {
             let (request, accepted) = (decided.request, decided.accepted);
@@ -349,7 +351,7 @@ impl Loop {
                 }
                 Ok(Next::End) => {
                     self.gauges.sampled(accepted, accepted);
-                    // Pages that they fill are known to the next request.
+                    // The pages that these tokens fill are known to the next request.
                     self.schedule.accept(request, accepted);
                     self.end(request);
                 }
@@ -365,7 +367,7 @@ impl Loop {
     }
 }
 
-/// Rows whose logits are computed at once.
+/// Number of rows whose logits are computed together.
 fn logits_at_once(vocabulary: usize) -> usize {
     (LOGITS_MAX / vocabulary.max(1)).max(1)
 }

@@ -1,4 +1,4 @@
-//! Runs the answers of one request: several prompts or choices beside each other where there are seats.
+//! Runs the completions of one request: several prompts or choices, in parallel as far as seats allow.
 
 use crate::api_error::ApiError;
 use crate::batch::{AnswerEvent, Batch, GenerationRequest};
@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The answers of one request. Dropping it cancels what is left.
+/// The completions of one request. Dropping it cancels the unfinished ones.
 pub(crate) struct Runs {
     batch: Arc<Batch>,
-    /// Requests that are not queued yet, each with its first choice.
+    /// Requests that are not queued yet, each with the index of its first choice.
     waiting: VecDeque<(usize, GenerationRequest)>,
-    /// Queued or running.
+    /// Number of requests queued or running.
     running: usize,
     most_running: usize,
     events: UnboundedReceiver<AnswerEvent>,
@@ -19,11 +19,11 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Queues as many as there are seats; the others follow when one of them has ended. So other clients, who queue
-    /// meanwhile, have their turns between them.
+    /// Queues as many requests as there are seats; each of the others is queued when one ends. Requests that other clients queue in
+    /// between get their turn.
     ///
     /// # Errors
-    /// 429 when too many wait already.
+    /// 429 if too many requests are waiting.
     pub fn start(
         batch: Arc<Batch>,
         seats: usize,
@@ -49,7 +49,7 @@ impl Runs {
         Ok(runs)
     }
 
-    /// The next event; `None` after all answers finished or one failed.
+    /// Returns the next event, or `None` after all completions finished or one failed.
     pub async fn next(&mut self) -> Option<AnswerEvent> {
         while self.running > 0 {
             match self.events.recv().await? {
@@ -73,7 +73,7 @@ impl Runs {
         AnswerEvent::Failed(error)
     }
 
-    /// Queues what there are seats for. A full queue is no failure while something of this request runs.
+    /// Queues as many requests as there are seats. A full queue is not an error while part of this request is running.
     fn fill(&mut self) -> Result<(), ApiError> {
         while self.running < self.most_running
             && let Some((choice, request)) = self.waiting.front()

@@ -1,6 +1,6 @@
-//! Chooses what the next step computes: which request begins, whose rows are in the step, on which pages, and who gives
-//! pages back when they run out. It reads no clock, so that a run can be repeated.
-//! One file because the choices of a step depend on each other and on one account of pages.
+//! Plans the next step: which request begins, whose rows are in the step, on which pages, and which request gives pages back when
+//! they run out. It reads no clock, which makes runs repeatable. One file because the choices of a step depend on each other and on
+//! one account of pages.
 //!
 //! ```text
 //!   arrive ──> waiting ──(seat, budgets and pages)──> filling ──(prompt computed)──> going on, token by token ──> end
@@ -8,15 +8,15 @@
 //!                 └────────── pages ran out: the youngest goes back to the front ─────────┘
 //! ```
 //!
-//! Requests are numbered as they come, and every running one is older than every waiting one: none overtakes. A request is
-//! one sequence or several that fork (beams, candidates), which go on together: all have the same length, and their next rows
+//! Requests are numbered in order of arrival, and every running request is older than every waiting one: none overtakes. A request
+//! is one sequence, or several that fork (beams, candidates) and advance together: they have the same length, and their next rows
 //! are in one step.
 //!
-//! Running requests are in every step; prompts fill the rest up to a bound, so that a long one delays the others' next token by
-//! no more than that. A prompt skips pages that are known, and waits while another computes a page that it needs too.
+//! Running requests are in every step. Prompts fill the rest up to a bound, which limits how long a long prompt delays the next
+//! tokens of others. A prompt skips known pages, and waits while another request computes a page that it needs too.
 //!
-//! To a request of one sequence tokens may be proposed ([`draft`]): their rows are in the step behind that of its last token.
-//! Only those that turn out right become part of the sequence, and only their rows count as computed.
+//! Tokens may be proposed for a request with a single sequence ([`draft`]). Their rows follow its last token's row in the step.
+//! Only tokens that turn out right become part of the sequence, and only their rows count as computed.
 
 mod draft;
 mod group;
@@ -34,53 +34,53 @@ use std::sync::Arc;
 /// A request, numbered in the order of arrival.
 pub(crate) type RequestId = u64;
 
-/// What may run at once.
+/// Limits on what runs simultaneously.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Pages of the KV cache.
     pub pages: usize,
-    /// Requests.
+    /// Maximum number of running requests.
     pub seats: usize,
-    /// Rows of prompts in a step without a running request.
+    /// Maximum prompt rows in a step without a running request.
     pub prompt_rows: usize,
-    /// Rows of prompts in a step in which others wait for their next token.
+    /// Maximum prompt rows in a step in which others wait for their next token.
     pub prompt_rows_beside: usize,
-    /// Tokens of all prompts that are computed at the same time; a longer one is computed alone.
+    /// Maximum total length of the prompts computed at the same time; a longer prompt is computed alone.
     pub prefill_tokens: Option<usize>,
-    /// Tokens of all running requests, prompts and the most that they may answer; a longer one runs alone.
+    /// Maximum tokens of all running requests, prompts plus maximum completions; a longer request runs alone.
     pub total_tokens: Option<usize>,
-    /// When those that wait join those that run; `None`: as soon as there is room.
+    /// Condition for waiting requests to join the running ones; `None` lets them join as soon as there is room.
     pub joining: Option<Joining>,
-    /// What may be proposed to those that go on.
+    /// Limits on proposed tokens.
     pub drafts: DraftLimits,
 }
 
-/// What a new request is to the schedule.
+/// A new request, as the schedule sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arrival {
     /// Tokens of the prompt, at least one.
     pub prompt: Vec<u32>,
-    /// Tokens of prompt and answers, when these become as long as they may.
+    /// Prompt and completion tokens, at their maximum length.
     pub most_tokens: usize,
-    /// Every row of the prompt is wanted, not the last alone; so none can be skipped.
+    /// Every row of the prompt is needed, not only the last, so none can be skipped.
     pub needs_all_rows: bool,
-    /// Tokens may be proposed to it: it is one sequence, and goes on by the logits of its last row alone.
+    /// Tokens may be proposed: the request is one sequence, and advances by the logits of its last row alone.
     pub takes_drafts: bool,
-    /// What it is computed with beside the model.
+    /// The adapter to compute with, if any.
     pub adapter: Option<Arc<Adapter>>,
 }
 
-/// One step, and whose rows it has.
+/// One step, and the requests its rows belong to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Plan {
     pub step: Step,
-    /// Pages that are copied before the step, one after another: from, to.
+    /// Page copies to make before the step, in order, as (from, to).
     pub copies: Vec<(Page, Page)>,
-    /// Whose the spans of the step are, in their order.
+    /// The owners of the step's spans, in order.
     pub parts: Vec<Part>,
     /// Requests that have left the queue for the first time.
     pub begun: Vec<RequestId>,
-    /// Requests that the whole cache cannot hold; they have been ended.
+    /// Requests that exceed the capacity of the cache; they have been ended.
     pub too_long: Vec<RequestId>,
 }
 
@@ -89,34 +89,34 @@ pub(crate) struct Plan {
 pub(crate) struct Part {
     pub request: RequestId,
     pub branch: usize,
-    /// Its wanted rows: so many of the step's, from the first.
+    /// Its requested rows: `wanted` rows of the step from `first_wanted` on.
     pub first_wanted: usize,
     pub wanted: usize,
-    /// The last of them, or where tokens are proposed the first, is the row after which the sequence goes on.
+    /// The sequence advances after its last requested row, or after the first if tokens are proposed.
     pub decides: bool,
-    /// Its last rows are those of so many proposed tokens.
+    /// Number of proposed tokens; their rows are the last ones.
     pub proposed: usize,
 }
 
-/// Figures for the metrics.
+/// Counters for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub preemptions: u64,
-    /// Tokens of prompts that were not computed, because they were known.
+    /// Prompt tokens that were not computed because their pages were known.
     pub known_tokens: u64,
 }
 
-/// All requests and all pages.
+/// The state of all requests and pages.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     limits: Limits,
     pages: Pages,
     groups: BTreeMap<RequestId, Group>,
-    /// Both in the order of arrival.
+    /// Request ids in order of arrival.
     waiting: VecDeque<RequestId>,
     running: Vec<RequestId>,
     last_request: RequestId,
-    /// Steps since a request began.
+    /// Steps since a request last began.
     steps_without_new: u32,
     counts: Counts,
 }
@@ -147,7 +147,7 @@ impl Schedule {
         self.pages.held()
     }
 
-    /// Forgets what is in the pages, if no sequence holds any; whether that is so.
+    /// Forgets the contents of all pages and returns true, unless a request is still present.
     pub fn forget_pages(&mut self) -> bool {
         let is_idle = self.is_empty();
         if is_idle {
@@ -160,13 +160,13 @@ impl Schedule {
         self.counts
     }
 
-    /// Whether a request has left the queue before, even if it is there again.
+    /// Returns true if the request has left the queue before, even if it was queued again.
     pub fn has_begun(&self, request: RequestId) -> bool {
         let group = self.groups.get(&request);
         group.is_some_and(|group| group.has_begun)
     }
 
-    /// Takes a request into the queue.
+    /// Adds a request to the queue.
     pub fn arrive(&mut self, arrival: Arrival) -> RequestId {
         self.last_request += 1;
         let request = self.last_request;
@@ -176,7 +176,7 @@ impl Schedule {
         request
     }
 
-    /// Ends a request, wherever it is; its pages are free.
+    /// Ends a request in any state and frees its pages.
     pub fn end(&mut self, request: RequestId) {
         if let Some(mut group) = self.groups.remove(&request) {
             group.release(&mut self.pages);
@@ -185,27 +185,27 @@ impl Schedule {
         }
     }
 
-    /// Goes on after a deciding row: the sequences are replaced by `ways`, each a sequence of before and its next token.
+    /// Advances after a deciding row: replaces the sequences by `ways`, each the index of an old sequence and its next token.
     pub fn advance(&mut self, request: RequestId, ways: &[(usize, u32)]) {
         if let Some(group) = self.groups.get_mut(&request) {
             group.advance(ways, &mut self.pages);
         }
     }
 
-    /// The tokens that were proposed to a request for the present step.
+    /// The tokens proposed for a request in the current step.
     pub fn proposed(&self, request: RequestId) -> &[u32] {
         let group = self.groups.get(&request);
         group.map_or(&[], Group::proposed)
     }
 
-    /// Goes on by the first `count` of the proposed tokens; [`Self::advance`] follows.
+    /// Advances by the first `count` proposed tokens; [`Self::advance`] follows.
     pub fn accept(&mut self, request: RequestId, count: usize) {
         if let Some(group) = self.groups.get_mut(&request) {
             group.accept(count, &mut self.pages);
         }
     }
 
-    /// The next step; `None` when there is nothing to compute.
+    /// Plans the next step; returns `None` if there is nothing to compute.
     pub fn plan(&mut self) -> Option<Plan> {
         let mut plan = Plan::default();
         self.find_pages(&mut plan);
@@ -238,7 +238,7 @@ impl Schedule {
         has_news.then_some(plan)
     }
 
-    /// Takes note that a step was computed.
+    /// Records that a step was computed.
     pub fn computed(&mut self, plan: &Plan) {
         for (part, span) in plan.parts.iter().zip(&plan.step.spans) {
             if let Some(group) = self.groups.get_mut(&part.request) {
@@ -248,8 +248,8 @@ impl Schedule {
         }
     }
 
-    /// Gives all running requests the pages of their next rows, the oldest first. Nothing is placed yet, so that a request that loses its
-    /// pages here is in no step.
+    /// Assigns all running requests the pages of their next rows, the oldest first. Runs before rows are placed: a request that
+    /// loses its pages here is in no step.
     fn find_pages(&mut self, plan: &mut Plan) {
         let mut nth = 0;
         while let Some(request) = self.running.get(nth).copied() {
@@ -258,19 +258,19 @@ impl Schedule {
                 let known = &mut self.counts.known_tokens;
                 has_room = group.find_pages(&mut self.pages, &mut plan.copies, known);
             }
-            match has_room {
-                true => nth += 1,
-                false if self.running.len() == 1 => {
-                    self.end(request);
-                    plan.too_long.push(request);
-                }
-                // Tried again, unless it was the youngest itself.
-                false => self.preempt_youngest(),
+            if has_room {
+                nth += 1
+            } else if self.running.len() == 1 {
+                self.end(request);
+                plan.too_long.push(request);
+            } else {
+                // Retries, unless the youngest request was this one.
+                self.preempt_youngest()
             }
         }
     }
 
-    /// Proposes tokens to those that go on. No page is taken that a waiting request could begin with.
+    /// Proposes tokens to the requests that continue. Takes no page that a waiting request could begin with.
     fn propose(&mut self) {
         let running = self.running.iter().map(|request| &self.groups[request]);
         let rows = running.filter(|group| !group.is_filling);
@@ -293,7 +293,7 @@ impl Schedule {
         }
     }
 
-    /// Whether enough wait, or have waited for long enough, to join those that run.
+    /// Returns true if enough requests wait, or have waited long enough, to join the running ones.
     fn may_join(&self) -> bool {
         let (running, waiting) = (self.running.len() as u64, self.waiting.len() as u64);
         match self.limits.joining {
@@ -304,7 +304,7 @@ impl Schedule {
         }
     }
 
-    /// Lets the first of the queue begin, if everything that it needs is there.
+    /// Starts the first queued request if everything it needs is available.
     fn admit(&mut self, plan: &mut Plan) -> Option<RequestId> {
         let request = *self.waiting.front()?;
         let is_alone = self.running.is_empty();
@@ -325,7 +325,7 @@ impl Schedule {
         if is_over(filling, group.prefill_tokens(), self.limits.prefill_tokens) {
             return None;
         }
-        // One page for each who runs, so that the next step does not take them away again.
+        // Reserves one page per running request; otherwise the next step would take the new request's pages away again.
         let reserve = self.running.len();
         if group.pages_wanted(&self.pages) + reserve > self.pages.available() {
             if is_alone {
@@ -347,7 +347,7 @@ impl Schedule {
         Some(request)
     }
 
-    /// Places the rows of a request that goes on.
+    /// Places the next rows of a request that is generating.
     fn place_next_tokens(&self, request: RequestId, plan: &mut Plan) {
         let group = &self.groups[&request];
         if !group.is_filling {
@@ -359,7 +359,7 @@ impl Schedule {
         }
     }
 
-    /// Places the next rows of a prompt, as many as there is room for.
+    /// Places the next rows of a prompt, as many as fit.
     fn place_chunk(
         &self,
         request: RequestId,
@@ -391,17 +391,18 @@ impl Schedule {
     }
 }
 
-/// Rows of a chunk: it ends with a page where it can, because only whole pages are shared.
+/// Number of rows of a chunk. A chunk ends at a page boundary if possible, because only full pages are shared.
 fn chunk(computed: usize, goal: usize, rows: usize) -> usize {
     let end = goal.min(computed + rows);
     let full_pages = end / PAGE_TOKENS * PAGE_TOKENS;
-    match end < goal && full_pages > computed {
-        true => full_pages - computed,
-        false => end - computed,
+    if end < goal && full_pages > computed {
+        full_pages - computed
+    } else {
+        end - computed
     }
 }
 
-/// Adds rows to a plan. Wanted are the last of a sequence, and those from `wants_from` on.
+/// Adds rows to a plan. The last row of a sequence is requested, and all rows from `wants_from` on.
 fn place(
     plan: &mut Plan,
     (request, nth, adapter): (RequestId, usize, Option<AdapterNumber>),
@@ -438,7 +439,7 @@ fn place(
     });
 }
 
-/// Adds the rows of proposed tokens to the last span of a plan, that of the branch. All of them are wanted.
+/// Adds the rows of proposed tokens to the plan's last span, which belongs to `branch`. All of them are requested.
 fn place_proposed(plan: &mut Plan, branch: &Branch, proposed: &[u32]) {
     let Step {
         tokens,
@@ -458,7 +459,7 @@ fn place_proposed(plan: &mut Plan, branch: &Branch, proposed: &[u32]) {
     }
 }
 
-/// The tokens of a text's page.
+/// The tokens of page number `page` of a text.
 fn page_tokens(text: &[u32], page: usize) -> PageTokens {
     text.as_chunks().0[page]
 }

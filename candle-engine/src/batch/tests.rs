@@ -1,5 +1,4 @@
-//! The batch with a demo model. Owns what its tests share: a model whose steps can be held and counted, and the same network
-//! without a batch.
+//! Tests the batch with a demo model. Provides a model whose steps can be paused and counted, and the same network without a batch.
 
 mod answers;
 mod speculation;
@@ -26,7 +25,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const CONTEXT_TOKENS: usize = 512;
 
-/// Without proposals, so that each step has one row of a request that goes on.
+/// Options without proposals, which gives each step one row per generating request.
 fn options(concurrency: usize) -> EngineOptions {
     EngineOptions {
         model_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat"),
@@ -55,11 +54,11 @@ fn loaded(options: &EngineOptions) -> LoadedModel {
     load(&mut files, options, &progress).expect("the demo model loads")
 }
 
-/// A network that keeps its steps, computes each when the test lets it, and fails where the test wants it.
+/// A network that records its steps, waits for the test's permission to compute each one, and fails on request.
 struct Watched {
     network: Box<dyn Network>,
     steps: Arc<Mutex<Vec<Step>>>,
-    /// Each takes one step, and whether it fails; all when the test has gone.
+    /// Each message permits one step; true makes it fail. After the sender is dropped, all steps run.
     go: Receiver<bool>,
 }
 
@@ -123,7 +122,7 @@ struct Demo {
 }
 
 impl Demo {
-    /// All steps wait until [`Self::step`] or [`Self::free`].
+    /// Starts with all steps paused until [`Self::step`] or [`Self::free`].
     fn held(options: &EngineOptions, limits: impl FnOnce(Limits) -> Limits) -> Self {
         let mut model = loaded(options);
         let (go, gone) = channel();
@@ -151,12 +150,12 @@ impl Demo {
         demo
     }
 
-    /// Lets all steps go from here on.
+    /// Lets all further steps run.
     fn free(&mut self) {
         self.go = None;
     }
 
-    /// Lets the next step go, and waits for the one after it, if there is `another`.
+    /// Lets the next step run, and waits for the one after it if `another`.
     fn step(&self, another: bool) {
         let before = self.waiting_step();
         self.tell(false);
@@ -165,7 +164,7 @@ impl Demo {
         }
     }
 
-    /// Lets the next step go, or fail.
+    /// Lets the next step run, or fail.
     fn tell(&self, fails: bool) {
         self.go
             .as_ref()
@@ -174,7 +173,7 @@ impl Demo {
             .expect("it listens");
     }
 
-    /// Waits for a step, and answers how many there were with it.
+    /// Waits for a step, and returns the number of steps including it.
     fn waiting_step(&self) -> usize {
         while self.steps().is_empty() {
             std::thread::yield_now();
@@ -200,7 +199,7 @@ impl Demo {
         answer
     }
 
-    /// Generates the whole answer.
+    /// Generates a complete completion.
     fn whole(&self, request: &GenerationRequest) -> (Piece, Outcome) {
         let mut answers = self.answers(request).expect("computes");
         assert_eq!(answers.len(), 1);
@@ -215,7 +214,7 @@ impl Demo {
         self.model.tokenizer.encode(text, false).expect("encodes")
     }
 
-    /// The answers of a beam search, each with the sum of its logprobs.
+    /// The completions of a beam search, each with the sum of its logprobs.
     fn searched(&self, request: &GenerationRequest) -> Vec<(String, Outcome)> {
         let answers = self.answers(request).expect("computes").into_iter();
         answers
@@ -224,7 +223,7 @@ impl Demo {
     }
 }
 
-/// All that is given out, by choice.
+/// All pieces and outcomes, by choice.
 fn collect(mut answer: UnboundedReceiver<AnswerEvent>) -> Result<Vec<(Piece, Outcome)>, ApiError> {
     let mut pieces: BTreeMap<usize, Piece> = BTreeMap::new();
     let mut outcomes: BTreeMap<usize, Outcome> = BTreeMap::new();
@@ -250,7 +249,7 @@ fn collect(mut answer: UnboundedReceiver<AnswerEvent>) -> Result<Vec<(Piece, Out
     Ok(outcomes.into_iter().map(whole).collect())
 }
 
-/// The network of the demo model, a whole text in one step.
+/// The demo model's network, computing a complete text in one step.
 struct Plainly {
     network: Box<dyn Network>,
     vocabulary: usize,
@@ -292,7 +291,7 @@ impl Plainly {
     }
 }
 
-/// An answer that only its limit ends.
+/// A completion that ends only at its limit.
 fn endless(prompt: Vec<u32>, max_tokens: usize) -> GenerationRequest {
     let logit_bias = BTreeMap::from([(0, -100.0), (2, -100.0)]);
     let sampling = SamplingSettings {

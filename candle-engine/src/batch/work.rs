@@ -1,4 +1,4 @@
-//! What comes into the batch: requests for answers and for hidden states, and orders to rest.
+//! The messages to the batch: requests for completions and hidden states, adapter changes, and sleep requests.
 
 use super::request::{AnswerEvent, GenerationRequest, StatesRequest};
 use crate::api_error::ApiError;
@@ -10,35 +10,35 @@ use std::sync::mpsc::Sender;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-/// Address space; the steps of a deep grammar go down as many levels as it has.
+/// Address space only; the recursion of a deep grammar is as deep as its nesting.
 pub(super) const STACK_BYTES: usize = 64 * 1024 * 1024;
 
-/// What comes into the batch.
+/// A message to the batch.
 pub(super) enum Work {
     Answer {
         request: Box<GenerationRequest>,
-        /// Choice of its first answer.
+        /// Index of its first choice.
         first_choice: usize,
-        /// Unbounded, because an answer is bounded by its tokens and a slow reader must not hold the others. Its receiver is
-        /// the client: when that is dropped the work stops at the next step.
+        /// Unbounded, because a completion is bounded by its tokens and a slow reader must not delay the others. Dropping the
+        /// receiver stops the work at the next step.
         events: UnboundedSender<AnswerEvent>,
     },
     States {
         request: StatesRequest,
         reply: oneshot::Sender<States>,
     },
-    /// Take an adapter, or without tensors forget one that no request names; the answer is why it does not fit.
+    /// Loads an adapter, or, without tensors, unloads an adapter that no request uses. The reply is the reason if it does not fit.
     Adapter {
         number: AdapterNumber,
         put: Option<Arc<AdapterTensors>>,
         reply: oneshot::Sender<Result<(), String>>,
     },
-    /// Give the memory of the cache back, or take it again.
+    /// Frees the memory of the cache, or allocates it again.
     Rest {
         asleep: bool,
         reply: Sender<Result<(), EngineError>>,
     },
 }
 
-/// The states of the tokens, or why there are none.
+/// The hidden states, or the reason there are none.
 pub(crate) type States = Result<Vec<Vec<f32>>, ApiError>;

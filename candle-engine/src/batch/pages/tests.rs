@@ -1,4 +1,4 @@
-//! Pages by story and by storm; a checker recounts who holds what.
+//! Tests pages by example and with random operations; a checker recounts the holders.
 
 use super::*;
 use rand::rngs::StdRng;
@@ -9,7 +9,7 @@ fn full(token: u32) -> PageTokens {
     [token; PAGE_TOKENS]
 }
 
-/// Takes a page for each of `texts` and fills it.
+/// Takes one page for each of `texts` and fills it.
 fn written(pages: &mut Pages, texts: &[u32]) -> Vec<Page> {
     let mut held: Vec<Page> = Vec::new();
     for token in texts {
@@ -20,7 +20,7 @@ fn written(pages: &mut Pages, texts: &[u32]) -> Vec<Page> {
     held
 }
 
-/// Recounts everything. `held` are the pages of each holder.
+/// Recounts all pages. `held` lists the pages of each holder.
 fn check(pages: &Pages, held: &[Vec<Page>]) {
     let mut owners = vec![0; pages.count()];
     for page in held.iter().flatten() {
@@ -102,7 +102,7 @@ fn no_page_is_lost_or_in_two_places_whatever_happens() {
     for seed in 0..40 {
         let mut random = StdRng::seed_from_u64(seed);
         let mut pages = Pages::new(random.random_range(1..24));
-        // Each holder's pages; the last may be one that is not full yet.
+        // The pages of each holder, and whether its last page is full.
         let mut held: Vec<(Vec<Page>, bool)> = Vec::new();
         for _ in 0..600 {
             let holder = match held.len() {
@@ -123,7 +123,7 @@ fn no_page_is_lost_or_in_two_places_whatever_happens() {
                 (_, Some(holder)) => {
                     let (mine, is_full) = &mut held[holder];
                     if *is_full {
-                        // Few tokens, so that texts meet.
+                        // Only a few different tokens, which makes texts collide.
                         let tokens = full(random.random_range(0..3));
                         match pages.find(mine.last().copied(), &tokens) {
                             Some(page) if random.random_bool(0.5) => {
@@ -140,11 +140,12 @@ fn no_page_is_lost_or_in_two_places_whatever_happens() {
                         }
                     } else {
                         let last = *mine.last().expect("it has one");
-                        let own = match pages.is_shared(last) {
-                            false => Some(last),
-                            true => pages.take().inspect(|_| pages.release(&[last])),
+                        let own = if !pages.is_shared(last) {
+                            Some(last)
+                        } else {
+                            pages.take().inspect(|_| pages.release(&[last]))
                         };
-                        // Where nothing is left for a copy it stays as it is.
+                        // If no page is left for a copy, the page remains unchanged.
                         if let Some(page) = own {
                             mine.pop();
                             let tokens = full(random.random_range(0..3));

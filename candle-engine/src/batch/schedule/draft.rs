@@ -1,24 +1,25 @@
-//! Proposes the next tokens of a sequence: its last tokens are looked up earlier in its text, and what followed there is expected
-//! again. How many are proposed depends on how often that was right of late. Pure: it sees nothing but tokens.
+//! Proposes the next tokens of a sequence by prompt lookup: finds its last tokens earlier in its text and expects the same
+//! continuation. The number of proposals depends on how often recent ones were right. Pure: it sees only tokens.
 //!
-//! What is proposed costs rows of a step and changes no answer. A lookup is counted as right or wrong whether its tokens were
-//! proposed or not, so that nothing has to be proposed to find out that a text repeats, or does so no more.
+//! Proposals cost rows of a step and never change a completion. A lookup counts as right or wrong even if its tokens were not
+//! proposed. A sequence therefore needs no proposals to detect that its text starts or stops repeating.
 
-/// So many further rows cost as much as a step of a single row, at least: weights are read from memory once for all rows.
+/// Minimum number of extra rows that cost as much as a step of a single row: weights are read from memory once for all rows.
 const ROWS_OF_A_STEP: f32 = 5.0;
-/// Most rows in a step of those that go on, with what is proposed to them: with more of them a step takes as long as it has rows.
+/// Maximum rows of generating requests in a step, proposals included. With more rows, the duration of a step grows in proportion to
+/// them.
 const STEP_ROWS_MAX: usize = 16;
-/// What a lookup counts beside all those before it.
+/// Weight of the latest lookup in the running average.
 const WEIGHT: f32 = 0.25;
-/// Places of an index, at most; a longer text forgets what it has no place for.
+/// Maximum entries of an index; entries of a longer text overwrite each other.
 const PLACES_MAX: usize = 1 << 15;
 
-/// How far tokens are proposed.
+/// Limits on proposed tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DraftLimits {
-    /// Most tokens for one sequence in a step; 0 is none.
+    /// Maximum number of proposals per sequence and step; 0 disables them.
     pub tokens: usize,
-    /// How many last tokens are looked up: first the most, then fewer. At least 1.
+    /// Longest and shortest row of last tokens to look up, tried in this order. At least 1.
     pub lookup_max: usize,
     pub lookup_min: usize,
 }
@@ -28,17 +29,17 @@ pub(crate) struct DraftLimits {
 pub(super) struct Draft {
     limits: DraftLimits,
     index: Index,
-    /// How probably a looked-up token is right, by the lookups so far; the latest count most.
+    /// Probability that a looked-up token is right: a running average that favors recent lookups.
     right: f32,
-    /// The first token of the last lookup.
+    /// The first token found by the last lookup.
     expected: Option<u32>,
-    /// What is in the present step, and how much of it was right.
+    /// The proposals in the current step, and how many of them were accepted.
     proposed: Vec<u32>,
     accepted: usize,
 }
 
 impl Draft {
-    /// Of a sequence with at most so many tokens.
+    /// Creates the state for a sequence of at most `most_tokens` tokens.
     pub fn new(limits: DraftLimits, most_tokens: usize) -> Self {
         Self {
             limits,
@@ -50,7 +51,7 @@ impl Draft {
         }
     }
 
-    /// Proposes what may follow `tokens`, at most `most`, in a step in which `going_on` rows are computed anyway.
+    /// Proposes up to `most` tokens that may follow `tokens`, in a step in which `going_on` rows are computed anyway.
     pub fn propose(&mut self, tokens: &[u32], most: usize, going_on: usize) {
         self.expected = None;
         self.proposed.clear();
@@ -66,7 +67,7 @@ impl Draft {
         };
         self.expected = Some(tokens[place]);
         for nth in 0..paying(self.right, going_on).min(most) {
-            // Where the text ends, what is proposed follows: so a loop is longer than one turn of it.
+            // After the end of the text, the proposals themselves continue it: a loop can be proposed for more than one turn.
             let next = match tokens.get(place + nth) {
                 Some(next) => *next,
                 None => self.proposed[place + nth - tokens.len()],
@@ -75,7 +76,7 @@ impl Draft {
         }
     }
 
-    /// Has so many of the proposed tokens left at most.
+    /// Keeps at most the first `most` proposals.
     pub fn keep(&mut self, most: usize) {
         self.proposed.truncate(most);
     }
@@ -84,13 +85,13 @@ impl Draft {
         &self.proposed
     }
 
-    /// The first `count` proposed tokens were right; answers these.
+    /// Accepts the first `count` proposals and returns them.
     pub fn accept(&mut self, count: usize) -> &[u32] {
         self.accepted = count;
         &self.proposed[..count]
     }
 
-    /// Takes note of the token that follows what was accepted.
+    /// Records the token that follows the accepted ones.
     pub fn settle(&mut self, token: u32) {
         let expected = self.expected.take();
         if self.proposed.is_empty() {
@@ -115,10 +116,10 @@ impl Draft {
     }
 }
 
-/// How many proposed tokens bring more than they cost beside `going_on` rows, where each is right with this probability if those
-/// before it are.
+/// Number of proposals that gain more than they cost in a step with `going_on` other rows. Each proposal is right with probability
+/// `right` if all earlier ones are.
 ///
-/// A step of `n` rows takes `(n + 4) / 5` as long as one of a single row and brings `n` tokens, so a fifth more must bring
+/// A step of `n` rows takes `(n + 4) / 5` times as long as a step of one row and yields `n` tokens, so an additional row must yield
 /// `n / (n + 4)` tokens.
 fn paying(right: f32, going_on: usize) -> usize {
     let rows = going_on.max(1) as f32;
@@ -131,15 +132,15 @@ fn paying(right: f32, going_on: usize) -> usize {
     count
 }
 
-/// Where rows of tokens stood last in a text. Each token is added once, and a lookup looks at one place for each length.
+/// The latest position of each row of tokens in a text. Each token is added once, and a lookup reads one entry per length.
 #[derive(Debug)]
 struct Index {
-    /// The longest rows first.
+    /// Lengths of the indexed rows, longest first.
     lengths: Vec<usize>,
-    /// For each length its places, one by the hash of a row: the position after the latest row with that hash; 0 is none.
+    /// For each length, a hash table: the position after the latest row with that hash, or 0.
     places: Vec<Vec<u32>>,
     bits: u32,
-    /// The first position that was not added yet.
+    /// The first position that has not been added.
     next: usize,
 }
 
@@ -148,7 +149,7 @@ impl Index {
         let places = most_tokens.clamp(64, PLACES_MAX).next_power_of_two();
         let lengths: Vec<usize> = (limits.lookup_min..=limits.lookup_max).rev().collect();
         Self {
-            // Taken with the first lookup: many answers have none.
+            // Allocated by the first lookup: many completions have none.
             places: vec![Vec::new(); lengths.len()],
             lengths,
             bits: places.trailing_zeros(),
@@ -156,7 +157,7 @@ impl Index {
         }
     }
 
-    /// Adds what is new in a text that has grown.
+    /// Adds the new tokens of a text that has grown.
     fn add(&mut self, tokens: &[u32]) {
         for (length, places) in self.lengths.iter().zip(&mut self.places) {
             places.resize(1 << self.bits, 0);
@@ -168,19 +169,19 @@ impl Index {
         self.next = self.next.max(tokens.len());
     }
 
-    /// The position in the text that was added where its last tokens were followed before.
+    /// Returns the position after the latest earlier occurrence of the text's last tokens.
     fn find(&self, tokens: &[u32]) -> Option<usize> {
         let mut each = self.lengths.iter().zip(&self.places);
         each.find_map(|(length, places)| {
             let last = &tokens[tokens.len().checked_sub(*length)?..];
             let end = places[place_of(last, self.bits)] as usize;
-            // Other rows may have the same hash.
+            // Different rows may have the same hash.
             (end > 0 && tokens[end - length..end] == *last).then_some(end)
         })
     }
 }
 
-/// A place of 2 to the power of `bits`.
+/// Hash of a row, in `bits` bits.
 fn place_of(row: &[u32], bits: u32) -> usize {
     let mix = |hash: u64, token: &u32| {
         (hash.rotate_left(5) ^ u64::from(*token)).wrapping_mul(0x9E37_79B9_7F4A_7C15)

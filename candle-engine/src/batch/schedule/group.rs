@@ -1,4 +1,4 @@
-//! One request in the schedule: its sequences, what of them is computed, and the pages that they hold.
+//! One request in the schedule: its sequences, how far they are computed, and the pages they hold.
 
 use super::draft::{Draft, DraftLimits};
 use super::{Arrival, page_tokens};
@@ -7,7 +7,7 @@ use crate::batch::pages::{Before, Pages};
 use crate::step::{AdapterNumber, PAGE_TOKENS, Page};
 use std::sync::Arc;
 
-/// One sequence: a prompt and what follows it.
+/// One sequence: a prompt and its continuation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Branch {
     pub tokens: Vec<u32>,
@@ -22,8 +22,7 @@ impl Branch {
         before.map_or(Before::Text(adapter), Before::Page)
     }
 
-    /// Takes known pages from the place where it is, as far as `limit` tokens, in place of its own. Answers how many tokens
-    /// these are.
+    /// Replaces its own pages by known pages, from its current position up to `limit` tokens. Returns the number of skipped tokens.
     fn skip_known(
         &mut self,
         limit: usize,
@@ -47,7 +46,7 @@ impl Branch {
         self.computed - before
     }
 
-    /// Takes pages until all its tokens have a place. Whether there were enough.
+    /// Takes pages until all tokens have a place. Returns false if the pages ran out.
     fn take_pages(&mut self, pages: &mut Pages) -> bool {
         while self.pages.len() < self.tokens.len().div_ceil(PAGE_TOKENS) {
             match pages.take() {
@@ -58,7 +57,7 @@ impl Branch {
         true
     }
 
-    /// Makes the page of its next row its own. Whether there was one.
+    /// Makes the page of its next row exclusive, by a copy if necessary. Returns false if no page was available.
     fn own_page(&mut self, pages: &mut Pages, copies: &mut Vec<(Page, Page)>) -> bool {
         let last = self.computed / PAGE_TOKENS;
         match self.pages.get(last).copied() {
@@ -77,20 +76,20 @@ impl Branch {
     }
 }
 
-/// One request.
+/// A request: one or more sequences.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// At least one; all of the same length.
+    /// At least one; all have the same length.
     pub branches: Vec<Branch>,
-    /// What it is computed with, in use as long as this is here.
+    /// The adapter; the reference keeps it loaded.
     adapter: Option<Arc<Adapter>>,
     pub most_tokens: usize,
-    /// Rows from here on are wanted; beyond all, where only the last is.
+    /// First row that is requested; `usize::MAX` if only the last one is.
     pub rows_from: usize,
-    /// Not all that is before the next token is computed.
+    /// Tokens before the next one are still to be computed.
     pub is_filling: bool,
     pub has_begun: bool,
-    /// Where tokens may be proposed to it.
+    /// Present if tokens may be proposed.
     draft: Option<Draft>,
 }
 
@@ -105,9 +104,10 @@ impl Group {
             branches: vec![first],
             adapter: arrival.adapter,
             most_tokens: arrival.most_tokens,
-            rows_from: match arrival.needs_all_rows {
-                true => 0,
-                false => usize::MAX,
+            rows_from: if arrival.needs_all_rows {
+                0
+            } else {
+                usize::MAX
             },
             is_filling: true,
             has_begun: false,
@@ -119,8 +119,8 @@ impl Group {
         self.adapter.as_ref().map(|adapter| adapter.number)
     }
 
-    /// Tokens that are computed before it can go on. The rows after which several sequences go on are in one step, so their
-    /// last tokens are left for it.
+    /// Number of tokens to compute before the sequence can advance. Several sequences advance in one step, which computes their
+    /// last tokens.
     pub fn goal(&self, nth: usize) -> usize {
         let tokens = self.branches[nth].tokens.len();
         match self.branches.len() {
@@ -129,17 +129,17 @@ impl Group {
         }
     }
 
-    /// Tokens that it counts for among the prompts.
+    /// Number of tokens that count toward the prompt limit.
     pub fn prefill_tokens(&self) -> usize {
         self.branches[0].tokens.len()
     }
 
-    /// Tokens of a sequence that may come from known pages: at least the last is computed, and what is wanted.
+    /// Number of tokens that known pages may supply: the last token and the requested rows must be computed.
     fn skippable(&self, nth: usize) -> usize {
         (self.branches[nth].tokens.len() - 1).min(self.rows_from)
     }
 
-    /// Pages that it takes from those available when it begins. What its sequences have in common they hold together.
+    /// Number of available pages that the request takes when it begins. Sequences share the pages of their common prefix.
     pub fn pages_wanted(&self, pages: &Pages) -> usize {
         let first = &self.branches[0].tokens;
         let (known, idle) = pages.known(self.adapter(), &first[..self.skippable(0)]);
@@ -153,7 +153,7 @@ impl Group {
         all - known + idle + others.len() * (all - common / PAGE_TOKENS)
     }
 
-    /// Takes the pages that it begins with. Whether it is the first time.
+    /// Takes the pages to begin with. Returns true the first time.
     pub fn begin(
         &mut self,
         pages: &mut Pages,
@@ -165,13 +165,14 @@ impl Group {
         !std::mem::replace(&mut self.has_begun, true)
     }
 
-    /// The sequence that is filled now; they follow each other, because the later ones find what the first has computed.
+    /// The sequence whose prompt is computed now. Sequences follow each other, because later ones reuse what the first has
+    /// computed.
     pub fn next_to_fill(&self) -> Option<usize> {
         let is_open = |nth: &usize| self.branches[*nth].computed < self.goal(*nth);
         (0..self.branches.len()).find(|nth| self.is_filling && is_open(nth))
     }
 
-    /// Finds the pages of the next rows. Whether there were enough; what was found stays.
+    /// Finds the pages of the next rows. Returns false if they ran out; pages found so far are kept.
     pub fn find_pages(
         &mut self,
         pages: &mut Pages,
@@ -194,7 +195,7 @@ impl Group {
         branches.all(|branch| branch.own_page(pages, copies))
     }
 
-    /// The text up to the end of the next page, if the page would be skipped were it known.
+    /// The text up to the end of the next page, if a known page could supply that page.
     pub fn page_to_share(&self, nth: usize) -> Option<&[u32]> {
         let branch = &self.branches[nth];
         let end = branch.computed + PAGE_TOKENS;
@@ -203,7 +204,7 @@ impl Group {
         is_full_page.then(|| &branch.tokens[..end])
     }
 
-    /// Takes note of computed rows; pages that are full with them become known.
+    /// Records computed rows and registers the pages they fill.
     pub fn computed(&mut self, nth: usize, count: usize, pages: &mut Pages) {
         let adapter = self.adapter();
         let branch = &mut self.branches[nth];
@@ -225,18 +226,19 @@ impl Group {
         }
     }
 
-    /// Proposes tokens for its next step beside `going_on` rows, and takes the pages of their rows where it may; what has no place is
-    /// left out.
+    /// Proposes tokens for the next step, which has `going_on` other rows, and takes pages for them if `takes_pages`. Proposals
+    /// without a page are dropped.
     pub fn propose(&mut self, going_on: usize, takes_pages: bool, pages: &mut Pages) {
         let (Some(draft), [branch]) = (&mut self.draft, &mut self.branches[..]) else {
             return;
         };
         let tokens = branch.tokens.len();
         let is_next = !self.is_filling && branch.computed + 1 == tokens;
-        let most = match is_next {
-            // The last token of an answer is never computed.
-            true => self.most_tokens.saturating_sub(tokens + 1),
-            false => 0,
+        let most = if is_next {
+            // The last token of a completion is never computed.
+            self.most_tokens.saturating_sub(tokens + 1)
+        } else {
+            0
         };
         draft.propose(&branch.tokens, most, going_on);
         let wanted = (tokens + draft.proposed().len()).div_ceil(PAGE_TOKENS);
@@ -253,7 +255,7 @@ impl Group {
         self.draft.as_ref().map_or(&[], Draft::proposed)
     }
 
-    /// Goes on by the first `count` proposed tokens, whose rows were computed.
+    /// Advances by the first `count` proposals, whose rows were computed.
     pub fn accept(&mut self, count: usize, pages: &mut Pages) {
         if let (Some(draft), [branch]) = (&mut self.draft, &mut self.branches[..]) {
             branch.tokens.extend_from_slice(draft.accept(count));
@@ -261,7 +263,7 @@ impl Group {
         }
     }
 
-    /// Replaces the sequences by `ways`: those of before, each with a token more.
+    /// Replaces the sequences by `ways`: the index of an old sequence, and its next token.
     pub fn advance(&mut self, ways: &[(usize, u32)], pages: &mut Pages) {
         self.rows_from = usize::MAX;
         if let ([(0, token)], [branch]) = (ways, &mut self.branches[..]) {
@@ -288,7 +290,7 @@ impl Group {
             .for_each(|branch| pages.release(&branch.pages));
     }
 
-    /// Gives all its pages back; everything must be computed again.
+    /// Releases all pages; the sequences must be computed again.
     pub fn release(&mut self, pages: &mut Pages) {
         for branch in &mut self.branches {
             pages.release(&std::mem::take(&mut branch.pages));

@@ -1,4 +1,4 @@
-//! The schedule by story, each step of which is checked.
+//! Tests the schedule by example, with every step checked.
 
 mod storm;
 mod world;
@@ -73,7 +73,7 @@ fn a_prompt_that_is_known_is_not_computed_again() {
     assert_eq!(requests(&plan), [(2, 2)], "three full pages are known");
     assert_eq!(world.schedule.counts().known_tokens, 48);
     world.go_on(&plan, &mut StdRng::seed_from_u64(0));
-    // A prompt that ends with a page computes that page: the last row is needed.
+    // A prompt that ends at a page boundary still computes its last page, because the last row is needed.
     world.arrive(text(0, 48), 1);
     assert_eq!(requests(&world.step().expect("a step")), [(3, 16)]);
 }
@@ -206,7 +206,7 @@ fn proposed_tokens_take_pages_and_give_them_back_where_they_were_wrong() {
     let prompt: Vec<u32> = (0..4).cycle().take(28).collect();
     let mut length = prompt.len();
     let request = schedule.arrive(arrival(prompt, 200));
-    // All that is proposed of a text that goes on repeating is right.
+    // Every proposal is right while the text keeps repeating.
     let plan = loop {
         let plan = schedule.plan().expect("a step");
         schedule.computed(&plan);

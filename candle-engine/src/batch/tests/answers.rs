@@ -1,4 +1,4 @@
-//! Answers of a demo model: their ends, limits, scores and strategies. Owns no helper for others.
+//! Completions of a demo model: their ends, limits, scores and strategies.
 
 use super::*;
 use crate::batch::request::{FinishReason, StopReason, text_of};
@@ -22,7 +22,7 @@ fn tokens_end_an_answer_but_not_before_its_least_length() {
     };
     let (whole, outcome) = greedy(long.clone());
     assert_eq!(outcome.completion_tokens, 24);
-    // Each token of the answer, as an end, cuts it off where it first stands.
+    // Each token of the completion, used as an end token, cuts it off at its first occurrence.
     let tokens = model.model.tokenizer.encode(&whole, false).unwrap();
     let end = Ending {
         stop_tokens: vec![vec![tokens[2]]],
@@ -74,7 +74,7 @@ fn probabilities_are_those_of_the_model_whatever_the_sampling() {
     let best = plain.0.tokens[0].logprob.clone().expect("a logprob");
     assert_eq!((best.token, best.logprob), best.top[0]);
     assert!((plain.1.logprob_sum - f64::from(best.logprob)).abs() < 1e-6);
-    // Another token by a bias, at another temperature, with a penalty: the distribution is the same.
+    // Choosing a different token, by bias, temperature or penalty, does not change the reported distribution.
     let other = best.top[2].0;
     let bent = scored(SamplingSettings {
         temperature: 0.7,
@@ -107,7 +107,7 @@ fn a_prompt_that_is_given_out_has_its_own_probabilities() {
     let ids: Vec<u32> = looked_at.tokens.iter().map(|token| token.token).collect();
     assert_eq!(ids, prompt);
     assert_eq!(looked_at.tokens[0].logprob, None);
-    // Each probability of the prompt is the one that its beginning gives.
+    // Each prompt probability equals the one computed from its prefix alone.
     let mut plain = Plainly::new();
     for cut in [1, 3, prompt.len() - 1] {
         let logits = plain.rows(&prompt[..cut]).pop().expect("a row");
@@ -125,7 +125,7 @@ fn a_prompt_that_is_given_out_has_its_own_probabilities() {
     assert_eq!(more.tokens[prompt.len()].offset, letters);
 }
 
-/// The sum of logprobs of `answer` after `prompt`, computed in one go.
+/// The sum of logprobs of `answer` after `prompt`, computed in one step.
 fn sum_of(prompt: &[u32], answer: &[u32]) -> f64 {
     let rows = Plainly::new().rows(&[prompt, answer].concat());
     let of_answer = rows[prompt.len() - 1..].iter().zip(answer);
@@ -155,7 +155,7 @@ fn a_beam_search_finds_the_best_of_all_answers() {
         },
         ..greedy(endless(prompt.clone(), 2))
     };
-    // Eight beams over two tokens: the best pair is the best of the pairs that begin with the eight best tokens.
+    // Eight beams over two tokens: the best pair is the best of the pairs that begin with the eight likeliest tokens.
     let found = model.searched(&request);
     let mut plain = Plainly::new();
     let mut pairs: Vec<(f64, [u32; 2])> = Vec::new();
@@ -229,7 +229,7 @@ fn contrastive_search_without_a_penalty_is_greedy_and_with_one_is_not() {
     let other = contrast(0.6);
     assert_ne!(other.text, plain.text);
     assert_eq!(other, contrast(0.6), "nothing is drawn");
-    // The logits after a chosen candidate are those of the network after the whole text so far.
+    // The logits after a chosen candidate equal the network's logits after the complete text so far.
     let tokens: Vec<u32> = other.tokens.iter().map(|token| token.token).collect();
     let sum: f64 = other
         .tokens

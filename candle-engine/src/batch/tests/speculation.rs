@@ -1,4 +1,4 @@
-//! Proposed tokens: every answer is the one without proposals, with every bit of its probabilities, and nothing stays in the cache.
+//! Proposed tokens: every completion is bit-identical to the one without proposals, probabilities included, and no pages stay held.
 
 use super::together::{alone, sixteen, together};
 use super::*;
@@ -19,7 +19,7 @@ fn words(demo: &Demo) -> Vec<u32> {
     words
 }
 
-/// An answer of these tokens alone: with one of them it repeats, with more it repeats what does not follow.
+/// A completion restricted to `tokens`: with one token it repeats, with more it repeats contexts that continue differently.
 fn among(tokens: &[u32], max_tokens: usize) -> GenerationRequest {
     let mut request = endless(vec![5, 9, 7], max_tokens);
     let biases = tokens.iter().map(|token| (*token, 100.0));
@@ -27,12 +27,12 @@ fn among(tokens: &[u32], max_tokens: usize) -> GenerationRequest {
     request
 }
 
-/// Requests whose answers repeat, each of another kind.
+/// Requests of different kinds whose completions repeat.
 fn repeating(demo: &Demo) -> Vec<GenerationRequest> {
     let words = words(demo);
     let one = &words[..1];
     let mut requests = vec![among(one, 60)];
-    // Limits in the middle of what is proposed.
+    // Limits within the proposed tokens.
     requests.extend((1..24).map(|most| among(one, most)));
     requests.extend((0..4).map(|seed| {
         let mut request = among(&words[..3], 120);

@@ -1,6 +1,5 @@
-//! Requests beside each other: what they share, what they must not notice of each other, and who waits for whom. Counts steps,
-//! never time.
-//! One file because every test runs the same requests alone and together.
+//! Concurrent requests: what they share, how they are isolated, and who waits for whom. The tests count steps, never time. One file
+//! because every test runs the same requests alone and together.
 
 use super::*;
 use crate::batch::request::{FinishReason, StatesRequest};
@@ -14,7 +13,7 @@ fn question(demo: &Demo, text: &str) -> Vec<u32> {
     ))
 }
 
-/// Sixteen requests, each of another kind.
+/// Sixteen requests of different kinds.
 pub(super) fn sixteen(demo: &Demo) -> Vec<GenerationRequest> {
     let constraint = |grammar: Grammar| {
         let tokenizer = &demo.model.tokenizer;
@@ -83,12 +82,15 @@ pub(super) fn sixteen(demo: &Demo) -> Vec<GenerationRequest> {
     requests
 }
 
-/// Each request alone, one after another; with every bit of its probabilities.
+/// Runs each request alone, and returns the results with their exact probabilities.
 pub(super) fn alone(requests: &[GenerationRequest]) -> Vec<Vec<(Piece, Outcome)>> {
     let demo = Demo::new();
     let answers = requests.iter().map(|request| {
         let mut request = request.clone();
-        request.constraint = request.constraint.as_ref().map(|it| it.apart());
+        request.constraint = request
+            .constraint
+            .as_ref()
+            .map(|constraint| constraint.apart());
         demo.answers(&request).expect("computes")
     });
     answers.collect()
@@ -190,7 +192,7 @@ fn answers_to_one_prompt_compute_it_once() {
         assert_eq!(collect(answer).expect("computes").len(), 1);
     }
     let rows: usize = demo.steps().iter().map(|step| step.tokens.len()).sum();
-    // The prompt once, and for each its last page and three tokens more.
+    // The prompt once, and for each request its last page and three more tokens.
     assert!(rows <= 330 + 8 * (16 + 3), "{rows}");
     assert_eq!(demo.model.generator.gauges.known_tokens(), 7 * 320);
 }
@@ -215,7 +217,7 @@ fn what_was_computed_before_is_known_and_changes_nothing() {
     let known = demo.model.generator.gauges.known_tokens() as usize;
     assert_eq!(known, (prompt.len() - 1) / 16 * 16);
     assert_eq!(rows(&demo) - before, before - known);
-    // The answer too is the beginning of what comes next.
+    // A completion, too, is a prefix for what comes next.
     let answer = demo.tokens(&first.0.text);
     let longer = greedy(endless([prompt, answer].concat(), 2));
     demo.whole(&longer);
@@ -296,7 +298,7 @@ fn too_many_that_wait_are_refused_and_those_who_left_do_not_count() {
 fn hidden_states_are_those_of_the_network() {
     let demo = Demo::new();
     let tokens: Vec<u32> = (0..40).map(|nth| 3 + nth * 11 % 500).collect();
-    // What is known already does not keep states from being computed.
+    // Known pages do not keep states from being computed.
     demo.whole(&endless(tokens.clone(), 2));
     let wanted = Plainly::new().states(&tokens);
     let states = |of_all| {
@@ -399,7 +401,7 @@ fn who_does_not_fit_beside_others_waits_in_turn() {
     let first = demo.ask(&endless(vec![5], 300));
     demo.waiting_step();
     let second = demo.ask(&endless(vec![6], 300));
-    // It would have fitted beside each of them, and does not overtake.
+    // The third request would fit next to either of the others, and still does not overtake.
     let third = demo.ask(&endless(vec![7], 3));
     demo.free();
     for answer in [first, second, third] {

@@ -1,32 +1,32 @@
-//! What the writers of answers share: their client, and what they say of a step.
+//! Types that the writers share: their client, and the outcome of a step.
 
 use crate::api_error::ApiError;
 use crate::batch::request::{AnswerEvent, Outcome};
 use crate::pieces::Piece;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// How a request goes on after a row.
+/// A request's state after a row.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
-    /// Other rows of it are to come first.
+    /// More rows of it must come first.
     Wait,
-    /// Its sequences become these: each one of before, with a token more.
+    /// Its sequences are replaced: each entry is the index of an old sequence and its next token.
     GoOn(Vec<(usize, u32)>),
-    /// It has ended, and its client knows.
+    /// It has ended, and its client has been notified.
     End,
 }
 
-/// Which of a request's wanted rows need logits.
+/// The requested rows of a request that need logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scored {
     All,
     None,
     Only(usize),
-    /// None, because it has ended.
+    /// None, because the request has ended.
     Ended,
 }
 
-/// The client of an answer.
+/// The client of a completion.
 pub(crate) struct Client {
     pub events: UnboundedSender<AnswerEvent>,
     first_choice: usize,
@@ -40,11 +40,12 @@ impl Client {
         }
     }
 
-    /// Gives a piece out. Whether anybody still listens.
+    /// Sends a piece. Returns false if the client has disconnected.
     pub fn give(&self, choice: usize, piece: Piece) -> bool {
-        match piece.is_empty() {
-            true => !self.events.is_closed(),
-            false => self.send(AnswerEvent::Piece(self.first_choice + choice, piece)),
+        if piece.is_empty() {
+            !self.events.is_closed()
+        } else {
+            self.send(AnswerEvent::Piece(self.first_choice + choice, piece))
         }
     }
 

@@ -1,5 +1,5 @@
-//! The state of a contrastive search between steps: its candidates are sequences of one token each, of which the next
-//! step shows the hidden states.
+//! The state of a contrastive search between steps: its candidates are sequences of one token each, and the next step computes
+//! their hidden states.
 
 use crate::api_error::ApiError;
 use crate::decoding::{ContrastiveSettings, Directions, choose};
@@ -9,19 +9,19 @@ pub(super) struct Contrast {
     settings: ContrastiveSettings,
     penalties: Penalties,
     directions: Directions,
-    /// Which sequence is the answer so far.
+    /// Index of the sequence that is the completion so far.
     chosen: usize,
     candidates: Option<Candidates>,
 }
 
 struct Candidates {
-    /// Each with its probability.
+    /// The candidate tokens, each with its probability.
     tokens: Vec<(u32, f32)>,
-    /// The model's own distribution, where scores are wanted.
+    /// The model's own distribution, if scores are requested.
     raw: Option<Vec<f32>>,
 }
 
-/// The candidate that goes on.
+/// The candidate that was chosen.
 pub(super) struct Chosen {
     pub sequence: usize,
     pub token: u32,
@@ -39,10 +39,10 @@ impl Contrast {
         }
     }
 
-    /// Finds the candidates after the answer so far, which are computed next.
+    /// Selects the candidates for the next token, to be computed by the next step.
     ///
     /// # Errors
-    /// When no logit is a number.
+    /// If no logit is a number.
     pub fn propose(
         &mut self,
         logits: &mut [f32],
@@ -61,10 +61,10 @@ impl Contrast {
         Ok(ways)
     }
 
-    /// Takes hidden states: those of the candidates, one of which is chosen, or of the prompt.
+    /// Takes the hidden states of the candidates and chooses a candidate, or takes the hidden states of the prompt.
     ///
     /// # Errors
-    /// When they are no numbers.
+    /// If the states are not finite.
     pub fn see(&mut self, states: &[&[f32]]) -> Result<Option<Chosen>, ApiError> {
         let Some(candidates) = self.candidates.take() else {
             states

@@ -1,5 +1,5 @@
-//! The state of each request between steps: rows of its sequences in, its next tokens out, and pieces of text to its
-//! client.
+//! The state of each request between steps: takes the rows of its sequences, returns its next tokens, and sends pieces of text to
+//! its client.
 
 pub(super) mod client;
 mod contrast;
@@ -18,7 +18,7 @@ use single::Single;
 use states::StatesWriter;
 use tokio::sync::oneshot;
 
-/// A request on its way.
+/// The state of one running request.
 pub(super) enum Writer {
     Single(Box<Single>),
     Search(Box<Search>),
@@ -27,7 +27,7 @@ pub(super) enum Writer {
 
 impl Writer {
     /// # Errors
-    /// When the tokenizer refuses.
+    /// If the tokenizer fails.
     pub fn of_answer(
         request: GenerationRequest,
         client: Client,
@@ -50,10 +50,10 @@ impl Writer {
         Self::States(StatesWriter::new(reply))
     }
 
-    /// Ends an answer that needs no row at all. Whether it is one.
+    /// Ends a completion that needs no row at all. Returns true if it did.
     ///
     /// # Errors
-    /// When the tokenizer refuses.
+    /// If the tokenizer fails.
     pub fn end_at_once(&mut self, tokenizer: &ModelTokenizer) -> Result<bool, ApiError> {
         match self {
             Self::Single(single) => single.end_at_once(tokenizer),
@@ -62,7 +62,7 @@ impl Writer {
         }
     }
 
-    /// Whether its client is still there.
+    /// Returns true while its client is connected.
     pub fn is_wanted(&self) -> bool {
         match self {
             Self::Single(single) => !single.client.events.is_closed(),
@@ -71,7 +71,7 @@ impl Writer {
         }
     }
 
-    /// Whether it must see hidden states before it is known which rows need logits.
+    /// Returns true if the request needs hidden states to decide which rows need logits.
     pub fn sees_states(&self) -> bool {
         match self {
             Self::Single(single) => single.sees_states(),
@@ -80,11 +80,11 @@ impl Writer {
         }
     }
 
-    /// Takes the hidden states of its wanted rows of a step. `decides`: the last is that of its last token, or all are, where it
-    /// has several sequences.
+    /// Takes the hidden states of its requested rows of a step. With `decides`, the last one belongs to its last token, or all of
+    /// them do if it has several sequences.
     ///
     /// # Errors
-    /// When the model gives no numbers, the tokenizer refuses, or the grammar cannot be followed.
+    /// If the model yields no numbers, the tokenizer fails, or the grammar cannot be followed.
     pub fn see(
         &mut self,
         states: &[&[f32]],
@@ -98,16 +98,16 @@ impl Writer {
         }
     }
 
-    /// Takes the logits of the next of its rows that need some.
+    /// Takes the logits of its next row that needs some.
     ///
     /// # Errors
-    /// When the model gives no numbers, the tokenizer refuses, or the grammar cannot be followed.
+    /// If the model yields no numbers, the tokenizer fails, or the grammar cannot be followed.
     pub fn row(
         &mut self,
         logits: &mut [f32],
         tokenizer: &ModelTokenizer,
     ) -> Result<Next, ApiError> {
-        // Rows of the embedding that no token names are padding.
+        // Logits beyond the vocabulary are padding of the embedding.
         let named = logits.len().min(tokenizer.vocabulary);
         let logits = &mut logits[..named];
         match self {
@@ -117,7 +117,7 @@ impl Writer {
         }
     }
 
-    /// Its place is free for another request of its client.
+    /// Frees its place for another request of its client.
     pub fn leave(&self) {
         match self {
             Self::Single(single) => drop(single.client.send(AnswerEvent::Ended)),
@@ -126,7 +126,7 @@ impl Writer {
         }
     }
 
-    /// Tells its client that there is no answer.
+    /// Reports the error to its client.
     pub fn fail(&mut self, error: ApiError) {
         match self {
             Self::Single(single) => single.client.fail(error),

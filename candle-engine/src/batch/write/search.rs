@@ -1,4 +1,4 @@
-//! The answers of a beam search on their way. Nothing is given out before the search has ended.
+//! The completions of a beam search in progress. Nothing is sent before the search has ended.
 
 use super::client::{Client, Next};
 use crate::api_error::ApiError;
@@ -10,7 +10,7 @@ use crate::sampling::{Penalties, log_softmax, no_finite_logits};
 use crate::stop::StopMatcher;
 use crate::tokenizer::ModelTokenizer;
 
-/// One beam: an answer that is still going on.
+/// One beam: an unfinished completion.
 #[derive(Clone)]
 struct Beam {
     /// Sum of the logprobs of its tokens.
@@ -23,18 +23,18 @@ struct Beam {
 
 enum Ended {
     No,
-    /// What the text still holds back belongs to the stop string.
+    /// The text withheld by the stop matcher belongs to the stop string.
     ByStopString(String),
     ByGrammar,
 }
 
 impl Beam {
-    /// The text, when no more tokens come.
+    /// Returns the text after the last token.
     fn finish(self, tokenizer: &ModelTokenizer) -> Result<String, ApiError> {
         Ok(self.emitted + &self.text.finish(tokenizer)?.piece.text)
     }
 
-    /// Takes a token. Whether the answer is whole with it, though no end token came.
+    /// Adds a token. Reports if the completion ended with it, by a stop string or its grammar.
     fn push(&mut self, token: u32, tokenizer: &ModelTokenizer) -> Result<Ended, ApiError> {
         self.penalties.note(token);
         let step = self.text.push(tokenizer, token, None)?;
@@ -58,7 +58,7 @@ pub(crate) struct Search {
     settings: BeamSettings,
     ends: Vec<u32>,
     running: Vec<Beam>,
-    /// The logprobs of the next token for each of them, as far as they are here.
+    /// The logprobs of the next token, for the beams whose rows have arrived.
     rows: Vec<Vec<f32>>,
     found: Beams<(String, Outcome)>,
     tokens: usize,
@@ -77,7 +77,10 @@ impl Search {
             emitted: String::new(),
             text: AnswerText::new(stops, 0),
             penalties: Penalties::new(&request.sampling, &request.prompt),
-            constraint: request.constraint.take().map(|it| it.apart()),
+            constraint: request
+                .constraint
+                .take()
+                .map(|constraint| constraint.apart()),
         };
         Self {
             client,
@@ -99,7 +102,7 @@ impl Search {
         Ok(ends)
     }
 
-    /// Takes the row of the next beam; with the last of them all go on.
+    /// Takes the row of the next beam; the last row advances all beams.
     pub fn row(
         &mut self,
         logits: &mut [f32],
@@ -111,16 +114,17 @@ impl Search {
         let beam = &mut self.running[self.rows.len()];
         beam.penalties.apply(logits);
         log_softmax(logits);
-        // After the softmax: a beam that its grammar leads nowhere likely is not made likely by it.
+        // Masked after the softmax, not before: a beam must not become likely because its grammar leaves it only unlikely tokens.
         if let Some(constraint) = &mut beam.constraint {
             constraint.mask(logits, &self.ends)?;
         }
         let ending = &self.request.ending;
         ending.ban(&self.ends, self.tokens, logits);
         self.rows.push(logits.to_vec());
-        match self.rows.len() == self.running.len() {
-            true => self.go_on(tokenizer),
-            false => Ok(Next::Wait),
+        if self.rows.len() == self.running.len() {
+            self.go_on(tokenizer)
+        } else {
+            Ok(Next::Wait)
         }
     }
 
@@ -151,7 +155,7 @@ impl Search {
         Ok(Next::GoOn(ways))
     }
 
-    /// The beam that goes one way on; `None` where it ended there, or led nowhere.
+    /// Extends a beam by one token; returns `None` if it ended or became impossible.
     fn extend(
         &mut self,
         way: Extension,
@@ -160,7 +164,7 @@ impl Search {
         let mut beam = self.running[way.parent].clone();
         beam.sum = way.sum;
         let (text, stop) = if self.ends.contains(&way.token) {
-            // An end that is not among the best is no answer; others go on in its place.
+            // An end token outside the best candidates is not a completion; another extension takes its place.
             if !way.is_leading {
                 return Ok(None);
             }
@@ -189,7 +193,7 @@ impl Search {
         self.found.finish(sum, self.tokens, (text, outcome));
     }
 
-    /// Gives the best answers out, the best first.
+    /// Sends the best completions, the best first.
     fn end(&mut self, tokenizer: &ModelTokenizer) -> Result<Next, ApiError> {
         for beam in std::mem::take(&mut self.running) {
             let sum = beam.sum;

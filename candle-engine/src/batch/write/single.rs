@@ -1,4 +1,4 @@
-//! One answer that grows token by token: drawn, or by contrastive search.
+//! One completion that grows token by token, by sampling or contrastive search.
 
 use super::client::{Client, Next, Scored};
 use super::contrast::{Chosen, Contrast};
@@ -11,7 +11,7 @@ use crate::sampling::{Penalties, Sampler, TokenLogprob, logprob_of};
 use crate::stop::StopMatcher;
 use crate::tokenizer::ModelTokenizer;
 
-/// Who chooses the tokens.
+/// The strategy that chooses the tokens.
 enum Chooser {
     Sampler(Box<Sampler>),
     Contrast(Box<Contrast>),
@@ -23,10 +23,10 @@ pub(crate) struct Single {
     chooser: Chooser,
     text: AnswerText,
     constraint: Option<Constraint>,
-    /// Tokens that end it.
+    /// Tokens that end the completion.
     ends: Vec<u32>,
     outcome: Outcome,
-    /// Rows of the prompt that are to come before the first decision.
+    /// Prompt rows still expected before the first decision.
     prompt_rows: usize,
     prompt_logprobs: Vec<Option<TokenLogprob>>,
     has_begun: bool,
@@ -54,7 +54,10 @@ impl Single {
             client,
             chooser,
             text: AnswerText::new(stops, letters_before),
-            constraint: request.constraint.take().map(|it| it.apart()),
+            constraint: request
+                .constraint
+                .take()
+                .map(|constraint| constraint.apart()),
             ends: request.ending.tokens(tokenizer),
             outcome: Outcome {
                 reason: FinishReason::Length,
@@ -62,18 +65,19 @@ impl Single {
                 completion_tokens: 0,
                 logprob_sum: 0.0,
             },
-            prompt_rows: match shows_prompt {
-                true => request.prompt.len() - 1,
-                false => 0,
+            prompt_rows: if shows_prompt {
+                request.prompt.len() - 1
+            } else {
+                0
             },
-            // Before the first token there is nothing that makes it likely.
+            // The first token has no context and therefore no probability.
             prompt_logprobs: vec![None; usize::from(shows_prompt)],
             has_begun: false,
             request,
         }
     }
 
-    /// Every row of the prompt is wanted.
+    /// Returns true if every row of the prompt is needed.
     pub fn sees_states(&self) -> bool {
         matches!(self.chooser, Chooser::Contrast(_))
     }
@@ -108,9 +112,10 @@ impl Single {
                 (false, false) => Scored::None,
             });
         };
-        Ok(match self.take(token, raw, tokenizer)? {
-            true => Scored::Only(sequence),
-            false => Scored::Ended,
+        Ok(if self.take(token, raw, tokenizer)? {
+            Scored::Only(sequence)
+        } else {
+            Scored::Ended
         })
     }
 
@@ -134,7 +139,7 @@ impl Single {
             return self.end(tokenizer);
         }
         let scores = &self.request.scores;
-        // The model's own distribution, before anything is done to it.
+        // The model's own distribution, before any adjustment.
         let raw = (scores.summed || scores.shown.is_some()).then(|| logits.to_vec());
         if let Some(constraint) = &mut self.constraint
             && !constraint.mask(logits, &self.ends)?
@@ -147,16 +152,17 @@ impl Single {
         match &mut self.chooser {
             Chooser::Sampler(sampler) => {
                 let token = sampler.sample(logits)?;
-                Ok(match self.take(token, raw, tokenizer)? {
-                    true => Next::GoOn(vec![(0, token)]),
-                    false => Next::End,
+                Ok(if self.take(token, raw, tokenizer)? {
+                    Next::GoOn(vec![(0, token)])
+                } else {
+                    Next::End
                 })
             }
             Chooser::Contrast(contrast) => Ok(Next::GoOn(contrast.propose(logits, raw)?)),
         }
     }
 
-    /// Gives the prompt out, where the answer begins with it. Whether anybody listens.
+    /// Sends the prompt if the completion begins with it. Returns false if the client has disconnected.
     fn begin(&mut self, tokenizer: &ModelTokenizer) -> Result<bool, ApiError> {
         let Some(echo) = self.request.echo.as_deref().filter(|_| !self.has_begun) else {
             return Ok(true);
@@ -171,7 +177,7 @@ impl Single {
         Ok(self.client.give(0, piece))
     }
 
-    /// Takes a token of the answer. Whether it goes on.
+    /// Adds a token to the completion. Returns false if the completion ended with it.
     fn take(
         &mut self,
         token: u32,
@@ -181,7 +187,9 @@ impl Single {
         let shown = self.request.scores.shown;
         self.outcome.completion_tokens += 1;
         let logprob = raw.map(|raw| logprob_of(&raw, token, shown.unwrap_or_default()));
-        self.outcome.logprob_sum += logprob.as_ref().map_or(0.0, |it| f64::from(it.logprob));
+        self.outcome.logprob_sum += logprob
+            .as_ref()
+            .map_or(0.0, |scored| f64::from(scored.logprob));
         if self.ends.contains(&token) {
             self.outcome.reason = FinishReason::Stop;
             self.outcome.stop = self.request.ending.reason(token);
@@ -198,7 +206,7 @@ impl Single {
             return Ok(false);
         }
         if let Some(stop) = step.stopped {
-            // What the text still holds back belongs to the stop string.
+            // The text withheld by the stop matcher belongs to the stop string.
             self.outcome.reason = FinishReason::Stop;
             self.outcome.stop = Some(StopReason::Text(stop));
             self.client.finish(0, self.outcome.clone());
@@ -219,7 +227,7 @@ impl Single {
         Ok(true)
     }
 
-    /// Gives the rest of the text out.
+    /// Sends the rest of the text.
     fn end(&mut self, tokenizer: &ModelTokenizer) -> Result<Next, ApiError> {
         let text = std::mem::replace(&mut self.text, AnswerText::new(StopMatcher::default(), 0));
         let step = text.finish(tokenizer)?;

@@ -31,7 +31,7 @@ impl StatesWriter {
         }
         let rows = std::mem::take(&mut self.rows);
         if let Some(reply) = self.reply.take() {
-            // A client that has left does not miss them.
+            // A client that has disconnected does not need them.
             let _ = reply.send(Ok(rows));
         }
         Scored::Ended

@@ -1,4 +1,4 @@
-//! Lookups by example, and what they cost a text that does not repeat.
+//! Tests lookups by example, and their cost on a text that does not repeat.
 
 use super::*;
 use rand::rngs::StdRng;
@@ -16,7 +16,8 @@ fn found(text: &[u32]) -> Option<usize> {
     index.find(text)
 }
 
-/// Goes through a text that is known: how many steps it takes beside `going_on` rows, and how many tokens are proposed in vain.
+/// Plays back a known text. Returns the number of steps it takes next to `going_on` other rows, and the number of rejected
+/// proposals.
 fn steps(text: &[u32], prompt: usize, going_on: usize) -> (usize, usize) {
     let mut draft = Draft::new(LIMITS, text.len());
     let (mut end, mut steps, mut in_vain) = (prompt, 0, 0);
@@ -101,7 +102,7 @@ fn a_text_without_repeats_costs_nothing() {
 #[test]
 fn a_text_whose_repeats_mislead_costs_little() {
     let mut random = StdRng::seed_from_u64(3);
-    // Pairs come again and again, and what follows them is drawn from eight.
+    // Pairs recur constantly, but the token after them is drawn from eight.
     let text: Vec<u32> = (0..4000).map(|_| random.random_range(0..8)).collect();
     let (steps, in_vain) = steps(&text, 10, 1);
     let proposed = in_vain + 3990 - steps;

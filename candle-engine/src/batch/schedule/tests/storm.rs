@@ -1,4 +1,4 @@
-//! Requests of every kind at random, in caches and under bounds at random.
+//! Runs random requests of every kind against random caches and limits.
 
 use super::world::{World, text};
 use crate::batch::room::answer_room;
@@ -56,7 +56,7 @@ fn every_request_ends_once_and_in_turn_whatever_happens() {
                 let prompt = random.random_range(1..(pages * PAGE_TOKENS * 3 / 4).min(150));
                 let room = answer_room(strategy, pages, prompt);
                 if room > 0 {
-                    // Few different tokens, so that beginnings meet.
+                    // Only a few different tokens, which makes prefixes coincide.
                     let first = random.random_range(0..4) * 1000;
                     let own = random.random_range(0..=prompt);
                     let mut tokens = text(first, own);

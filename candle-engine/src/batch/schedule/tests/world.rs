@@ -1,4 +1,4 @@
-//! A schedule with a checker, which keeps its own copy of every sequence and of what lies on every page, and holds each step
+//! A schedule with a checker that keeps its own copy of every sequence and of the contents of every page, and verifies each step
 //! against it.
 
 use crate::batch::schedule::{Arrival, Limits, Part, Plan, RequestId, Schedule};
@@ -12,7 +12,7 @@ pub(super) fn text(first: u32, tokens: usize) -> Vec<u32> {
     (0..tokens as u32).map(|nth| first + nth).collect()
 }
 
-/// What the test knows of a request.
+/// The test's own record of a request.
 pub(super) struct Known {
     branches: Vec<Vec<u32>>,
     prompt: usize,
@@ -29,7 +29,7 @@ pub(super) struct World {
     limits: Limits,
     pub(super) schedule: Schedule,
     pub(super) known: BTreeMap<RequestId, Known>,
-    /// For each place in the cache, the text up to the token that lies there.
+    /// For each position in the cache, the text up to and including its token.
     cache: Vec<Option<Vec<u32>>>,
     begun: RequestId,
     pub(super) ended: Vec<RequestId>,
@@ -94,7 +94,7 @@ impl World {
         self.ended.push(request);
     }
 
-    /// Plans, checks and computes a step. The requests of its rows, prompts apart from those who go on.
+    /// Plans, checks and computes a step.
     pub(super) fn step(&mut self) -> Option<Plan> {
         let plan = self.schedule.plan()?;
         assert!(plan.too_long.is_empty(), "everything that was let in fits");
@@ -153,9 +153,10 @@ impl World {
             .filter(|(part, _)| !goes_on(part))
             .map(|(_, span)| span.count)
             .sum();
-        let most = match plan.parts.first().is_some_and(goes_on) {
-            true => self.limits.prompt_rows_beside,
-            false => self.limits.prompt_rows,
+        let most = if plan.parts.first().is_some_and(goes_on) {
+            self.limits.prompt_rows_beside
+        } else {
+            self.limits.prompt_rows
         };
         assert!(prompt_rows <= most);
         for (part, span) in plan.parts.iter().zip(&plan.step.spans) {
@@ -199,7 +200,7 @@ impl World {
             assert_eq!(part.decides, decided == tokens.len() - proposed.len());
         }
         assert_eq!((row, wanted.next()), (plan.step.tokens.len(), None));
-        // No request writes where another reads.
+        // No request writes to a position that another reads.
         for (part, span) in plan.parts.iter().zip(&plan.step.spans) {
             for position in 0..span.past {
                 let page = span.pages[position / PAGE_TOKENS] as usize;
@@ -212,7 +213,7 @@ impl World {
         }
     }
 
-    /// Goes on with every request that has its deciding rows, or ends it.
+    /// Advances or ends every request that has its deciding rows.
     pub(super) fn go_on(&mut self, plan: &Plan, random: &mut StdRng) {
         let deciding = plan.parts.iter().filter(|part| part.decides);
         let mut requests: Vec<RequestId> = deciding.map(|part| part.request).collect();
@@ -222,7 +223,7 @@ impl World {
             let parts = plan.parts.iter().filter(|part| part.request == request);
             assert_eq!(parts.count(), known.branches.len(), "all go on together");
             known.generated += 1;
-            // Any token follows; while it is the proposed one, the next does too.
+            // Draws random tokens, and continues while they match the proposals.
             let proposed = self.schedule.proposed(request).to_vec();
             let mut accepted = 0;
             while let Some(token) = proposed.get(accepted)
@@ -263,7 +264,7 @@ impl World {
         }
     }
 
-    /// One step, after which everybody goes on.
+    /// Runs one step, then advances every request.
     pub(super) fn once(&mut self) -> Plan {
         let plan = self.step().expect("a step");
         self.go_on(&plan, &mut StdRng::seed_from_u64(0));
