@@ -1,4 +1,4 @@
-//! Decisions become facts and actions. Each arm records one decision and does nothing else; no `if` here chooses.
+//! Turns decisions into facts and actions. Each arm records one decision and makes no choices.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -92,7 +92,7 @@ impl Pool {
                 order,
                 explanation,
             } => {
-                let explanation = explanation.map(|it| *it);
+                let explanation = explanation.map(|explanation| *explanation);
                 self.promise(*plan, why, order, explanation, actions);
             }
             Decision::Launch { load } if self.planned[&load].wakes => self.wake_up(load, actions),
@@ -182,7 +182,7 @@ impl Pool {
             ..
         } = &mut replica.phase
         {
-            // It drains already: this reason ends it too, and sooner.
+            // Already draining: the new reason replaces the old one, with an earlier deadline.
             (*old, *why, *load) = (deadline, reason, for_load);
             self.touch(id);
             return;
@@ -212,7 +212,7 @@ impl Pool {
             self.scaled_down(model);
         }
         if matches!(reason, StopReason::KeepHot { .. }) {
-            // A load from before a restart that could not be finished within the keep-hot time is not begun again by it.
+            // A load restored after a restart that did not finish within the keep-hot time is not restarted.
             self.models
                 .get_mut(&model)
                 .expect("it has a replica")
@@ -312,7 +312,7 @@ impl Pool {
         }
         self.touch_model(model);
         self.grows_at(id);
-        // A load has nothing to finish, so it ends at once.
+        // A load has nothing to finish, so it ends immediately.
         let grace = if was_launching {
             Span::ZERO
         } else {

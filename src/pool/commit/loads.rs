@@ -1,5 +1,5 @@
-//! Loads become facts: promised with their victims, launched or woken, abandoned. The other half of `commit`; like
-//! it, it chooses nothing.
+//! Turns loads into facts: promised with their victims, launched or woken, abandoned. Like the rest of `commit`, it makes no
+//! choices.
 
 use alloc::string::String;
 use alloc::string::ToString;
@@ -19,7 +19,7 @@ use crate::types::replica::{Phase, Planned, Replica};
 use crate::types::share::Share;
 
 impl Pool {
-    /// Records the plan: memory is promised, and victims start to leave.
+    /// Records a plan: promises the memory and lets the victims leave.
     pub(crate) fn promise(
         &mut self,
         plan: Plan,
@@ -132,8 +132,8 @@ impl Pool {
         let victims = plan
             .victims
             .iter()
-            .filter(|it| !it.planned)
-            .map(|it| it.replica)
+            .filter(|victim| !victim.planned)
+            .map(|victim| victim.replica)
             .collect();
         self.models
             .get_mut(&plan.model)
@@ -170,7 +170,7 @@ impl Pool {
         actions.push(Action::Record(record));
     }
 
-    /// Whose request has waited longest, where requests call for the load.
+    /// The key of the request that has waited longest, if requests called for the load.
     fn first_requester(&self, model: ModelId, why: &LoadReason) -> Option<KeyId> {
         let LoadReason::Requests { .. } = why else {
             return None;
@@ -179,7 +179,7 @@ impl Pool {
         Some(self.tickets.get(&ticket)?.key)
     }
 
-    /// An administrator forced it out: it does not come back by itself and evict what was loaded instead.
+    /// Keeps a model that an administrator's load forced out from returning on its own and evicting that load.
     fn keep_away(&mut self, model: ModelId, actions: &mut Vec<Action>) {
         let wish = Some(LoadWish {
             replicas: 0,
@@ -250,7 +250,7 @@ impl Pool {
         });
     }
 
-    /// A wish from before a restart is done once as many replicas as it names have been launched.
+    /// Completes a wish from before a restart once as many replicas as it names have been launched.
     pub(crate) fn launched_enough(&mut self, id: ModelId) {
         let live = self.live(&self.models[&id]);
         let model = self.models.get_mut(&id).expect("planned for a model");
@@ -264,7 +264,7 @@ impl Pool {
         }
     }
 
-    /// The memory that a sleeper keeps on a device is needed: it has nothing to finish.
+    /// Stops a sleeper because the memory that it keeps on a device is needed. It has nothing to finish.
     fn drop_sleeper(
         &mut self,
         victim: &Victim,
@@ -294,7 +294,7 @@ impl Pool {
         }
     }
 
-    /// From now on, what was planned for this order alone can be displaced or dropped.
+    /// Reconsiders what was planned for this order alone: it can now be displaced or dropped.
     pub(crate) fn order_ended(&mut self, model: ModelId) {
         self.touch_model(model);
         self.grows_at_model(model);

@@ -1,4 +1,4 @@
-//! Decisions become facts and actions. Nothing here chooses.
+//! Turns decisions into facts and actions. Makes no choices.
 
 pub(crate) mod decisions;
 pub(crate) mod loads;

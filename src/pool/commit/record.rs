@@ -1,4 +1,4 @@
-//! The texts of the history (D3): what was decided, why, and from which candidates.
+//! The texts of the history (D3): the decision, its reason and its candidates.
 
 use alloc::string::String;
 use alloc::string::ToString;
@@ -61,7 +61,7 @@ impl Pool {
         actions.push(Action::Record(record));
     }
 
-    /// What the plan chose from, as text, the chosen one first.
+    /// The candidates of the plan as text, the chosen one first.
     pub fn candidates(&self, plan: &Plan) -> Vec<String> {
         let mut order: Vec<usize> = (0..plan.candidates.len()).collect();
         order.sort_by_key(|nth| Reverse(plan.refusal.is_none() && *nth == plan.chosen));
@@ -88,9 +88,9 @@ impl Pool {
                 Verdict::Evicts { victims, cost } => {
                     let names: Vec<String> = victims
                         .iter()
-                        .map(|it| match self.replicas.get(it) {
-                            Some(replica) => format!("{} ({it})", self.name(replica.model)),
-                            None => it.to_string(),
+                        .map(|id| match self.replicas.get(id) {
+                            Some(replica) => format!("{} ({id})", self.name(replica.model)),
+                            None => id.to_string(),
                         })
                         .collect();
                     format!(
@@ -110,22 +110,22 @@ impl Pool {
 }
 
 impl Pool {
-    /// What a replica has reserved on one device.
+    /// The bytes that a replica has reserved on a device.
     pub(crate) fn reserved_by(&self, id: ReplicaId, device: DeviceId) -> Bytes {
-        let shares = self.replicas.get(&id).map(|it| &it.shares);
+        let shares = self.replicas.get(&id).map(|replica| &replica.shares);
         let on = |share: &&Share| share.device == device;
         let bytes = shares.into_iter().flatten().filter(on);
         bytes.map(|share| share.bytes).sum()
     }
 
-    /// What a replica or a promised load holds on one device, or both: a sleeper that is to wake.
+    /// The bytes that a replica and a promised load of the same id hold on a device. A sleeper that is to be woken is both.
     pub(crate) fn held(&self, id: ReplicaId, device: DeviceId) -> Bytes {
         self.reserved_or_promised(id, device) + self.excess(id, device)
     }
 
     fn reserved_or_promised(&self, id: ReplicaId, device: DeviceId) -> Bytes {
-        let now = self.replicas.get(&id).map(|it| &it.shares);
-        let promised = self.planned.get(&id).map(|it| &it.shares);
+        let now = self.replicas.get(&id).map(|replica| &replica.shares);
+        let promised = self.planned.get(&id).map(|load| &load.shares);
         now.into_iter()
             .chain(promised)
             .flatten()
@@ -134,7 +134,7 @@ impl Pool {
             .sum()
     }
 
-    /// How long a phase has lasted.
+    /// The time since the phase began.
     pub(crate) fn phase_age(&self, phase: &Phase) -> Span {
         let since: Time = match phase {
             Phase::Launching { since, .. }

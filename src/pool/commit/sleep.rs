@@ -1,5 +1,5 @@
-//! Falling asleep and waking become facts: what a sleeper frees and keeps on its devices, and what it takes of the
-//! host (L1). `parking` decides which replica sleeps and which is woken.
+//! Turns falling asleep and waking into facts: what a sleeper frees and keeps on its devices, and what it takes from the host (L1).
+//! `parking` decides which replica sleeps and which is woken.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -16,20 +16,23 @@ use crate::types::replica::Phase;
 
 impl Pool {
     pub(crate) fn host_read(&mut self, node: NodeId, reading: &HostReading) {
-        // Those on the node, and not all replicas that there are: each of a thousand nodes reports this every second.
+        // Visits only replicas on this node, because each of a thousand nodes reports every second.
         let devices = self.nodes.get(&node).into_iter().flatten();
         let devices = devices.filter_map(|id| self.devices.get(id));
-        let holders: BTreeSet<ReplicaId> = devices.flat_map(|it| &it.holders).copied().collect();
+        let holders: BTreeSet<ReplicaId> = devices
+            .flat_map(|device| &device.holders)
+            .copied()
+            .collect();
         let falling: Bytes = holders
             .iter()
             .filter_map(|id| self.replicas.get(id))
-            .filter(|it| matches!(it.phase, Phase::Parking { .. }))
-            .filter_map(|it| it.parked.as_ref().map(|parked| parked.host))
+            .filter(|replica| matches!(replica.phase, Phase::Parking { .. }))
+            .filter_map(|replica| replica.parked.as_ref().map(|parked| parked.host))
             .sum();
         self.hosts.entry(node).or_default().read(reading, falling);
     }
 
-    /// The engine is ordered to sleep; its devices' memory is leaving, as when the engine is stopped.
+    /// Orders the engine to sleep. The memory of its devices starts to leave, as when an engine is stopped.
     pub(crate) fn fall_asleep(
         &mut self,
         id: ReplicaId,
@@ -88,7 +91,7 @@ impl Pool {
             },
         );
         let model = replica.model;
-        let keeps = replica.parked.as_ref().map(|it| it.keeps.clone());
+        let keeps = replica.parked.as_ref().map(|parked| parked.keeps.clone());
         let before = core::mem::replace(&mut replica.shares, keeps.unwrap_or_default());
         for (share, kept) in before.iter().zip(&replica.shares) {
             let device = self.devices.get_mut(&share.device).expect("held");
@@ -113,7 +116,7 @@ impl Pool {
         self.forget_wish_if_gone(model, &phase, actions);
     }
 
-    /// It could not be put to sleep, so it is stopped instead.
+    /// The replica could not be put to sleep, so it is stopped instead.
     pub(crate) fn sleep_failed(&mut self, id: ReplicaId, message: &str, actions: &mut Vec<Action>) {
         let now = self.now;
         let Some(replica) = self.replicas.get_mut(&id) else {
@@ -136,7 +139,7 @@ impl Pool {
         actions.push(Action::Record(record));
     }
 
-    /// Its engine could not be woken; `plan` ends it.
+    /// The engine could not be woken; `plan` ends it.
     pub(crate) fn wake_failed(&mut self, id: ReplicaId, message: String) {
         let Some(replica) = self.replicas.get_mut(&id) else {
             return;
@@ -147,7 +150,7 @@ impl Pool {
         }
     }
 
-    /// The planned load is the waking of a sleeper: it holds all its memory again.
+    /// Starts a planned load that wakes a sleeper. The replica holds all its memory again.
     pub(crate) fn wake_up(&mut self, id: ReplicaId, actions: &mut Vec<Action>) {
         let planned = self.unpromise(id);
         for share in &planned.shares {
@@ -180,7 +183,7 @@ impl Pool {
         });
     }
 
-    /// The weights are back on the devices, or the process is gone.
+    /// Returns host memory after the weights are back on the devices or the process is gone.
     pub(crate) fn leaves_host(&mut self, node: NodeId, parked: &Parked, was_returning: bool) {
         if let Some(host) = self.hosts.get_mut(&node) {
             host.take_back(parked.host, was_returning);

@@ -1,6 +1,5 @@
-//! Ready engines of an earlier controller become replicas as if they had been loaded here, with their memory
-//! reserved and their keep-hot time counting on (D2). An engine that no longer fits holds the memory that there is
-//! until it is gone. Facts only.
+//! Adopts ready engines of an earlier controller as if they had been loaded here: their memory is reserved and their keep-hot time
+//! continues (D2). An engine that no longer fits holds the available memory until it is gone. Facts only.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -16,7 +15,7 @@ use crate::types::reason::{LoadReason, StopReason};
 use crate::types::replica::{Phase, Replica};
 use crate::types::share::Share;
 
-/// A found engine.
+/// An engine found after a restart.
 pub(crate) struct Found {
     pub replica: ReplicaId,
     pub model: ModelId,
@@ -30,12 +29,12 @@ impl Pool {
     pub(crate) fn replica_adopted(&mut self, found: Found, actions: &mut Vec<Action>) {
         let now = self.now;
         let id = found.replica;
-        // Numbers are never reused.
+        // Replica ids are never reused.
         self.replica_next = self.replica_next.max(id.0 + 1);
         if self.replicas.contains_key(&id) || self.planned.contains_key(&id) {
             return;
         }
-        // It is being ended already (N4).
+        // It is already being ended (N4).
         if self.given_up.contains_key(&id) && id.0 >= self.replica_first {
             return;
         }
@@ -67,7 +66,7 @@ impl Pool {
         }
         let live = adoption_error.is_none();
         if live {
-            // It serves with these settings. Loads that failed meanwhile may have waited for where it runs.
+            // It serves with these settings. Loads that failed in the meantime may have waited for the place where it runs.
             model.forget_failures();
         }
         let wished = model.wish.as_ref().map_or(0, |wish| wish.replicas as usize);
@@ -140,9 +139,9 @@ impl Pool {
         }
     }
 
-    /// Why it cannot become a replica.
+    /// The reason why the engine cannot become a replica.
     fn adoption_error(&self, found: &Found) -> Option<String> {
-        let model = self.models.get(&found.model).filter(|it| !it.removed);
+        let model = self.models.get(&found.model).filter(|model| !model.removed);
         let Some(model) = model else {
             return Some("the model is no longer in the catalogue".to_owned());
         };
@@ -174,7 +173,7 @@ impl Pool {
         (nodes.len() != 1).then(|| "its devices are of several nodes now (M5)".to_owned())
     }
 
-    /// No other replica can have this memory until it is gone; more than there is cannot be reserved (M3).
+    /// Reserves this memory until the engine is gone, clamped to what is free: reservations never exceed the capacity (M3).
     fn clamp_to_free(&self, placement: &[Share]) -> Vec<Share> {
         let mut shares: Vec<Share> = Vec::new();
         let mut node = None;
@@ -182,7 +181,7 @@ impl Pool {
             let Some(device) = self.devices.get(&share.device) else {
                 continue;
             };
-            let known = shares.iter().any(|it| it.device == share.device);
+            let known = shares.iter().any(|known| known.device == share.device);
             if known || node.is_some_and(|node| node != device.node) {
                 continue;
             }
@@ -196,7 +195,7 @@ impl Pool {
         shares
     }
 
-    /// It belongs to no known model or device: it is stopped without any reservation.
+    /// Stops an engine of an unknown model or device without a reservation.
     fn stop_unheld(
         &self,
         found: &Found,

@@ -1,4 +1,4 @@
-//! Which models should have a replica and have none, or too few: updates the index.
+//! Finds models that should have a replica but have none or too few, and updates the demand index.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -17,10 +17,11 @@ use crate::types::reason::LoadReason;
 use crate::types::replica::Phase;
 use crate::types::requirements::Requirements;
 
-/// Half the longest wait of a request, but no more than this.
+/// Upper bound of the patience, which is half the longest wait of a request.
 const PATIENCE_MAX: Span = Span::from_secs(300);
 
-/// How many of a model's waiting requests say when its load is worth it. They are the oldest, which have waited most.
+/// The number of a model's waiting requests that determine when its load is worthwhile. The oldest count, because they have waited
+/// longest.
 const LOOKED_AT_MAX: usize = 256;
 
 impl Pool {
@@ -39,9 +40,10 @@ impl Pool {
                 if rank.class == Class::Request {
                     self.look_again_at_changes(id, &rank);
                 }
-                // The same demand, at most a little later: it stays blocked.
-                let same = |(class, it): &(Class, PendingReplica)| {
-                    *class == rank.class && still_blocked(&it.requirements, &pending.requirements)
+                // The same demand, at most slightly later: it stays blocked.
+                let same = |(class, known): &(Class, PendingReplica)| {
+                    *class == rank.class
+                        && still_blocked(&known.requirements, &pending.requirements)
                 };
                 if let Some(nth) = known.iter().position(same) {
                     pending.blocked = known.swap_remove(nth).1.blocked;
@@ -59,11 +61,11 @@ impl Pool {
         }
     }
 
-    /// A model that must be fetched is not placed until its weights are here. One that would not fit even into an
-    /// empty pool is not fetched.
+    /// A model that must be fetched is not placed until its weights are here. A model that would not fit into an empty pool is not
+    /// fetched.
     fn hold_back(&mut self, id: ModelId, new: &mut Vec<(DemandRank, PendingReplica)>) {
         self.demand_index.to_fetch.remove(&id);
-        if !self.models.get(&id).is_some_and(|it| it.spec.absent) {
+        if !self.models.get(&id).is_some_and(|model| model.spec.absent) {
             return;
         }
         let fits = |pending: &PendingReplica| never_fits(self, &pending.requirements).is_none();
@@ -73,10 +75,10 @@ impl Pool {
         self.demand_index.to_fetch.extend(why.map(|why| (id, why)));
     }
 
-    /// Whether the model's requests have waited less than the bound, if so how many requests its load serves for its
-    /// time, and since when the first of them has waited. Loading first what serves most requests per second, with a
-    /// bound on how long a model may be passed over, shortens the mean wait and the longest ones. A request that will
-    /// have given up by the time of the load is not served by it and does not count.
+    /// Returns whether the model's requests have waited less than the bound, the number of requests served per time of load if they
+    /// have, and the time since which the first has waited. Loading first the model that serves most requests per second, with a
+    /// bound on how long a model may be passed over, shortens both the mean wait and the longest waits. Requests that will have
+    /// given up before the load is ready do not count.
     fn pull(&self, id: ModelId, oldest: Time) -> (bool, u64, Time) {
         if !self.limits.policy.has(Part::LoadOrder) {
             return (false, 0, oldest);
@@ -86,7 +88,7 @@ impl Pool {
         let (since, in_vain) = match self.first_in_time(id) {
             Some(first) => first,
             None if load < model.spec.queue_timeout => return (true, 0, oldest),
-            // Every waiting request will have timed out by then; later ones may find the replica ready.
+            // Every waiting request will have timed out when the load is ready; later requests may find the replica ready.
             None => (oldest, 0),
         };
         if since + self.longest_delay(id) <= self.now {
@@ -96,17 +98,17 @@ impl Pool {
         (true, served * 1_000_000 / load.0.max(1), since)
     }
 
-    /// Since when the first request has waited that a load could serve before it gives up, and how many before it wait in
-    /// vain.
+    /// The arrival time of the first request that a load could serve before it times out, and the number of requests ahead of it
+    /// that wait in vain.
     fn first_in_time(&self, id: ModelId) -> Option<(Time, u64)> {
         let ready = self.now + self.comes_back_in(id);
         let mut waiting = self.waiting(id).zip(0..);
-        let (first, before) = waiting.find(|(it, _)| it.deadline > ready)?;
+        let (first, before) = waiting.find(|(waiting, _)| waiting.deadline > ready)?;
         Some((first.since, before))
     }
 
-    /// The rank of a model that waits changes when it has been passed over for long enough, and when its first request
-    /// can no longer be served in time.
+    /// Schedules the times at which the rank of a waiting model changes: after it has been passed over for long enough, and when
+    /// its first request can no longer be served in time.
     fn look_again_at_changes(&mut self, id: ModelId, rank: &DemandRank) {
         let timeout = self.models[&id].spec.queue_timeout;
         let left = timeout.0.saturating_sub(self.comes_back_in(id).0);
@@ -117,37 +119,37 @@ impl Pool {
         }
     }
 
-    /// How long others with more waiting requests may be loaded before a model: its load must still be in time.
+    /// The time for which models with more waiting requests may be loaded before this one. Its own load must still be in time.
     fn longest_delay(&self, id: ModelId) -> Span {
         let timeout = self.models[&id].spec.queue_timeout;
         longest_delay(timeout, self.comes_back_in(id))
     }
 
-    /// From when equals leave for the model's requests. Of the time for which others may go first the objective leaves half,
-    /// so that turns and a busy disk do not make the load too late; what the victim takes to stop comes off before, and is
-    /// different for each. Clients that give up before the load can be ready count, too: it begins while they wait, or it
-    /// never would.
+    /// The time from which models of equal priority leave for the model's requests. The objective may use half of the time for
+    /// which others may go first; the other half is left for turns and a busy disk. The time the victim takes to stop is subtracted
+    /// later and differs per victim. Clients that give up before the load can be ready count too: the load begins while they wait,
+    /// or it would never begin.
     fn evicts_from(&self, id: ModelId) -> EvictsFrom {
         let load = self.comes_back_in(id);
-        let since = self.waiting(id).map(|it| it.since);
+        let since = self.waiting(id).map(|waiting| waiting.since);
         let worth = self.limits.objective.worth_from(load, since, self.now);
         if worth <= self.now {
             return EvictsFrom::default();
         }
-        let latest = self.waiting(id).map(|it| {
-            let delay = longest_delay(it.gives_up.since(it.since), load);
-            it.since + Span(delay.0 / 2)
+        let latest = self.waiting(id).map(|waiting| {
+            let delay = longest_delay(waiting.gives_up.since(waiting.since), load);
+            waiting.since + Span(delay.0 / 2)
         });
         EvictsFrom::new(worth, latest.min().unwrap_or(worth))
     }
 
-    /// The first of the model's requests, by arrival: each arrival looks at them, so that they are no more than a few.
+    /// The model's oldest requests, by arrival. Every arrival visits them, so their number is bounded.
     fn waiting(&self, id: ModelId) -> impl Iterator<Item = &Waiting> {
         let waiting = self.models[&id].queue.by_arrival().take(LOOKED_AT_MAX);
         waiting.map(move |ticket| &self.tickets[&ticket])
     }
 
-    /// Examines again the demands whose retry time has come.
+    /// Reexamines the demands whose retry time has come.
     pub(crate) fn retry_demands(&mut self) {
         while let Some(&(at, rank)) = self.demand_index.retries.first() {
             if at > self.now {
@@ -175,7 +177,7 @@ impl Pool {
 }
 
 impl Model {
-    /// How long it may wait for the turns of others.
+    /// The time that it may wait for the turns of others.
     pub(crate) fn patience(&self) -> Span {
         patience(self.spec.queue_timeout)
     }
@@ -185,11 +187,13 @@ fn patience(timeout: Span) -> Span {
     Span(timeout.0 / 2).min(PATIENCE_MAX)
 }
 
-/// How long others may go before requests that wait no longer than this: their load must still be in time.
+/// The time for which other models may be loaded before requests that wait no longer than `timeout`. Their own load must still be
+/// in time.
 fn longest_delay(timeout: Span, load: Span) -> Span {
-    match load < timeout {
-        true => patience(timeout).min(Span(timeout.0 - load.0)),
-        false => patience(timeout),
+    if load < timeout {
+        patience(timeout).min(Span(timeout.0 - load.0))
+    } else {
+        patience(timeout)
     }
 }
 
@@ -231,7 +235,7 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
         return demand_index;
     };
     // A replica that is falling asleep can be woken soon.
-    let falls_asleep = |it: &&ReplicaId| matches!(pool.replicas[*it].phase, Phase::Parking { .. });
+    let falls_asleep = |id: &&ReplicaId| matches!(pool.replicas[*id].phase, Phase::Parking { .. });
     let parking = model.replicas.iter().filter(falls_asleep).count();
     let coming = pool.live(model) + model.planned.len() + parking;
     if let Some((order, requirements)) = orders::load_to_place(pool, id) {
@@ -280,7 +284,7 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
     demand_index
 }
 
-/// Why the demand exists, for the history.
+/// The reason for the demand, for the history.
 pub(crate) fn reason(pool: &Pool, rank: &DemandRank, pending: &PendingReplica) -> LoadReason {
     let model = &pool.models[&rank.model];
     let moves =

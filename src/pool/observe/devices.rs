@@ -1,5 +1,5 @@
-//! What is reported of devices: readings, connections, failures, and the memory that models were measured to hold
-//! (M1, M2, M4, M7). Facts only.
+//! Records what is reported about devices: readings, connections, failures, and the measured memory of models (M1, M2, M4, M7).
+//! Facts only.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -15,48 +15,50 @@ use crate::types::link::Link;
 use crate::types::model::Cordon;
 
 impl Pool {
-    /// What a plan may count on once everything that is leaving has left and every promise is kept; zero on a
-    /// cordoned device (M7).
+    /// The memory that a plan may use once everything that is leaving has left and every promise is kept. Zero on a cordoned device
+    /// (M7).
     pub fn free_later(&self, id: DeviceId) -> Bytes {
         self.devices[&id].later(self.returning(id)).0
     }
 
-    /// Whether the device is there: its node has joined and is not gone.
+    /// Returns true if the device is part of the pool: its node has joined and is not gone.
     pub fn has_device(&self, id: DeviceId) -> bool {
         self.devices.contains_key(&id)
     }
 
-    /// What is lacking even then, because replicas hold more than their shares: it must be freed before anything
-    /// new fits.
+    /// The memory still lacking then, because replicas hold more than their shares. It must be freed before anything new fits.
     pub(crate) fn overrun(&self, id: DeviceId) -> Bytes {
         self.devices[&id].later(self.returning(id)).1
     }
 
-    /// What a launch may take once what is leaving now has left.
+    /// The memory that a launch may take after everything that is leaving now has left.
     pub(crate) fn free_soon(&self, id: DeviceId) -> Bytes {
         self.devices[&id].soon(self.returning(id))
     }
 
-    /// Both at once, for plans, which look at every device: what a plan may count on, and what is lacking.
+    /// `free_later` and `overrun` in one call, for plans, which visit every device.
     pub(crate) fn free_and_overrun(&self, device: &Device) -> (Bytes, Bytes) {
         device.later(self.returning_on(device))
     }
 
-    /// What leaving replicas hold beyond their shares.
+    /// The memory that leaving replicas hold beyond their shares.
     fn returning(&self, id: DeviceId) -> Bytes {
         self.returning_on(&self.devices[&id])
     }
 
     fn returning_on(&self, device: &Device) -> Bytes {
-        let leaves =
-            |replica: &ReplicaId| self.replicas.get(replica).is_some_and(|it| it.is_leaving());
+        let leaves = |replica: &ReplicaId| {
+            self.replicas
+                .get(replica)
+                .is_some_and(|replica| replica.is_leaving())
+        };
         let more = device.excess_of.iter();
         more.filter(|(replica, _)| leaves(replica))
             .map(|(_, more)| *more)
             .sum()
     }
 
-    /// What a replica was measured to hold of a device beyond its share.
+    /// The memory that a replica was measured to hold on a device beyond its share.
     pub(crate) fn excess(&self, replica: ReplicaId, device: DeviceId) -> Bytes {
         let of = &self.devices[&device].excess_of;
         of.get(&replica).copied().unwrap_or_default()
@@ -64,11 +66,11 @@ impl Pool {
 
     pub(crate) fn device_read(&mut self, id: DeviceId, reading: &DeviceReading) {
         let (now, patience) = (self.now, self.limits.release_wait);
-        // A late report of a node that is gone: nothing may be placed there.
+        // A late report from a node that is gone. Nothing may be placed there.
         if self.is_gone(reading.node) {
             return;
         }
-        // A reading from before a process ended, or fell asleep, still lists it.
+        // A reading taken before a process ended or fell asleep still lists it.
         let share_of = |replica: ReplicaId| match self.devices.get(&id) {
             Some(device) => self.reserved_by(replica, id) + device.held_at(replica, reading.taken),
             None => Bytes::ZERO,
@@ -80,9 +82,10 @@ impl Pool {
             .filter(|(_, more)| *more > Bytes::ZERO)
             .collect();
         let new = !self.devices.contains_key(&id);
-        let (drain, away) = match new {
-            true => (self.drain_of(reading.node), self.away(reading.node)),
-            false => (None, None),
+        let (drain, away) = if new {
+            (self.drain_of(reading.node), self.away(reading.node))
+        } else {
+            (None, None)
         };
         let device = self.devices.of_reading(id, reading);
         if new {
@@ -92,11 +95,11 @@ impl Pool {
             }
         }
         let size = (device.total, device.headroom);
-        let taken = |it: &Device| it.foreign + it.excess;
+        let taken = |device: &Device| device.foreign + device.excess;
         let (before, settling) = (taken(device), device.settling);
         let changed = device.read(reading, excess, now, patience);
         let resized = size != (device.total, device.headroom);
-        // Settling memory is counted on already, but a launch has to wait for it.
+        // Plans already count settling memory as free, but a launch has to wait for it.
         let after = taken(device);
         let grown = after < before || after + device.settling < before + settling;
         device.name.clone_from(&reading.name);
@@ -118,7 +121,7 @@ impl Pool {
         }
     }
 
-    /// A device whose node has not joined yet is cordoned when it does.
+    /// Cordons a device; if its node has not joined yet, the device is cordoned when it does.
     pub(crate) fn cordon_restored(&mut self, id: DeviceId, cordon: Cordon) {
         let cordon = Some(cordon);
         match self.devices.get_mut(&id) {
@@ -137,7 +140,7 @@ impl Pool {
         self.promises_changed = true;
     }
 
-    /// The memory was not returned in time: plans use the last measurement (M4).
+    /// The memory was not returned in time, so plans use the last measurement (M4).
     pub(crate) fn give_up_settling(&mut self, id: DeviceId) {
         let (now, patience) = (self.now, self.limits.release_wait);
         let device = self.devices.get_mut(&id).expect("listed");
@@ -148,8 +151,8 @@ impl Pool {
         self.grows_on(id);
     }
 
-    /// Those of the devices that are named, which are of one node; those of other nodes stay. A device whose node counts as
-    /// gone until it has joined gets them when it comes.
+    /// Replaces the links of the named devices, which are all on the same node. Links of other nodes stay. If the node counts as
+    /// gone until it joins, its devices get their links when it does.
     pub(crate) fn links_read(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
         let named = links.iter().flat_map(|(one, other, _)| [*one, *other]);
         for id in named.collect::<BTreeSet<DeviceId>>() {
@@ -187,7 +190,7 @@ impl Pool {
         let Some(device) = self.devices.get_mut(&id) else {
             return;
         };
-        // The first failure is the cause; a later one is recorded only if it is worse.
+        // The first failure is the cause. A later failure is recorded only if it is worse.
         let ends = self.saves.uncordons(id);
         let worse = device
             .cordon

@@ -1,5 +1,5 @@
-//! Events become facts. Nothing is chosen here; the only immediate answers are those that no choice could change
-//! (an unknown model, a full queue, a store that failed).
+//! Turns events into facts. Makes no choices. The only immediate responses are ones no choice could change (an unknown model, a
+//! full queue, a failed store).
 
 use alloc::vec::Vec;
 
@@ -107,10 +107,10 @@ impl Pool {
             Event::FetchProgressed { model, left } => self.fetch_progressed(model, left),
             Event::FetchEnded { model, end } => self.fetch_ended(model, end, actions),
             Event::LoadsFrom { replica, tier } => {
-                let woken = |it: &&mut Replica| it.parked.is_none();
+                let woken = |replica: &&mut Replica| replica.parked.is_none();
                 if let Some(it) = self.replicas.get_mut(&replica).filter(woken) {
                     it.tier = Some(tier);
-                    // Weights from the host's memory leave the disk free for other loads.
+                    // Weights read from host memory leave the disk free for other loads.
                     if tier < Tier::Disk {
                         it.reads_until = Some(self.now);
                         self.read_ends(replica);
@@ -133,7 +133,7 @@ impl Pool {
         }
     }
 
-    /// Sleepers may have to leave sooner or later than their timers say, and models may be quarantined or not.
+    /// Sleepers may have to leave earlier or later than their timers say, and quarantines may begin or end.
     fn limits_set(&mut self, limits: Limits) {
         if self.limits != limits {
             // The shadows did not follow the uses while least recent use was configured.
@@ -197,7 +197,7 @@ impl Pool {
         );
     }
 
-    /// Refuses a waiting request, whose place another caller gets.
+    /// Refuses a waiting request to give its place to another caller.
     fn displace(&mut self, ticket: Ticket, refusal: Refusal, actions: &mut Vec<Action>) {
         if let Some(waiting) = self.forget_ticket(ticket, false) {
             self.record_refused_request(waiting.model, waiting.key, &refusal, actions);
@@ -206,7 +206,7 @@ impl Pool {
     }
 
     fn request_gives_up(&mut self, ticket: Ticket, at: Time) {
-        // One that was refused at once does not wait.
+        // A request that was refused immediately does not wait.
         if let Some(waiting) = self.tickets.get_mut(&ticket) {
             waiting.gives_up = waiting.gives_up.min(at);
             let model = waiting.model;
@@ -240,7 +240,7 @@ impl Pool {
         self.read_ends(id);
         self.touch_model(model);
         self.schedule_moves_of(id);
-        // Its load time is known better, on which turns and yielding of its other replicas depend.
+        // The model's load time is known more precisely. The turns and the yielding of its other replicas depend on it.
         self.grows_at_model(model);
         let how = match &parked {
             Some(parked) => {
@@ -265,14 +265,14 @@ impl Pool {
                 if let Some(fetch) = model.fetch.as_mut().filter(|_| changed) {
                     fetch.ends.get_or_insert(StopReason::Changed);
                 }
-                // An identical entry is no sign that the cause of a failure has been fixed.
+                // An identical entry does not show that the cause of a failure has been fixed.
                 if model.removed || model.spec != spec {
                     model.forget_failures();
                 }
                 model.spec = spec;
                 model.learned.clear();
                 model.removed = false;
-                // Some of them may have been started with other settings.
+                // Some of the replicas may have been started with other settings.
                 self.agenda.replicas.extend(&model.replicas);
             }
             None => {
@@ -299,7 +299,7 @@ impl Pool {
         self.reindex(id);
     }
 
-    /// What a load would do, without doing it: for the administrator's `plan`.
+    /// The plan of a load that is not carried out, for the administrator's `plan`.
     pub fn preview(
         &self,
         now: Time,
@@ -316,7 +316,7 @@ impl Pool {
         let order = OrderId(u64::MAX);
         let requirements = crate::plan::orders::requirements_of(&at_now, load, now, order);
         let mut plan = crate::plan::place::explain(&at_now, &requirements);
-        // An order may be refused for what it asks for, whether the model has replicas or not.
+        // An order may be refused for what it requests, whether the model has replicas or not.
         let refused = order_refusals::load_refusal(&at_now, model, load);
         let refused = refused.or_else(|| order_refusals::no_program(&at_now, model));
         let refused = refused.or_else(|| order_refusals::damaged(&at_now, model));

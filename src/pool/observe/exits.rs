@@ -1,4 +1,4 @@
-//! A replica's process has ended: its memory, the load that counted on it, and what the failure means for the model
+//! Records that a replica's process has ended: its memory, the load that counted on it, and what the failure means for the model
 //! (L3, M1, M4). Facts only.
 
 use alloc::string::String;
@@ -12,12 +12,12 @@ use crate::types::ids::{Bytes, ModelId, ReplicaId, Span, Ticket};
 use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::{Phase, Replica};
 
-/// Added to a figure that proved too small when nothing better is known.
+/// The amount added to a figure that proved too small, if no better figure is known.
 const MORE_AT_LEAST: Bytes = Bytes(Bytes::GIB / 2);
 
 impl Pool {
-    /// The engine is dead, though parts of it may remain: the replica takes no more requests, and its memory is
-    /// free when it is gone.
+    /// The engine is dead, though parts of it may remain. The replica takes no more requests, and its memory becomes free once it
+    /// is gone.
     pub(crate) fn replica_lost(&mut self, id: ReplicaId) {
         let now = self.now;
         let Some(replica) = self.replicas.get_mut(&id) else {
@@ -132,7 +132,7 @@ impl Pool {
             Phase::Stopping { since, .. } if kind != RecordKind::Crash => now.since(*since),
             _ => now.since(replica.launched),
         });
-        // A load that is ended has nothing to finish: it says nothing of how long a replica that serves takes to stop.
+        // A load that is ended has nothing to finish, so it does not show how long a serving replica takes to stop.
         let was_launching = matches!(
             replica.phase,
             Phase::Stopping {
@@ -163,7 +163,7 @@ impl Pool {
             Exit::Failed { remedy, .. } => remedy,
             _ => Remedy::Time,
         };
-        // If waking fails, no request is refused: the next replica is loaded.
+        // If waking fails, no request is refused: the next replica is loaded instead.
         let woken = replica.parked.is_some();
         let again = match exit {
             // The last output of an engine that was being stopped says nothing about the next load.
@@ -214,7 +214,7 @@ impl Pool {
         memory
     }
 
-    /// The load ran out of memory, so its figure was too small (M1).
+    /// Raises the model's figure after a load ran out of memory (M1).
     fn learn_from_oom(&mut self, replica: &Replica, needed: Option<Bytes>) -> String {
         let devices = replica.shares.len() as u32;
         let model = self.models.get_mut(&replica.model).expect("stays");
@@ -231,13 +231,13 @@ impl Pool {
         format!("; {to} on each device from now on (M1)")
     }
 
-    /// A wrong estimate is corrected and planned again once; a second time is a failure.
+    /// Returns true the first time: a wrong estimate is corrected and planned again once.
     fn plans_again(&mut self, id: ModelId) -> bool {
         let model = self.models.get_mut(&id).expect("stays");
         !model.spec.need_is_fixed && !core::mem::replace(&mut model.retried_after_oom, true)
     }
 
-    /// A failure that the model did not cause does not count, once.
+    /// Returns true the first time: a failure that the model did not cause does not count once.
     fn tries_again(&mut self, id: ModelId) -> bool {
         let model = self.models.get_mut(&id).expect("stays");
         !core::mem::replace(&mut model.retried_after_oom, true)
@@ -257,7 +257,7 @@ impl Pool {
         self.look_again(until, id);
     }
 
-    /// A failed load answers every waiting request with the engine's last output (L3).
+    /// Answers every waiting request of a failed load with the engine's last output (L3).
     pub(crate) fn load_failed(
         &mut self,
         id: ModelId,

@@ -1,6 +1,6 @@
-//! Weights that are not on this machine yet, or damaged there. A model is fetched before it is placed: during a download of an hour
-//! it takes no device's memory and evicts nothing, and afterwards its size is certain. Damaged weights are only looked at
-//! again: a load that would fail with them evicts nothing. This file decides when a fetch begins and ends, not where it
+//! Tracks weights that are not on this machine yet, or damaged there. A model is fetched before it is placed: a download of an hour
+//! then occupies no device memory and evicts nothing, and afterwards the size is certain. Damaged weights are only checked again,
+//! because a load that would fail with them must not evict anything. This file decides when a fetch begins and ends, not where it
 //! reads from.
 
 use alloc::borrow::ToOwned;
@@ -14,7 +14,7 @@ use crate::types::fetch::Fetch;
 use crate::types::ids::{ModelId, Span, Ticket};
 use crate::types::reason::{LoadReason, Refusal, StopReason};
 
-/// Used until the time of the fetch is known.
+/// Used until the duration of the fetch is known.
 const EXPECTED_AT_FIRST: Span = Span::from_secs(60);
 
 impl Pool {
@@ -30,9 +30,10 @@ impl Pool {
         });
         self.fetching.insert(model);
         self.touch_model(model);
-        let text = match only_looks {
-            true => format!("its weights were damaged, and are looked at again: {why}"),
-            false => format!("its weights are not on this machine: {why}"),
+        let text = if only_looks {
+            format!("its weights were damaged, and are looked at again: {why}")
+        } else {
+            format!("its weights are not on this machine: {why}")
         };
         let record = self.record(RecordKind::Fetch, Some(model), text);
         actions.push(Action::Record(record));
@@ -40,20 +41,31 @@ impl Pool {
     }
 
     pub(crate) fn end_fetch(&mut self, id: ModelId, actions: &mut Vec<Action>) {
-        let fetch = self.models.get_mut(&id).and_then(|it| it.fetch.as_mut());
+        let fetch = self
+            .models
+            .get_mut(&id)
+            .and_then(|model| model.fetch.as_mut());
         fetch.expect("running").cancel_sent = true;
         actions.push(Action::EndFetch { model: id });
     }
 
-    /// An order or a change of the catalogue ends the fetch, if it runs.
+    /// Ends a running fetch because of an order or a catalogue change.
     pub(crate) fn fetch_is_to_end(&mut self, id: ModelId, reason: StopReason) {
-        if let Some(fetch) = self.models.get_mut(&id).and_then(|it| it.fetch.as_mut()) {
+        if let Some(fetch) = self
+            .models
+            .get_mut(&id)
+            .and_then(|model| model.fetch.as_mut())
+        {
             fetch.ends.get_or_insert(reason);
         }
     }
 
     pub(crate) fn fetch_progressed(&mut self, id: ModelId, left: Span) {
-        if let Some(fetch) = self.models.get_mut(&id).and_then(|it| it.fetch.as_mut()) {
+        if let Some(fetch) = self
+            .models
+            .get_mut(&id)
+            .and_then(|model| model.fetch.as_mut())
+        {
             fetch.left = Some(left);
         }
     }
@@ -68,7 +80,7 @@ impl Pool {
         };
         let (is_absent, damage) = (model.spec.absent, model.spec.damage.clone());
         self.fetching.remove(&id);
-        // Its demands were held back, and may be the same as before.
+        // Its demands were held back and may be unchanged.
         self.touch_model(id);
         self.grows_everywhere();
         let took = now.since(fetch.since);
@@ -99,7 +111,7 @@ impl Pool {
             (FetchEnd::Failed { message, remedy }, _) => {
                 self.load_failed(id, message, remedy, actions);
             }
-            // An administrator ended it; waiting requests would start it again, so they are refused.
+            // An administrator ended it. Waiting requests would start it again, so they are refused.
             (
                 FetchEnd::Cancelled,
                 Some(StopReason::Unload { order } | StopReason::Reset { order }),
@@ -117,7 +129,7 @@ impl Pool {
         }
     }
 
-    /// How long the rest of a fetch is expected to take; zero if nothing has to be fetched.
+    /// The expected time for the rest of a fetch; zero if nothing has to be fetched.
     pub(crate) fn fetched_in(&self, id: ModelId) -> Span {
         let model = &self.models[&id];
         match &model.fetch {
@@ -202,7 +214,7 @@ mod tests {
         assert_eq!(plan.refusal, Some(Refusal::WeightsDamaged { message }));
         let answer = pool.step(Time(3), arrives(2, DAMAGED));
         let only_looks =
-            |it: &Action| !matches!(it, Action::Stop { .. } | Action::CloseGate { .. });
+            |action: &Action| !matches!(action, Action::Stop { .. } | Action::CloseGate { .. });
         assert!(answer.actions.contains(&Action::Fetch { model: DAMAGED }));
         assert!(
             answer.actions.iter().all(only_looks),
@@ -218,9 +230,9 @@ mod tests {
             end,
         };
         let answer = pool.step(Time(4), ended);
-        let refused = |it: &Action| {
+        let refused = |action: &Action| {
             matches!(
-                it,
+                action,
                 Action::Refuse {
                     ticket: Ticket(2),
                     ..

@@ -1,5 +1,4 @@
-//! The gates' counts become facts: seats taken, seats ended, gates that have closed or were busy after all. Chooses
-//! nothing.
+//! Turns the gates' counts into facts: seats taken, seats ended, and gates that have closed or proved busy. Makes no choices.
 
 use crate::facts::state::Pool;
 use crate::types::event::GateReading;
@@ -24,7 +23,7 @@ impl Pool {
         let became_idle = replica.in_flight > 0 && in_flight == 0;
         let was_idle = replica.in_flight == 0;
         let new = entered.saturating_sub(replica.entered);
-        // The gate knows when the last one ended; this reading may come later.
+        // The gate knows when the last request ended; this reading may come later.
         let until = last_end.filter(|_| in_flight == 0).unwrap_or(now);
         replica.seats.taken(replica.in_flight, until);
         replica.seats.taken(0, now);
@@ -48,7 +47,7 @@ impl Pool {
         if new > 0 {
             model.seated += new;
             if was_idle {
-                // The gate knows the moment; this reading may come much later.
+                // The gate knows the exact time; this reading may come much later.
                 let unused = model.last_used.map(|last| now.since(last));
                 gap_ended = idle_before.into_iter().chain(unused).min();
                 let reload = model.reload();
@@ -71,16 +70,16 @@ impl Pool {
             self.no_longer_in_use(id);
         }
         self.touch(id);
-        // Its use keeps the model's other replicas, too.
+        // Use of this replica also keeps the model's other replicas.
         let has_others = self.scalers.contains_key(&id_of_model);
-        // What is in use moves before its node ends; a load that is planned for it may not be needed any more.
+        // Replicas in use move before their node ends. A load planned for that may no longer be needed.
         let moves = self.is_moving(&self.replicas[&id]);
         self.promises_changed |= moves;
         if moves || has_others || !self.models[&id_of_model].queue.is_empty() {
             self.touch_model(id_of_model);
         }
-        // A busy replica is less of a victim, not more; but one that has served its first requests may be evicted, and
-        // when the next request of an idle one is expected has changed (P3).
+        // A replica that becomes busy is a worse victim. But a replica that has served its first requests may now be evicted, and
+        // an idle one's next request is expected at another time (P3).
         let others = self.models[&id_of_model].replicas.len() > 1;
         if others && new > 0 {
             self.grows_at_model(id_of_model);
@@ -90,7 +89,7 @@ impl Pool {
     }
 
     pub(crate) fn kept_alive(&mut self, id: ReplicaId, keep: KeepAlive) {
-        let Some(model) = self.replicas.get(&id).map(|it| it.model) else {
+        let Some(model) = self.replicas.get(&id).map(|replica| replica.model) else {
             return;
         };
         let keep_hot = self.keep_hot(model);
@@ -112,7 +111,7 @@ impl Pool {
         }
     }
 
-    /// It was not idle after all: it stays, and the load that counted on it is planned again.
+    /// The replica was not idle after all. It stays, and the load that counted on its memory is planned again.
     pub(crate) fn gate_busy(&mut self, id: ReplicaId) {
         let Some(replica) = self.replicas.get_mut(&id) else {
             return;
@@ -138,7 +137,7 @@ impl Pool {
         }
         for order in self.orders.values_mut() {
             if order.targets.remove(&id) {
-                order.affected.retain(|it| *it != id);
+                order.affected.retain(|target| *target != id);
             }
         }
         self.touch(id);

@@ -1,4 +1,4 @@
-//! Events become facts. Nothing here chooses.
+//! Turns events into facts. Makes no choices.
 
 pub(crate) mod adopt;
 pub(crate) mod demands;

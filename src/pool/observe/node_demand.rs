@@ -1,4 +1,4 @@
-//! What becomes of requests for nodes: pending, refused, fulfilled; and which requested nodes are idle (S2). Facts only.
+//! Tracks requests for nodes (pending, refused, fulfilled) and which requested nodes are idle (S2). Facts only.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,13 +23,16 @@ impl Pool {
 
     pub(crate) fn node_pending(&mut self, demand: DemandId, reason: String) {
         let pending = self.node_demand.pending.as_mut();
-        if let Some(pending) = pending.filter(|it| it.demand == demand) {
+        if let Some(pending) = pending.filter(|pending| pending.demand == demand) {
             pending.reason = reason;
         }
     }
 
     pub(crate) fn node_refused(&mut self, demand: DemandId, why: &str, actions: &mut Vec<Action>) {
-        let pending = self.node_demand.pending.take_if(|it| it.demand == demand);
+        let pending = self
+            .node_demand
+            .pending
+            .take_if(|pending| pending.demand == demand);
         let Some(pending) = pending else {
             return;
         };
@@ -46,7 +49,7 @@ impl Pool {
 
     fn shape_name(&self, shape: ShapeId) -> String {
         let known = self.node_demand.shapes.get(&shape);
-        known.map_or_else(|| format!("{shape}"), |it| it.name.clone())
+        known.map_or_else(|| format!("{shape}"), |shape| shape.name.clone())
     }
 
     pub(crate) fn request_node(
@@ -56,7 +59,7 @@ impl Pool {
         priority: Priority,
         actions: &mut Vec<Action>,
     ) {
-        // Numbers of an earlier run are smaller: nodes may join for them.
+        // Ids of an earlier run are smaller; nodes may join for them.
         let last = self.node_demand.last;
         let demand = DemandId(self.now.0.max(last.0 + 1));
         self.node_demand.last = demand;
@@ -91,9 +94,10 @@ impl Pool {
     pub(crate) fn release_node(&mut self, node: NodeId, actions: &mut Vec<Action>) {
         self.node_demand.releasing.insert(node);
         self.node_demand.idle.remove(&node);
-        let why = match self.moving.contains(&node) {
-            true => "it is empty before its time ends (N7)",
-            false => "it is idle (S2)",
+        let why = if self.moving.contains(&node) {
+            "it is empty before its time ends (N7)"
+        } else {
+            "it is idle (S2)"
         };
         let text = format!("node {} is given back: {why}", self.node_name(node));
         let record = self.record(RecordKind::NodeReleased, None, text);
@@ -102,7 +106,7 @@ impl Pool {
         self.node_changes(node);
     }
 
-    /// The node that was requested has joined: it counts as requested until its devices are known.
+    /// A requested node has joined. It counts as pending until its devices are known.
     pub(crate) fn demand_is_met(
         &mut self,
         node: NodeId,
@@ -110,12 +114,12 @@ impl Pool {
     ) -> Option<ShapeId> {
         let joined = Some((node, self.now));
         let pending = self.node_demand.pending.as_mut();
-        let pending = pending.filter(|it| Some(it.demand) == demand)?;
+        let pending = pending.filter(|pending| Some(pending.demand) == demand)?;
         pending.joined = joined;
         Some(pending.shape)
     }
 
-    /// Its devices are known, or will not be: it has fewer than were requested.
+    /// Settles the request once the node's devices are known, or refuses it if the node has too few devices after the limit.
     pub(crate) fn devices_of_demand(&mut self, actions: &mut Vec<Action>) {
         self.sizes_are_tried_again();
         let Some(pending) = &self.node_demand.pending else {
@@ -125,8 +129,8 @@ impl Pool {
             return;
         };
         let shape = self.node_demand.shapes.get(&pending.shape);
-        let wanted = shape.map_or(0, |it| it.devices as usize);
-        let has = self.nodes.get(&node).map_or(0, |it| it.len());
+        let wanted = shape.map_or(0, |shape| shape.devices as usize);
+        let has = self.nodes.get(&node).map_or(0, |devices| devices.len());
         if has >= wanted {
             let (shape, took) = (pending.shape, self.now.since(pending.since));
             self.node_demand.pending = None;
@@ -139,14 +143,14 @@ impl Pool {
         }
     }
 
-    /// A cluster that was slow once may be so again, a little less each time.
+    /// Remembers that a cluster was slow, with less weight each time.
     fn brought(&mut self, shape: ShapeId, took: Span) {
         let known = self.node_demand.brought_in.entry(shape).or_insert(took);
         *known = Span(known.0.midpoint(took.0)).max(took);
         self.schedule_all_moves();
     }
 
-    /// The time after a refusal has passed: every demand may be decided otherwise now.
+    /// After the time for a refused size has passed, every demand may be decided differently.
     fn sizes_are_tried_again(&mut self) {
         let now = self.now;
         let failed = &mut self.node_demand.failed;
@@ -157,10 +161,10 @@ impl Pool {
         }
     }
 
-    /// A node that is idle for long enough is given back.
+    /// Tracks since when each requested node has been idle; a node that is idle for long enough is given back.
     pub(crate) fn note_idle_nodes(&mut self) {
         let leased = self.known_nodes.iter();
-        let leased = leased.filter(|(_, it)| it.demand.is_some() && it.is_joined());
+        let leased = leased.filter(|(_, node)| node.demand.is_some() && node.is_joined());
         let leased: Vec<NodeId> = leased.map(|(&id, _)| id).collect();
         if leased.is_empty() && self.node_demand.idle.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Nodes that are out of service: while a node drains every device of it is as cordoned, those that it gets later included
+//! Nodes that are out of service: while a node drains, all its devices count as cordoned, including devices that it gets later
 //! (N5).
 
 use alloc::string::String;
@@ -17,7 +17,7 @@ impl Pool {
         self.drains_change();
     }
 
-    /// Every device follows its node.
+    /// Applies each node's drain to its devices.
     pub(crate) fn drains_change(&mut self) {
         let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
         for id in ids {
@@ -50,7 +50,7 @@ impl Pool {
         actions: &mut Vec<Action>,
     ) {
         if self.is_gone(node) {
-            // It went while the store wrote: a drain would wait for the next machine of that name.
+            // The node left while the store was writing. The drain would otherwise apply to the next machine of that name.
             let wish = Wish::DrainNode { name, drain: None };
             actions.push(Action::Keep { wish });
             self.set_targets(order, Vec::new(), Span::ZERO);
@@ -61,9 +61,10 @@ impl Pool {
         self.drains_change();
         let targets = self.replicas_on(node);
         let count = targets.len();
-        let wait = match now {
-            true => Span::ZERO,
-            false => self.limits.unload_drain,
+        let wait = if now {
+            Span::ZERO
+        } else {
+            self.limits.unload_drain
         };
         self.set_targets(order, targets, wait);
         let text = format!(
@@ -83,11 +84,12 @@ impl Pool {
     ) {
         self.drains.remove(name);
         self.drains_change();
-        let is_here = |it: &Node| it.name == name && it.presence != Presence::Gone;
-        // A node that leaves by itself is drained first, and may be gone before the end of that is ordered.
-        let text = match self.known_nodes.values().any(is_here) {
-            true => format!("node {name} serves again (N5)"),
-            false => format!("the drain of node {name} ends: it is gone (N5)"),
+        let is_here = |node: &Node| node.name == name && node.presence != Presence::Gone;
+        // A node that leaves on its own is drained first, and may be gone before the drain is ordered to end.
+        let text = if self.known_nodes.values().any(is_here) {
+            format!("node {name} serves again (N5)")
+        } else {
+            format!("the drain of node {name} ends: it is gone (N5)")
         };
         let mut record = self.record(RecordKind::NodeUndrain, None, text);
         record.order = Some(order);

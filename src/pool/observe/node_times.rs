@@ -1,4 +1,4 @@
-//! How long nodes are there, as the cluster says or as they are ordered to end (N7). Facts only.
+//! The remaining time of nodes, as the cluster reports it or as they are ordered to end (N7). Facts only.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use crate::types::node::{NodeTime, Presence};
 use crate::types::reason::plural;
 
 impl Pool {
-    /// `leaves`: it has been ordered to end.
+    /// Records the end of a node. `leaves` is true if it was ordered to end.
     pub(crate) fn node_ends(
         &mut self,
         id: NodeId,
@@ -18,7 +18,7 @@ impl Pool {
         actions: &mut Vec<Action>,
     ) {
         let known = self.known_nodes.get(&id);
-        let is_there = known.is_some_and(|it| it.presence != Presence::Gone);
+        let is_there = known.is_some_and(|node| node.presence != Presence::Gone);
         if id == NodeId(0) || !is_there {
             return;
         }
@@ -29,10 +29,11 @@ impl Pool {
             leaves: None,
             moves: at,
         });
-        match leaves {
-            // The first order counts: a second one gives it no more time.
-            true => time.leaves = time.leaves.or(Some(at)),
-            false => time.limit = Some(at),
+        if leaves {
+            // The first order counts: a second one does not extend the time.
+            time.leaves = time.leaves.or(Some(at))
+        } else {
+            time.limit = Some(at)
         }
         if before == Some(time) {
             return;
@@ -45,7 +46,7 @@ impl Pool {
         }
     }
 
-    /// The end of a node whose models move is another one now. If it is so far away that they would not move yet, they stay.
+    /// The end of a node whose models move has changed. If it is so late that they would not move yet, they stay.
     fn lasts_longer(&mut self, id: NodeId, time: NodeTime, actions: &mut Vec<Action>) {
         if self.moves_at(id, &time) > self.now {
             self.moving.remove(&id);
@@ -58,7 +59,7 @@ impl Pool {
         self.node_changes(id);
     }
 
-    /// Something has changed on which it depends when the node's models are to move.
+    /// Recalculates when the node's models have to move.
     pub(crate) fn schedule_moves(&mut self, id: NodeId) {
         let Some(before) = self.node_times.get(&id).copied() else {
             return;
@@ -81,12 +82,16 @@ impl Pool {
         }
     }
 
-    /// The same for the node of a replica that came, went or is known better.
+    /// The same for the node of a replica that came, left or whose figures changed.
     pub(crate) fn schedule_moves_of(&mut self, replica: ReplicaId) {
         if self.node_times.is_empty() {
             return;
         }
-        if let Some(node) = self.replicas.get(&replica).map(|it| self.node_of(it)) {
+        if let Some(node) = self
+            .replicas
+            .get(&replica)
+            .map(|replica| self.node_of(replica))
+        {
             self.schedule_moves(node);
         }
     }
@@ -110,7 +115,7 @@ impl Pool {
         self.node_changes(id);
     }
 
-    /// The node is gone.
+    /// Forgets the times of a node that is gone.
     pub(crate) fn forget_time(&mut self, id: NodeId) {
         if let Some(time) = self.node_times.remove(&id) {
             self.moves_due.remove(&(time.moves, id));

@@ -1,14 +1,14 @@
-//! Nodes that come, fall silent, return and go (N1–N4), and what drains on them (N5). Facts only.
+//! Nodes that join, fall silent, return and leave (N1–N4), and their drains (N5). Facts only.
 //!
 //! ```text
 //!              ┌──────────── joined ◀───────────┐
 //!   joined ──▶ Joined ── nothing heard ──▶ Silent
-//!                └───────── gone ──▶ Gone ◀─┘ (joins anew, with engines that the pool has given up)
+//!                └───────── gone ──▶ Gone ◀─┘ (joins again, with engines that the pool has given up)
 //! ```
 //!
-//! Never two owners of one device: a silent node keeps its reservations, and nothing is placed there. Only when it is
-//! certain that a node is gone do its replicas end and its devices leave. If it returns with engines of that time,
-//! nothing is placed on it until all of them have ended: what they hold is unknown.
+//! A device never has two owners: a silent node keeps its reservations, and nothing is placed there. Only when a node is certain to
+//! be gone do its replicas end and its devices leave. If it returns with engines from before, nothing is placed on it until all of
+//! them have ended, because the memory they hold is unknown.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
@@ -22,9 +22,9 @@ use crate::types::node::{Node, Presence};
 use crate::types::reason::{StopReason, plural};
 use crate::types::replica::Phase;
 
-/// Gone nodes that are remembered, so that late reports of them are recognised.
+/// The number of gone nodes that are remembered to recognise late reports of them.
 const GONE_MAX: usize = 1024;
-/// Devices of gone nodes whose names and cordons are remembered.
+/// The number of devices of gone nodes whose names and cordons are remembered.
 const DEPARTED_MAX: usize = 16 * 1024;
 
 impl Pool {
@@ -55,7 +55,7 @@ impl Pool {
         let known = self.replicas_on(id);
         let lost: Vec<ReplicaId> = known
             .iter()
-            .filter(|it| !running.contains(it))
+            .filter(|id| !running.contains(id))
             .copied()
             .collect();
         let text = match (&before, silent_for) {
@@ -75,7 +75,7 @@ impl Pool {
         for &replica in &lost {
             self.vanishes(replica, &name, "came back without it", actions);
         }
-        for &replica in known.iter().filter(|it| running.contains(it)) {
+        for &replica in known.iter().filter(|id| running.contains(id)) {
             self.orders_again(replica, silent_for.unwrap_or(Span::ZERO), actions);
         }
         if !self.drains.is_empty() {
@@ -87,7 +87,7 @@ impl Pool {
                 continue;
             }
             self.given_up.insert(replica, id);
-            // An engine of an earlier controller is adopted or ended by the shell.
+            // The shell adopts or ends an engine of an earlier controller.
             let is_own = self.has_given(replica);
             self.replica_next = self.replica_next.max(replica.0 + 1);
             if is_own {
@@ -97,12 +97,12 @@ impl Pool {
         self.node_changes(id);
     }
 
-    /// What a connection that is lost may not have delivered. Each of these may be carried out twice without harm.
+    /// Repeats orders that a lost connection may not have delivered. Carrying them out twice does no harm.
     fn orders_again(&mut self, id: ReplicaId, silent_for: Span, actions: &mut Vec<Action>) {
         let replica = self.replicas.get_mut(&id).expect("on the node");
         let wakes = replica.parked.is_some();
         match &mut replica.phase {
-            // The time of silence does not count against it.
+            // The time of silence does not count towards the deadline.
             Phase::Launching { deadline, .. } => {
                 *deadline = *deadline + silent_for;
                 let deadline = deadline.since(self.now);
@@ -128,7 +128,7 @@ impl Pool {
         }
     }
 
-    /// A node of before counts as silent until it joins: nothing is too large for a machine that is not back yet.
+    /// A node from before the restart counts as silent until it joins: nothing is too large for a machine that is not back yet.
     pub(crate) fn node_expected(&mut self, id: NodeId, name: String, actions: &mut Vec<Action>) {
         if id == NodeId(0) || self.known_nodes.contains_key(&id) {
             return;
@@ -166,7 +166,7 @@ impl Pool {
         self.silent.insert(id, now);
         let held = self.replicas_on(id);
         let grace_ends = now + self.limits.silent_grace;
-        let models: BTreeSet<ModelId> = held.iter().map(|it| self.replicas[it].model).collect();
+        let models: BTreeSet<ModelId> = held.iter().map(|id| self.replicas[id].model).collect();
         for model in models {
             self.look_again(grace_ends, model);
         }
@@ -182,7 +182,7 @@ impl Pool {
         self.node_changes(id);
     }
 
-    /// Its replicas have ended, and its devices leave the pool.
+    /// Ends the node's replicas and removes its devices from the pool.
     pub(crate) fn node_gone(&mut self, id: NodeId, why: String, actions: &mut Vec<Action>) {
         let now = self.now;
         let Some(node) = self.known_nodes.get_mut(&id) else {
@@ -201,8 +201,9 @@ impl Pool {
         self.node_demand.idle.remove(&id);
         self.node_demand.releasing.remove(&id);
         let pending = self.node_demand.pending.as_ref();
-        let of_demand = pending.filter(|it| it.joined.is_some_and(|(node, _)| node == id));
-        if let Some(demand) = of_demand.map(|it| it.demand) {
+        let of_demand =
+            pending.filter(|pending| pending.joined.is_some_and(|(node, _)| node == id));
+        if let Some(demand) = of_demand.map(|pending| pending.demand) {
             self.node_refused(demand, &why, actions);
         }
         let held = self.replicas_on(id);
@@ -219,7 +220,12 @@ impl Pool {
         let devices = self.nodes.remove(&id).unwrap_or_default();
         let on = |device: &DeviceId| devices.contains(device);
         let mut planned: Vec<ReplicaId> = self.planned.keys().copied().collect();
-        planned.retain(|it| self.planned[it].shares.iter().any(|it| on(&it.device)));
+        planned.retain(|id| {
+            self.planned[id]
+                .shares
+                .iter()
+                .any(|share| on(&share.device))
+        });
         for load in planned {
             self.abandon(load);
         }
@@ -254,8 +260,8 @@ impl Pool {
         }
     }
 
-    /// A replica whose node is gone or came back without it. No failure of the model, unless its loads end so again
-    /// and again.
+    /// Ends a replica whose node is gone or came back without it. This is not a failure of the model unless its loads end this way
+    /// repeatedly.
     fn vanishes(&mut self, id: ReplicaId, node: &str, why: &str, actions: &mut Vec<Action>) {
         let reason = StopReason::NodeLost {
             node: node.to_string(),
@@ -275,7 +281,7 @@ impl Pool {
                 Exit::Failed { message, remedy }
             }
             _ => {
-                // Streams that are still inside are cut with the reason.
+                // Streams still in flight are cut with the reason.
                 self.stop(id, reason, actions);
                 Exit::Requested
             }
@@ -283,14 +289,14 @@ impl Pool {
         self.replica_exited(id, exit, actions);
     }
 
-    /// An engine that the pool had given up has ended, or was adopted.
+    /// An engine that the pool had given up has ended or was adopted.
     pub(crate) fn is_off_the_node(&mut self, replica: ReplicaId) {
         if let Some(node) = self.given_up.remove(&replica) {
             self.node_changes(node);
         }
     }
 
-    /// Its devices may be used again, or not any more.
+    /// The node's devices may be usable again, or no longer.
     pub(crate) fn node_changes(&mut self, id: NodeId) {
         let away = self.away(id);
         for device in self.nodes.get(&id).into_iter().flatten() {

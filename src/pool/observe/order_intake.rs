@@ -1,4 +1,4 @@
-//! How orders are accepted, kept and closed: the facts of `orders`.
+//! Accepts, stores and closes orders.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -18,8 +18,8 @@ use crate::types::reason::{Refusal, StopReason};
 use crate::types::replica::Phase;
 
 impl Pool {
-    /// An order that cannot be carried out is refused before anything is kept. Any other is kept first and carried
-    /// out when the store has confirmed it (D1).
+    /// Refuses an order that cannot be carried out before anything is stored. Any other order is stored first and carried out once
+    /// the store has confirmed it (D1).
     pub(crate) fn order_received(
         &mut self,
         id: OrderId,
@@ -35,7 +35,7 @@ impl Pool {
         }
     }
 
-    /// The order's wish is durable, so it takes effect.
+    /// The order's wish is durable, so the order takes effect.
     pub(crate) fn order_begins(&mut self, id: OrderId, actions: &mut Vec<Action>) {
         let Some(order) = self.orders.get_mut(&id).filter(|order| !order.saved) else {
             return;
@@ -60,9 +60,9 @@ impl Pool {
                 }
                 let targets = self.models[&model].replicas.iter().copied();
                 let targets: Vec<ReplicaId> = targets
-                    .filter(|it| replica.is_none_or(|only| only == *it))
+                    .filter(|id| replica.is_none_or(|only| only == *id))
                     .collect();
-                // Without the load they would only begin another one.
+                // Stopping these loads would only cause another load.
                 for awaited in awaited(self, &targets) {
                     let it = self.replicas.get_mut(&awaited).expect("a target");
                     it.leave_when_served = Some((StopReason::Unload { order: id }, id));
@@ -77,7 +77,7 @@ impl Pool {
                     return;
                 }
                 let Some(it) = self.devices.get_mut(&device) else {
-                    // Its node has gone while the store wrote.
+                    // Its node left while the store was writing.
                     if let Some(departed) = self.departed.get_mut(&device) {
                         departed.cordon = None;
                     }
@@ -124,7 +124,7 @@ impl Pool {
                 let away: Vec<ModelId> = self
                     .models
                     .iter()
-                    .filter(|(_, it)| it.kept_away())
+                    .filter(|(_, model)| model.kept_away())
                     .map(|(&model, _)| model)
                     .collect();
                 for model in away {
@@ -176,7 +176,7 @@ impl Pool {
             if order.saved {
                 self.take_back_wishes(id, model, order.previous, actions);
             }
-            // An order that was never kept has held keep-hot back, too.
+            // An order that was never stored has held keep-hot back too.
             self.order_ended(model);
         }
         actions.push(Action::Settle {
@@ -195,8 +195,8 @@ impl Pool {
         }
     }
 
-    /// The wish of a load order ends when the model's last replica leaves, for any reason but the end of the
-    /// service: then the next start loads it again.
+    /// Ends the wish of a load order when the model's last replica leaves, unless the service is shutting down: then the next start
+    /// loads the model again.
     pub(crate) fn forget_wish_if_gone(
         &mut self,
         id: ModelId,
@@ -210,7 +210,7 @@ impl Pool {
                 ..
             }
         );
-        let awake = |it: &ReplicaId| !self.asleep.contains(it);
+        let awake = |id: &ReplicaId| !self.asleep.contains(id);
         let none_awake = !self.models[&id].replicas.iter().any(awake);
         let in_order = self
             .orders
@@ -229,10 +229,9 @@ impl Pool {
                 ..
             }
         );
-        // An open order loads what it lacks by itself.
+        // An open order loads missing replicas on its own.
         if wished && displaced && !in_order {
-            // Its device is not available any more, or its engine is started with other settings; the wish still
-            // stands (D1, M7).
+            // Its device is no longer available, or its engine must be started with other settings. The wish still stands (D1, M7).
             model.restoring = true;
             self.restoring.insert(id);
             self.touch_model(id);

@@ -1,5 +1,5 @@
-//! How each kind of order begins once it is kept: what it sets, and which replicas it concerns; and what remains of a load's
-//! wish when it ends with fewer. Facts only.
+//! Begins each kind of order once it is stored: what it sets and which replicas it concerns. Also adjusts a load's wish when the
+//! load ends with fewer replicas. Facts only.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -31,20 +31,21 @@ impl Pool {
     pub(crate) fn load_begins(&mut self, id: OrderId, load: &LoadOrder, actions: &mut Vec<Action>) {
         self.supersede_loads(Some(load.model), id, actions);
         self.supersede_awaited_unloads(load.model, actions);
-        // The scaler may have added a replica while the store wrote.
+        // The scaler may have added a replica while the store was writing.
         let wanted = self.replicas_wanted(load);
         self.orders.get_mut(&id).expect("accepted").replicas = wanted;
         self.load_counts(id, load.model);
         self.override_counts(id, load.model);
         let model = self.models.get_mut(&load.model).expect("accepted");
-        // An administrator who loads it again knows of the failure.
+        // An administrator who loads the model again knows about the failure.
         model.forget_failures();
-        let refusal = match model.removed {
-            true => Some(Refusal::UnknownModel),
-            false => self.closing.map(|_| Refusal::ShuttingDown),
+        let refusal = if model.removed {
+            Some(Refusal::UnknownModel)
+        } else {
+            self.closing.map(|_| Refusal::ShuttingDown)
         };
         self.reindex(load.model);
-        // The model was removed, or the service is ending, while the store wrote.
+        // The model was removed, or the service is shutting down, while the store was writing.
         if let Some(refusal) = refusal {
             self.refuse_order(id, refusal, None, actions);
         }
@@ -101,7 +102,7 @@ impl Pool {
         };
         let failed = self.failed_meanwhile(id, device);
         let Some(it) = self.devices.get_mut(&device) else {
-            // Its node has gone while the store wrote; the cordon waits for it.
+            // Its node left while the store was writing; the cordon waits for it.
             if let Some(departed) = self.departed.get_mut(&device) {
                 departed.cordon = cordon;
             }
@@ -142,7 +143,7 @@ impl Pool {
         order.drain_until = Some(until);
     }
 
-    /// More replicas than the devices could ever hold are not wished any longer, unless more devices may come.
+    /// Reduces a wish for more replicas than the devices could ever hold, unless more devices may come.
     pub(crate) fn wish_for_what_fits(
         &mut self,
         id: OrderId,
@@ -150,7 +151,7 @@ impl Pool {
         result: &LoadResult,
         actions: &mut Vec<Action>,
     ) {
-        let is_away = self.devices.values().any(|it| it.takes_nothing());
+        let is_away = self.devices.values().any(|device| device.takes_nothing());
         if is_away || !self.departed.is_empty() || self.nodes_may_join() {
             return;
         }
@@ -167,10 +168,15 @@ impl Pool {
         }
     }
 
-    /// All wishes, or those that existed at a given time.
+    /// Forgets all wishes, or only the wishes that existed at a given time.
     pub(crate) fn forget_wishes(&mut self, before: Option<Time>) {
         for (id, model) in &mut self.models {
-            let outlives = |before| model.wish.as_ref().is_some_and(|it| it.outlives(before));
+            let outlives = |before| {
+                model
+                    .wish
+                    .as_ref()
+                    .is_some_and(|wish| wish.outlives(before))
+            };
             if before.is_some_and(outlives) {
                 continue;
             }
@@ -185,7 +191,7 @@ impl Pool {
         }
     }
 
-    /// Replicas stay that were to leave once the requests were served that waited for them: a load is newer.
+    /// Keeps replicas that were to leave after their waiting requests were served, because a load order is newer.
     fn supersede_awaited_unloads(&mut self, model: ModelId, actions: &mut Vec<Action>) {
         let mut superseded = BTreeSet::new();
         for id in &self.models[&model].replicas {

@@ -1,5 +1,5 @@
-//! Which busy replicas should close their gates for those who wait (P3): a fact that follows from the queues and the
-//! gates' counts, so that it is computed when they change and not in each plan.
+//! Determines which busy replicas should close their gates for waiting requests (P3). The result follows from the queues and the
+//! gates' counts, and is computed when they change instead of in each plan.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -14,11 +14,11 @@ use crate::types::pressure::{Busy, Pressure, serving};
 use crate::types::rank::Class;
 use crate::types::replica::Replica;
 
-/// So many models that wait are counted, in the order of their demands; with more, gates close for these alone.
+/// The maximum number of waiting models that are counted, in demand order. If more wait, gates close for these alone.
 const DEMANDS_MAX: usize = 16;
 
 impl Pool {
-    /// Computes anew which busy replicas are under pressure. A replica that comes under it may leave for a blocked demand.
+    /// Recomputes which busy replicas are under pressure. A replica newly under pressure may leave for a blocked demand.
     pub(crate) fn press(&mut self) {
         if !self.closings.is_empty() {
             self.closings.settle(self.now);
@@ -36,7 +36,7 @@ impl Pool {
             }
         } else {
             self.pressed.clear();
-            // Those who waited have found another place.
+            // The waiting requests have found another place.
             for id in self.closings.kept_open() {
                 if !pressed.contains(&id) {
                     self.no_longer_in_use(id);
@@ -55,13 +55,13 @@ impl Pool {
     fn under_pressure(&self) -> BTreeSet<ReplicaId> {
         let devices = self.devices.len() as u64;
         let mut pressures = self.pressures();
-        // On many devices a few requests close no gate, whatever the replicas do.
+        // On many devices a few requests never close a gate.
         pressures.retain(|_, pressure| pressure.may_close(devices));
         if pressures.is_empty() {
             return BTreeSet::new();
         }
         let closes = |replica: &Replica| {
-            // Every replica is looked at while anything waits: the cheapest condition comes first.
+            // Visits every replica while anything waits, so the cheapest condition comes first.
             if replica.in_flight == 0 {
                 return false;
             }
@@ -70,13 +70,13 @@ impl Pool {
             let busy = pressure.and_then(|_| self.busy(replica, model));
             pressure
                 .zip(busy)
-                .is_some_and(|(it, busy)| it.closes(busy, devices))
+                .is_some_and(|(pressure, busy)| pressure.closes(busy, devices))
         };
-        let closing = self.replicas.iter().filter(|(_, it)| closes(it));
+        let closing = self.replicas.iter().filter(|(_, replica)| closes(replica));
         closing.map(|(&id, _)| id).collect()
     }
 
-    /// `None` if it is not in use, its turn has a configured length, or nothing is known of its requests.
+    /// `None` if the replica is not in use, its turn has a configured length, or its request times are unknown.
     fn busy(&self, replica: &Replica, model: &Model) -> Option<Busy> {
         let in_use = replica.in_flight > 0 && replica.ready_since().is_some();
         let may_end = in_use && model.spec.max_turn.is_none();
@@ -88,7 +88,7 @@ impl Pool {
         })
     }
 
-    /// What waits, by priority.
+    /// The waiting requests, by priority.
     fn pressures(&self) -> BTreeMap<Priority, Pressure> {
         let mut pressures: BTreeMap<Priority, Pressure> = BTreeMap::new();
         let demands = self.demand_index.by_rank.keys();
@@ -124,7 +124,7 @@ impl Pool {
         })
     }
 
-    /// The gate of a replica closes; if it does so under pressure, it is judged afterwards.
+    /// Records that a replica's gate closes. If it closes under pressure, the decision is judged afterwards.
     pub(crate) fn closes_early(&mut self, id: ReplicaId) {
         if !self.pressed.contains(&id) {
             return;
@@ -135,21 +135,21 @@ impl Pool {
         }
     }
 
-    /// Its last request has ended, or it is stopped.
+    /// The replica's last request has ended, or it is being stopped.
     pub(crate) fn no_longer_in_use(&mut self, id: ReplicaId) {
-        let Some(entered) = self.replicas.get(&id).map(|it| it.entered) else {
+        let Some(entered) = self.replicas.get(&id).map(|replica| replica.entered) else {
             return;
         };
         self.closings.drained(id, self.now);
         self.closings.became_free(id, entered, self.now);
     }
 
-    /// What ending turns early has cost, and what not ending them would have.
+    /// The cost of ending turns early, and the cost of not ending them.
     pub fn closing_costs(&self) -> ClosingCosts {
         self.closings.costs
     }
 
-    /// Since when turns do not end early, because that would have cost more here (P3).
+    /// The time since which turns do not end early, because that would have cost more here (P3).
     pub(crate) fn gates_open_since(&self) -> Option<Time> {
         self.closings.lead.simple_since()
     }

@@ -1,4 +1,4 @@
-//! Refusals in the history: the first of a kind at once, those after it as one sum.
+//! Records refusals in the history: the first of a kind immediately, later ones as a sum.
 
 use alloc::vec::Vec;
 
@@ -28,7 +28,7 @@ impl Pool {
         }
     }
 
-    /// Records the sums whose time is over.
+    /// Records the sums whose period is over.
     pub(crate) fn record_sums(&mut self, actions: &mut Vec<Action>) {
         let over = self.refusals.take_until(self.now);
         let records = over

@@ -1,5 +1,5 @@
-//! What outlives a restart in addition to wishes: how often models were used and how long their loads took, as plain
-//! numbers that only this file reads. The shell stores them and returns them.
+//! The facts that survive a restart in addition to wishes: how often models were used and how long their loads took. They are plain
+//! numbers that only this file interprets. The shell stores them and returns them.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,11 @@ use crate::types::demand::Demand;
 use crate::types::ids::ModelId;
 use crate::types::load_times::LoadTimes;
 
-/// The first number. Data with another version has another layout and is ignored.
+/// The first number of the data. Data of another version has another layout and is ignored.
 const VERSION: u64 = 1;
 
 impl Pool {
-    /// What is known of a model's use, for `Event::Remembered`; `None` if it was never used.
+    /// The known use of a model, for `Event::Remembered`; `None` if it was never used.
     pub fn remembered(&self, id: ModelId) -> Option<Vec<u64>> {
         let model = self.models.get(&id)?;
         let untouched = model.last_used.is_none() && model.load_times == LoadTimes::default();

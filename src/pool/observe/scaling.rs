@@ -1,10 +1,10 @@
-//! Counts the ongoing requests of models that are scaled, and sets how many replicas each should have (S1), as Ray Serve
-//! calculates it: ongoing requests per replica against a target, averaged over a time, and applied when the result has
-//! pointed in one direction for long enough (<https://github.com/ray-project/ray>,
-//! `python/ray/serve/autoscaling_policy.py`). Integers only. `plan/scaling.rs` chooses the replica that is surplus.
+//! Counts the ongoing requests of scaled models and sets how many replicas each should have (S1), with Ray Serve's formula: ongoing
+//! requests per replica against a target, averaged over a period, and applied once the result has pointed in one direction for long
+//! enough (<https://github.com/ray-project/ray>, `python/ray/serve/autoscaling_policy.py`). Integers only. `plan/scaling.rs`
+//! chooses the surplus replica.
 //!
-//! The first replica is not scaled: demand loads it and keep-hot unloads it. A further one takes no room from
-//! models of equal priority.
+//! The first replica is not scaled: demand loads it and keep-hot unloads it. Additional replicas take no room from models of equal
+//! priority.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use crate::types::autoscaling::TICK;
 use crate::types::ids::{ModelId, ReplicaId, Time};
 
 impl Pool {
-    /// A model has become ready: its requests are counted from now on if it may have several replicas.
+    /// Starts counting the requests of a model that has become ready, if it may have several replicas.
     pub(crate) fn begin_scaling(&mut self, id: ModelId) {
         let Some(scaling) = self.scaling_of(id) else {
             return;
@@ -33,11 +33,15 @@ impl Pool {
     }
 
     fn scaling_of(&self, id: ModelId) -> Option<&Scaling> {
-        let model = self.models.get(&id).filter(|it| !it.removed)?;
-        model.spec.scaling.as_deref().filter(|it| it.most > 1)
+        let model = self.models.get(&id).filter(|model| !model.removed)?;
+        model
+            .spec
+            .scaling
+            .as_deref()
+            .filter(|scaling| scaling.most > 1)
     }
 
-    /// Counts requests where that is due, and sets the number of replicas.
+    /// Counts the requests of models that are due and sets their number of replicas.
     pub(crate) fn scale(&mut self) {
         let now = self.now;
         let due: Vec<ModelId> = self
@@ -47,21 +51,21 @@ impl Pool {
             .map(|(&id, _)| id)
             .collect();
         for id in due {
-            let live = self.models.get(&id).map_or(0, |it| self.live(it));
+            let live = self.models.get(&id).map_or(0, |model| self.live(model));
             let Some(scaling) = self.scaling_of(id).filter(|_| live > 0).cloned() else {
                 self.scalers.remove(&id);
                 self.promises_changed = true;
                 continue;
             };
             let model = &self.models[&id];
-            let in_flight = |it: &ReplicaId| u64::from(self.replicas[it].in_flight);
+            let in_flight = |id: &ReplicaId| u64::from(self.replicas[id].in_flight);
             let ongoing =
                 model.replicas.iter().map(in_flight).sum::<u64>() + model.queue.len() as u64;
             let scaler = self.scalers.get_mut(&id).expect("just seen");
             let before = scaler.wanted;
             scaler.count(now, ongoing, live, &scaling);
             if scaler.wanted != before {
-                // Loads that were needed may not be any more.
+                // Loads that were needed may no longer be.
                 self.promises_changed = true;
                 self.touch_model(id);
             }
@@ -72,9 +76,9 @@ impl Pool {
         self.scalers.values().map(|scaler| scaler.due).min()
     }
 
-    /// A replica left and is not replaced: it was not used, or an order removed it.
+    /// A replica left and is not replaced: it was unused, or an order removed it.
     pub(crate) fn scaled_down(&mut self, id: ModelId) {
-        let live = self.models.get(&id).map_or(0, |it| self.live(it));
+        let live = self.models.get(&id).map_or(0, |model| self.live(model));
         if let Some(scaler) = self.scalers.get_mut(&id) {
             scaler.wanted = scaler
                 .wanted

@@ -1,5 +1,5 @@
-//! Lets the shadows serve what the pool serves. Each use of a model after a pause is served by both; one that does not
-//! hold the model loads it, evicts by its rule what is in the way, and pays the time of the load.
+//! Lets the shadow policies serve what the pool serves. Both serve each use of a model after a pause. A shadow that does not hold
+//! the model loads it, evicts what is in the way by its own rule, and pays the load time.
 
 use alloc::vec::Vec;
 
@@ -12,14 +12,14 @@ use crate::types::policy::Part;
 use crate::types::requirements::Requirements;
 use crate::types::shadow_costs::ShadowCosts;
 
-/// Which models leave first.
+/// The order in which models leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     Own,
     LeastRecent,
 }
 
-/// On one device, what would leave, with what counts against it.
+/// A possible place on one device: the victims and their cost.
 struct Room {
     cost: u64,
     left_over: Bytes,
@@ -28,14 +28,14 @@ struct Room {
 }
 
 impl Pool {
-    /// The model is used again after a pause. With least recent use configured there is nothing to compare.
+    /// A model is used again after a pause. With least recent use configured there is nothing to compare.
     pub(crate) fn shadows_serve(&mut self, id: ModelId) {
         if !self.limits.policy.has(Part::Shadows) {
             return;
         }
         if !self.shadows.is_current {
             let devices = self.devices.iter();
-            let devices = devices.map(|(&id, it)| (id, it.node, it.capacity()));
+            let devices = devices.map(|(&id, device)| (id, device.node, device.capacity()));
             self.shadows.resample(Sample::of(devices));
         }
         if !self.shadows.sample.has_model(id) {
@@ -77,12 +77,12 @@ impl Pool {
         shadows.costs.paid(paid, simple_led, changed, swap);
     }
 
-    /// What both rules would have cost; nothing while least recent use is configured.
+    /// The cost that both rules would have had; zero while least recent use is configured.
     pub fn shadow_costs(&self) -> ShadowCosts {
         self.shadows.costs
     }
 
-    /// Where the shadow would load it: on the devices where that costs least by its rule.
+    /// The place where the shadow would load the model: the devices on which that costs least by its rule.
     fn shadow_room(
         &self,
         shadow: &Shadow,
@@ -99,7 +99,7 @@ impl Pool {
         if rooms.len() < count {
             return None;
         }
-        rooms.sort_by_key(|it| (it.cost, it.left_over, it.device));
+        rooms.sort_by_key(|room| (room.cost, room.left_over, room.device));
         rooms.truncate(count);
         let mut victims: Vec<ModelId> = Vec::new();
         let mut devices = Vec::new();
@@ -120,10 +120,10 @@ impl Pool {
     ) -> Option<Room> {
         let capacity = self.devices[&device].capacity();
         let on = shadow.on(device);
-        let mut free = capacity.saturating_sub(on.map_or(Bytes::ZERO, |it| it.used));
+        let mut free = capacity.saturating_sub(on.map_or(Bytes::ZERO, |held| held.used));
         let mut victims: Vec<(u64, u64, ModelId)> = Vec::new();
         if free < needs {
-            let models = on.into_iter().flat_map(|it| it.models.iter().copied());
+            let models = on.into_iter().flat_map(|held| held.models.iter().copied());
             let stays =
                 |id: &ModelId| self.is_protected(*id) || self.priority(*id) > requirements.priority;
             let leaves = models.filter(|id| !stays(id));
@@ -144,7 +144,7 @@ impl Pool {
             if free < needs {
                 return None;
             }
-            // The most valuable first: who is not needed after all stays.
+            // Keeps victims that are not needed after all, the most valuable first.
             for nth in (0..victims.len()).rev() {
                 let bytes = shadow.bytes_of(victims[nth].2);
                 if free.saturating_sub(bytes) >= needs {
@@ -157,17 +157,17 @@ impl Pool {
             cost: victims.iter().fold(0, |sum, it| sum.saturating_add(it.1)),
             left_over: free.saturating_sub(needs),
             device,
-            victims: victims.into_iter().map(|it| it.2).collect(),
+            victims: victims.into_iter().map(|victim| victim.2).collect(),
         })
     }
 
-    /// By what the rule sorts those that could leave, and what losing this one costs by it.
+    /// The sort key of the rule for a model that could leave, and the cost of losing it.
     fn shadow_value(&self, shadow: &Shadow, id: ModelId, rule: Rule) -> (u64, u64) {
         let Some(model) = self.models.get(&id) else {
             return (0, 0);
         };
         let mut replicas = model.replicas.iter();
-        let busy = replicas.any(|it| self.replicas[it].in_flight > 0) || !model.queue.is_empty();
+        let busy = replicas.any(|id| self.replicas[id].in_flight > 0) || !model.queue.is_empty();
         let idle = match (busy, model.last_used) {
             (true, _) => Span::ZERO,
             (false, Some(last)) => self.now.since(last),

@@ -1,10 +1,10 @@
-//! What the store should hold of administrators' wishes (D1). Orders are written one at a time, so that each is
-//! merged with what the store really holds; other changes of a wish meanwhile are written after it. Facts only.
+//! Tracks what the store should hold of administrators' wishes (D1). Orders are written one at a time, each merged with the current
+//! content of the store. Other changes of a wish in the meantime are written afterwards. Facts only.
 //!
 //! ```text
 //!   order ──▶ queue ──▶ written ──▶ takes effect ──▶ (a load that fails takes back what is unchanged since)
 //!                          │
-//!                          └─ meanwhile: leases end, replicas leave, devices fail ──▶ written after it
+//!                          └─ in the meantime: leases end, replicas leave, devices fail ──▶ written after it
 //! ```
 
 use alloc::collections::BTreeSet;
@@ -22,7 +22,7 @@ use crate::types::saves::Previous;
 use crate::types::saves::Save;
 
 impl Pool {
-    /// An order that is not refused is queued for the store if it changes what the store holds.
+    /// Queues an accepted order for the store if it changes what the store holds.
     pub(crate) fn order_accepted(&mut self, id: OrderId, actions: &mut Vec<Action>) {
         let is_kept = match &self.orders[&id].command {
             Command::Load(_)
@@ -61,7 +61,7 @@ impl Pool {
         actions.push(Action::Save { order: id, wish });
     }
 
-    /// What the store is to hold once the order takes effect.
+    /// The content of the store after the order takes effect.
     fn wish_of(&self, id: OrderId) -> Option<Wish> {
         let order = &self.orders[&id];
         let over_of = |model: &ModelId| order.change.on(&self.models[model].over);
@@ -144,7 +144,7 @@ impl Pool {
             .saves
             .under_way
             .as_ref()
-            .is_none_or(|it| it.order != id)
+            .is_none_or(|save| save.order != id)
         {
             return;
         }
@@ -154,14 +154,14 @@ impl Pool {
         self.save_next(actions);
     }
 
-    /// The store could not keep it, so nothing has changed. Except for the evening cleanup, which empties the pool
-    /// even then (E1); its wish is written as soon as possible.
+    /// The store could not write the wish, so nothing changes. The exception is the evening cleanup, which empties the pool even
+    /// then (E1); its wish is written as soon as possible.
     pub(crate) fn save_failed(&mut self, id: OrderId, message: String, actions: &mut Vec<Action>) {
         if self
             .saves
             .under_way
             .as_ref()
-            .is_none_or(|it| it.order != id)
+            .is_none_or(|save| save.order != id)
         {
             return;
         }
@@ -173,7 +173,7 @@ impl Pool {
         }
         let save = self.saves.under_way.take().expect("just seen");
         if is_cleanup {
-            // A cleanup whose wish could not be kept is one that forgets loads.
+            // A cleanup whose wish could not be stored still forgets loads.
             actions.push(Action::Keep {
                 wish: save.wish.clone(),
             });
@@ -182,7 +182,7 @@ impl Pool {
         self.save_next(actions);
     }
 
-    /// What was possible when the order came may not be any more.
+    /// Saves the next queued order. It is checked again, because it may have become impossible while it was queued.
     fn save_next(&mut self, actions: &mut Vec<Action>) {
         while self.saves.under_way.is_none()
             && let Some(id) = self.saves.queue.pop_front()
@@ -244,7 +244,7 @@ impl Pool {
         actions.push(Action::Keep { wish });
     }
 
-    /// Writes to the store whether the model is wished to be loaded.
+    /// Writes to the store whether the model should be loaded.
     pub(crate) fn keep_load(&mut self, model: ModelId, actions: &mut Vec<Action>) {
         if let Some(save) = &mut self.saves.under_way {
             let is_of_it = match &save.wish {
@@ -275,25 +275,28 @@ impl Pool {
         }
         let cordon = match self.devices.get(&device) {
             Some(it) => it.cordon.clone(),
-            None => self.departed.get(&device).and_then(|it| it.cordon.clone()),
+            None => self
+                .departed
+                .get(&device)
+                .and_then(|departed| departed.cordon.clone()),
         };
         let wish = Wish::Cordon { device, cordon };
         actions.push(Action::Keep { wish });
     }
 
-    /// The device failed after the order about it came: the failure is newer than the order, and stays.
+    /// Returns true if the device failed after the order was given. The failure is newer than the order and stays.
     pub(crate) fn failed_meanwhile(&mut self, id: OrderId, device: DeviceId) -> bool {
         let requested = self.orders[&id].since;
         let known = self.devices.get(&device);
-        let cordon = known.and_then(|it| it.cordon.as_ref());
-        let failed = cordon.is_some_and(|it| it.failed && it.since > requested);
+        let cordon = known.and_then(|device| device.cordon.as_ref());
+        let failed = cordon.is_some_and(|cordon| cordon.failed && cordon.since > requested);
         if let Some(save) = self.saves.under_way.as_mut().filter(|_| failed) {
             save.cordons.insert(device);
         }
         failed
     }
 
-    /// The order's changes of the override take effect.
+    /// Applies the order's changes of the override.
     pub(crate) fn override_counts(&mut self, id: OrderId, model: ModelId) {
         let change = self.orders[&id].change.clone();
         let it = self.models.get_mut(&model).expect("accepted");
@@ -307,7 +310,7 @@ impl Pool {
         }
     }
 
-    /// The order's wish to have the model loaded, or kept away, takes effect.
+    /// Applies the order's wish to have the model loaded or kept away.
     pub(crate) fn load_counts(&mut self, id: OrderId, model: ModelId) {
         let order = self.orders.get_mut(&id).expect("accepted");
         let wish = match order.wish.clone() {
@@ -327,7 +330,7 @@ impl Pool {
         self.restoring.remove(&model);
     }
 
-    /// A failed load takes back what it set itself, unless it has been changed since.
+    /// Reverts what a failed load set, unless it has been changed since.
     pub(crate) fn take_back_wishes(
         &mut self,
         id: OrderId,
@@ -368,7 +371,7 @@ impl Pool {
         self.reindex(model);
     }
 
-    /// Drops the wish for the model, to load it or to keep it away.
+    /// Drops the wish to load the model or to keep it away.
     pub(crate) fn forget_wish(&mut self, model: ModelId, actions: &mut Vec<Action>) {
         let it = self.models.get_mut(&model).expect("a wish's model stays");
         it.restoring = false;

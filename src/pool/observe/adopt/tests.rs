@@ -59,7 +59,7 @@ fn an_adopted_replica_serves_at_once_and_its_memory_is_reserved() {
     assert!(answer.actions.contains(&opens), "{:?}", answer.actions);
     assert_eq!(pool.reserved(DeviceId(0)), Bytes(10 << 30));
     assert_eq!(check(&pool), []);
-    // A second one of the same size does not fit (M3): it holds the rest until it is gone.
+    // A second replica of the same size does not fit (M3). It holds the remaining memory until it is gone.
     let answer = pool.step(START, adopted(8, 10, None));
     let stops = stops(&answer.actions);
     assert!(stops[0].contains("6.0 GiB left (M3)"), "{stops:?}");
@@ -232,7 +232,7 @@ fn a_load_that_has_not_begun_ends_when_a_replica_of_its_model_is_adopted_and_its
     assert!(answer.actions.contains(&grants), "{:?}", answer.actions);
     assert_eq!(stops(&answer.actions), ["more replicas than needed"]);
     assert_eq!(check(&pool), []);
-    // As the shell reports the end of a load.
+    // This is how the shell reports the end of a load.
     let exit = crate::Exit::Failed {
         message: String::new(),
         remedy: crate::Remedy::Time,
@@ -265,10 +265,10 @@ fn of_a_model_that_is_scaled_the_load_leaves_and_not_the_replica_that_serves() {
     };
     pool.step(START, Event::ModelSet { model: MODEL, spec });
     pool.step(START, arrives(1));
-    // Its number is lower than that of the load, as that of an earlier run is.
+    // Its id is lower than the load's, like that of an engine from an earlier run.
     let answer = pool.step_all(START, vec![adopted(0, 1, None), not_begun(1)]);
     assert_eq!(stops(&answer.actions), ["more replicas than needed"]);
-    let closes = |it: &Action| matches!(it, Action::CloseGate { .. });
+    let closes = |action: &Action| matches!(action, Action::CloseGate { .. });
     assert!(!answer.actions.iter().any(closes), "{:?}", answer.actions);
     assert_eq!(check(&pool), []);
 }
@@ -310,7 +310,7 @@ fn a_number_that_was_given_stays_given_when_its_replica_is_gone() {
 fn failures_are_forgotten_when_an_earlier_replica_of_the_model_is_adopted_and_serves() {
     let mut pool = pool(16);
     let at = |minutes: u64| START + Span::from_secs(60 * minutes);
-    // Loads that wait for a Ray that does not answer run out of time, one after another.
+    // Loads that wait for an unresponsive Ray time out one after another.
     for nth in 0..5 {
         let answer = pool.step(at(60 * nth), arrives(nth));
         let load = launched(&answer.actions)[0];
