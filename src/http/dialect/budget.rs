@@ -1,26 +1,26 @@
-//! How much is done for the grammars of one request: a short one can stand for very much. It knows no grammar.
+//! Bounds the work of translating a request's grammars: a short grammar can expand to a large expression.
 
-/// For one grammar at one depth.
+/// Budget of one grammar at one nesting depth.
 pub(super) const OF_ONE: Budget = Budget {
     steps: 50_000,
     bytes: 1 << 20,
 };
-/// For all grammars of a request: some milliseconds.
+/// Budget of all grammars in a request, a few milliseconds of work.
 pub(super) const OF_ALL: Budget = Budget {
     steps: 200_000,
     bytes: 2 << 20,
 };
 
-/// What may still be done.
+/// The remaining budget.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    /// Items that are written, each as often as it is used.
+    /// Items to write, counted at each use.
     pub steps: usize,
-    /// Bytes that are written, in all their copies.
+    /// Bytes to write, counted in each copy.
     pub bytes: usize,
 }
 
-/// Nothing is left.
+/// The budget is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spent;
 
@@ -35,14 +35,14 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes away what a part of this budget had at its beginning and has not at its end.
+    /// Subtracts the amount that a partial budget lost between `begin` and `end`.
     pub fn spend(&mut self, begin: Budget, end: Budget) {
         let spent = |begin: usize, end: usize| begin.saturating_sub(end);
         self.steps = self.steps.saturating_sub(spent(begin.steps, end.steps));
         self.bytes = self.bytes.saturating_sub(spent(begin.bytes, end.bytes));
     }
 
-    /// A part of it.
+    /// The smaller of both budgets, component by component.
     pub fn at_most(self, other: Budget) -> Budget {
         Budget {
             steps: self.steps.min(other.steps),

@@ -1,5 +1,5 @@
-//! OpenAI's own chats where they have tools of type custom: each becomes a function for the engine, and a call of it is
-//! translated back for the client. All other chats go on unread.
+//! Translates OpenAI chats with tools of type custom: each tool becomes a function for the engine, and its calls are translated
+//! back for the client. All other chats pass through unread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -19,13 +19,13 @@ use crate::inference::request::body::{Scanned, write_json};
 
 const MARK: &[u8] = b"\"custom\"";
 
-/// Whether there may be a custom tool: cheap, and almost always false.
+/// Returns true if the body may contain a custom tool. Cheap, and almost always false.
 pub(super) fn may_be_custom(body: &[u8]) -> bool {
     static CUSTOM: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
     CUSTOM.find(body).is_some()
 }
 
-/// The chat for the engine.
+/// Translates the request for the engine.
 pub(super) fn read(body: Bytes) -> Result<TranslatedRequest<Option<CustomCalls>>, Failure> {
     let plain = |body: Bytes| TranslatedRequest {
         body,
@@ -133,7 +133,7 @@ fn chosen(choice: Value, ignored: &mut Ignored) -> Result<Value, Failure> {
     Ok(json!({"type": "function", "function": {"name": name}}))
 }
 
-/// Calls of custom tools in earlier turns as calls of their functions.
+/// Rewrites calls of custom tools in earlier turns as function calls.
 fn messages_with_functions(mut messages: Value, ignored: &mut Ignored) -> Result<Value, Failure> {
     for (nth, message) in messages.as_array_mut().into_iter().flatten().enumerate() {
         let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
@@ -157,15 +157,15 @@ fn messages_with_functions(mut messages: Value, ignored: &mut Ignored) -> Result
     Ok(messages)
 }
 
-/// Tells calls of functions that stand for custom tools.
+/// Translates calls of the functions that represent custom tools.
 #[derive(Clone, Debug)]
 pub(crate) struct CustomCalls {
     tools: Arc<BTreeSet<String>>,
-    /// The calls of each choice.
+    /// Calls by choice.
     calls: BTreeMap<u64, CallTable>,
-    /// Inputs on their way, by the choice and the call in it.
+    /// Partially received inputs, by choice and call.
     inputs: BTreeMap<(u64, u64), InputText>,
-    /// Choices that have ended.
+    /// Choices that have finished.
     ended: BTreeSet<u64>,
 }
 
@@ -183,7 +183,7 @@ impl CustomCalls {
         answer
     }
 
-    /// Calls in a complete message.
+    /// Translates the calls in a complete message.
     fn message(&self, choice: &mut Value) {
         let calls = choice.pointer_mut("/message/tool_calls");
         for call in calls.and_then(Value::as_array_mut).into_iter().flatten() {
@@ -217,7 +217,7 @@ impl CustomCalls {
         let nth = choice["index"].as_u64().unwrap_or(0);
         self.message(choice);
         let calls = choice.pointer_mut("/delta/tool_calls");
-        // One call in place of a list (TGI).
+        // A single call instead of a list (TGI).
         if let Some(calls) = calls.filter(|calls| calls.is_object()) {
             *calls = json!([calls.take()]);
         }
@@ -228,7 +228,7 @@ impl CustomCalls {
                 continue;
             }
             let table = self.calls.entry(nth).or_default();
-            // A call beyond the bound stays as it is.
+            // A call beyond the limit stays unchanged.
             let Ok(placed) = table.place(&CallDelta::read(call, position)) else {
                 continue;
             };
@@ -256,14 +256,14 @@ impl CustomCalls {
                 call.insert("custom".to_owned(), Value::Object(custom));
             }
         }
-        // Once: an engine may say again and again that one of many inputs has ended.
+        // Only once: engines may repeat the finish reason.
         let reason = choice["finish_reason"].as_str().unwrap_or_default();
         if !reason.is_empty() && self.ended.insert(nth) {
             self.finish(nth, choice);
         }
     }
 
-    /// What of the inputs came in another form, with the end of their choice.
+    /// Appends the inputs that arrived in another form when their choice ends.
     fn finish(&mut self, nth: u64, choice: &mut Value) {
         let mut rest = Vec::new();
         for ((_, call), input) in self.inputs.range_mut((nth, 0)..=(nth, u64::MAX)) {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::inference::answer::assembler::calls::{CallDelta, CallTable, arguments_text, calls_in};
 use crate::inference::answer::damaged::{CALLS_MAX, Damaged};
 
-/// What a client hears where an engine calls more tools than an answer has.
+/// The error that a client receives when an engine calls more tools than a response may contain.
 pub fn too_many_calls() -> Value {
     serde_json::json!({"message": Damaged::TooManyCalls.to_string(), "type": "server_error"})
 }
@@ -16,21 +16,21 @@ pub fn too_many_calls() -> Value {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chunk {
     pub text: String,
-    /// What the model thought before it answered, where the engine tells it apart.
+    /// The model's reasoning before the response, if the engine reports it separately.
     pub reasoning: String,
-    /// One more than an answer has where there are too many.
+    /// Tool calls. Contains one more than a response may have if the engine sent too many.
     pub calls: Vec<CallPiece>,
     /// OpenAI's `finish_reason`.
     pub finish: Option<String>,
-    /// The stop sequence that was met, where the engine says so.
+    /// The matched stop sequence, if the engine reports it.
     pub stopped_by: Option<String>,
     pub usage: Option<Tokens>,
-    /// Of the tokens of this chunk, as OpenAI's chat has them.
+    /// Log probabilities of this chunk's tokens in OpenAI's chat form.
     pub logprobs: Vec<Value>,
     pub timings: Option<Timings>,
 }
 
-/// What the engine itself measured, in milliseconds (llama-server).
+/// Durations measured by the engine, in milliseconds (llama-server).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timings {
     pub prompt_ms: f64,
@@ -49,9 +49,9 @@ pub struct CallPiece {
 pub struct Tokens {
     pub prompt: u64,
     pub completion: u64,
-    /// Of the prompt's.
+    /// Prompt tokens read from the cache.
     pub cached: u64,
-    /// Of the completion's.
+    /// Completion tokens used for reasoning.
     pub reasoning: u64,
 }
 
@@ -59,19 +59,19 @@ pub struct Tokens {
 #[derive(Clone, Debug, Default)]
 pub struct ChunkReader {
     calls: CallTable,
-    /// Calls that have begun.
+    /// Number of calls that have begun.
     begun: usize,
-    /// The last of them, while its name or the id before its arguments is missing.
+    /// The last call, while its name is missing or its id has not arrived before its arguments.
     held: Option<CallPiece>,
-    /// The field that the reasoning comes in. Some engines send it in two.
+    /// The field that holds the reasoning. Some engines send it in two fields.
     reasoning: Option<usize>,
-    /// A part of a message came.
+    /// True once a part of a message has arrived.
     has_message: bool,
-    /// Some engines count the prompt at the beginning, and the rest at the end.
+    /// Usage so far. Some engines count the prompt at the beginning and the rest at the end.
     usage: Option<Tokens>,
 }
 
-/// Fields of a message with its reasoning.
+/// Message fields that may hold the reasoning.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
 
 impl Chunk {
@@ -119,13 +119,13 @@ impl ChunkReader {
             return read;
         };
         let object = |name: &str| choice.get(name).and_then(Value::as_object);
-        // A message in place of deltas counts once, as in the assembler.
+        // A message instead of deltas counts once, as in the assembler.
         let message = object("delta").or_else(|| object("message").filter(|_| !self.has_message));
         if let Some(message) = message {
             self.has_message = true;
             self.message(message, &mut read);
         }
-        // A completed text has no message around it.
+        // A text completion has no enclosing message.
         let completed = choice.get("text").and_then(Value::as_str);
         read.text.push_str(completed.unwrap_or_default());
         read.finish = text_in(choice, "finish_reason");
@@ -140,7 +140,7 @@ impl ChunkReader {
         read
     }
 
-    /// The rest of the calls, when no more comes.
+    /// Returns the remaining calls at the end of the stream.
     pub fn end(&mut self) -> Chunk {
         Chunk {
             calls: self.held.take().into_iter().collect(),
@@ -152,7 +152,7 @@ impl ChunkReader {
         if let Some(content) = message.get("content") {
             add_content(content, read);
         }
-        // A refusal is a text of the model, too.
+        // A refusal is also text of the model.
         let refusal = message.get("refusal").and_then(Value::as_str);
         read.text.push_str(refusal.unwrap_or_default());
         let fields = match self.reasoning {
@@ -176,7 +176,7 @@ impl ChunkReader {
                 self.call(&CallDelta::read(call, position), read);
             }
         }
-        // The older form of a single call.
+        // The older form for a single call.
         if let Some(function) = message.get("function_call").filter(|call| call.is_object()) {
             let name = function.get("name").and_then(Value::as_str);
             let delta = CallDelta {
@@ -205,7 +205,7 @@ impl ChunkReader {
             name: delta.name.filter(|_| placed.sets_name).map(str::to_owned),
             arguments: delta.arguments.clone().into_owned(),
         };
-        // Calls begin in their order, also those without a name.
+        // Calls begin in order, including those without a name.
         if self.held.as_ref().is_some_and(|held| held.index != index) {
             read.calls.extend(self.held.take());
         }
@@ -227,7 +227,7 @@ impl ChunkReader {
     }
 }
 
-/// A text, or parts of texts and of reasoning (Mistral).
+/// Adds a string, or a list of text and reasoning parts (Mistral).
 fn add_content(content: &Value, read: &mut Chunk) {
     match content {
         Value::String(text) => read.text.push_str(text),
@@ -248,7 +248,7 @@ fn add_content(content: &Value, read: &mut Chunk) {
     }
 }
 
-/// The text of a reasoning, of its parts, or of its details.
+/// The text of a reasoning field, of its parts, or of its details.
 fn reasoning_in(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => Cow::Borrowed(text),
@@ -276,7 +276,7 @@ impl Timings {
 }
 
 impl CallPiece {
-    /// Joins the next piece of the same call.
+    /// Appends the next piece of the same call.
     fn with(self, more: CallPiece) -> CallPiece {
         CallPiece {
             index: self.index,
@@ -288,7 +288,7 @@ impl CallPiece {
 }
 
 impl Tokens {
-    /// Reads a usage. What it does not count stays as it was `before`.
+    /// Reads a usage object. Counts that are missing keep their value in `before`.
     fn read(usage: &Value, before: Tokens) -> Option<Tokens> {
         let count = |path: &str, before: u64| {
             usage

@@ -1,5 +1,5 @@
-//! Tools whose input is a text and no JSON (`custom`): for the engine each is a function with one text, and a call of it is
-//! read back as that text, also while it arrives in pieces. Knows no API's form of an answer.
+//! Represents tools with plain text input (`custom`) as functions with a single string parameter, and decodes their calls into that
+//! text, also while it streams. Independent of any API's response form.
 
 use std::sync::LazyLock;
 
@@ -11,24 +11,24 @@ use super::grammars::Grammars;
 use super::taken::Taken;
 use crate::error::Failure;
 
-/// The one parameter of the function.
+/// The function's only parameter.
 const INPUT: &str = "input";
-/// Custom tools of one request; each costs many times the bytes of its name. OpenAI takes 128 tools.
+/// Maximum number of custom tools in a request; each costs many times the bytes of its name. OpenAI allows 128 tools.
 const TOOLS_MAX: usize = 512;
-/// White space before the text of a call; more is no call of this form.
+/// Maximum white space before the input of a call. A call with more has another form.
 const BEFORE_INPUT_MAX: usize = 64;
 
-/// The function for a custom tool.
+/// The function that represents a custom tool.
 #[derive(Debug)]
 pub(super) struct CustomFunction {
     pub function: Value,
-    /// Its grammar is described to the model, and nothing holds the model to it.
+    /// True if the grammar is only described to the model, and not enforced.
     pub is_unheld: bool,
-    /// Its rules use themselves, and the model is constrained to texts in which they are nested less deeply.
+    /// True if recursive rules are enforced only up to a nesting depth.
     pub is_bounded: bool,
 }
 
-/// Whether the body may have a grammar: cheap, and almost always false.
+/// Returns true if the body may contain a grammar. Cheap, and almost always false.
 pub(super) fn may_have_grammars(body: &[u8]) -> bool {
     static GRAMMAR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"grammar"));
     GRAMMAR.find(body).is_some()
@@ -41,7 +41,7 @@ pub(super) struct CustomTools {
     grammars: Grammars,
 }
 
-/// Reads `description` and `format` of a tool, and writes it as a function of this name.
+/// Reads a tool's `description` and `format`, and writes the tool as a function named `name`.
 pub(super) fn function(
     tool: &mut Taken,
     name: &str,
@@ -49,8 +49,7 @@ pub(super) fn function(
 ) -> Result<CustomFunction, Failure> {
     tools.count += 1;
     if tools.count > TOOLS_MAX {
-        let message =
-            format!("a request may have {TOOLS_MAX} tools of type custom: leave some out");
+        let message = format!("at most {TOOLS_MAX} tools of type custom are allowed; remove some");
         return Err(Failure::invalid("tools".to_owned(), message));
     }
     let description = tool.text("description")?;
@@ -80,7 +79,7 @@ pub(super) fn function(
             }
             Err(GrammarError::NotRegular) => is_unheld = true,
             Err(GrammarError::Wrong(why)) => {
-                let message = format!("`{place}` is no grammar of the syntax {syntax}: {why}");
+                let message = format!("`{place}` is not a valid {syntax} grammar: {why}");
                 return Err(Failure::invalid(place, message));
             }
         }
@@ -96,7 +95,7 @@ pub(super) fn function(
     })
 }
 
-/// `text`, or a grammar: its syntax, its definition and where that stands.
+/// Reads a tool's format: `None` for `text`, or a grammar's syntax, definition and path.
 fn format_of(tool: &mut Taken) -> Result<Option<(&'static str, String, String)>, Failure> {
     let Some(mut format) = tool.object("format")? else {
         return Ok(None);
@@ -106,7 +105,7 @@ fn format_of(tool: &mut Taken) -> Result<Option<(&'static str, String, String)>,
         format.finish()?;
         return Ok(None);
     }
-    // Chats have it one level deeper than responses.
+    // Chats nest the grammar one level deeper than responses.
     let mut grammar = match format.object("grammar")? {
         None => format,
         Some(deeper) => {
@@ -122,21 +121,21 @@ fn format_of(tool: &mut Taken) -> Result<Option<(&'static str, String, String)>,
     Ok(Some((syntax, definition, place)))
 }
 
-/// The arguments of the function for an input.
+/// The function arguments for an input.
 pub(super) fn arguments(input: &str) -> String {
     let mut object = Map::new();
     object.insert(INPUT.to_owned(), json!(input));
     Value::Object(object).to_string()
 }
 
-/// The input of a call that came whole.
+/// The input of a complete call.
 pub(super) fn input_of(arguments: &str) -> String {
     let mut text = InputText::default();
     let begun = text.push(arguments);
     begun + &text.finish()
 }
 
-/// The input of a call that comes in pieces: each piece of the arguments gives a piece of the text.
+/// Decodes the input of a streamed call: each piece of the arguments yields a piece of the text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct InputText {
     /// Arguments that are not decoded yet.
@@ -150,12 +149,12 @@ enum State {
     Before,
     Within,
     Behind,
-    /// They have another form; all of them are waited for.
+    /// The arguments have another form and are decoded once complete.
     Other,
 }
 
 impl InputText {
-    /// Takes a piece of the arguments, and gives what it says of the text.
+    /// Adds a piece of the arguments and returns the text it completes.
     pub fn push(&mut self, piece: &str) -> String {
         if self.state == State::Behind {
             return String::new();
@@ -177,7 +176,7 @@ impl InputText {
         }
     }
 
-    /// The rest, when no more comes.
+    /// Returns the remaining text at the end of the call.
     pub fn finish(&mut self) -> String {
         let held = std::mem::take(&mut self.held);
         match std::mem::replace(&mut self.state, State::Behind) {
@@ -193,13 +192,13 @@ impl InputText {
                     _ => held,
                 },
                 Ok(Value::String(text)) => text,
-                // A model that has written the text itself.
+                // The model wrote the text without JSON.
                 _ => held,
             },
         }
     }
 
-    /// Decodes what is certain of a JSON string whose opening quote is gone.
+    /// Decodes the complete part of a JSON string whose opening quote has been removed.
     fn decode(&mut self) -> String {
         let mut text = String::new();
         let mut at = 0;
@@ -216,7 +215,7 @@ impl InputText {
                     text.push(letter);
                     at += length;
                 }
-                // The rest of it has not come.
+                // The rest of the escape has not arrived.
                 None => {
                     self.held.drain(..at);
                     return text;
@@ -229,7 +228,7 @@ impl InputText {
     }
 }
 
-/// Where the text of `{"input": "…` begins; `Some(None)`: it may still come.
+/// Finds the start of the text in `{"input": "…`. `Some(None)` means that more input is needed.
 fn begun(arguments: &str) -> Option<Option<usize>> {
     let mut rest = arguments;
     for part in ["{", "\"input\"", ":", "\""] {
@@ -243,7 +242,7 @@ fn begun(arguments: &str) -> Option<Option<usize>> {
     Some(Some(arguments.len() - rest.len()))
 }
 
-/// The letter of an escape at the beginning of a text, and the bytes that it takes; `None`: more has to come.
+/// Decodes the escape at the start of a text and returns its character and length in bytes; `None` if more input is needed.
 fn escape(text: &str) -> Option<(char, usize)> {
     let bytes = text.as_bytes();
     let letter = match bytes.get(1)? {
@@ -254,7 +253,7 @@ fn escape(text: &str) -> Option<(char, usize)> {
         b'f' => '\u{c}',
         b'u' => return unicode(bytes),
         other if other.is_ascii() => char::from(*other),
-        // A letter that is escaped in vain.
+        // An unnecessary escape.
         _ => {
             let letter = text[1..].chars().next()?;
             return Some((letter, 1 + letter.len_utf8()));
@@ -263,7 +262,7 @@ fn escape(text: &str) -> Option<(char, usize)> {
     Some((letter, 2))
 }
 
-/// `\u0041`, or two of these for one letter.
+/// `\u0041`, or a surrogate pair.
 fn unicode(bytes: &[u8]) -> Option<(char, usize)> {
     let unit = |at: usize| -> Option<Option<u32>> {
         let digits = bytes.get(at..at + 4)?;

@@ -1,6 +1,6 @@
-//! Translates grammars of custom tools into regular expressions, by which engines can constrain one text in a JSON
-//! object: Lark's form, and plain expressions. A rule that uses itself is written out as often as fits, so that every text
-//! of the expression is one of the grammar; that others are left out is reported. What cannot be translated is refused.
+//! Translates the grammars of custom tools (Lark, or plain regular expressions) into regular expressions that engines can enforce
+//! on a string in JSON. A recursive rule is expanded as often as fits: every text that matches the expression also matches the
+//! grammar, and the missing texts are reported. Grammars that cannot be translated are refused.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use regex_syntax::ast;
 use super::budget::{Budget, OF_ONE, Spent};
 use super::lark::{self, Item};
 
-/// Why there is no expression for a grammar.
+/// The reason that a grammar has no expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GrammarError {
-    /// It says more than an expression can, or has words that are not read here.
+    /// The grammar is not regular, or uses syntax that is not supported here.
     NotRegular,
-    /// It is none.
+    /// The grammar is invalid.
     Wrong(String),
 }
 
@@ -24,16 +24,16 @@ impl From<Spent> for GrammarError {
     }
 }
 
-/// Longer expressions take engines seconds.
+/// Maximum length of an expression; engines need seconds for longer ones.
 const EXPRESSION_BYTES_MAX: usize = 16 << 10;
-/// Rules that use rules that use rules.
+/// Maximum depth of rules that use other rules.
 const DEPTH_MAX: usize = 128;
-/// How often a rule is written into itself at most.
+/// Maximum nesting of a rule within itself.
 const NESTED_MAX: usize = 6;
-/// Reading an expression takes so many times as long as writing it.
+/// Cost of checking an expression relative to writing it.
 pub(super) const CHECKED_TIMES: usize = 4;
 
-/// Terminals that Lark's users import, as expressions.
+/// Terminals of Lark's common library, as expressions.
 const COMMON: &[(&str, &str)] = &[
     ("CNAME", "[_a-zA-Z][_a-zA-Z0-9]*"),
     ("CR", r"\r"),
@@ -62,19 +62,20 @@ const COMMON: &[(&str, &str)] = &[
     ("WS_INLINE", r"[ \t]+"),
 ];
 
-/// What a grammar became.
+/// The translation of a grammar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Expression {
     pub text: String,
-    /// If a rule uses itself: how often it may be nested in itself.
+    /// Nesting depth up to which recursive rules are expanded; `None` without recursion.
     pub nested: Option<usize>,
 }
 
-/// The expression of a grammar in Lark's form, for what is left of a budget.
+/// Translates a Lark grammar within the remaining budget.
 pub(super) fn expression(definition: &str, left: &mut Budget) -> Result<Expression, GrammarError> {
     let grammar = lark::read(definition)?;
     let mut deepest = Err(GrammarError::NotRegular);
-    // What does not fit at one depth does not fit at those below, and what has no complete text there has none at all.
+    // An expression that does not fit at one depth does not fit at greater depths either. A rule without a complete text at the
+    // first depth has none at any depth.
     for nested in 1..=NESTED_MAX {
         let budget = left.at_most(OF_ONE);
         let mut writer = Writer {
@@ -105,7 +106,7 @@ pub(super) fn expression(definition: &str, left: &mut Budget) -> Result<Expressi
     deepest
 }
 
-/// An expression as other engines read it, too: without groups that are not kept, and without its anchors.
+/// Checks an expression and returns a form that other engines accept: `(?:…)` becomes `(…)`, and anchors at both ends are removed.
 pub(super) fn checked(expression: &str) -> Result<String, GrammarError> {
     if expression.len() > EXPRESSION_BYTES_MAX {
         return Err(GrammarError::NotRegular);
@@ -126,7 +127,7 @@ pub(super) fn checked(expression: &str) -> Result<String, GrammarError> {
         match letter {
             '\\' => {
                 let escaped = letters.next().unwrap_or('\\');
-                // Places between letters are nothing that a text is made of.
+                // Word boundaries match no text.
                 if "bBAzZ".contains(escaped) {
                     return Err(GrammarError::NotRegular);
                 }
@@ -157,22 +158,22 @@ pub(super) fn checked(expression: &str) -> Result<String, GrammarError> {
 /// Writes the rules of one grammar.
 struct Writer<'a> {
     rules: &'a BTreeMap<String, Item>,
-    /// What names that were imported mean.
+    /// Lark library names of imported terminals.
     imports: &'a BTreeMap<String, String>,
     written: BTreeMap<&'a str, String>,
-    /// How often each rule is being written.
+    /// Number of open expansions of each rule.
     open: BTreeMap<&'a str, usize>,
-    /// How many these are.
+    /// Sum of all open expansions.
     depth: usize,
-    /// How often a rule may be nested in itself.
+    /// Maximum nesting of a rule within itself.
     nested: usize,
-    /// How often a rule was reached that is being written.
+    /// Number of times that an open rule was reached again.
     returns: usize,
     budget: Budget,
 }
 
 impl<'a> Writer<'a> {
-    /// `None` if no text of the rule is complete within the allowed depth.
+    /// Writes a rule. Returns `None` if no text of the rule is complete within the allowed depth.
     fn rule(&mut self, name: &str) -> Result<Option<String>, GrammarError> {
         if let Some(known) = self.written.get(name) {
             self.budget.write(known.len())?;
@@ -210,7 +211,7 @@ impl<'a> Writer<'a> {
         };
         self.fits(text.len())?;
         self.budget.write(text.len())?;
-        // The text of a recursive rule depends on its depth, so it is written anew at each place.
+        // The text of a recursive rule depends on its depth, so only other rules are cached.
         if self.returns == returns && within == 0 {
             self.written.insert(name, text.clone());
         }
@@ -294,21 +295,23 @@ impl<'a> Writer<'a> {
     }
 
     fn fits(&self, bytes: usize) -> Result<(), GrammarError> {
-        match bytes <= EXPRESSION_BYTES_MAX {
-            true => Ok(()),
-            false => Err(GrammarError::NotRegular),
+        if bytes <= EXPRESSION_BYTES_MAX {
+            Ok(())
+        } else {
+            Err(GrammarError::NotRegular)
         }
     }
 }
 
-/// As one item of a row; what is one already stays as it is.
+/// Wraps the text in a group unless it already is a single item.
 fn grouped(text: String) -> String {
     let is_one_letter = text.chars().count() == 1
         || (text.starts_with('\\') && text.chars().count() == 2)
         || (text.starts_with('[') && text.find(']') == Some(text.len() - 1));
-    match is_one_letter || text.is_empty() {
-        true => text,
-        false => format!("({text})"),
+    if is_one_letter || text.is_empty() {
+        text
+    } else {
+        format!("({text})")
     }
 }
 
@@ -335,9 +338,10 @@ fn literal(text: &str, any_case: bool) -> String {
 }
 
 fn in_class(letter: char) -> String {
-    match r"\]^-[".contains(letter) {
-        true => format!("\\{letter}"),
-        false => letter.to_string(),
+    if r"\]^-[".contains(letter) {
+        format!("\\{letter}")
+    } else {
+        letter.to_string()
     }
 }
 

@@ -1,21 +1,21 @@
-//! The grammars of one request: each is translated once, and all of them share a budget, so that a request with many
-//! takes no longer than one with a few.
+//! Translates the grammars of a request. Each is translated once and all share a budget, which bounds the time for requests with
+//! many grammars.
 
 use std::collections::BTreeMap;
 
 use super::budget::{Budget, OF_ALL, Spent};
 use super::grammar::{CHECKED_TIMES, Expression, GrammarError, checked, expression};
 
-/// Definitions that are read for a request, together.
+/// Maximum total size of the definitions in a request.
 const READ_BYTES_MAX: usize = 128 << 10;
 
-/// What is behind the end of the budget is not translated.
+/// Translates and caches grammars until the budget is exhausted.
 #[derive(Debug)]
 pub(super) struct Grammars {
     left: Budget,
-    /// Bytes of definitions.
+    /// Remaining bytes of definitions.
     readable: usize,
-    /// Those that were translated, by whether they are in Lark's form.
+    /// Translated grammars by syntax (true for Lark) and definition.
     known: BTreeMap<(bool, String), Result<Expression, GrammarError>>,
 }
 
@@ -30,12 +30,12 @@ impl Default for Grammars {
 }
 
 impl Grammars {
-    /// The expression of a grammar in Lark's form.
+    /// Translates a Lark grammar.
     pub fn lark(&mut self, definition: &str) -> Result<Expression, GrammarError> {
         self.once(true, definition, |left| expression(definition, left))
     }
 
-    /// A plain expression.
+    /// Checks a regular expression.
     pub fn regex(&mut self, definition: &str) -> Result<Expression, GrammarError> {
         self.once(false, definition, |left| {
             left.write(CHECKED_TIMES * definition.len())?;
@@ -61,7 +61,7 @@ impl Grammars {
                 made
             }
         }?;
-        // Each tool has it anew in the request for the engine.
+        // The request for the engine repeats the expression for each tool.
         self.left.write(made.text.len())?;
         Ok(made)
     }
@@ -87,8 +87,8 @@ mod tests {
         let mut many = Grammars::default();
         let definitions = (0..10_000).map(|nth| format!("start: \"b{nth}\""));
         let read = definitions
-            .filter(|it| many.lark(it).is_ok())
-            .map(|it| it.len());
+            .filter(|definition| many.lark(definition).is_ok())
+            .map(|definition| definition.len());
         assert!(read.sum::<usize>() <= READ_BYTES_MAX);
     }
 

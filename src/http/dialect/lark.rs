@@ -1,35 +1,35 @@
-//! Reads grammars in Lark's form: rules, terminals and imports. Knows nothing of what becomes of them.
+//! Parses Lark grammars: rules, terminals and imports.
 //! One file because tokens, expressions and rules are one small parser.
 
 use std::collections::BTreeMap;
 
 use super::grammar::GrammarError;
 
-/// Longer definitions are not read.
+/// Maximum length of a definition.
 const DEFINITION_BYTES_MAX: usize = 32 << 10;
-/// Parentheses within parentheses.
+/// Maximum nesting of parentheses.
 const DEPTH_MAX: usize = 64;
-/// How often one item may be repeated by a number.
+/// Maximum repeat count of an item.
 const REPEATED_MAX: u32 = 1000;
-/// Marks of repetition behind one item.
+/// Maximum number of repetition marks after an item.
 const REPEATS_MAX: usize = 4;
 
-/// A grammar as it stands.
+/// A parsed grammar.
 #[derive(Debug, Default)]
 pub(super) struct Lark {
     pub rules: BTreeMap<String, Item>,
-    /// Names from Lark's own library, by the names that they have here.
+    /// Imported names of Lark's library, by their local names.
     pub imports: BTreeMap<String, String>,
 }
 
-/// What a rule is made of.
+/// The pattern of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Item {
     Text {
         text: String,
         any_case: bool,
     },
-    /// One of the letters from the first to the last.
+    /// A character range.
     Letters(char, char),
     Expression(String),
     Rule(String),
@@ -43,7 +43,7 @@ pub(super) enum Item {
 }
 
 impl Item {
-    /// Nothing at all.
+    /// Returns true for the empty pattern.
     pub fn is_empty(&self) -> bool {
         matches!(self, Item::Row(items) if items.is_empty())
     }
@@ -55,7 +55,7 @@ enum Token {
     Text(String, bool),
     Expression(String),
     Number(u32),
-    /// `%import` and its kind.
+    /// `%import` and other directives.
     Directive(String),
     /// `:`, `|`, `(`, `)`, `[`, `]`, `?`, `*`, `+`, `~`, `,`, `.`, `..`, `->`
     Mark(&'static str),
@@ -65,7 +65,7 @@ const MARKS: [&str; 14] = [
     "..", "->", ":", "|", "(", ")", "[", "]", "?", "*", "+", "~", ",", ".",
 ];
 
-/// Reads a whole grammar.
+/// Parses a grammar.
 pub(super) fn read(definition: &str) -> Result<Lark, GrammarError> {
     if definition.len() > DEFINITION_BYTES_MAX {
         return Err(GrammarError::NotRegular);
@@ -87,7 +87,7 @@ fn wrong(why: impl Into<String>) -> GrammarError {
     GrammarError::Wrong(why.into())
 }
 
-/// The tokens, each with whether it is the first of its line.
+/// The tokens, each with a flag that is true at the beginning of a line.
 fn tokens(text: &str) -> Result<Vec<(Token, bool)>, GrammarError> {
     let mut found = Vec::new();
     let (mut rest, mut is_first) = (text, true);
@@ -115,11 +115,11 @@ fn tokens(text: &str) -> Result<Vec<(Token, bool)>, GrammarError> {
                 let end = end.unwrap_or(rest.len());
                 let number = rest[..end].parse();
                 (
-                    Token::Number(number.map_err(|_| wrong("it has a number that is too large"))?),
+                    Token::Number(number.map_err(|_| wrong("a number is too large"))?),
                     end,
                 )
             }
-            // Marks before a rule's name that say nothing of what it matches.
+            // Marks before a rule's name that do not change its matches.
             '?' | '!' if is_first => {
                 rest = &rest[1..];
                 continue;
@@ -128,12 +128,11 @@ fn tokens(text: &str) -> Result<Vec<(Token, bool)>, GrammarError> {
                 let end = end_of_word(rest);
                 (Token::Name(rest[..end].to_owned()), end)
             }
-            // Templates of rules, and attributes of other readers.
+            // Rule templates and attributes of other parsers.
             '{' | '}' => return Err(GrammarError::NotRegular),
             _ => {
                 let mark = MARKS.into_iter().find(|mark| rest.starts_with(mark));
-                let mark =
-                    mark.ok_or_else(|| wrong(format!("it has a {letter:?} where none may stand")))?;
+                let mark = mark.ok_or_else(|| wrong(format!("unexpected {letter:?}")))?;
                 (Token::Mark(mark), mark.len())
             }
         };
@@ -149,7 +148,7 @@ fn end_of_word(text: &str) -> usize {
         .unwrap_or(text.len())
 }
 
-/// A text in quotes, and its length with them.
+/// Reads a quoted string and returns its length including the quotes.
 fn quoted(rest: &str) -> Result<(Token, usize), GrammarError> {
     let mut text = String::new();
     let mut letters = rest.char_indices().skip(1);
@@ -188,9 +187,15 @@ fn quoted(rest: &str) -> Result<(Token, usize), GrammarError> {
                         continue;
                     }
                 };
-                let code: String = letters.by_ref().take(digits).map(|(_, it)| it).collect();
+                let code: String = letters
+                    .by_ref()
+                    .take(digits)
+                    .map(|(_, letter)| letter)
+                    .collect();
                 let letter = u32::from_str_radix(&code, 16).ok().and_then(char::from_u32);
-                text.push(letter.ok_or_else(|| wrong(format!("\\{escaped}{code} is no letter")))?);
+                text.push(
+                    letter.ok_or_else(|| wrong(format!("\\{escaped}{code} is not a character")))?,
+                );
             }
             _ => text.push(letter),
         }
@@ -199,10 +204,10 @@ fn quoted(rest: &str) -> Result<(Token, usize), GrammarError> {
 }
 
 fn unended() -> GrammarError {
-    wrong("a text in quotes has no end")
+    wrong("a quoted string is not closed")
 }
 
-/// An expression between slashes, and its length with them and its flags.
+/// Reads an expression between slashes and returns its length including slashes and flags.
 fn expression(rest: &str) -> Result<(Token, usize), GrammarError> {
     let mut escaped = false;
     for (at, letter) in rest.char_indices().skip(1) {
@@ -221,7 +226,7 @@ fn expression(rest: &str) -> Result<(Token, usize), GrammarError> {
             _ => {}
         }
     }
-    Err(wrong("an expression between slashes has no end"))
+    Err(wrong("an expression between slashes is not closed"))
 }
 
 struct Reader<'a> {
@@ -251,7 +256,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a new statement begins here.
+    /// Returns true at the beginning of a statement.
     fn is_at_statement(&self) -> bool {
         match self.tokens.get(self.at) {
             None | Some((Token::Directive(_), _)) => true,
@@ -268,24 +273,24 @@ impl Reader<'_> {
             self.at += 1;
             return match word.as_str() {
                 "import" => self.import(lark),
-                // Text anywhere, imported rules, and forms of other readers.
+                // Free text, imported rules, and syntax of other parsers.
                 _ => Err(GrammarError::NotRegular),
             };
         }
         let name = self.name()?;
         if self.takes(".") {
-            // How much one terminal goes before another, which changes no text.
+            // A terminal's priority, which does not change the language.
             match self.peek() {
                 Some(Token::Number(_)) => self.at += 1,
-                _ => return Err(wrong(format!("the priority of {name} is no number"))),
+                _ => return Err(wrong(format!("the priority of {name} is not a number"))),
             }
         }
         if !self.takes(":") {
-            return Err(wrong(format!("a colon is missing behind {name}")));
+            return Err(wrong(format!("missing colon after {name}")));
         }
         let item = self.choice()?;
         if !self.is_at_statement() {
-            return Err(wrong(format!("the rule {name} ends in the middle")));
+            return Err(wrong(format!("the rule {name} is incomplete")));
         }
         lark.rules.insert(name, item);
         Ok(())
@@ -304,7 +309,7 @@ impl Reader<'_> {
                     return Ok(());
                 }
                 if !self.takes(",") {
-                    return Err(wrong("a list of imports has no end"));
+                    return Err(wrong("a list of imports is not closed"));
                 }
             }
         }
@@ -312,9 +317,10 @@ impl Reader<'_> {
             return Err(wrong("an import names nothing"));
         }
         let name = self.name()?;
-        let own = match self.takes("->") {
-            true => self.name()?,
-            false => name.clone(),
+        let own = if self.takes("->") {
+            self.name()?
+        } else {
+            name.clone()
         };
         lark.imports.insert(own, name);
         Ok(())
@@ -341,7 +347,7 @@ impl Reader<'_> {
             };
             items.push(self.repeated(item)?);
         }
-        // A name for the result, which changes no text.
+        // An alias for the result, which does not change the language.
         if self.takes("->") {
             self.name()?;
         }
@@ -357,9 +363,10 @@ impl Reader<'_> {
             Token::Expression(expression) => Item::Expression(expression),
             Token::Text(text, any_case) => {
                 self.at += 1;
-                return match self.takes("..") {
-                    false => Ok(Some(Item::Text { text, any_case })),
-                    true => self.letters(&text).map(Some),
+                return if !self.takes("..") {
+                    Ok(Some(Item::Text { text, any_case }))
+                } else {
+                    self.letters(&text).map(Some)
                 };
             }
             Token::Mark(opening @ ("(" | "[")) => {
@@ -387,7 +394,7 @@ impl Reader<'_> {
     fn letters(&mut self, first: &str) -> Result<Item, GrammarError> {
         let last = match self.peek() {
             Some(Token::Text(last, false)) => last.clone(),
-            _ => return Err(wrong("a range of letters has no end")),
+            _ => return Err(wrong("a character range has no end")),
         };
         self.at += 1;
         let one = |text: &str| {
@@ -396,7 +403,7 @@ impl Reader<'_> {
         };
         match (one(first), one(&last)) {
             (Some(first), Some(last)) if first <= last => Ok(Item::Letters(first, last)),
-            _ => Err(wrong("a range goes from one letter to a later one")),
+            _ => Err(wrong("a character range must end after it begins")),
         }
     }
 
@@ -410,9 +417,10 @@ impl Reader<'_> {
                 (1, None)
             } else if self.takes("~") {
                 let least = self.number()?;
-                let most = match self.takes("..") {
-                    true => self.number()?,
-                    false => least,
+                let most = if self.takes("..") {
+                    self.number()?
+                } else {
+                    least
                 };
                 if least > most || most == 0 {
                     return Err(wrong(format!("~{least}..{most} repeats nothing")));

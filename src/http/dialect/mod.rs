@@ -1,5 +1,5 @@
-//! Translates other chat APIs: a request becomes one of OpenAI's, and the chat's answer, complete or event by event, is
-//! translated back. Nothing here finds a model or sends anything.
+//! Translates other chat APIs: a request becomes an OpenAI request, and the chat's response is translated back, complete or event
+//! by event. Routing and sending are done by the callers.
 
 pub(super) mod anthropic;
 mod budget;
@@ -31,7 +31,7 @@ use crate::inference::answer::as_chat::AsChat;
 use crate::inference::answer::events::data_of;
 use crate::stored::Unwritten;
 
-/// How a client speaks.
+/// The API that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     OpenAi,
@@ -40,7 +40,7 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// Whether [`Dialect::read`] reads the whole body, which takes time and memory.
+    /// Returns true if [`Dialect::read`] reads the entire body, which takes time and memory.
     pub fn reads(self, body: &[u8]) -> bool {
         match self {
             Dialect::OpenAi => chat::may_be_custom(body),
@@ -48,7 +48,7 @@ impl Dialect {
         }
     }
 
-    /// Whether [`Dialect::read`] may take longer than other bodies of this length do.
+    /// Returns true if [`Dialect::read`] may take longer than usual for the body's length.
     pub fn takes_time(self, body: &[u8]) -> bool {
         match self {
             Dialect::OpenAi | Dialect::Responses => custom::may_have_grammars(body),
@@ -72,22 +72,22 @@ impl Dialect {
             }
             Dialect::Anthropic => {
                 let read = anthropic::read(&body, reading)?;
-                Ok(read.with(|it| Teller::Anthropic(Box::new(it))))
+                Ok(read.with(|message| Teller::Anthropic(Box::new(message))))
             }
             Dialect::Responses => {
                 let read = responses::read(&body, reading)?;
-                Ok(read.with(|it| Teller::Responses(Box::new(it))))
+                Ok(read.with(|response| Teller::Responses(Box::new(response))))
             }
         }
     }
 }
 
-/// Translates one answer. As the request made it, nothing is written yet.
+/// Translates one response.
 #[derive(Clone, Debug)]
 pub(super) enum Teller {
-    /// OpenAI's chat, as it is.
+    /// An OpenAI chat, unchanged.
     Plain,
-    /// The same, where functions stand for custom tools.
+    /// An OpenAI chat with functions for custom tools.
     Custom(Box<chat::CustomCalls>),
     Anthropic(Box<anthropic::Message>),
     Responses(Box<responses::Response>),
@@ -95,7 +95,7 @@ pub(super) enum Teller {
 }
 
 impl Teller {
-    /// The chat's whole answer in the client's words.
+    /// Translates a complete chat response.
     pub fn answer(self, answer: Value) -> Result<Value, Failure> {
         match self {
             Teller::Plain => Ok(answer),
@@ -106,7 +106,7 @@ impl Teller {
         }
     }
 
-    /// Resolves when the whole answer may reach its client: what that wants on disk is there, or the error says why not.
+    /// Resolves when the response may be sent: after it is on disk, if the client requires it. Fails if it could not be written.
     pub async fn stored(&self) -> Result<(), Unwritten> {
         match self {
             Teller::Responses(response) => response.stored().await,
@@ -114,32 +114,32 @@ impl Teller {
         }
     }
 
-    /// The request has its seat.
+    /// Notes that the request has its seat.
     pub fn seated(&self) {
         if let Teller::Ollama(output) = self {
             output.seated();
         }
     }
 
-    /// The engine has begun to answer.
+    /// Notes that the engine has started its response.
     pub fn begun(&self) {
         if let Teller::Ollama(output) = self {
             output.begun();
         }
     }
 
-    /// A comment of the pool, which keeps a stream alive in which there is nothing to say yet.
+    /// Writes a comment of the pool that keeps a waiting stream alive.
     pub fn comment(&self, comment: String) -> String {
         match self {
             Teller::Ollama(_) => ollama::PAUSE.to_owned(),
-            // Its clients know pings, and some take comments for silence.
+            // Anthropic's clients expect pings, and some treat comments as silence.
             Teller::Anthropic(_) => comment + anthropic::PING,
             _ => comment,
         }
     }
 
-    /// What is sent while a model that has its request is silent; none where the client would take it for an answer, or
-    /// hears the engine's own.
+    /// The keep-alive to send while the model is silent. `None` if the client would read it as a response, or receives the engine's
+    /// own keep-alive.
     pub fn pause(&self) -> Option<&'static str> {
         match self {
             Teller::Anthropic(_) => Some(anthropic::PING),
@@ -148,7 +148,7 @@ impl Teller {
         }
     }
 
-    /// The type of a stream.
+    /// The `Content-Type` of streams.
     pub fn stream_type(&self) -> &'static str {
         match self {
             Teller::Ollama(_) => ollama::STREAM_TYPE,
@@ -196,7 +196,7 @@ fn refused(teller: &mut dyn Tell, error: &Value) -> String {
     output
 }
 
-/// A stream on its way from an engine to a client.
+/// Translates the stream of one response.
 #[derive(Debug)]
 pub(super) struct Telling {
     as_chat: Option<AsChat>,
@@ -213,7 +213,7 @@ impl Telling {
         }
     }
 
-    /// One event of the engine in the client's words; nothing where they have none for it.
+    /// Translates one event of the engine. The result is empty if the client's API has no such event.
     pub fn event(&mut self, event: Vec<u8>) -> Vec<u8> {
         let event = match &mut self.as_chat {
             Some(chat) => chat.event(event),
@@ -228,12 +228,12 @@ impl Telling {
         }
     }
 
-    /// Whether the engine's answer has ended, and the last event waits for [`Telling::closed`].
+    /// Returns true if the engine's response has ended and the last event waits for [`Telling::closed`].
     pub fn is_held(&self) -> bool {
         matches!(&self.teller, Teller::Responses(response) if response.is_held())
     }
 
-    /// The last event, which waits until the answer is on disk, for a moment at most.
+    /// Waits until the response is on disk (for a bounded time) and returns the last event.
     pub async fn closed(&mut self) -> String {
         match &mut self.teller {
             Teller::Responses(response) => response.closed().await,
@@ -241,17 +241,17 @@ impl Telling {
         }
     }
 
-    /// What is sent while the model is silent.
+    /// The keep-alive to send while the model is silent.
     pub fn pause(&self) -> Option<&'static str> {
         self.teller.pause()
     }
 
-    /// Whether [`Telling::event`] does anything.
+    /// Returns true if [`Telling::event`] changes events.
     pub fn changes(&self) -> bool {
         self.as_chat.is_some() || !matches!(self.teller, Teller::Plain)
     }
 
-    /// The pool's own error as the last event.
+    /// Reports an error of the pool as the last event.
     pub fn failed(&mut self, failure: &Failure) -> String {
         match self.teller.translator() {
             Some(teller) => refused(teller, &json!(failure.body.error)),
@@ -259,7 +259,7 @@ impl Telling {
         }
     }
 
-    /// What an engine refused, as the last event of a stream that had begun.
+    /// Reports an engine's refusal as the last event of a stream that has begun.
     pub fn engine_refused(&mut self, body: &[u8]) -> String {
         let text = String::from_utf8_lossy(body);
         match self.teller.translator() {

@@ -1,5 +1,5 @@
-//! Reads a request's wish for reasoning, in the fields of whichever API, with the client's name of each part, so that a
-//! part without effect is named as the client knows it.
+//! Reads the reasoning options of a request in any API's form. Remembers the client's name of each option to report ignored options
+//! under that name.
 
 use catalog::{Effort, ReasoningWish, WishPart};
 use serde_json::Value;
@@ -8,19 +8,19 @@ use super::taken::Taken;
 use super::translation::Ignored;
 use crate::error::Failure;
 
-/// A wish and the names of its parts.
+/// Reasoning options with the client's field names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReasoningRequest {
     pub wish: ReasoningWish,
     thinks: &'static str,
     effort: &'static str,
     budget: &'static str,
-    /// Fields with words that are not known here.
+    /// Fields with unknown values.
     unknown: Option<Box<Ignored>>,
 }
 
 const CHAT_EFFORT: &str = "reasoning_effort";
-/// Fields of chats that say something of reasoning: OpenAI's, and those that other services have made common.
+/// Chat fields for reasoning: OpenAI's and common extensions.
 const OF_CHATS: [&str; 5] = [
     CHAT_EFFORT,
     "enable_thinking",
@@ -30,7 +30,7 @@ const OF_CHATS: [&str; 5] = [
 ];
 
 impl ReasoningRequest {
-    /// A word that is not known here has no effect: efforts are hints.
+    /// Sets the effort. Efforts are hints, so an unknown word has no effect.
     pub fn set_effort(&mut self, field: &'static str, value: &Value) -> Result<(), Failure> {
         let Some(word) = value.as_str() else {
             let efforts = Effort::ALL.map(Effort::word).join(", ");
@@ -59,7 +59,7 @@ impl ReasoningRequest {
         Ok(())
     }
 
-    /// Anthropic's `thinking`, which others have taken over: whether it wants the text, too.
+    /// Reads Anthropic's `thinking`, which other services also accept. Returns true if the client wants the text.
     pub fn set_thinking(&mut self, mut thinking: Taken) -> Result<bool, Failure> {
         let kinds = ["enabled", "adaptive", "auto", "disabled"];
         if !thinking.has("type") {
@@ -77,12 +77,12 @@ impl ReasoningRequest {
         Ok(display != Some("omitted"))
     }
 
-    /// A field of a chat, if it is one of these.
+    /// Returns true if a chat field controls reasoning.
     pub fn is_of_chats(name: &str) -> bool {
         OF_CHATS.contains(&name)
     }
 
-    /// A field of a chat that says something of reasoning.
+    /// Reads a chat field that controls reasoning.
     pub fn set_chat(&mut self, name: &str, value: Value) -> Result<(), Failure> {
         match name {
             _ if value.is_null() => Ok(()),
@@ -107,7 +107,7 @@ impl ReasoningRequest {
                 if let Some(thinks) = reasoning.flag("enabled")? {
                     self.set_thinks("reasoning.enabled", thinks);
                 }
-                // Whether it is shown: here it always is, in a field of its own.
+                // Visibility options. Reasoning is always shown here, in a separate field.
                 reasoning.flag("exclude")?;
                 reasoning.text("summary")?;
                 reasoning.drop_rest(self.unknown());
@@ -116,18 +116,18 @@ impl ReasoningRequest {
         }
     }
 
-    /// The names of fields whose words are not known here.
+    /// Takes the names of fields with unknown values.
     pub fn take_unknown(&mut self) -> Vec<String> {
         let unknown = self.unknown.take();
         unknown.map_or_else(Vec::new, |unknown| unknown.names())
     }
 
-    /// Boxed, because it is rare, and each request's future holds it.
+    /// Boxed because it is rare and every request's future contains it.
     fn unknown(&mut self) -> &mut Ignored {
         self.unknown.get_or_insert_default()
     }
 
-    /// What the client calls a part.
+    /// The client's field name for an option.
     pub fn name(&self, part: WishPart) -> &'static str {
         match part {
             WishPart::Thinks => self.thinks,
@@ -136,7 +136,7 @@ impl ReasoningRequest {
         }
     }
 
-    /// The client's name for a field that an engine was sent for this wish, and says has no effect.
+    /// The client's name for a field that was sent to an engine for this option and that the engine reports as ignored.
     pub fn name_of_sent(&self, field: &str) -> Option<&'static str> {
         match field {
             CHAT_EFFORT if self.wish.effort.is_some() => Some(self.effort),

@@ -1,5 +1,5 @@
-//! Seals a model's reasoning for its way through the client and back: only this pool reads what it has sealed, and only for
-//! the key that it was sealed for. Knows no API.
+//! Seals a model's reasoning for its way through the client and back. Only this pool can read it, and only for the API key it was
+//! sealed for.
 
 use std::fmt;
 use std::path::Path;
@@ -15,11 +15,11 @@ use thiserror::Error;
 
 const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 16;
-/// The form of what follows; another form gets another number.
+/// Version prefix of the sealed format.
 const SEALED: &str = "mp1.";
 const SIGNED: &str = "mps1.";
 
-/// Why there is no key.
+/// The reason that no key is available.
 #[derive(Debug, Error)]
 pub enum SealError {
     #[error("the key for sealed reasoning ({file}) cannot be {what}: {source}")]
@@ -29,14 +29,14 @@ pub enum SealError {
         source: std::io::Error,
     },
     #[error(
-        "{file} has no key of {KEY_BYTES} bytes in base64; remove it, and a new key is made (models then no longer see the reasoning of conversations that are under way)"
+        "{file} does not contain a base64 key of {KEY_BYTES} bytes; remove it to have a new key created (models then lose the reasoning of running conversations)"
     )]
     Key { file: String },
-    #[error("the system gives no random numbers for a new key")]
+    #[error("the system provides no random bytes for a new key")]
     Random,
 }
 
-/// The pool's own key.
+/// The pool's secret key.
 pub struct Seal(hmac::Key);
 
 impl fmt::Debug for Seal {
@@ -46,8 +46,7 @@ impl fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// Reads the key from the file. Where there is none, a new one is made and written for this machine's user alone (mode
-    /// 0600).
+    /// Reads the key from the file. If the file does not exist, creates a key and writes it with mode 0600.
     pub fn open(path: &Path) -> Result<Seal, SealError> {
         let file = || path.display().to_string();
         match std::fs::read_to_string(path) {
@@ -96,7 +95,7 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// Seals and signs for one holder of a key.
+/// Seals and signs for one key holder.
 #[derive(Clone, Debug)]
 pub(crate) struct Sealer {
     seal: Arc<Seal>,
@@ -108,7 +107,7 @@ impl Sealer {
         Sealer { seal, holder }
     }
 
-    /// The text as only this pool can read it. `None` without random numbers, which no running system lacks.
+    /// Encrypts the text. Returns `None` without a source of randomness, which every running system has.
     pub fn seal(&self, text: &str) -> Option<String> {
         let mut salt = [0; SALT_BYTES];
         SystemRandom::new().fill(&mut salt).ok()?;
@@ -120,7 +119,7 @@ impl Sealer {
         Some(format!("{SEALED}{}", BASE64.encode(salted)))
     }
 
-    /// What was sealed here, for this holder. `None`: it is not ours, not theirs, or was changed.
+    /// Decrypts a text sealed for this holder. Returns `None` if it is from another pool, for another holder, or modified.
     pub fn open(&self, sealed: &str) -> Option<String> {
         let salted = BASE64.decode(sealed.strip_prefix(SEALED)?).ok()?;
         let (salt, sealed) = salted.split_at_checked(SALT_BYTES)?;
@@ -130,7 +129,7 @@ impl Sealer {
         String::from_utf8(text.to_vec()).ok()
     }
 
-    /// A signature under a text that is shown.
+    /// Signs a text that is sent in readable form.
     pub fn sign(&self, text: &str) -> String {
         let tag = hmac::sign(&self.seal.0, &self.signed(text));
         format!("{SIGNED}{}", BASE64.encode(tag))
@@ -157,7 +156,7 @@ impl Sealer {
         bytes
     }
 
-    /// Another key for each text, so that the nonce may be the same.
+    /// Derives a separate key for each text, which permits a constant nonce.
     fn key_of(&self, salt: &[u8]) -> Option<LessSafeKey> {
         let material = [b"sealed\0".as_slice(), &self.holder_bytes(), salt].concat();
         let key = hmac::sign(&self.seal.0, &material);
@@ -190,7 +189,7 @@ mod tests {
             let mut forged = sealed.clone().into_bytes();
             forged[place] = if forged[place] == b'A' { b'B' } else { b'A' };
             let forged = String::from_utf8(forged).unwrap();
-            // The last letter has bits that say nothing.
+            // The last character contains unused bits.
             let opened = sealer(1, 7).open(&forged);
             assert!(opened.is_none() || place + 1 == sealed.len(), "{place}");
         }

@@ -1,5 +1,4 @@
-//! An object of a request whose fields are taken one by one. A wrong type is named, and what is left at the end is
-//! unknown and named too.
+//! A JSON object whose fields are taken one at a time. Errors name fields of the wrong type and fields left at the end.
 
 use serde_json::{Map, Value};
 
@@ -8,23 +7,23 @@ use crate::error::Failure;
 use crate::inference::request::body::Fields;
 use crate::inference::request::shape::may_be_a_tree;
 
-/// Larger numbers are no integers in other languages.
+/// Larger numbers do not fit the integers of other languages.
 const COUNT_MAX: u64 = i64::MAX as u64;
-/// So many unknown fields are named; the others are counted.
+/// Maximum number of unknown fields to name; the others are counted.
 const NAMED_MAX: usize = 8;
 
-/// One object and where it stands in the request.
+/// An object and its path in the request.
 pub(crate) struct Taken {
     at: String,
     fields: Map<String, Value>,
 }
 
 impl Taken {
-    /// The whole body, if it is not too much to be read into memory.
+    /// Parses the entire body, unless it would take too much memory.
     pub fn body(body: &[u8]) -> Result<Taken, Failure> {
         may_be_a_tree(body)?;
         let fields = serde_json::from_slice(body).map_err(|error| {
-            let message = format!("the body is not the JSON object it should be: {error}");
+            let message = format!("the body is not a JSON object: {error}");
             Failure::invalid(None, message)
         })?;
         Ok(Taken {
@@ -41,7 +40,7 @@ impl Taken {
         }
     }
 
-    /// Some fields of a body; the others are read by another part.
+    /// Parses some fields of a body.
     pub fn some(all: &Fields<'_>, names: &[&str]) -> Result<Taken, Failure> {
         let mut fields = Map::new();
         for name in names {
@@ -60,7 +59,7 @@ impl Taken {
         })
     }
 
-    /// `messages[0].content`.
+    /// The path of a field, such as `messages[0].content`.
     pub fn path(&self, name: &str) -> String {
         match self.at.as_str() {
             "" => name.to_owned(),
@@ -68,13 +67,13 @@ impl Taken {
         }
     }
 
-    /// `null` is the same as absent.
+    /// Takes a field. `null` counts as absent.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         #[cfg(test)]
         tests::note(self.path(name));
-        // Null in its place: to close the gap would move all fields behind it.
+        // Leaves null in its place: removal would shift all later fields.
         let value = self.fields.get_mut(name).map(Value::take);
-        value.filter(|it| !it.is_null())
+        value.filter(|value| !value.is_null())
     }
 
     /// Returns true if a field is present and not `null`.
@@ -113,18 +112,19 @@ impl Taken {
         }
     }
 
-    /// A whole number from 1.
+    /// Takes an integer of at least 1.
     pub fn count(&mut self, name: &str) -> Result<Option<u64>, Failure> {
         match self.take(name) {
             None => Ok(None),
-            Some(value) => match integer_of(&value).filter(|it| (1..=COUNT_MAX).contains(it)) {
+            Some(value) => match integer_of(&value).filter(|count| (1..=COUNT_MAX).contains(count))
+            {
                 Some(count) => Ok(Some(count)),
                 None => Err(self.wrong(name, "a whole number from 1")),
             },
         }
     }
 
-    /// A whole number from 0 to `most`.
+    /// Takes an integer from 0 to `most`.
     pub fn count_from_0(&mut self, name: &str, most: u64) -> Result<Option<u64>, Failure> {
         let Some(value) = self.take(name) else {
             return Ok(None);
@@ -150,7 +150,7 @@ impl Taken {
             .transpose()
     }
 
-    /// One of these words.
+    /// Takes a string that must be in `choices`.
     pub fn one_of(
         &mut self,
         name: &str,
@@ -166,7 +166,7 @@ impl Taken {
         }
     }
 
-    /// A hint. A word that is not among `choices` has no effect, and its field is named.
+    /// Takes a hint. A value that is not in `choices` has no effect, and the field is reported as ignored.
     pub fn hint(
         &mut self,
         name: &str,
@@ -183,7 +183,7 @@ impl Taken {
         Ok(found)
     }
 
-    /// A field that cannot be honoured; values that ask for nothing pass.
+    /// Refuses a field that cannot be honoured, except with a value in `idle`.
     pub fn refuse(&mut self, name: &str, idle: &[Value], why: &str) -> Result<(), Failure> {
         match self.take(name) {
             Some(value) if !idle.contains(&value) => Err(self.not_here(name, why)),
@@ -208,33 +208,33 @@ impl Taken {
         Failure::invalid(path.clone(), format!("`{path}` is required"))
     }
 
-    /// The names of what is left and asks for something.
+    /// Paths of the remaining fields that have an effect.
     pub fn left(self) -> Vec<String> {
         let left = self.fields.iter().filter(|(_, value)| has_effect(value));
         left.map(|(name, _)| self.path(name)).collect()
     }
 
-    /// The paths of the fields that were not taken.
+    /// Paths of the fields that were not taken.
     pub fn unknown(&self) -> Vec<String> {
         let left = self.fields.iter().filter(|(_, value)| !value.is_null());
         left.map(|(name, _)| self.path(name)).collect()
     }
 
-    /// Names what is left and asks for something. For objects within the request: clients add fields to messages, and a
-    /// conversation must not end for that.
+    /// Reports the remaining fields with an effect as ignored. For objects within the request: clients add fields to messages,
+    /// which must not end a conversation.
     pub fn drop_rest(self, ignored: &mut Ignored) {
         for path in self.left() {
             ignored.add(unnumbered(&path));
         }
     }
 
-    /// What is left is unknown here.
+    /// Refuses the remaining fields as unknown.
     pub fn finish(self) -> Result<(), Failure> {
         refuse_unknown(&self.unknown())
     }
 }
 
-/// Refuses unknown fields, by their names.
+/// Refuses unknown fields by name.
 pub(crate) fn refuse_unknown(left: &[String]) -> Result<(), Failure> {
     let Some(first) = left.first() else {
         return Ok(());
@@ -261,7 +261,7 @@ fn unnumbered(path: &str) -> String {
     })
 }
 
-/// Whether a value is more than nothing.
+/// Returns true unless the value is null, false or empty.
 pub(crate) fn has_effect(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -272,7 +272,7 @@ pub(crate) fn has_effect(value: &Value) -> bool {
     }
 }
 
-/// JSON has one type of number: a whole one may be written 2.0.
+/// JSON has a single number type; an integer may be written as 2.0.
 fn integer_of(value: &Value) -> Option<u64> {
     const EXACT_MAX: f64 = 9e15;
     let of_float = |number: f64| {
@@ -305,7 +305,7 @@ mod tests {
         READ.with_borrow_mut(|read| read.insert(path));
     }
 
-    /// The paths of the fields that are looked for while `work` runs.
+    /// Records the paths of the fields that are taken while `work` runs.
     pub(crate) fn fields_read_during(work: impl FnOnce()) -> BTreeSet<String> {
         READ.take();
         work();

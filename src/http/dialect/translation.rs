@@ -1,4 +1,4 @@
-//! What all dialects need: a request in OpenAI's form, and how its answer is written in the client's.
+//! Types shared by all dialects: a request in OpenAI's form, and the writer of its response.
 
 use axum::body::Bytes;
 use serde_json::{Map, Value, json};
@@ -10,30 +10,30 @@ use crate::error::Failure;
 use crate::stored::Desk;
 use controller::Keep;
 
-/// What a dialect needs beside the request itself.
+/// Context for reading a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    /// The Unix time, for answers that have one.
+    /// The Unix time, for responses that contain it.
     pub now_seconds: u64,
     pub sealer: Sealer,
-    /// Where responses are stored, if they are, and what of them the request refers to.
+    /// Storage for responses, if enabled, with the items that the request refers to.
     pub desk: Option<Desk>,
 }
 
-/// What a request says that its chat does not, as the model's engine must be known for it.
+/// Request properties that apply once the model's engine is known.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     pub reasoning: ReasoningRequest,
     /// Top-level fields that the client's API does not have.
     pub unknown: Vec<String>,
-    /// Fields of the chat, and what the client calls them.
+    /// Chat fields and the client's names for them.
     pub names: Vec<(&'static str, &'static str)>,
 }
 
-/// Further names are left out: a client can send any number of them.
+/// Maximum number of names to keep: a client can send any number of fields.
 const IGNORED_MAX: usize = 64;
 
-/// Names of what has no effect, each once.
+/// Names of ignored fields, without duplicates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ignored(Vec<String>);
 
@@ -49,16 +49,16 @@ impl Ignored {
     }
 }
 
-/// A request in OpenAI's form, and what writes its answer.
+/// A request in OpenAI's form, and the writer of its response.
 #[derive(Debug)]
 pub struct TranslatedRequest<T> {
     pub body: Bytes,
     pub teller: T,
-    /// Fields that were sent and have no effect.
+    /// Fields without effect.
     pub ignored: Vec<String>,
-    /// Boxed, because the futures of a request move it several times.
+    /// Boxed because the request's futures are moved several times.
     pub hints: Box<Hints>,
-    /// How long the request keeps its replica, if it says so.
+    /// Time that the request asks its replica to stay.
     pub keep: Option<Keep>,
 }
 
@@ -74,21 +74,20 @@ impl<T> TranslatedRequest<T> {
     }
 }
 
-/// What each dialect does with an answer.
+/// Writes a chat's response in the client's form.
 pub trait Tell {
     fn chunk(&mut self, chunk: Chunk, output: &mut String);
-    /// The engine's answer has ended.
+    /// Ends the response.
     fn end(&mut self, output: &mut String);
-    /// Nothing more comes, and why. The error is OpenAI's object.
+    /// Ends the response with an error, given as OpenAI's error object.
     fn failed(&mut self, error: &Value, output: &mut String);
-    /// Whether the client's stream has a form for comments.
+    /// Returns true if the client's stream format allows comments.
     fn has_comments(&self) -> bool {
         true
     }
 }
 
-/// The arguments of an earlier call as a chat has them. A model may have written no JSON object: then they stay the text that
-/// they are.
+/// The arguments of an earlier call in a chat's form. Text that is not a JSON object stays text.
 pub fn arguments_of(written: Option<Value>) -> String {
     match written {
         None => "{}".to_owned(),
@@ -97,39 +96,40 @@ pub fn arguments_of(written: Option<Value>) -> String {
     }
 }
 
-/// The error object of a body that an engine answered; a body in any other form becomes its message.
+/// The error object of an engine's error body. A body in any other form becomes the message.
 pub fn error_in(text: &str) -> Value {
     let body: Option<Map<String, Value>> = serde_json::from_str(text).ok();
     let body = body.unwrap_or_default();
     match body.get("error") {
         Some(Value::Object(error)) => json!(error),
         Some(Value::String(message)) => json!({"message": message}),
-        // As vLLM had it before it had OpenAI's form.
+        // vLLM's form before it adopted OpenAI's.
         _ if body.contains_key("message") => json!(body),
         _ => json!({"message": text.chars().take(1000).collect::<String>()}),
     }
 }
 
-/// One named event.
+/// Writes a named event.
 pub fn write_event(output: &mut String, name: &str, data: &Value) {
     output.push_str(&format!("event: {name}\ndata: {data}\n\n"));
 }
 
-/// `msg_0198…`, another each time.
+/// A random id, such as `msg_0198…`.
 pub fn new_id(prefix: &str) -> String {
     format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
 }
 
-/// A picture that stands in the request itself; the pool fetches none.
+/// Checks for an image embedded in the request; the pool does not fetch images.
 pub fn data_url(url: String, field: &str) -> Result<String, Failure> {
-    match url.starts_with("data:") {
-        true => Ok(url),
-        false => Err(Failure::invalid(
+    if url.starts_with("data:") {
+        Ok(url)
+    } else {
+        Err(Failure::invalid(
             field.to_owned(),
             format!(
-                "`{field}` must be a data: URL (data:image/png;base64,…); nothing is fetched from other addresses"
+                "`{field}` must be a data: URL (data:image/png;base64,…); other addresses are not fetched"
             ),
-        )),
+        ))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Translates a chat's answer into the Messages API's: one object, or its events. Blocks are numbered as they begin; a
-//! text ends where a tool is called, and calls end with the message, so that pieces of several may come in any order.
+//! Translates a chat response into a Messages API response: a single object or a sequence of events. Blocks are numbered as they
+//! begin. A text block ends when a tool is called; calls end with the message because pieces of several calls may interleave.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use super::errors::error_of;
 use crate::error::Failure;
 use crate::inference::answer::damaged::CALLS_MAX;
 
-/// One answer as far as it has been written.
+/// The message, as far as it has been written.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     id: String,
     model: String,
-    /// What the client wanted it to stop at.
+    /// The client's stop sequences.
     stops: Vec<String>,
     has_begun: bool,
     is_over: bool,
     blocks: usize,
-    /// Signs what the model thought, so that it can come back.
+    /// Signs the model's reasoning, which lets the client send it back.
     sealer: Sealer,
-    /// Whether the client wants to see it; else it gets it sealed.
+    /// True if the client wants readable thinking. Otherwise it receives the thinking sealed.
     shows_thinking: bool,
-    /// The block that a reasoning goes into, and what it has.
+    /// Index and content of the open thinking block.
     thinking: Option<(usize, String)>,
-    /// The block that texts go into.
+    /// Index of the open text block.
     text: Option<usize>,
-    /// The block that each call goes into, by the chat's index of the call.
+    /// Block index of each call, by the chat's tool call index.
     calls: BTreeMap<u64, usize>,
     finish: Option<String>,
     stopped_by: Option<String>,
@@ -82,10 +82,10 @@ impl Message {
                 .filter(Value::is_object);
             match input {
                 Some(input) => content.push(call_block(piece, input)),
-                // Cut in the middle; `stop_reason` says so.
+                // Cut off by the token limit, as `stop_reason` reports.
                 None if self.finish.as_deref() == Some("length") => {}
                 None => {
-                    let why = "it called a tool with arguments that are no JSON object; ask again";
+                    let why = "it called a tool with arguments that are not a JSON object; retry the request";
                     return Err(Failure::engine(&self.model, why));
                 }
             }
@@ -99,11 +99,13 @@ impl Message {
         Ok(message)
     }
 
-    /// By which a thinking block is known when it comes back. Of one that is not shown it has the text itself, sealed.
+    /// The `signature` that identifies a thinking block when it comes back. If the thinking is not shown, the signature contains
+    /// the sealed text.
     fn signature(&self, thinking: &str) -> String {
-        match self.shows_thinking {
-            true => self.sealer.sign(thinking),
-            false => self.sealer.seal(thinking).unwrap_or_default(),
+        if self.shows_thinking {
+            self.sealer.sign(thinking)
+        } else {
+            self.sealer.seal(thinking).unwrap_or_default()
         }
     }
 
@@ -119,7 +121,8 @@ impl Message {
         }
     }
 
-    /// A message with all fields that Anthropic publishes: strict clients miss those that are not there, also the empty ones.
+    /// A message with every field that Anthropic publishes, including empty ones: strict clients reject a message with missing
+    /// fields.
     fn frame(&self, content: Vec<Value>) -> Value {
         let mut usage = self.usage();
         usage["cache_creation"] = Value::Null;
@@ -131,14 +134,14 @@ impl Message {
             "container": null, "diagnostics": null, "usage": usage})
     }
 
-    /// `stop_reason` and `stop_sequence`.
+    /// Returns `stop_reason` and `stop_sequence`.
     fn stop(&self) -> (&'static str, Option<&str>) {
         let sequence = self.stopped_by.as_deref();
-        let sequence = sequence.filter(|it| self.stops.iter().any(|stop| stop == it));
+        let sequence = sequence.filter(|sequence| self.stops.iter().any(|stop| stop == sequence));
         let reason = match self.finish.as_deref() {
             Some("length") => "max_tokens",
             Some("content_filter") => "refusal",
-            // Some engines say `stop` where the client had chosen the tool.
+            // Some engines report `stop` when the client forced the tool call.
             _ if !self.calls.is_empty() => "tool_use",
             _ if sequence.is_some() => "stop_sequence",
             _ => "end_turn",
@@ -153,7 +156,7 @@ impl Message {
             cached,
             reasoning,
         } = self.usage;
-        // Engines that count no reasoning say 0.
+        // Engines that do not count reasoning tokens report 0.
         let details = (reasoning > 0).then(|| json!({"thinking_tokens": reasoning}));
         json!({"input_tokens": prompt.saturating_sub(cached), "output_tokens": completion,
             "cache_creation_input_tokens": 0, "cache_read_input_tokens": cached,
@@ -211,7 +214,7 @@ impl Message {
         }
     }
 
-    /// Ends the text and the reasoning that are open.
+    /// Ends the open text and thinking blocks.
     fn close_texts(&mut self, output: &mut String) {
         if let Some((block, thinking)) = self.thinking.take() {
             let signature = self.signature(&thinking);
@@ -312,7 +315,7 @@ fn text_block(text: &str) -> Value {
     json!({"type": "text", "text": text, "citations": null})
 }
 
-/// A call that begins with this piece.
+/// The content block for the call that begins with this piece.
 fn call_block(piece: &CallPiece, input: Value) -> Value {
     let id = piece.id.clone().unwrap_or_else(|| new_id("toolu"));
     let name = piece.name.clone().unwrap_or_default();

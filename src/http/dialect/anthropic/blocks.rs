@@ -1,5 +1,5 @@
-//! The messages of the Messages API, block by block, as OpenAI's: pictures become data: URLs, uses of tools
-//! calls, their results messages of their own, and thinking that this pool has signed the reasoning of its turn.
+//! Translates messages of the Messages API into OpenAI messages, block by block: images become data: URLs, tool uses become calls,
+//! tool results become separate messages, and thinking signed by this pool becomes the turn's reasoning.
 
 use serde_json::{Map, Value, json};
 
@@ -8,10 +8,10 @@ use super::super::taken::Taken;
 use super::super::translation::{Ignored, arguments_of};
 use crate::error::Failure;
 
-/// Kinds of pictures that the API has.
+/// Image types that the API accepts.
 const PICTURES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
-/// What a server's tools did in an earlier conversation: the model gets nothing of it.
+/// Blocks left by server-side tools in an earlier conversation. They are not passed to the model.
 const OF_A_SERVER: [&str; 9] = [
     "server_tool_use",
     "web_search_tool_result",
@@ -24,7 +24,7 @@ const OF_A_SERVER: [&str; 9] = [
     "mcp_tool_result",
 ];
 
-/// What is notes while messages are read.
+/// State collected while messages are read.
 pub(super) struct Notes {
     pub ignored: Ignored,
     sealer: Sealer,
@@ -38,7 +38,7 @@ impl Notes {
         }
     }
 
-    /// A hint for caches, wherever it stands. What is in it concerns their makers' own.
+    /// Accepts a `cache_control` hint on any block and notes it as ignored.
     pub fn cache_control(&mut self, block: &mut Taken) -> Result<(), Failure> {
         if let Some(mut hint) = block.object("cache_control")? {
             hint.text("type")?;
@@ -48,7 +48,7 @@ impl Notes {
     }
 }
 
-/// A text, or blocks of nothing but text.
+/// Reads a string, or a list that contains only text blocks.
 pub(super) fn text_of(at: &str, value: Value, notes: &mut Notes) -> Result<String, Failure> {
     let blocks = match value {
         Value::String(text) => return Ok(text),
@@ -62,7 +62,7 @@ pub(super) fn text_of(at: &str, value: Value, notes: &mut Notes) -> Result<Strin
         if kind != "text" {
             return Err(block.not_here(
                 "type",
-                &format!("`{kind}` has no place in {at}, only text has"),
+                &format!("`{kind}` is not allowed in {at}; only text is"),
             ));
         }
         texts.push(text(block, notes)?);
@@ -70,7 +70,7 @@ pub(super) fn text_of(at: &str, value: Value, notes: &mut Notes) -> Result<Strin
     Ok(texts.join("\n"))
 }
 
-/// OpenAI's messages for these.
+/// Translates a list of messages.
 pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value>, Failure> {
     let mut turns: Vec<Turn> = Vec::new();
     for (nth, message) in items.into_iter().enumerate() {
@@ -86,7 +86,7 @@ pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value
             }
             _ => return Err(message.wrong("role", "user, assistant or system")),
         };
-        // Turns of one role that follow each other are one turn.
+        // Consecutive messages of the same role form one turn.
         if turns.last().is_none_or(|turn| turn.is_user != is_user) {
             turns.push(Turn::of(is_user));
         }
@@ -113,8 +113,8 @@ pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value
     }
 }
 
-/// Instructions between other messages. Templates take one system message, the first: these stand among the user's words,
-/// marked as what they are.
+/// Adds instructions from the middle of a conversation. Chat templates accept a single system message at the beginning, so later
+/// instructions are added to the user's text with a mark.
 fn instructions(
     turns: &mut Vec<Turn>,
     mut message: Taken,
@@ -132,17 +132,17 @@ fn instructions(
     Ok(())
 }
 
-/// All that one side says before the other does.
+/// Consecutive messages from one side of the conversation.
 struct Turn {
     is_user: bool,
-    /// OpenAI's content parts.
+    /// OpenAI content parts.
     parts: Vec<Value>,
     calls: Vec<Value>,
-    /// Messages that go before this one.
+    /// Messages that precede this one.
     results: Vec<Value>,
-    /// Pictures of these, as parts of this one.
+    /// Images from tool results, as content parts of this message.
     pictures: Vec<Value>,
-    /// The model's reasoning before this text.
+    /// Reasoning that precedes this text.
     thinking: Vec<String>,
 }
 
@@ -167,7 +167,7 @@ impl Turn {
         match (kind.as_str(), self.is_user) {
             ("text", _) => self.text(text(block, notes)?),
             ("image", true) => self.parts.push(picture(block, notes)?),
-            // Whatever the user says beside follows the results, which belong to the calls before.
+            // Other user content follows the tool results, which must come directly after the calls.
             ("tool_result", true) => self.result(block, notes)?,
             ("tool_use", false) => self.calls.push(call(block, notes)?),
             ("thinking" | "redacted_thinking", false) => {
@@ -178,11 +178,10 @@ impl Turn {
                 notes.ignored.add(format!("messages.{other}"));
             }
             (_, is_user) => {
-                let allowed = match is_user {
-                    true => "text, image, document or tool_result in a user's message",
-                    false => {
-                        "text, thinking, redacted_thinking or tool_use in an assistant's message"
-                    }
+                let allowed = if is_user {
+                    "text, image, document or tool_result in a user's message"
+                } else {
+                    "text, thinking, redacted_thinking or tool_use in an assistant's message"
                 };
                 return Err(block.wrong("type", allowed));
             }
@@ -190,7 +189,7 @@ impl Turn {
         Ok(())
     }
 
-    /// What a tool gave back. A chat has no place for its pictures: they follow as the user's.
+    /// Reads a tool result. Tool messages of a chat cannot contain images, so images follow in a user message.
     fn result(&mut self, mut block: Taken, notes: &mut Notes) -> Result<(), Failure> {
         let id = block.need_text("tool_use_id")?;
         let at = block.path("content");
@@ -207,7 +206,7 @@ impl Turn {
                 "text" => texts.push(text(inner, notes)?),
                 "image" => pictures.push(picture(inner, notes)?),
                 "document" => texts.push(document(inner, notes)?),
-                // The name of a tool that a search has found; every tool is known to the model.
+                // A tool found by tool search. The model already knows every tool.
                 "tool_reference" => texts.push(inner.need_text("tool_name")?),
                 _ => {
                     let allowed = "text, image, document or tool_reference in a result";
@@ -216,14 +215,14 @@ impl Turn {
             }
         }
         let mut content = texts.join("\n");
-        // OpenAI's messages have no other place for it.
+        // OpenAI messages have no field for tool errors.
         if block.flag("is_error")? == Some(true) {
             content = format!("Error: {content}");
         }
         notes.cache_control(&mut block)?;
         block.drop_rest(&mut notes.ignored);
         if !pictures.is_empty() {
-            let about = format!("What the call {id} gave back:");
+            let about = format!("Images returned by call {id}:");
             self.pictures.push(json!({"type": "text", "text": about}));
             self.pictures.extend(pictures);
         }
@@ -244,9 +243,10 @@ impl Turn {
         if has_content || !self.calls.is_empty() || all.is_empty() {
             message.insert(
                 "content".to_owned(),
-                match has_content || !self.calls.is_empty() {
-                    true => content,
-                    false => json!(""),
+                if has_content || !self.calls.is_empty() {
+                    content
+                } else {
+                    json!("")
                 },
             );
             if !self.thinking.is_empty() {
@@ -262,7 +262,7 @@ impl Turn {
     }
 }
 
-/// One text where there are only texts: templates of chats know those best.
+/// Joins text-only content into one string, the form that chat templates support best.
 fn content(parts: Vec<Value>) -> Value {
     let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
     match texts {
@@ -275,8 +275,11 @@ fn content(parts: Vec<Value>) -> Value {
 fn text(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
     let text = block.need_text("text")?;
     notes.cache_control(&mut block)?;
-    // Of an earlier answer: where its words were found.
-    if block.list("citations")?.is_some_and(|it| !it.is_empty()) {
+    // Citations of an earlier response, with their sources.
+    if block
+        .list("citations")?
+        .is_some_and(|citations| !citations.is_empty())
+    {
         notes.ignored.add("citations");
     }
     block.drop_rest(&mut notes.ignored);
@@ -290,7 +293,7 @@ fn picture(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
     if kind != "base64" {
         return Err(source.not_here(
             "type",
-            "pictures are sent as base64; nothing is fetched from addresses, and no files are kept",
+            "send images as base64; addresses are not fetched, and files are not stored",
         ));
     }
     let media = source.need_text("media_type")?;
@@ -305,17 +308,17 @@ fn picture(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
     Ok(json!({"type": "image_url", "image_url": {"url": url}}))
 }
 
-/// The model's reasoning, if this pool wrote it for this key. Of others nothing can be read, and the
-/// conversation goes on without it.
+/// Reads the model's reasoning, if this pool wrote it for this key. Other reasoning is unreadable and is dropped.
 fn thinking(kind: &str, mut block: Taken, notes: &mut Notes) -> Result<Option<String>, Failure> {
     notes.cache_control(&mut block)?;
     let known = match kind {
         "thinking" => {
             let text = block.need_text("thinking")?;
             let signature = block.need_text("signature")?;
-            match text.is_empty() {
-                true => notes.sealer.open(&signature),
-                false => Some(text).filter(|text| notes.sealer.has_signed(text, &signature)),
+            if text.is_empty() {
+                notes.sealer.open(&signature)
+            } else {
+                Some(text).filter(|text| notes.sealer.has_signed(text, &signature))
             }
         }
         _ => notes.sealer.open(&block.need_text("data")?),
@@ -327,7 +330,7 @@ fn thinking(kind: &str, mut block: Taken, notes: &mut Notes) -> Result<Option<St
     Ok(known)
 }
 
-/// A document that is a text.
+/// Reads a text document.
 fn document(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
     let at = block.path("source");
     let mut source = Taken::of(at, block.need("source")?)?;
@@ -343,7 +346,7 @@ fn document(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
     let title = block.text("title")?;
     let context = block.text("context")?;
     if let Some(mut citations) = block.object("citations")? {
-        let why = "no model here says where in a document its words were found";
+        let why = "models here do not produce citations";
         citations.refuse("enabled", &[json!(false)], why)?;
         citations.drop_rest(&mut notes.ignored);
     }
@@ -358,7 +361,7 @@ fn call(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
     let name = block.need_text("name")?;
     let input = arguments_of(block.take("input"));
     notes.cache_control(&mut block)?;
-    // The model itself has made the call.
+    // The model itself made the call.
     block.refuse(
         "caller",
         &[json!({"type": "direct"})],

@@ -1,5 +1,5 @@
-//! Errors of the pool and of engines in Anthropic's form, on the routes that speak it: from the keys, the
-//! limits, the queue, the routing or an engine. The status and what a client may do about it stay.
+//! Translates errors of the pool and of engines into Anthropic's form on its routes. Authentication, limits, queue, routing and
+//! engines all produce such errors. The status and retry headers stay the same.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 use super::super::translation::error_in;
 use crate::inference::upstream::overflow::{self, Overflow};
 
-/// Their clients go on without threads when they read this code.
+/// Clients that read this code continue without threads.
 pub(super) const NO_THREADS: &str = "thread_unsupported_request";
-/// An error is short; what is longer is cut off at its end.
+/// Maximum size of an error body in bytes.
 const ERROR_MAX: usize = 1 << 20;
 
-/// Whether a request's path belongs to the Messages API.
+/// Returns true if the path belongs to the Messages API.
 pub(crate) fn is_route(path: &str) -> bool {
     let at = path.find("/v1/messages");
     let rest = at.map(|at| &path[at + "/v1/messages".len()..]);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The answer with its id where Anthropic's clients look for it; an error in their form.
+/// Adds Anthropic's `request-id` header, and translates an error body.
 pub(crate) async fn retold(mut response: Response, id: &HeaderValue) -> Response {
     response.headers_mut().insert("request-id", id.clone());
     let status = response.status();
@@ -42,7 +42,7 @@ pub(crate) async fn retold(mut response: Response, id: &HeaderValue) -> Response
     Response::from_parts(head, Body::from(translated.to_string()))
 }
 
-/// Anthropic's object for one of OpenAI's. Without a status, in a stream, the error itself says what it is.
+/// Translates an OpenAI error object. Without a status (in a stream), the type comes from the error itself.
 pub(crate) fn error_of(error: &Value, status: Option<StatusCode>, id: Option<&str>) -> Value {
     let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
     let kind = match status.map(|status| status.as_u16()) {
@@ -58,7 +58,7 @@ pub(crate) fn error_of(error: &Value, status: Option<StatusCode>, id: Option<&st
         None => match (text("type"), text("code")) {
             ("rate_limit_error", _) => "rate_limit_error",
             (_, "engine_error" | "engine_crashed" | "internal_error") => "api_error",
-            // The pool's own refusals.
+            // Refusals by the pool.
             ("server_error", code) if !code.is_empty() => "overloaded_error",
             ("invalid_request_error" | "BadRequestError", _) => "invalid_request_error",
             _ => "api_error",
@@ -67,7 +67,7 @@ pub(crate) fn error_of(error: &Value, status: Option<StatusCode>, id: Option<&st
     let overflow = (text("code") == overflow::CODE)
         .then(|| Overflow::of(error))
         .flatten();
-    let message = overflow.map(|it| it.message_of_anthropic());
+    let message = overflow.map(|overflow| overflow.message_of_anthropic());
     let message = message.unwrap_or_else(|| text("message").to_owned());
     let mut inner = json!({"type": kind, "message": message});
     if text("code") == NO_THREADS {

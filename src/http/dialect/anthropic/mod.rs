@@ -1,4 +1,4 @@
-//! Anthropic's Messages API: its requests, answers, events and errors, from and to OpenAI's.
+//! Anthropic's Messages API: translates its requests, responses, events and errors.
 
 mod answer;
 mod blocks;
@@ -11,5 +11,5 @@ pub(crate) use errors::{error_of, is_route, retold};
 pub(crate) use models::{is_models_route, model_info, page, speaks};
 pub(crate) use request::{counted, read};
 
-/// An event that says nothing but that the stream lives.
+/// An event that keeps a stream alive.
 pub(crate) const PING: &str = "event: ping\ndata: {\"type\":\"ping\"}\n\n";

@@ -1,4 +1,4 @@
-//! The list of models in Anthropic's form, page by page, for requests that name a version of their API.
+//! Lists models page by page in Anthropic's form, for requests with an `anthropic-version` header.
 
 use axum::extract::Query;
 use axum::http::{HeaderMap, Uri};
@@ -12,17 +12,17 @@ const VERSION: &str = "anthropic-version";
 const LIMIT_DEFAULT: usize = 20;
 const LIMIT_MAX: usize = 1000;
 
-/// Whether a request for models wants them in this form.
+/// Returns true if a request for models expects Anthropic's form.
 pub(crate) fn speaks(headers: &HeaderMap) -> bool {
     headers.contains_key(VERSION)
 }
 
-/// Whether an error of this route has Anthropic's form, too.
+/// Returns true if errors on this route may need Anthropic's form.
 pub(crate) fn is_models_route(path: &str) -> bool {
     path.contains("/v1/models")
 }
 
-/// One model. `context`: the tokens of its longest sequence, which its input and its output share.
+/// Describes one model. `context` is the maximum number of tokens in a sequence, which input and output share.
 pub(crate) fn model_info(name: &str, context: Option<u64>, created_unix_seconds: u64) -> Value {
     let created = i64::try_from(created_unix_seconds).ok();
     let created = created.and_then(|seconds| DateTime::from_timestamp(seconds, 0));
@@ -40,7 +40,7 @@ struct Page {
     before_id: Option<String>,
 }
 
-/// The page of the models that the request's address asks for.
+/// The page of models selected by the request's query.
 pub(crate) fn page(
     uri: &Uri,
     models: &[(&str, Option<u64>)],
@@ -59,16 +59,16 @@ pub(crate) fn page(
         None => Ok(None),
         Some(id) => match models.iter().position(|(name, _)| name == id) {
             Some(place) => Ok(Some(place)),
-            None => Err(wrong(field, "the id of a model of this list")),
+            None => Err(wrong(field, "the id of a model in this list")),
         },
     };
     let after = place("after_id", &listing.after_id)?;
     let before = place("before_id", &listing.before_id)?;
     let (start, end, has_more) = match (after, before) {
         (Some(_), Some(_)) => {
-            return Err(wrong("before_id", "left out where `after_id` is given"));
+            return Err(wrong("before_id", "omitted if `after_id` is given"));
         }
-        // A page backwards ends before the model that it names.
+        // A backward page ends before the named model.
         (None, Some(before)) => {
             let start = before.saturating_sub(limit);
             (start, before, start > 0)

@@ -1,5 +1,5 @@
-//! A request of the Messages API as OpenAI's chat. A hint goes on in the chat or is named; what would change the answer's
-//! meaning is refused with its name. Messages are read in `blocks`.
+//! Translates a Messages API request into an OpenAI chat request. Hints are passed on or reported as ignored; fields that would
+//! change the meaning of the response are refused by name. `blocks` reads the messages.
 
 use axum::body::Bytes;
 use serde_json::{Map, Value, json};
@@ -12,9 +12,9 @@ use super::blocks::{Notes, messages, text_of};
 use super::errors::NO_THREADS;
 use crate::error::Failure;
 
-/// Fields of the chat, by the client's names.
+/// Chat fields and their names in the client's request.
 const NAMES: [(&str, &str); 1] = [("user", "metadata.user_id")];
-/// Tools that a server runs, by the words before their dates.
+/// Server-side tools, by the type prefix before the date.
 const OF_A_SERVER: [&str; 6] = [
     "advisor_",
     "code_execution_",
@@ -23,10 +23,10 @@ const OF_A_SERVER: [&str; 6] = [
     "web_fetch_",
     "web_search_",
 ];
-/// Tools that the client runs by a form which the models of this API alone have learnt.
+/// Client-side tools with a schema that only Anthropic's models are trained on.
 const OF_THEIR_MODELS: [&str; 4] = ["bash_", "computer_", "memory_", "text_editor_"];
 
-/// `POST /v1/messages`.
+/// Reads `POST /v1/messages`.
 pub(crate) fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<Message>, Failure> {
     let mut request = Taken::body(body)?;
     let mut notes = Notes::new(reading.sealer.clone());
@@ -69,7 +69,7 @@ pub(crate) fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<
         chat.insert("stream".to_owned(), json!(true));
         chat.insert("stream_options".to_owned(), json!({"include_usage": true}));
     }
-    // There is one tier, the standard one.
+    // Only the standard tier exists.
     let tiers = ["auto", "standard_only"];
     request.hint("service_tier", &tiers, &mut notes.ignored)?;
     let speeds = ["standard", "fast"];
@@ -95,34 +95,34 @@ pub(crate) fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<
     })
 }
 
-/// `POST /v1/messages/count_tokens`: the chat whose prompt is counted.
+/// Reads `POST /v1/messages/count_tokens` and returns the chat whose prompt is counted.
 pub(crate) fn counted(body: &Bytes, reading: &Reading) -> Result<Map<String, Value>, Failure> {
     let mut request = Taken::body(body)?;
     let mut chat = Map::new();
     let mut notes = Notes::new(reading.sealer.clone());
     conversation(&mut request, &mut chat, &mut notes)?;
-    // None of these changes what the prompt is.
+    // These fields do not change the prompt.
     for name in ["tool_choice", "parallel_tool_calls", "response_format"] {
         chat.shift_remove(name);
     }
     Ok(chat)
 }
 
-/// What is known of a conversation beside the chat.
+/// Properties of a conversation that are not part of the chat.
 struct Conversation {
     model: String,
     reasoning: ReasoningRequest,
     shows_thinking: bool,
 }
 
-/// What both routes have.
+/// Reads the fields that both routes share.
 fn conversation(
     request: &mut Taken,
     chat: &mut Map<String, Value>,
     notes: &mut Notes,
 ) -> Result<Conversation, Failure> {
     if request.take("thread").is_some() {
-        let why = "nothing is kept here; send the whole conversation in `messages`";
+        let why = "conversations are not stored; send the complete conversation in `messages`";
         let mut failure = request.not_here("thread", why);
         failure.body.error.code = Some(NO_THREADS);
         return Err(failure);
@@ -162,15 +162,15 @@ fn conversation(
     if let Some(output) = request.object("output_config")? {
         output_config(output, chat, &mut reasoning, notes)?;
     }
-    // Its name before `output_config` had it.
+    // Earlier name of `output_config`'s format.
     if let Some(format) = request.object("output_format")? {
         output_format(format, chat, notes)?;
     }
-    // Edits of a conversation by the server. The client has the whole of it, and may send less.
+    // Server-side edits of the conversation. The client has the full conversation and can shorten it.
     if request.object("context_management")?.is_some() {
         notes.ignored.add("context_management");
     }
-    request.refuse("container", &[], "there are no containers")?;
+    request.refuse("container", &[], "containers are not available")?;
     if request
         .list("mcp_servers")?
         .is_some_and(|servers| !servers.is_empty())
@@ -215,7 +215,7 @@ fn output_format(
     Ok(())
 }
 
-/// The function for a tool; `None` for one that a server would run.
+/// Translates a tool into a function. Returns `None` for a server-side tool.
 fn tool(at: String, value: Value, notes: &mut Notes) -> Result<Option<Value>, Failure> {
     let mut tool = Taken::of(at, value)?;
     let kind = tool.text("type")?.unwrap_or_else(|| "custom".to_owned());
@@ -229,7 +229,7 @@ fn tool(at: String, value: Value, notes: &mut Notes) -> Result<Option<Value>, Fa
         return Ok(None);
     }
     if OF_THEIR_MODELS.iter().any(|known| kind.starts_with(known)) {
-        let why = "the models here have not learnt its form; send it as a tool of type custom, with its own schema";
+        let why = "models here are not trained on this tool's schema; send it as a tool of type custom with a schema";
         return Err(tool.not_here("type", why));
     }
     if kind != "custom" {
@@ -252,9 +252,9 @@ fn tool(at: String, value: Value, notes: &mut Notes) -> Result<Option<Value>, Fa
     if let Some(strict) = tool.flag("strict")? {
         function.insert("strict".to_owned(), json!(strict));
     }
-    // The pieces of a call's input are passed on as they come, whatever this field holds.
+    // Pieces of a call's input are always passed on as they arrive.
     tool.flag("eager_input_streaming")?;
-    // Found by a search alone: without one the model gets it from the beginning.
+    // A deferred tool is found by tool search. Without tool search the model receives it from the start.
     if tool.flag("defer_loading")? == Some(true) {
         notes.ignored.add("tools.defer_loading");
     }

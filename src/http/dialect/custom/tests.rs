@@ -1,4 +1,4 @@
-//! Custom tools as functions, and the texts of their calls.
+//! Tests of custom tools as functions, and of their calls.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn of(tool: Value) -> Result<CustomFunction, Failure> {
     Ok(made)
 }
 
-/// Whatever the cuts, the text is the same.
+/// Decodes the arguments cut at every position; the result is always the same.
 fn decoded(arguments: &str) -> String {
     let whole = input_of(arguments);
     let letters: Vec<char> = arguments.chars().collect();
@@ -48,7 +48,7 @@ fn a_call_of_another_form_gives_what_there_is() {
         ("*** Begin Patch", "*** Begin Patch"),
         ("\"a\"", "a"),
         ("{}", ""),
-        // Cut off by its limit.
+        // Cut off by the token limit.
         ("{\"input\": \"a\\u00", "a"),
     ] {
         assert_eq!(decoded(arguments), text, "{arguments}");

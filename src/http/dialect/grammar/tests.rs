@@ -1,4 +1,4 @@
-//! Grammars as expressions: what they match, what they leave out, and what is not translated.
+//! Tests of grammars as expressions: matches, omissions and refusals.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn expression(definition: &str) -> Result<Expression, GrammarError> {
     super::expression(definition, &mut { OF_ONE })
 }
 
-/// The grammar of patches, as coding agents send one.
+/// A grammar for patches, as coding agents send it.
 const PATCH: &str = r#"
 start: head change+ tail
 head: "*** Begin Patch" LF
@@ -27,33 +27,36 @@ path: /(.+)/
 "#;
 
 fn matches(expression: &str, text: &str) -> bool {
-    // The same syntax; the parser checks it, and the automaton of the standard syntax is small enough to walk.
+    // Both parsers accept the same syntax. The standard syntax's automaton is small enough to walk.
     let hir = regex_syntax::parse(&format!("^({expression})$")).expect("an expression");
     walk(&hir, text.as_bytes(), 0).contains(&text.len())
 }
 
-/// All places where a match of `hir` from `at` may end.
+/// All positions where a match of `hir` from `at` may end.
 fn walk(hir: &regex_syntax::hir::Hir, text: &[u8], at: usize) -> Vec<usize> {
     use regex_syntax::hir::{Class, HirKind, Look};
     let mut ends = match hir.kind() {
         HirKind::Empty => vec![at],
-        HirKind::Literal(literal) => match text[at..].starts_with(&literal.0) {
-            true => vec![at + literal.0.len()],
-            false => Vec::new(),
-        },
+        HirKind::Literal(literal) => {
+            if text[at..].starts_with(&literal.0) {
+                vec![at + literal.0.len()]
+            } else {
+                Vec::new()
+            }
+        }
         HirKind::Class(class) => {
             let rest = std::str::from_utf8(&text[at..]).expect("a text");
             let next = rest.chars().next();
             let is_in = |letter: char| match class {
                 Class::Unicode(class) => class
                     .iter()
-                    .any(|it| (it.start()..=it.end()).contains(&letter)),
+                    .any(|range| (range.start()..=range.end()).contains(&letter)),
                 Class::Bytes(class) => class
                     .iter()
-                    .any(|it| (it.start()..=it.end()).contains(&(letter as u8))),
+                    .any(|range| (range.start()..=range.end()).contains(&(letter as u8))),
             };
-            next.filter(|it| is_in(*it))
-                .map(|it| at + it.len_utf8())
+            next.filter(|letter| is_in(*letter))
+                .map(|letter| at + letter.len_utf8())
                 .into_iter()
                 .collect()
         }
@@ -205,7 +208,7 @@ fn a_rule_that_uses_itself_is_written_as_often_as_fits_and_never_says_more_than_
     assert!(matches(&list.text, "x;x;x") && !matches(&list.text, "x;"));
     let sum = expression("start: start \"+\" start | start \"*\" start | /[0-9]/").unwrap();
     assert!(matches(&sum.text, "1+2") && !matches(&sum.text, "1+"));
-    // Two rules that use each other.
+    // Two mutually recursive rules.
     let pair = expression("start: a\na: \"a\" b?\nb: \"b\" a?").unwrap();
     assert!(matches(&pair.text, "abab") && !matches(&pair.text, "aa"));
 }

@@ -1,5 +1,5 @@
-//! Translates a chat's answer into Ollama's: one object, or a line for each piece. Tool calls are sent complete, so
-//! that their pieces are kept until the end.
+//! Translates a chat response into Ollama's form: one object, or a line per piece. Tool calls are collected until the end and sent
+//! complete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,24 +14,23 @@ use crate::error::Failure;
 use crate::inference::answer::damaged::{CALLS_MAX, Damaged};
 
 pub(crate) const STREAM_TYPE: &str = "application/x-ndjson";
-/// Keeps a stream alive before its first line: readers of lines take it for a part of that, and JSON begins with
-/// spaces as it likes.
+/// Keeps a stream alive before its first line. Line readers take it as part of that line, and JSON allows leading spaces.
 pub(crate) const PAUSE: &str = " ";
-/// Calls longer than this are no calls.
+/// Maximum total size of tool calls.
 const CALLS_BYTES_MAX: usize = 8 << 20;
 
-/// Which route is answered.
+/// The route that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Chat,
     Generate,
 }
 
-/// One answer as far as it has been written.
+/// The response, as far as it has been written.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     ask: Ask,
-    /// The model's name as the client wrote it.
+    /// Model name as the client wrote it.
     model: String,
     marks: Arc<Marks>,
     calls: BTreeMap<u64, CallPiece>,
@@ -65,14 +64,14 @@ impl Answer {
         self.marks.begun();
     }
 
-    /// Nothing was to be answered: the model was loaded, or unloaded.
+    /// The response to a request that only loads or unloads the model.
     pub fn without_text(&self, reason: &str) -> Value {
         let mut output = self.object(String::new(), String::new(), Vec::new(), true);
         output.insert("done_reason".to_owned(), json!(reason));
         Value::Object(output)
     }
 
-    /// The whole answer as one object.
+    /// Translates a complete response.
     pub fn answer(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let (text, thinking, logprobs) = (chunk.text, chunk.reasoning, chunk.logprobs);
@@ -95,7 +94,7 @@ impl Answer {
         self.timings = chunk.timings.or(self.timings);
     }
 
-    /// One piece of a call.
+    /// Collects one piece of a call.
     fn keep(&mut self, piece: CallPiece) {
         self.calls_bytes += piece.arguments.len();
         if self.calls.len() > CALLS_MAX {
@@ -134,10 +133,10 @@ impl Answer {
                     }
                     output.push(call_object);
                 }
-                // Cut in the middle; `done_reason` says so.
+                // Cut off by the token limit, as `done_reason` reports.
                 Err(_) if is_cut => {}
                 Err(_) => {
-                    let why = "it called a tool with arguments that are no JSON object; ask again";
+                    let why = "it called a tool with arguments that are not a JSON object; retry the request";
                     return Err(why.to_owned());
                 }
             }
@@ -145,7 +144,7 @@ impl Answer {
         Ok(output)
     }
 
-    /// What every object has.
+    /// Writes the fields that every object has.
     fn object(
         &self,
         text: String,
@@ -178,10 +177,10 @@ impl Answer {
         output
     }
 
-    /// Why it ended, and what it took.
+    /// Writes the finish reason, the token counts and the durations.
     fn finish(&self, output: &mut Map<String, Value>) {
         let reason = match self.finish.as_deref() {
-            // Ollama has no reason of its own for a call.
+            // Ollama has no separate reason for tool calls.
             None | Some("tool_calls" | "function_call") => "stop",
             Some(reason) => reason,
         };

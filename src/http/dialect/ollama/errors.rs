@@ -1,5 +1,5 @@
-//! Errors of the pool and of engines in Ollama's form, `{"error": "…"}`, on the routes that speak it. The status and
-//! what a client may do about it stay.
+//! Translates errors of the pool and of engines into Ollama's form, `{"error": "…"}`, on its routes. The status and retry headers
+//! stay the same.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::super::translation::error_in;
 
-/// An error is short; what is longer is cut off at its end.
+/// Maximum size of an error body in bytes.
 const ERROR_MAX: usize = 1 << 20;
 
-/// Fields that engines name in their errors, and what the client sent.
+/// Field names in engine errors, and the client's names for them.
 const FIELDS: [(&str, &str); 9] = [
     ("`response_format`", "`format`"),
     ("`max_tokens`", "`options.num_predict`"),
@@ -25,13 +25,13 @@ const FIELDS: [(&str, &str); 9] = [
     ("`stop`", "`options.stop`"),
 ];
 
-/// Whether a request's path belongs to Ollama's API, below the base path or beside it.
+/// Returns true if the path belongs to Ollama's API, with or without the base path.
 pub(crate) fn is_route(path: &str, base: &str) -> bool {
     let below = path.strip_prefix(base).unwrap_or(path);
     below.starts_with("/api/")
 }
 
-/// The answer; an error in Ollama's form.
+/// Translates an error response; passes other responses through.
 pub(crate) async fn retold(response: Response) -> Response {
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
@@ -50,7 +50,7 @@ pub(crate) async fn retold(response: Response) -> Response {
     Response::from_parts(head, Body::from(translated.to_string()))
 }
 
-/// One text for OpenAI's error object. Of an unknown model it begins as Ollama's does, by which its clients know it.
+/// The message of an OpenAI error object. For an unknown model it begins as Ollama's message does, which clients match.
 pub(crate) fn message_of(error: &Value) -> String {
     let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
     let message = text("message");
@@ -62,7 +62,7 @@ pub(crate) fn message_of(error: &Value) -> String {
             let hint = hint.replace(", and so does `admin-client models`", "");
             format!("model '{name}' not found; {hint}")
         }
-        None if message.is_empty() => "the request failed, and nothing says why".to_owned(),
+        None if message.is_empty() => "the request failed without a message".to_owned(),
         None => FIELDS
             .iter()
             .fold(message.to_owned(), |text, (field, sent)| {
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn an_unknown_model_is_told_in_ollamas_words() {
         let translated = |closest: &[&str]| {
-            let closest: Vec<String> = closest.iter().map(|it| (*it).to_owned()).collect();
+            let closest: Vec<String> = closest.iter().map(|name| (*name).to_owned()).collect();
             message_of(&json!(Failure::unknown_model("a", &closest).body.error))
         };
         assert_eq!(

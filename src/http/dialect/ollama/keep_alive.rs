@@ -1,5 +1,4 @@
-//! `keep_alive` of a request: seconds, or a length of time as Go writes it. Within whose rights it lies is not known
-//! here.
+//! Reads `keep_alive`: seconds, or a duration in Go's syntax. The caller checks permissions.
 
 use std::time::Duration;
 
@@ -8,11 +7,11 @@ use serde_json::Value;
 use super::super::taken::Taken;
 use crate::error::Failure;
 
-/// How long a model is to stay after a request.
+/// Time that a model stays loaded after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeepAlive {
     For(Duration),
-    /// A negative length.
+    /// A negative duration.
     Always,
 }
 
@@ -27,7 +26,7 @@ const UNITS: [(&str, f64); 8] = [
     ("m", 60.0),
     ("h", 3600.0),
 ];
-/// A longer text is no length of time.
+/// Maximum length of the text.
 const TEXT_MAX: usize = 64;
 
 pub(crate) fn read(request: &mut Taken) -> Result<Option<KeepAlive>, Failure> {
@@ -39,13 +38,17 @@ pub(crate) fn read(request: &mut Taken) -> Result<Option<KeepAlive>, Failure> {
         Value::String(text) if text.len() <= TEXT_MAX => length(text.trim()),
         _ => None,
     };
-    let keep = seconds.and_then(|seconds| match seconds < 0.0 {
-        true => Some(KeepAlive::Always),
-        // What no clock holds is always, too.
-        false if seconds > 1e9 => Some(KeepAlive::Always),
-        false => Duration::try_from_secs_f64(seconds)
-            .ok()
-            .map(KeepAlive::For),
+    let keep = seconds.and_then(|seconds| {
+        if seconds < 0.0 {
+            Some(KeepAlive::Always)
+        } else if seconds > 1e9 {
+            // A duration beyond the clock's range also means always.
+            Some(KeepAlive::Always)
+        } else {
+            Duration::try_from_secs_f64(seconds)
+                .ok()
+                .map(KeepAlive::For)
+        }
     });
     match keep {
         Some(keep) => Ok(Some(keep)),
@@ -53,9 +56,12 @@ pub(crate) fn read(request: &mut Taken) -> Result<Option<KeepAlive>, Failure> {
     }
 }
 
-/// In seconds. A text without a unit counts seconds, as a number does.
+/// Parses a duration in seconds. A text without a unit counts seconds, as a number does.
 fn length(text: &str) -> Option<f64> {
-    let is_number = |text: &str| text.bytes().all(|it| it.is_ascii_digit() || it == b'.');
+    let is_number = |text: &str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    };
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
@@ -65,9 +71,9 @@ fn length(text: &str) -> Option<f64> {
     }
     let mut sum = 0.0;
     loop {
-        let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.')?;
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
         let (number, unit) = rest.split_at(digits);
-        let end = unit.find(|it: char| it.is_ascii_digit() || it == '.');
+        let end = unit.find(|letter: char| letter.is_ascii_digit() || letter == '.');
         let (unit, more) = unit.split_at(end.unwrap_or(unit.len()));
         let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
         sum += number.parse::<f64>().ok()? * seconds;

@@ -1,4 +1,4 @@
-//! When a request arrived, got its seat and began to be answered: the times in its answer, in nanoseconds.
+//! Records when a request arrived, got its seat and received its first output, for the durations in its response (in nanoseconds).
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::super::chunk::{Timings, Tokens};
 use crate::dto;
 use controller::Clock;
 
-/// Shared by all who handle the request.
+/// Timestamps shared by all tasks that handle the request.
 #[derive(Debug)]
 pub(crate) struct Marks {
     clock: Clock,
@@ -44,7 +44,7 @@ impl Marks {
         self.seated.get_or_init(now);
     }
 
-    /// The first piece of the answer is there.
+    /// Records the first output.
     pub fn begun(&self) {
         self.first.get_or_init(now);
     }
@@ -53,7 +53,7 @@ impl Marks {
         dto::at(self.clock.now())
     }
 
-    /// `total_duration`, and `load_duration` where there was a seat: the time until then.
+    /// Writes `total_duration`, and `load_duration` if the request has a seat.
     pub fn until_now(&self, fields: &mut Map<String, Value>) {
         self.until(now(), fields);
     }
@@ -67,7 +67,7 @@ impl Marks {
         }
     }
 
-    /// All that is known of an answer at its end. What the engine measured goes before what was seen from here.
+    /// Writes all durations at the end of a response. The engine's measurements take precedence over those taken here.
     pub fn of_answer(
         &self,
         fields: &mut Map<String, Value>,
@@ -89,9 +89,9 @@ impl Marks {
             None => from_here(first, Some(end)),
         };
         for (name, value) in [
-            ("prompt_eval_count", tokens.map(|it| it.prompt)),
+            ("prompt_eval_count", tokens.map(|tokens| tokens.prompt)),
             ("prompt_eval_duration", prompt),
-            ("eval_count", tokens.map(|it| it.completion)),
+            ("eval_count", tokens.map(|tokens| tokens.completion)),
             ("eval_duration", answer),
         ] {
             if let Some(value) = value {

@@ -1,5 +1,5 @@
-//! Ollama's messages as OpenAI's: pictures become data: URLs, calls of tools get ids, and results of tools the id of
-//! the call that they answer. `request.rs` calls it for each chat.
+//! Translates Ollama messages into OpenAI messages: images become data: URLs, tool calls get ids, and tool results get the id of
+//! their call.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::error::Failure;
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
-/// The beginnings of pictures in base64, and their types.
+/// Base64 prefixes of image formats, and their media types.
 const PICTURES: [(&str, &str); 4] = [
     ("iVBOR", "image/png"),
     ("/9j/", "image/jpeg"),
@@ -19,13 +19,13 @@ const PICTURES: [(&str, &str); 4] = [
     ("UklGR", "image/webp"),
 ];
 
-/// Calls that no message has answered yet.
+/// Calls without a result so far.
 #[derive(Default)]
 struct UnansweredCalls {
-    /// Ids in the order of the calls.
+    /// Ids in call order.
     calls: BTreeMap<u64, String>,
     by_id: BTreeMap<String, u64>,
-    /// Those of a tool; some may have been answered by their id.
+    /// Calls by tool name. Some may already have a result that named the id.
     by_name: BTreeMap<String, VecDeque<u64>>,
     count: u64,
 }
@@ -48,7 +48,7 @@ impl UnansweredCalls {
         id
     }
 
-    /// The id of the call that a result belongs to: its own, that of the tool's next call, or of the next call at all.
+    /// Returns the id of the call that a result belongs to: the given id, or the tool's next call, or the next call of any tool.
     fn answered(&mut self, id: Option<String>, name: Option<&str>) -> String {
         if let Some(id) = id {
             if let Some(nth) = self.by_id.remove(&id) {
@@ -69,7 +69,7 @@ impl UnansweredCalls {
     }
 }
 
-/// All messages of a request. What has no place in OpenAI's is named.
+/// Translates all messages. Fields without an equivalent are reported as ignored.
 pub(super) fn messages(
     items: Vec<Value>,
     ignored: &mut Vec<String>,
@@ -116,8 +116,11 @@ fn translate(
         let id = open.answered(id, name.as_deref());
         translated.insert("tool_call_id".to_owned(), json!(id));
     }
-    // Templates of models that think leave out what is too old by themselves.
-    if let Some(thoughts) = message.text("thinking")?.filter(|it| !it.is_empty()) {
+    // Templates of reasoning models drop old reasoning on their own.
+    if let Some(thoughts) = message
+        .text("thinking")?
+        .filter(|thoughts| !thoughts.is_empty())
+    {
         translated.insert("reasoning_content".to_owned(), json!(thoughts));
     }
     for name in message.left() {
@@ -126,7 +129,7 @@ fn translate(
     Ok(Value::Object(translated))
 }
 
-/// The same name is mostly among the first.
+/// Number of entries searched for a duplicate; most duplicates are among the first.
 const LOOKED_THROUGH: usize = 32;
 
 fn push_once(ignored: &mut Vec<String>, name: &str) {
@@ -139,19 +142,19 @@ fn push_once(ignored: &mut Vec<String>, name: &str) {
     }
 }
 
-/// OpenAI's call of a tool, whose arguments are a text.
+/// Translates a tool call. OpenAI's form has its arguments as a string.
 fn call(mut call: Taken, open: &mut UnansweredCalls) -> Result<Value, Failure> {
     let id = call.text("id")?;
     let function = call.object("function")?;
     let mut function = function.ok_or_else(|| call.missing("function"))?;
     let name = function.need_text("name")?;
-    // Some clients repeat OpenAI's form.
+    // Some clients send OpenAI's form.
     let arguments = arguments_of(function.take("arguments"));
     let id = open.id(id, &name);
     Ok(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
 }
 
-/// The pictures of a message or a prompt as data: URLs.
+/// Reads the images of a message or a prompt as data: URLs.
 pub(super) fn pictures(request: &mut Taken) -> Result<Vec<String>, Failure> {
     let items = request.list("images")?.unwrap_or_default();
     let items = items.into_iter().enumerate();
@@ -164,7 +167,7 @@ pub(super) fn pictures(request: &mut Taken) -> Result<Vec<String>, Failure> {
 
 fn wrong_picture(request: &Taken, nth: usize) -> Failure {
     let place = format!("images[{nth}]");
-    request.wrong(&place, "a PNG, JPEG, GIF or WebP picture in base64")
+    request.wrong(&place, "a PNG, JPEG, GIF or WebP image in base64")
 }
 
 fn data_url(text: &str) -> Option<String> {
@@ -172,12 +175,12 @@ fn data_url(text: &str) -> Option<String> {
         return Some(text.to_owned());
     }
     let (_, kind) = PICTURES.iter().find(|(begin, _)| text.starts_with(begin))?;
-    let is_base64 = |it: u8| it.is_ascii_alphanumeric() || b"+/=".contains(&it);
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
     let fits = text.bytes().all(is_base64);
     fits.then(|| format!("data:{kind};base64,{text}"))
 }
 
-/// A text alone, or parts with the pictures.
+/// A plain string, or content parts if there are images.
 pub(super) fn content(text: String, pictures: Vec<String>) -> Value {
     if pictures.is_empty() {
         return Value::String(text);

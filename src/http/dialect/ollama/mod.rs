@@ -1,4 +1,4 @@
-//! Ollama's API: its requests, answers and errors, from and to OpenAI's.
+//! Ollama's API: translates its requests, responses and errors.
 
 mod answer;
 mod errors;

@@ -1,19 +1,20 @@
-//! Names with and without the tag that Ollama writes behind every name.
+//! Model names with and without Ollama's `:latest` tag.
 
 const LATEST: &str = ":latest";
 
-/// A name without the tag that Ollama writes where there is none. Other tags belong to the name.
+/// Removes the `:latest` tag. Other tags are part of the name.
 pub(crate) fn bare_name(name: &str) -> &str {
     let bare = name.strip_suffix(LATEST);
-    bare.filter(|it| !it.is_empty()).unwrap_or(name)
+    bare.filter(|bare| !bare.is_empty()).unwrap_or(name)
 }
 
-/// A name with a tag.
+/// Adds `:latest` to a name without a tag.
 pub(crate) fn tagged(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or(name);
-    match last.contains(':') {
-        true => name.to_owned(),
-        false => format!("{name}{LATEST}"),
+    if last.contains(':') {
+        name.to_owned()
+    } else {
+        format!("{name}{LATEST}")
     }
 }
 

@@ -1,5 +1,5 @@
-//! `options` of a request: what concerns the answer becomes fields of the model's engine; what concerns the load, and
-//! what the engine does not take, is named as ignored.
+//! Translates `options`: sampling options become fields of the model's engine. Load options, and options that the engine does not
+//! support, are reported as ignored.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::super::taken::Taken;
 use crate::error::Failure;
 use catalog::Recipe;
 
-/// Numbers that an engine takes under a name of its own, if it takes them.
+/// Numeric options that engines may support under another name.
 const NUMBERS: [&str; 8] = [
     "temperature",
     "top_p",
@@ -18,9 +18,9 @@ const NUMBERS: [&str; 8] = [
     "frequency_penalty",
     "top_k",
 ];
-/// Of those, whole ones.
+/// Integers among `NUMBERS`.
 const INTEGERS: [&str; 1] = ["top_k"];
-/// Switches of a load; a value of another type is refused.
+/// Boolean load options; a value of another type is refused.
 const SWITCHES: [&str; 8] = [
     "numa",
     "low_vram",
@@ -31,7 +31,7 @@ const SWITCHES: [&str; 8] = [
     "use_mlock",
     "penalize_newline",
 ];
-/// Numbers of a load, and of samplers that OpenAI's API does not have.
+/// Numeric load options, and sampler options that OpenAI's API does not have.
 const OTHERS: [&str; 11] = [
     "num_ctx",
     "num_batch",
@@ -46,7 +46,7 @@ const OTHERS: [&str; 11] = [
     "mirostat_eta",
 ];
 
-/// The options as fields of `chat`. `recipe`: how the model is run, if there is one of that name.
+/// Writes the options as fields of `chat`. `recipe` is the model's recipe, if the model exists.
 pub(super) fn read(
     request: &mut Taken,
     recipe: Option<&Recipe>,
@@ -57,9 +57,10 @@ pub(super) fn read(
         return Ok(());
     };
     for name in NUMBERS {
-        let value = match INTEGERS.contains(&name) {
-            true => integer(&mut options, name)?.map(|number| json!(number)),
-            false => options.number(name)?,
+        let value = if INTEGERS.contains(&name) {
+            integer(&mut options, name)?.map(|number| json!(number))
+        } else {
+            options.number(name)?
         };
         let Some(value) = value else { continue };
         match recipe.and_then(|recipe| recipe.sampling_field(name)) {
@@ -67,11 +68,11 @@ pub(super) fn read(
             None => ignored.push(options.path(name)),
         }
     }
-    // Negative: another one each time, which is what happens without it.
+    // A negative seed means a new random seed, which is the default.
     if let Some(seed) = integer(&mut options, "seed")?.filter(|seed| *seed >= 0) {
         chat.insert("seed".to_owned(), json!(seed));
     }
-    // 0 and less: as many tokens as there is room for.
+    // 0 or less means no limit.
     if let Some(most) = integer(&mut options, "num_predict")?.filter(|most| *most > 0) {
         chat.insert("max_tokens".to_owned(), json!(most));
     }
@@ -82,7 +83,7 @@ pub(super) fn read(
     without_effect(options, ignored)
 }
 
-/// The options of a request for embeddings: none concerns the numbers.
+/// Checks the options of an embeddings request. None changes the result.
 pub(crate) fn for_embeddings(
     request: &mut Taken,
     ignored: &mut Vec<String>,
@@ -101,7 +102,7 @@ pub(crate) fn for_embeddings(
     without_effect(options, ignored)
 }
 
-/// What is left: of the known ones the types are checked, and all are named.
+/// Checks the types of known options and reports all remaining options as ignored.
 fn without_effect(mut options: Taken, ignored: &mut Vec<String>) -> Result<(), Failure> {
     for name in SWITCHES {
         if options.flag(name)?.is_some() {
@@ -117,7 +118,7 @@ fn without_effect(mut options: Taken, ignored: &mut Vec<String>) -> Result<(), F
     Ok(())
 }
 
-/// A whole number, which may be written as `40.0`.
+/// Reads an integer, which may be written as `40.0`.
 fn integer(options: &mut Taken, name: &str) -> Result<Option<i64>, Failure> {
     let Some(value) = options.take(name) else {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! A request of `/api/generate` or `/api/chat`: what is to be done, and its body in OpenAI's form. What cannot be
-//! honoured is refused with its name; what has no effect is named too.
+//! Reads a request of `/api/generate` or `/api/chat`: the operation, and the body in OpenAI's form. Fields that cannot be honoured
+//! are refused by name; ignored fields are reported.
 
 use std::sync::Arc;
 
@@ -17,38 +17,38 @@ use crate::error::Failure;
 use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
 use catalog::{Entry, Recipe};
 
-/// A request, read.
+/// A parsed request.
 #[derive(Debug)]
 pub(crate) struct OllamaRequest {
-    /// The name as the client wrote it, which its answer repeats.
+    /// Name as the client wrote it, repeated in the response.
     pub named: String,
-    /// The name as it is looked for.
+    /// Name for the catalogue lookup.
     pub model: String,
     pub keep_alive: Option<KeepAlive>,
     pub work: Work,
-    /// Fields without effect.
+    /// Ignored fields.
     pub ignored: Vec<String>,
     pub reasoning: ReasoningRequest,
 }
 
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// There is nothing to answer: the model is loaded.
+    /// An empty request: loads the model.
     Load,
-    /// The same with `keep_alive: 0`.
+    /// An empty request with `keep_alive: 0`: unloads the model.
     Unload,
-    /// OpenAI's body, and the route of the engine.
+    /// An OpenAI body for the engine's route `path`.
     Answer { path: &'static str, body: Bytes },
 }
 
-/// The model of a request, under either of its names.
+/// Reads the model's name from `model` or `name`.
 pub(crate) fn name_of(fields: &mut Taken) -> Result<String, Failure> {
     let (model, name) = (fields.text("model")?, fields.text("name")?);
-    let named = model.or(name).filter(|it| !it.is_empty());
+    let named = model.or(name).filter(|name| !name.is_empty());
     named.ok_or_else(|| fields.missing("model"))
 }
 
-/// `entry_of`: the catalogue's entry of a name, if there is one.
+/// Parses a request. `entry_of` looks up a model in the catalogue.
 pub(crate) fn read(
     body: &Bytes,
     ask: Ask,
@@ -60,7 +60,7 @@ pub(crate) fn read(
     let known = own.or_else(|| Some((bare_name(&named), entry_of(bare_name(&named))?)));
     let (model, entry) = match known {
         Some((model, entry)) => (model.to_owned(), Some(entry)),
-        // It may be a name of the hub, where there are no tags.
+        // It may be a repository on the hub, where names have no tags.
         None if bare_name(&named).contains('/') => (bare_name(&named).to_owned(), None),
         None => (named.clone(), None),
     };
@@ -108,7 +108,7 @@ pub(crate) fn read(
     })
 }
 
-/// What is being written.
+/// The OpenAI request being built.
 struct Request<'a> {
     entry: Option<&'a Entry>,
     chat: Map<String, Value>,
@@ -125,11 +125,11 @@ impl<'a> Request<'a> {
         self.chat.insert(name.to_owned(), value);
     }
 
-    /// The engine's route; none where there is nothing to answer.
+    /// Reads a chat and returns the engine's route; `None` for an empty request.
     fn chat(&mut self, fields: &mut Taken) -> Result<Option<&'static str>, Failure> {
         let items = fields.list("messages")?.unwrap_or_default();
         for name in ["prompt", "system", "suffix", "template"] {
-            let why = "it belongs to /api/generate; /api/chat takes `messages`";
+            let why = "it is a field of /api/generate; /api/chat takes `messages`";
             fields.refuse(name, &[json!("")], why)?;
         }
         let is_empty = items.is_empty();
@@ -139,9 +139,10 @@ impl<'a> Request<'a> {
         let tools = tools.into_iter().enumerate().map(|(nth, tool)| {
             let mut tool = Taken::of(format!("tools[{nth}]"), tool)?;
             let function = tool.need("function")?;
-            match function["name"].is_string() {
-                true => Ok(json!({"type": "function", "function": function})),
-                false => Err(tool.missing("function.name")),
+            if function["name"].is_string() {
+                Ok(json!({"type": "function", "function": function}))
+            } else {
+                Err(tool.missing("function.name"))
             }
         });
         let tools = tools.collect::<Result<Vec<Value>, Failure>>()?;
@@ -151,23 +152,23 @@ impl<'a> Request<'a> {
         Ok((!is_empty).then_some(CHAT))
     }
 
-    /// The same for a prompt: a chat of one turn, or the text as it is.
+    /// Reads a prompt, as a chat of one turn or as raw text.
     fn generate(&mut self, fields: &mut Taken) -> Result<Option<&'static str>, Failure> {
-        let why = "it belongs to /api/chat; /api/generate takes `prompt`";
+        let why = "it is a field of /api/chat; /api/generate takes `prompt`";
         fields.refuse("messages", &[json!([])], why)?;
-        let why = "templates come with the model alone; send the whole prompt with `raw`, or change the model's file";
+        let why = "templates come from the model; send the complete prompt with `raw`, or change the model's file";
         fields.refuse("template", &[json!("")], why)?;
-        let why = "nothing is kept here; send the conversation as `messages` to /api/chat";
+        let why = "conversations are not stored; send the conversation as `messages` to /api/chat";
         fields.refuse("context", &[json!([])], why)?;
         let prompt = fields.text("prompt")?.unwrap_or_default();
-        let suffix = fields.text("suffix")?.filter(|it| !it.is_empty());
-        let system = fields.text("system")?.filter(|it| !it.is_empty());
+        let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
+        let system = fields.text("system")?.filter(|system| !system.is_empty());
         let is_raw = fields.flag("raw")?.unwrap_or(false);
         let pictures = pictures(fields)?;
         let is_text = is_raw || suffix.is_some();
         if is_text {
-            let beside = if is_raw { "`raw`" } else { "`suffix`" };
-            let why = format!("{beside} sends the prompt as it is, without a place for it");
+            let option = if is_raw { "`raw`" } else { "`suffix`" };
+            let why = format!("with {option}, the prompt is sent unchanged");
             if system.is_some() {
                 return Err(fields.not_here("system", &why));
             }
@@ -183,7 +184,7 @@ impl<'a> Request<'a> {
             if let Some(suffix) = suffix {
                 self.set("suffix", json!(suffix));
             }
-            // OpenAI's route stops after a few tokens, and Ollama's does not.
+            // OpenAI's route stops after a few tokens by default; Ollama's does not.
             if let Some(room) = self.entry.and_then(Entry::room_for_answers) {
                 self.set("max_tokens", room);
             }
@@ -230,7 +231,7 @@ impl<'a> Request<'a> {
         }
         let why = "the engine writes the prompt; POST /v1/tokenize counts its tokens";
         fields.refuse("_debug_render_only", &[json!(false)], why)?;
-        // They ask for another answer than an error where the prompt is too long.
+        // With these, an overlong prompt is shortened instead of refused.
         for name in ["truncate", "shift"] {
             if fields.flag(name)? == Some(true) {
                 self.ignored.push(name.to_owned());
@@ -239,7 +240,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// What it says of reasoning; the engine's own fields for it are found with the model.
+    /// Reads the reasoning options. The engine's fields are chosen once the model is known.
     fn think(&mut self, fields: &mut Taken, is_chat: bool) -> Result<(), Failure> {
         let Some(value) = fields.take("think") else {
             return Ok(());
@@ -249,7 +250,7 @@ impl<'a> Request<'a> {
             Value::String(_) => self.reasoning.set_effort("think", &value)?,
             _ => return Err(fields.wrong("think", "true, false, \"low\", \"medium\" or \"high\"")),
         }
-        // A text is completed as it is.
+        // A raw prompt is completed as it is.
         if !is_chat {
             self.reasoning = ReasoningRequest::default();
             self.ignored.push("think".to_owned());

@@ -1,5 +1,5 @@
-//! The `response` object: what the request had, the answer's items, how it ended. Its events are in `events`.
-//! One file because it is one object of the protocol, with its items and their states.
+//! The `response` object: the request's fields, the output items, and the final status. `events` writes its events. One file
+//! because it is one object of the protocol, with its items and their states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,33 +14,33 @@ use super::tools::ToolNames;
 use crate::error::Failure;
 use crate::stored::Ticket;
 
-/// How the client wants to see what the model thought.
+/// Forms in which the client receives the reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shows {
-    /// Sealed, to send it back with the next turn.
+    /// Sealed, to be sent back with the next turn.
     pub encrypted: bool,
-    /// As the summary, which clients show to people. It is not shortened: it is the reasoning itself.
+    /// As the summary, which clients display. It contains the full reasoning.
     pub summary: bool,
 }
 
-/// One answer as far as it has been written.
+/// The response, as far as it has been written.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     pub(super) id: String,
     model: String,
     created_seconds: u64,
-    /// Fields of the request that the answer repeats, as JSON: as values they would take many times that memory for as long
-    /// as the request waits.
+    /// Request fields that the response repeats, serialized as JSON. Parsed values would take many times the memory while the
+    /// request waits.
     echo: Arc<str>,
     names: ToolNames,
     pub(super) shows: Shows,
     pub(super) sealer: Sealer,
-    /// Where the response is to be stored.
+    /// Storage for the response, if it is stored.
     pub(super) ticket: Option<Arc<Ticket>>,
     /// The stream's last event, while it waits for the disk.
     pub(super) held: Option<&'static str>,
     pub(super) output: Vec<Item>,
-    /// Where the call of each index of the chat is among them, while they stream.
+    /// Position in `output` of each streamed call, by the chat's tool call index.
     pub(super) calls: BTreeMap<u64, usize>,
     pub(super) finish: Option<String>,
     usage: Option<Tokens>,
@@ -49,7 +49,7 @@ pub(crate) struct Response {
     pub(super) is_over: bool,
 }
 
-/// One item of the output, in its order.
+/// One output item.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
     Text {
@@ -57,7 +57,7 @@ pub(super) enum Item {
         text: String,
         is_done: bool,
     },
-    /// What the model thought.
+    /// The model's reasoning.
     Thought {
         id: String,
         text: String,
@@ -70,22 +70,22 @@ pub(super) enum Item {
         call_id: String,
         name: String,
         kind: CallKind,
-        /// Of a custom tool its input.
+        /// The input, for a custom tool.
         arguments: String,
     },
 }
 
-/// Which kind of tool was called.
+/// Type of the called tool.
 #[derive(Clone, Debug)]
 pub(super) enum CallKind {
     Function {
         namespace: Option<String>,
     },
-    /// Its input comes as the JSON of a function.
+    /// The input arrives as JSON arguments of a function.
     Custom(InputText),
 }
 
-/// How an item or a response stands.
+/// States of items and responses.
 pub(super) const IN_PROGRESS: &str = "in_progress";
 pub(super) const COMPLETED: &str = "completed";
 pub(super) const INCOMPLETE: &str = "incomplete";
@@ -150,7 +150,7 @@ impl Response {
         Ok(self.object(status, None))
     }
 
-    /// A reasoning that begins.
+    /// A reasoning item that begins with `text`.
     pub(super) fn thought(&self, text: String) -> Item {
         Item::Thought {
             id: new_id("rs"),
@@ -161,7 +161,7 @@ impl Response {
         }
     }
 
-    /// Seals the reasoning that has just ended, where the client wants it so.
+    /// Seals the reasoning item that just ended, if the client wants it sealed.
     pub(super) fn seal_last(&mut self) {
         if let Some(Item::Thought { text, sealed, .. }) = self.output.last_mut()
             && self.shows.encrypted
@@ -200,7 +200,7 @@ impl Response {
         self.usage = chunk.usage.or(self.usage);
     }
 
-    /// What it is at its end.
+    /// The final status.
     pub(super) fn status(&self) -> &'static str {
         match self.finish.as_deref() {
             Some("length" | "content_filter") => INCOMPLETE,
@@ -208,7 +208,7 @@ impl Response {
         }
     }
 
-    /// The object as it stands. `error`: `code` and `message`, where it failed.
+    /// The object in its current state. `error` holds `code` and `message` of a failed response.
     pub(super) fn object(&self, status: &str, error: Option<Value>) -> Value {
         let has_ended = status != IN_PROGRESS;
         let reason = match self.finish.as_deref() {
@@ -216,9 +216,10 @@ impl Response {
             _ => "max_output_tokens",
         };
         let details = (status == INCOMPLETE).then(|| json!({"reason": reason}));
-        let output = match has_ended {
-            true => self.output.iter().map(|item| item.object(status)).collect(),
-            false => Vec::new(),
+        let output = if has_ended {
+            self.output.iter().map(|item| item.object(status)).collect()
+        } else {
+            Vec::new()
         };
         let mut all = json!({
             "id": self.id, "object": "response", "created_at": self.created_seconds,
@@ -259,7 +260,7 @@ impl Item {
         }
     }
 
-    /// The item in a response that stands so. What was done before the response broke off stays done.
+    /// The item within a response of this status. An item completed before a failure stays completed.
     pub fn object(&self, status: &str) -> Value {
         let status = match status {
             COMPLETED | IN_PROGRESS => status,
@@ -322,11 +323,12 @@ pub(super) fn part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
-/// A part of a reasoning, as the place where it stands has it.
+/// A content part with reasoning, for the summary or the content list.
 pub(super) fn thought_part(text: &str, is_summary: bool) -> Value {
-    let kind = match is_summary {
-        true => "summary_text",
-        false => "reasoning_text",
+    let kind = if is_summary {
+        "summary_text"
+    } else {
+        "reasoning_text"
     };
     json!({"type": kind, "text": text})
 }

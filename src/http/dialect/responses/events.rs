@@ -1,6 +1,5 @@
-//! The events of a streamed response, numbered from 0: the response, its items as they begin, grow and end,
-//! and the response as it ended. A reasoning ends where a text begins, and both where a tool is called; calls end with the
-//! response.
+//! Writes the events of a streamed response, numbered from 0: the response, the beginning, deltas and end of its items, and the
+//! final response. A reasoning item ends when text begins, and both end when a tool is called; calls end with the response.
 
 use serde_json::{Map, Value, json};
 
@@ -135,7 +134,7 @@ impl Response {
         }
     }
 
-    /// Ends the text or the reasoning that is open, if one is: no other item comes before its end.
+    /// Ends the open text or reasoning item, if any. No other item begins before.
     fn end_open(&mut self, status: &str, sse: &mut String) {
         let Some(nth) = self.output.len().checked_sub(1) else {
             return;
@@ -190,7 +189,7 @@ impl Response {
         );
     }
 
-    /// The last event. Where the response is to be on disk, it comes after that; or the event says that it is not.
+    /// Writes the last event: the response as stored, or the error if it could not be stored.
     pub(super) fn close(&mut self, stored: Result<(), Unwritten>, sse: &mut String) {
         let Some(kind) = self.held.take() else {
             return;
@@ -248,19 +247,21 @@ impl Response {
 
 const SUMMARY_TEXT: &str = "response.reasoning_summary_text";
 
-/// The events of a reasoning's text, and the name of its part's index.
+/// Event names for reasoning text, and the name of the part's index.
 fn thought_text(is_summary: bool) -> (&'static str, &'static str) {
-    match is_summary {
-        true => (SUMMARY_TEXT, "summary_index"),
-        false => ("response.reasoning_text", "content_index"),
+    if is_summary {
+        (SUMMARY_TEXT, "summary_index")
+    } else {
+        ("response.reasoning_text", "content_index")
     }
 }
 
-/// The same of the part that the text stands in.
+/// Event names for the part that contains the text.
 fn thought_place(is_summary: bool) -> (&'static str, &'static str) {
-    match is_summary {
-        true => ("response.reasoning_summary_part", "summary_index"),
-        false => ("response.content_part", "content_index"),
+    if is_summary {
+        ("response.reasoning_summary_part", "summary_index")
+    } else {
+        ("response.content_part", "content_index")
     }
 }
 
@@ -319,7 +320,7 @@ impl Tell for Response {
         }
         self.begin(sse);
         let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        // Of their codes those that say what can happen here; clients shorten a conversation by the first.
+        // OpenAI's error codes that can occur here. Clients shorten the conversation on the first.
         let code = match (text("code"), text("type")) {
             ("context_length_exceeded", _) => "context_length_exceeded",
             (_, "rate_limit_error") => "rate_limit_exceeded",

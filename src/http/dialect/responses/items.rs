@@ -1,5 +1,4 @@
-//! The items of a request's `input` as a chat's messages: texts and reasoning, which tools were called, and what they
-//! gave back.
+//! Translates the items of a request's `input` into chat messages: text, reasoning, tool calls and tool results.
 
 use serde_json::{Value, json};
 
@@ -11,7 +10,7 @@ use super::tools::ToolNames;
 use crate::error::Failure;
 use crate::stored::{Earlier, no_item, not_stored};
 
-/// What a server's tools did in an earlier conversation: the model gets nothing of it.
+/// Items left by server-side tools in an earlier conversation. They are not passed to the model.
 const OF_A_SERVER: [&str; 7] = [
     "code_interpreter_call",
     "file_search_call",
@@ -22,7 +21,7 @@ const OF_A_SERVER: [&str; 7] = [
     "web_search_call",
 ];
 
-/// The conversation: the instructions if there are any, the earlier messages, and the input.
+/// Builds the conversation: instructions, earlier messages, then the input.
 pub(super) fn messages(
     instructions: Option<String>,
     earlier: Option<&Earlier>,
@@ -43,7 +42,7 @@ pub(super) fn messages(
     if let Some(text) = instructions {
         chat.system(text);
     }
-    for item in earlier.iter().flat_map(|it| &it.conversation) {
+    for item in earlier.iter().flat_map(|earlier| &earlier.conversation) {
         chat.stored("previous_response_id".to_owned(), item)?;
     }
     match input {
@@ -65,9 +64,9 @@ pub(super) fn messages(
 
 struct Chat<'a> {
     messages: Vec<Value>,
-    /// A reasoning whose answer has not come yet.
+    /// Reasoning that waits for its message.
     thought: Option<String>,
-    /// Pictures that tools gave back, as parts of a message.
+    /// Images from tool results, as content parts.
     pictures: Vec<Value>,
     earlier: Option<&'a Earlier>,
     names: &'a ToolNames,
@@ -82,8 +81,8 @@ impl Chat<'_> {
             .is_some_and(|last| last["role"] == role)
     }
 
-    /// Templates take one system message, the first: what follows it at once is part of it, and what comes later stands among
-    /// the user's words, marked as what it is.
+    /// Adds a system message. Chat templates accept a single system message at the beginning: messages that directly follow it are
+    /// joined to it, and later ones are added to the user's text with a mark.
     fn system(&mut self, text: String) {
         if self.messages.is_empty() {
             let message = json!({"role": "system", "content": text});
@@ -95,7 +94,7 @@ impl Chat<'_> {
         }
     }
 
-    /// Templates want the sides to take turns.
+    /// Chat templates require alternating roles.
     fn user(&mut self, content: Value) {
         self.show_pictures();
         self.forget_thought();
@@ -107,7 +106,7 @@ impl Chat<'_> {
             .push(json!({"role": "user", "content": content}));
     }
 
-    /// The assistant's message that goes on, or a new one.
+    /// Returns the assistant's current message, or starts a new one.
     fn assistant(&mut self) -> &mut Value {
         self.show_pictures();
         if !self.last_is("assistant") {
@@ -121,14 +120,14 @@ impl Chat<'_> {
         last
     }
 
-    /// A reasoning that led to nothing that is here.
+    /// Reports reasoning that no message or call follows.
     fn forget_thought(&mut self) {
         if self.thought.take().is_some() {
             self.ignored.add("input.reasoning");
         }
     }
 
-    /// What tools give back is text alone in a chat: their pictures follow as the user's.
+    /// Moves images of tool results into a user message, because tool messages contain only text.
     fn show_pictures(&mut self) {
         let pictures = std::mem::take(&mut self.pictures);
         if !pictures.is_empty() {
@@ -137,14 +136,14 @@ impl Chat<'_> {
         }
     }
 
-    /// An item that was read before, or that an answer had.
+    /// Adds an item of an earlier request or response.
     fn stored(&mut self, at: String, item: &str) -> Result<(), Failure> {
         let item: Value = serde_json::from_str(item).unwrap_or_default();
         self.item(Taken::of(at, item)?)
     }
 
     fn item(&mut self, mut item: Taken) -> Result<(), Failure> {
-        // Items that a response has given come back with these.
+        // Fields that responses return and clients send back.
         let id = item.text("id")?;
         item.text("status")?;
         let kind = item.text("type")?;
@@ -181,7 +180,7 @@ impl Chat<'_> {
 
     fn message(&mut self, mut item: Taken) -> Result<(), Failure> {
         let role = item.need_text("role")?;
-        // Which part of an answer it was; a template has no place for it.
+        // The response phase; chat templates have no place for it.
         item.text("phase")?;
         let at = item.path("content");
         let content_in = item.need("content")?;
@@ -192,7 +191,7 @@ impl Chat<'_> {
             }
             "assistant" => {
                 let content = content(&at, content_in, Side::Assistant, self.ignored)?;
-                // Behind its calls it is another turn.
+                // Text after calls starts another turn.
                 let has_calls = self
                     .messages
                     .last()
@@ -213,7 +212,7 @@ impl Chat<'_> {
         Ok(())
     }
 
-    /// Calls belong to the assistant's message before them.
+    /// Calls belong to the assistant message before them.
     fn call(&mut self, mut item: Taken, arguments: String) -> Result<(), Failure> {
         let id = item.need_text("call_id")?;
         let name = item.need_text("name")?;
@@ -240,7 +239,7 @@ impl Chat<'_> {
                 let (texts, pictures): (Vec<Value>, Vec<Value>) =
                     parts.into_iter().partition(|part| part["type"] == "text");
                 self.pictures.push(
-                    json!({"type": "text", "text": format!("What the call {id} gave back:")}),
+                    json!({"type": "text", "text": format!("Images returned by call {id}:")}),
                 );
                 self.pictures.extend(pictures);
                 let texts: Vec<&str> = texts
@@ -257,8 +256,8 @@ impl Chat<'_> {
         Ok(())
     }
 
-    /// Reasoning of an earlier turn: what this pool has sealed for this key, or what stands there in plain words. Of others
-    /// nothing can be read, and the conversation goes on without it.
+    /// Reads reasoning of an earlier turn: sealed by this pool for this key, or plain text. Other reasoning is unreadable and is
+    /// dropped.
     fn reasoning(&mut self, mut item: Taken) -> Result<(), Failure> {
         let summary = item.list("summary")?.unwrap_or_default();
         let at = item.path("content");
@@ -294,7 +293,7 @@ impl Chat<'_> {
     }
 }
 
-/// Adds a text, or parts, to what a message has.
+/// Appends a string or parts to a message's content.
 fn join(content: &mut Value, more: Value) {
     let parts = |content: Value| match content {
         Value::Array(parts) => parts,
@@ -321,7 +320,7 @@ enum Side {
     Assistant,
 }
 
-/// A text where there are only texts, or a chat's content parts.
+/// A string for text-only content, or chat content parts.
 fn content(
     at: &str,
     content_in: Value,
@@ -353,7 +352,7 @@ fn content_part(mut part: Taken, side: Side, ignored: &mut Ignored) -> Result<Va
     let translated = match (kind.as_str(), side) {
         ("input_text", Side::User) => json!({"type": "text", "text": part.need_text("text")?}),
         ("output_text", Side::Assistant) => {
-            // As the answer had them.
+            // Fields of response parts that clients send back.
             part.list("annotations")?;
             part.list("logprobs")?;
             json!({"type": "text", "text": part.need_text("text")?})
@@ -386,7 +385,7 @@ fn content_part(mut part: Taken, side: Side, ignored: &mut Ignored) -> Result<Va
 fn only_text(at: &str, content: Value) -> Result<String, Failure> {
     match content {
         Value::String(text) => Ok(text),
-        _ => Err(wrong(at, "text; pictures have no place there")),
+        _ => Err(wrong(at, "text without images")),
     }
 }
 

@@ -1,5 +1,5 @@
-//! What is stored of a response: the items of its request, each with an id, and those of its answer. What the model
-//! thought is among them, sealed where its client sees it only as a summary.
+//! The stored form of a response: the request's items, each with an id, and the output items. Reasoning is included, sealed if the
+//! client receives only a summary.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -11,7 +11,7 @@ use super::Response;
 use super::answer::Item;
 use crate::stored::{Earlier, Unwritten};
 
-/// The items of `input`, with those that it refers to in their places.
+/// The items of `input`, with references replaced by the items they refer to.
 pub(super) fn items_of(input: &Value, earlier: &Earlier) -> Vec<StoredItem> {
     let message = |text: &str| json!({"type": "message", "role": "user", "content": text});
     match input {
@@ -33,8 +33,8 @@ pub(super) fn items_of(input: &Value, earlier: &Earlier) -> Vec<StoredItem> {
     }
 }
 
-/// The item as OpenAI returns it: with its type, an id, a status, and its text as a part. It is written as it is read,
-/// since an input may have ten thousand of them.
+/// Completes an item as OpenAI returns it: with type, id, status, and its text as a part. Serializes it in one pass, since an input
+/// may have ten thousand items.
 fn with_id(item: &Value) -> StoredItem {
     let Value::Object(fields) = item else {
         return StoredItem {
@@ -60,19 +60,19 @@ fn with_id(item: &Value) -> StoredItem {
         kind,
         id: &id,
     };
-    // Nothing in it can fail: all keys are texts.
+    // Serialization cannot fail: all keys are strings.
     let item = serde_json::to_string(&returned).unwrap_or_default();
     StoredItem { item, id }
 }
 
-/// Of an item that a client sent.
+/// Serializes an item that a client sent.
 struct Returned<'a> {
     fields: &'a Map<String, Value>,
     kind: &'a str,
     id: &'a str,
 }
 
-/// A text as the part of a message.
+/// A text as a part of a message.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum TextPart<'a> {
@@ -101,13 +101,14 @@ impl Serialize for Returned<'_> {
             has_status |= name == "status";
             match value.as_str() {
                 Some(text) if name == "content" && self.kind == "message" => {
-                    let part = match is_answer {
-                        true => TextPart::OutputText {
+                    let part = if is_answer {
+                        TextPart::OutputText {
                             text,
                             annotations: [],
                             logprobs: [],
-                        },
-                        false => TextPart::InputText { text },
+                        }
+                    } else {
+                        TextPart::InputText { text }
                     };
                     map.serialize_entry(name, &[part])?;
                 }
@@ -122,7 +123,7 @@ impl Serialize for Returned<'_> {
 }
 
 impl Response {
-    /// Stores the response that ended so, if it is to be stored.
+    /// Stores the response with its final status, if it is stored.
     pub(super) fn keep(&self, status: &str) {
         let Some(ticket) = &self.ticket else {
             return;
@@ -145,12 +146,14 @@ impl Response {
         ticket.keep(self.id.clone(), response.to_string(), output);
     }
 
-    /// Whether its client wants it to survive a restart, and it can.
+    /// Returns true if the client wants the response to survive a restart, and storage supports it.
     pub(super) fn is_for_disk(&self) -> bool {
-        self.ticket.as_ref().is_some_and(|it| it.is_written())
+        self.ticket
+            .as_ref()
+            .is_some_and(|ticket| ticket.is_written())
     }
 
-    /// Resolves when what was kept is on disk, where it is to be.
+    /// Resolves when the response is on disk, if it is written there.
     pub(crate) async fn stored(&self) -> Result<(), Unwritten> {
         match &self.ticket {
             Some(ticket) => ticket.written().await,
@@ -158,12 +161,12 @@ impl Response {
         }
     }
 
-    /// Whether the stream's last event waits for [`Response::closed`].
+    /// Returns true if the stream's last event waits for [`Response::closed`].
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// The stream's last event, once the response is on disk.
+    /// Waits until the response is on disk and returns the stream's last event.
     pub(crate) async fn closed(&mut self) -> String {
         let stored = self.stored().await;
         let mut written_out = String::new();
@@ -172,7 +175,7 @@ impl Response {
     }
 }
 
-/// A stored item as a client sees it. Sealed reasoning is for those who ask for it.
+/// A stored item as a client sees it. Sealed reasoning is included only on request.
 pub(crate) fn shown(item: &StoredItem, is_sealed_shown: bool) -> Value {
     let mut shown: Value = serde_json::from_str(&item.item).unwrap_or_default();
     if !is_sealed_shown && shown["type"] == "reasoning" {
@@ -207,7 +210,7 @@ mod tests {
         );
         let items: Vec<Value> = items
             .iter()
-            .map(|it| serde_json::from_str(&it.item).unwrap())
+            .map(|stored| serde_json::from_str(&stored.item).unwrap())
             .collect();
         assert_eq!(items.len(), 3);
         assert_eq!(items[0]["content"][0]["type"], "output_text");

@@ -1,5 +1,5 @@
-//! OpenAI's Responses API: its requests, answers and events, from and to a chat's. What a request refers to has been
-//! found before it is read here.
+//! OpenAI's Responses API: translates its requests, responses and events. Stored items that a request refers to are looked up
+//! before.
 
 mod answer;
 mod events;

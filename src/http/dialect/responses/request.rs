@@ -1,5 +1,5 @@
-//! A request of the Responses API as OpenAI's chat. A hint goes on in the chat or is named; what would change the answer's
-//! meaning is refused with its name. The items of `input` are read in `items`, the tools in `tools`.
+//! Translates a Responses API request into an OpenAI chat request. Hints are passed on or reported as ignored; fields that would
+//! change the meaning of the response are refused by name. `items` reads the input, and `tools` the tools.
 
 use axum::body::Bytes;
 use serde_json::{Map, Value, json};
@@ -18,9 +18,9 @@ use crate::stored::{Desk, Earlier, Ticket, not_stored};
 const NO_CONVERSATIONS: &str =
     "only responses are stored here; name the last one in `previous_response_id`";
 const METADATA_MAX: usize = 16;
-/// Fields of the chat, by the client's names.
+/// Chat fields and their names in the client's request.
 const NAMES: [(&str, &str); 1] = [("verbosity", "text.verbosity")];
-/// What an answer may have beside, where a tool of a server or a file was used; that never happens here.
+/// Values of `include` for server-side tools and files, which never occur here.
 const NEVER_INCLUDED: [&str; 6] = [
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
@@ -31,7 +31,7 @@ const NEVER_INCLUDED: [&str; 6] = [
 ];
 const ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
 
-/// `POST /v1/responses`.
+/// Reads `POST /v1/responses`.
 pub(crate) fn read(
     body: &Bytes,
     reading: &Reading,
@@ -39,7 +39,7 @@ pub(crate) fn read(
     let mut request = Taken::body(body)?;
     let mut ignored = Ignored::default();
     let mut chat = Map::new();
-    // What the answer repeats.
+    // Request fields that the response repeats.
     let mut echo = Map::new();
     let model = request.need_text("model")?;
     refused(&mut request)?;
@@ -119,14 +119,18 @@ pub(crate) fn read(
     })
 }
 
-/// `POST /v1/responses/input_tokens`: the chat whose prompt is counted.
+/// Reads `POST /v1/responses/input_tokens` and returns the chat whose prompt is counted.
 pub(crate) fn counted(body: &Bytes, reading: &Reading) -> Result<Map<String, Value>, Failure> {
     let mut request = Taken::body(body)?;
     let mut ignored = Ignored::default();
     let (mut chat, mut unused) = (Map::new(), Map::new());
     request.need_text("model")?;
     request.refuse("conversation", &[], NO_CONVERSATIONS)?;
-    request.refuse("prompt", &[], "no prompts are kept here; send its text")?;
+    request.refuse(
+        "prompt",
+        &[],
+        "prompts are not stored; send the prompt's text",
+    )?;
     let instructions = request.text("instructions")?;
     let list = request.list("tools")?.unwrap_or_default();
     let mut tools = Tools::read(list, &mut ignored)?;
@@ -156,7 +160,7 @@ pub(crate) fn counted(body: &Bytes, reading: &Reading) -> Result<Map<String, Val
     Ok(chat)
 }
 
-/// What the request goes on with. Only what was found for it before counts.
+/// The stored items that the request continues. Uses only those looked up before.
 fn earlier<'a>(
     request: &mut Taken,
     reading: &'a Reading,
@@ -175,7 +179,7 @@ fn earlier<'a>(
     Ok(earlier)
 }
 
-/// What is not done here, with the values that ask for nothing.
+/// Refuses unsupported fields, except with values that request nothing.
 fn refused(request: &mut Taken) -> Result<(), Failure> {
     let off = [json!(false)];
     request.refuse("conversation", &[], NO_CONVERSATIONS)?;
@@ -184,15 +188,19 @@ fn refused(request: &mut Taken) -> Result<(), Failure> {
         &off,
         "an answer is given while its client is there; ask with `stream`",
     )?;
-    request.refuse("prompt", &[], "no prompts are kept here; send its text")?;
+    request.refuse(
+        "prompt",
+        &[],
+        "prompts are not stored; send the prompt's text",
+    )?;
     request.refuse(
         "top_logprobs",
         &[json!(0)],
-        "ask /v1/chat/completions for logprobs",
+        "use /v1/chat/completions for logprobs",
     )
 }
 
-/// Hints that a server may disregard. Those that a remote engine may know go on in the chat.
+/// Reads hints that a server may disregard. Hints that a remote engine may support are passed on.
 fn hints(
     request: &mut Taken,
     chat: &mut Map<String, Value>,
@@ -203,7 +211,7 @@ fn hints(
         None | Some("auto" | "default") => {}
         Some(tier) => drop(chat.insert("service_tier".to_owned(), json!(tier))),
     }
-    // Nothing is ever left out of a conversation.
+    // Conversations are never truncated.
     if request.hint("truncation", &["auto", "disabled"], ignored)? == Some("auto") {
         ignored.add("truncation");
     }
@@ -211,7 +219,7 @@ fn hints(
     if let Some(kept) = request.hint("prompt_cache_retention", &kept, ignored)? {
         chat.insert("prompt_cache_retention".to_owned(), json!(kept));
     }
-    // It bounds tools that a server calls, and the client calls these.
+    // It limits server-side tools, and here the client runs the tools.
     if request.count("max_tool_calls")?.is_some() {
         ignored.add("max_tool_calls");
     }
@@ -223,25 +231,25 @@ fn hints(
     }
     if request
         .list("context_management")?
-        .is_some_and(|it| !it.is_empty())
+        .is_some_and(|edits| !edits.is_empty())
     {
         ignored.add("context_management");
     }
-    // vLLM's, for benchmarks.
+    // vLLM's option for benchmarks.
     if let Some(flag) = request.flag("ignore_eos")? {
         chat.insert("ignore_eos".to_owned(), json!(flag));
     }
     Ok(())
 }
 
-/// Whether the answer's reasoning is to come back sealed.
+/// Returns true if the response must contain sealed reasoning.
 fn included(request: &mut Taken, ignored: &mut Ignored) -> Result<bool, Failure> {
     let mut is_sealed = false;
     for part in request.list("include")?.unwrap_or_default() {
         match part.as_str() {
             Some(ENCRYPTED_REASONING) => is_sealed = true,
             Some("message.output_text.logprobs") => {
-                return Err(request.not_here("include", "ask /v1/chat/completions for logprobs"));
+                return Err(request.not_here("include", "use /v1/chat/completions for logprobs"));
             }
             Some(name) => ignored.add(format!("include.{name}")),
             None => {
@@ -337,7 +345,7 @@ fn format(
     let mut repeated = json!({"format": {"type": "text"}});
     if let Some(mut text) = request.object("text")? {
         let verbosity = text.hint("verbosity", &["low", "medium", "high"], ignored)?;
-        if let Some(verbosity) = verbosity.filter(|it| *it != "medium") {
+        if let Some(verbosity) = verbosity.filter(|verbosity| *verbosity != "medium") {
             chat.insert("verbosity".to_owned(), json!(verbosity));
         }
         let format_in = text.take("format");
@@ -363,7 +371,7 @@ fn format(
                 _ => return Err(format.wrong("type", "text, json_object or json_schema")),
             };
             format.drop_rest(ignored);
-            chat.extend(response_format.map(|it| ("response_format".to_owned(), it)));
+            chat.extend(response_format.map(|format| ("response_format".to_owned(), format)));
         }
         if let Some(verbosity) = verbosity {
             repeated["verbosity"] = json!(verbosity);
@@ -373,7 +381,7 @@ fn format(
     Ok(())
 }
 
-/// Repeated in the answer, and nothing else is done with it.
+/// Reads `metadata`, which is only repeated in the response.
 fn metadata(request: &mut Taken) -> Result<Value, Failure> {
     let wanted = "an object of at most 16 strings";
     match request.take("metadata") {

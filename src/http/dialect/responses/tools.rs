@@ -1,5 +1,5 @@
-//! The tools of a response: functions as they are, custom tools and those in namespaces as functions, and those that a server
-//! would run left out. Which function of the model is which tool of the client is kept for the answer.
+//! Translates the tools of a response: functions stay, custom and namespaced tools become functions, and server-side tools are left
+//! out. Keeps the mapping from functions to the client's tools for the response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::super::taken::Taken;
 use super::super::translation::Ignored;
 use crate::error::Failure;
 
-/// Types of tools that run where the model's server runs, or in OpenAI's own programs. Some have a date behind.
+/// Types of tools that run on the model's server or in OpenAI's own programs. Some have a date suffix.
 const OF_A_SERVER: [&str; 12] = [
     "apply_patch",
     "code_interpreter",
@@ -27,7 +27,7 @@ const OF_A_SERVER: [&str; 12] = [
     "web_search",
 ];
 
-/// The type of a tool that a server would run, without its date.
+/// The type of a server-side tool, without its date.
 fn of_a_server(kind: &str) -> Option<&'static str> {
     let dated = |known: &str| {
         let rest = kind.strip_prefix(known);
@@ -46,7 +46,7 @@ pub(super) struct ClientTool {
     pub is_custom: bool,
 }
 
-/// The tools that the client knows otherwise than the model.
+/// Mapping for tools that the client and the model know by different names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToolNames(Arc<Names>);
 
@@ -57,7 +57,7 @@ struct Names {
 }
 
 impl ToolNames {
-    /// The client's tool for a function of the model; `None`: a function of the same name.
+    /// The client's tool for a function of the model; `None` for a function of the same name.
     pub fn of_client(&self, function: &str) -> Option<&ClientTool> {
         self.0.of_client.get(function)
     }
@@ -74,7 +74,7 @@ impl ToolNames {
 pub(super) struct Tools {
     /// Functions in a chat's form.
     pub functions: Vec<Value>,
-    /// What the answer repeats.
+    /// Tools that the response repeats.
     pub echo: Vec<Value>,
     pub names: ToolNames,
 }
@@ -82,7 +82,7 @@ pub(super) struct Tools {
 impl Tools {
     pub fn read(list: Vec<Value>, ignored: &mut Ignored) -> Result<Tools, Failure> {
         let mut reader = Reader::default();
-        // A tool in no namespace keeps its name.
+        // Tools outside namespaces keep their names.
         for tool in &list {
             let in_namespace = tool["type"] == "namespace";
             if let Some(name) = tool["name"].as_str().filter(|_| !in_namespace) {
@@ -99,7 +99,7 @@ impl Tools {
         Ok(reader.tools)
     }
 
-    /// Reads the choice between them, and writes both into the chat. What the answer repeats of the choice.
+    /// Reads `tool_choice`, and writes it and the tools into the chat. Returns the choice that the response repeats.
     pub fn choose(
         &mut self,
         request: &mut Taken,
@@ -119,12 +119,13 @@ impl Tools {
         let repeated = choice_in.unwrap_or_else(|| json!("auto"));
         if self.functions.is_empty() {
             let is_idle = choice.is_none_or(|choice| choice == "auto" || choice == "none");
-            return match is_idle {
-                true => Ok(repeated),
-                false => Err(request.not_here(
+            return if is_idle {
+                Ok(repeated)
+            } else {
+                Err(request.not_here(
                     "tool_choice",
                     "there are no `tools` to choose from that the model can call",
-                )),
+                ))
             };
         }
         chat.insert("tools".to_owned(), json!(self.functions));
@@ -154,7 +155,7 @@ impl Tools {
                 let mut allowed = BTreeSet::new();
                 for (nth, tool) in list.into_iter().enumerate() {
                     let mut tool = Taken::of(format!("tool_choice.tools[{nth}]"), tool)?;
-                    // A tool of a server is not among the functions anyway.
+                    // Server-side tools are not among the functions.
                     if let Some(name) = tool.text("name")? {
                         let namespace = tool.text("namespace")?;
                         allowed.insert(self.names.of_model(namespace, &name));
@@ -183,13 +184,13 @@ impl Tools {
 struct Reader {
     tools: Tools,
     names: Names,
-    /// Names of functions.
+    /// Function names in use.
     taken: BTreeSet<String>,
     custom: CustomTools,
 }
 
 impl Reader {
-    /// Whether the model gets it.
+    /// Adds a tool. Returns true if the model receives it.
     fn tool(
         &mut self,
         mut tool: Taken,
@@ -253,7 +254,10 @@ impl Reader {
         let description = tool.text("description")?;
         let strict = tool.flag("strict")?;
         let parameters = tool.take("parameters");
-        if parameters.as_ref().is_some_and(|it| !it.is_object()) {
+        if parameters
+            .as_ref()
+            .is_some_and(|parameters| !parameters.is_object())
+        {
             return Err(tool.wrong("parameters", "an object, a JSON schema"));
         }
         defer(tool, ignored)?;
@@ -269,7 +273,7 @@ impl Reader {
         Ok(json!({"type": "function", "function": function}))
     }
 
-    /// The name of the model's function for a tool.
+    /// Chooses the function name for a tool.
     fn name(&mut self, name: String, namespace: Option<&str>, is_custom: bool) -> String {
         let mut function = name.clone();
         if let Some(namespace) = namespace {
@@ -294,7 +298,7 @@ impl Reader {
     }
 }
 
-/// A tool that is found by a search alone: without one the model gets it from the beginning.
+/// Notes a deferred tool, which tool search would find. Without tool search the model receives it from the start.
 fn defer(tool: &mut Taken, ignored: &mut Ignored) -> Result<(), Failure> {
     if tool.flag("defer_loading")? == Some(true) {
         ignored.add("tools.defer_loading");

@@ -136,9 +136,10 @@ fn model_in(value: Option<&RawValue>) -> Result<String, Failure> {
     if text.starts_with('"') && text.len() > 6 * MODEL_NAME_MAX + 2 {
         return wrong(too_long());
     }
-    let name = match text.starts_with('"') {
-        true => serde_json::from_str::<String>(text).ok(),
-        false => None,
+    let name = if text.starts_with('"') {
+        serde_json::from_str::<String>(text).ok()
+    } else {
+        None
     };
     match name {
         None => wrong("`model` must be a string".to_owned()),
@@ -182,13 +183,12 @@ impl<'a> Fields<'a> {
     }
 
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
-        let found = match self.by_name.is_empty() {
-            true => self.all.iter().find(|(known, _)| known == name),
-            false => {
-                let named = |place: &u32| &*self.all[*place as usize].0;
-                let found = self.by_name.binary_search_by(|it| named(it).cmp(name));
-                found.ok().map(|at| &self.all[self.by_name[at] as usize])
-            }
+        let found = if self.by_name.is_empty() {
+            self.all.iter().find(|(known, _)| known == name)
+        } else {
+            let named = |place: &u32| &*self.all[*place as usize].0;
+            let found = self.by_name.binary_search_by(|it| named(it).cmp(name));
+            found.ok().map(|at| &self.all[self.by_name[at] as usize])
         };
         found.map(|(_, value)| *value)
     }
@@ -198,9 +198,10 @@ impl<'a> Fields<'a> {
         let mut at = 0;
         while at < all.len() {
             let name = &all[at].0;
-            match all[at + 1..].iter().any(|(later, _)| later == name) {
-                true => drop(all.remove(at)),
-                false => at += 1,
+            if all[at + 1..].iter().any(|(later, _)| later == name) {
+                drop(all.remove(at))
+            } else {
+                at += 1
             }
         }
         Fields {
@@ -256,9 +257,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
                 while let Some((name, value)) = map.next_entry::<Name<'de>, &'de RawValue>()? {
                     given.push((name.0, value));
                 }
-                Ok(match given.len() <= FEW_FIELDS {
-                    true => Fields::of_few(given),
-                    false => Fields::of_many(given),
+                Ok(if given.len() <= FEW_FIELDS {
+                    Fields::of_few(given)
+                } else {
+                    Fields::of_many(given)
                 })
             }
         }
@@ -272,7 +274,7 @@ pub(crate) fn write_json(text: &mut Vec<u8>, string: &str) {
 }
 
 fn not_json(error: serde_json::Error) -> Failure {
-    let message = format!("the body is not the JSON object it should be: {error}");
+    let message = format!("the body is not a JSON object:  {error}");
     Failure::invalid(None, message)
 }
 

@@ -1,4 +1,4 @@
-//! What clients see of a message, whole and as it is made.
+//! Tests of complete and streamed messages as clients receive them.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn chunk(delta: Value, finish: Option<&str>) -> Chunk {
     Chunk::of_event(&json!({"choices": [{"delta": delta, "finish_reason": finish}]}))
 }
 
-/// The events' names and data.
+/// Parses the event names and data.
 fn events(written_out: &str) -> Vec<Value> {
     let data = written_out
         .lines()
@@ -250,7 +250,12 @@ fn more_tools_than_an_answer_calls_end_it_with_an_error() {
     }
     message.end(&mut written_out);
     let events = events(&written_out);
-    let count = |kind: &str| kinds(&events).iter().filter(|it| **it == kind).count();
+    let count = |kind: &str| {
+        kinds(&events)
+            .iter()
+            .filter(|other| **other == kind)
+            .count()
+    };
     assert_eq!(
         (count("content_block_start"), count("error")),
         (CALLS_MAX, 1)

@@ -1,4 +1,4 @@
-//! What the blocks of earlier turns become.
+//! Tests of content blocks from earlier turns.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ fn sealer(holder: u64) -> Sealer {
     Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(holder))
 }
 
-/// The messages, and the names of what has no effect.
+/// Returns the messages and the names of ignored fields.
 fn read(given: Value) -> Result<(Value, Vec<String>), Failure> {
     let given = given.as_array().unwrap().clone();
     let mut notes = Notes::new(sealer(1));
@@ -19,7 +19,7 @@ fn read(given: Value) -> Result<(Value, Vec<String>), Failure> {
 }
 
 fn translated(given: Value) -> Result<Value, Failure> {
-    read(given).map(|it| it.0)
+    read(given).map(|(messages, _)| messages)
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn what_is_counted_is_the_prompt_alone() {
     let chat = counted(&body.to_string().into(), &reading()).unwrap();
     let names: Vec<&str> = chat.keys().map(String::as_str).collect();
     assert_eq!(names, ["model", "messages", "tools"]);
-    // Counting ignores the fields of a request that it does not need.
+    // Counting ignores request fields that it does not need.
     let body = json!({"model": "m", "max_tokens": 1, "speed": "fast", "colour": "red",
         "messages": [{"role": "user", "content": "Hi"}]});
     let chat = counted(&body.to_string().into(), &reading()).unwrap();

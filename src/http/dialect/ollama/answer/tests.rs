@@ -32,7 +32,7 @@ fn a_stream_is_a_line_for_each_piece_and_one_with_what_it_took() {
         chunk(json!({"role": "assistant", "content": ""}), None),
         &mut output,
     );
-    assert_eq!(output, "", "a piece without a text is no line");
+    assert_eq!(output, "", "a piece without text writes no line");
     answer.chunk(chunk(json!({"reasoning_content": "hm"}), None), &mut output);
     answer.chunk(chunk(json!({"content": "Hel"}), None), &mut output);
     answer.chunk(chunk(json!({"content": "lo"}), Some("length")), &mut output);
@@ -126,7 +126,11 @@ fn a_whole_answer_is_one_object_and_a_prompts_has_its_text_in_response() {
         .answer(Chunk::of_answer(&text))
         .unwrap();
     assert_eq!(output["response"], "raw");
-    assert_eq!(output.get("prompt_eval_count"), None, "what nobody counted");
+    assert_eq!(
+        output.get("prompt_eval_count"),
+        None,
+        "no count was reported"
+    );
     let loaded = answer(Ask::Chat).without_text("load");
     assert_eq!(
         loaded["message"],

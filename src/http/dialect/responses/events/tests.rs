@@ -1,4 +1,4 @@
-//! What clients see of a response as it is made.
+//! Tests of streamed responses as clients receive them.
 
 use super::super::answer::Shows;
 use super::super::answer::tests::{response as with, sealer};
@@ -12,7 +12,7 @@ fn chunk(delta: Value, finish: Option<&str>) -> Chunk {
     Chunk::of_event(&json!({"choices": [{"delta": delta, "finish_reason": finish}]}))
 }
 
-/// The events' data; their numbers have no gap.
+/// Parses the events' data and checks that their numbers have no gap.
 fn events(shown: &str) -> Vec<Value> {
     let data = shown.lines().filter_map(|line| line.strip_prefix("data: "));
     let events: Vec<Value> = data
@@ -244,7 +244,12 @@ fn more_tools_than_an_answer_calls_end_it_with_an_error() {
     response.chunk(chunk(json!({"tool_calls": calls}), None), &mut shown);
     response.end(&mut shown);
     let events = events(&shown);
-    let count = |kind: &str| kinds(&events).iter().filter(|it| **it == kind).count();
+    let count = |kind: &str| {
+        kinds(&events)
+            .iter()
+            .filter(|other| **other == kind)
+            .count()
+    };
     assert_eq!(
         (count("output_item.added"), count("failed")),
         (CALLS_MAX, 1)

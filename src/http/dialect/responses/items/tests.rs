@@ -1,4 +1,4 @@
-//! What the items of earlier turns become.
+//! Tests of items from earlier turns.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ fn sealer(holder: u64) -> Sealer {
 }
 
 fn messages(instructions: Option<String>, input: Value) -> Result<Vec<Value>, Failure> {
-    with(instructions, input, &ToolNames::default()).map(|it| it.0)
+    with(instructions, input, &ToolNames::default()).map(|(messages, _)| messages)
 }
 
-/// The messages, and the names of what has no effect.
+/// Returns the messages and the names of ignored fields.
 fn with(
     instructions: Option<String>,
     input: Value,

@@ -11,7 +11,7 @@ fn read(tools: Value) -> Result<(Tools, Vec<String>), Failure> {
 fn function_names(tools: &Tools) -> Vec<&str> {
     let names = tools.functions.iter();
     names
-        .map(|it| it["function"]["name"].as_str().unwrap())
+        .map(|function| function["function"]["name"].as_str().unwrap())
         .collect()
 }
 
