@@ -1,7 +1,8 @@
-//! Attention within each text: every token looks at every other one, or at those of a window.
+//! Attention within each text: every token attends to all others, or to those within a window.
 //!
-//! On the CPU by this crate's kernels ([`paged`](super::paged)), but where distances add to scores. Else by candle's operations, with
-//! rows of queries in blocks, so that the scores of a long text never take more than a bounded memory.
+//! On the CPU, this crate's kernels compute it ([`paged`](super::paged)), except for models with relative position biases. Those,
+//! and all models on other devices, use candle's operations with queries in blocks, which bounds the memory that the scores of a
+//! long text take.
 
 use super::operations;
 use super::paged::PagedTexts;
@@ -11,12 +12,12 @@ use candle_core::{Device, Result, Tensor};
 use candle_nn::rotary_emb::{rope, rope_i};
 use std::sync::Arc;
 
-/// Numbers of scores that exist at the same time: 32 MiB.
+/// Maximum number of scores that exist at the same time: 32 MiB.
 const SCORES_MAX: usize = 1 << 23;
-/// Rows of a block where only a window is looked at: more would compute scores that are masked.
+/// Rows per block with windowed attention; more rows would compute more masked scores.
 const WINDOW_BLOCK_ROWS: usize = 128;
 
-/// Texts of one length that lie behind each other.
+/// Consecutive texts of the same length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Group {
     pub first_row: usize,
@@ -28,7 +29,7 @@ pub(crate) struct Group {
 pub(crate) struct Groups(Vec<Group>);
 
 impl Groups {
-    /// Of lengths that ascend.
+    /// Groups ascending lengths.
     pub fn of(lengths: impl Iterator<Item = usize>) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         let mut row = 0;
@@ -46,44 +47,44 @@ impl Groups {
         Self(groups)
     }
 
-    /// The tokens of each text, in their order.
+    /// The token count of each text, in order.
     fn lengths(&self) -> impl Iterator<Item = usize> {
         let each = self.0.iter();
         each.flat_map(|group| std::iter::repeat_n(group.tokens, group.texts))
     }
 }
 
-/// What is the same in all layers for the texts of a batch.
+/// The inputs that all layers share for the texts of a batch.
 pub(crate) enum Prepared {
     ByKernels {
         texts: PagedTexts,
-        /// Cosines and sines of each row, for each base that layers have.
+        /// Cosines and sines of each row, per base of the layers.
         turns: Vec<(f64, Vec<f32>, Vec<f32>)>,
     },
-    /// By candle's operations, with what distances add to scores for each group; empty where they add nothing.
+    /// Computed by candle's operations. One tensor of position biases per group; empty for models without them.
     ByOperations { masks: Vec<Tensor> },
 }
 
-/// How an encoder's tokens look at each other.
+/// The attention of an encoder.
 pub(crate) struct Attention {
     heads: usize,
     head_width: usize,
     layers: Vec<LayerSpec>,
     interleaved: bool,
-    /// What a distance adds to the scores of each head: `[heads][distance + reach]`.
+    /// Relative position biases per head: `[heads][distance + reach]`.
     distances: Option<Vec<Vec<f32>>>,
     reach: usize,
-    /// Cosines and sines for each base that layers have.
+    /// Cosines and sines, per base of the layers.
     turns: Vec<(f64, Tensor, Tensor)>,
     pub activation: Activation,
     device: Device,
-    /// What computes on the CPU.
+    /// The CPU's compute threads; `None` on other devices.
     pool: Option<Arc<Pool>>,
 }
 
 impl Attention {
-    /// For texts of at most `longest` tokens. `distances`: what each bucket of distances adds, `[buckets, heads]`. `pool`:
-    /// where the device is the CPU.
+    /// Builds attention for texts of at most `longest` tokens. `distances` are the biases of each bucket, `[buckets, heads]`.
+    /// `pool` must be set if the device is the CPU.
     pub fn new(
         spec: &EncoderSpec,
         distances: Option<&Tensor>,
@@ -127,7 +128,7 @@ impl Attention {
         })
     }
 
-    /// What all layers need for the texts of a batch.
+    /// Computes the inputs that all layers share for the texts of a batch.
     pub fn prepare(&self, groups: &Groups) -> Result<Prepared> {
         let Some(pool) = self.pool.as_ref().filter(|_| self.distances.is_none()) else {
             let masks = self.masks(groups)?;
@@ -137,7 +138,7 @@ impl Attention {
         let texts = PagedTexts::new(pool, lengths, self.heads, self.head_width);
         let longest = groups.lengths().max().unwrap_or(0);
         let half = self.head_width / 2;
-        // Of the first positions, as often as there are texts.
+        // Repeats the rows of the first positions for every text.
         let of_rows = |table: &Tensor| -> Result<Vec<f32>> {
             let table = table.narrow(0, 0, longest)?.flatten_all()?;
             let table: Vec<f32> = table.to_vec1()?;
@@ -152,7 +153,7 @@ impl Attention {
         Ok(Prepared::ByKernels { texts, turns })
     }
 
-    /// What distances add to scores, for each group: the same in all layers. Empty where they add nothing.
+    /// Position biases per group, the same in all layers. Empty for models without them.
     fn masks(&self, groups: &Groups) -> Result<Vec<Tensor>> {
         let Some(distances) = &self.distances else {
             return Ok(Vec::new());
@@ -171,7 +172,7 @@ impl Attention {
         groups.0.iter().map(mask).collect()
     }
 
-    /// What each token takes from the others, by queries, keys and values of `[rows, hidden]` each.
+    /// Computes attention from queries, keys and values of `[rows, hidden]` each.
     pub fn mix(
         &self,
         layer: usize,
@@ -275,7 +276,7 @@ impl Attention {
             .reshape((texts * tokens, heads * width))
     }
 
-    /// Zero for keys that are at most `window` away, else less than any score.
+    /// Zero for keys at most `window` away; otherwise less than any score.
     fn window(
         &self,
         window: usize,
@@ -286,9 +287,12 @@ impl Attention {
         let numbers: Vec<f32> = queries
             .flat_map(|query| {
                 let keys = keys.clone();
-                keys.map(move |key| match query.abs_diff(key) <= window {
-                    true => 0.0,
-                    false => f32::NEG_INFINITY,
+                keys.map(move |key| {
+                    if query.abs_diff(key) <= window {
+                        0.0
+                    } else {
+                        f32::NEG_INFINITY
+                    }
                 })
             })
             .collect();
@@ -296,7 +300,7 @@ impl Attention {
     }
 }
 
-/// Cosines and sines of each position and pair of numbers, as transformers computes them: all in F32.
+/// Cosines and sines per position and pair of numbers, computed entirely in F32 like transformers.
 fn turns_of(
     theta: f64,
     head_width: usize,
@@ -322,8 +326,8 @@ fn turns_of(
     ))
 }
 
-/// T5's buckets: half for each direction, the first half of those for single distances, the rest on a logarithmic scale up
-/// to 128 (`relative_position_bucket` of MPNet in transformers).
+/// T5's distance buckets: half of them per direction. The first half of those hold single distances, the rest a logarithmic scale
+/// up to 128 (`relative_position_bucket` of MPNet in transformers).
 fn bucket_of(distance: i64, buckets: usize) -> usize {
     const FARTHEST: f64 = 128.0;
     let half = buckets / 2;
@@ -333,11 +337,11 @@ fn bucket_of(distance: i64, buckets: usize) -> usize {
         away.min(half.saturating_sub(1))
     } else {
         let scale = (half - single) as f64 / (FARTHEST / single as f64).ln();
-        // The reference takes the logarithm in F32.
+        // The reference computes this logarithm in F32.
         let steps = f64::from((away as f32 / single as f32).ln()) * scale;
         (single + steps as usize).min(half - 1)
     };
-    // Keys after the query are in the second half.
+    // Keys after the query use the second half.
     within + if distance > 0 { half } else { 0 }
 }
 

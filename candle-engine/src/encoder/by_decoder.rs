@@ -1,5 +1,4 @@
-//! A decoder whose hidden states become vectors or scores: they come out of the running batch, which texts join and
-//! leave as any request does.
+//! Vectors and scores from the hidden states of a decoder. Its texts join and leave the running batch like any request.
 
 use super::network::Sequence;
 use super::pooling::{Pooling, Reduction};
@@ -20,23 +19,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
 
-/// Texts in the batch at once. It refuses more than may wait, and a step has no more rows than this.
+/// Maximum number of texts in the batch. It matches the maximum number of rows in a step, and stays below the batch's queue limit.
 const TEXTS_AT_ONCE: usize = 512;
-/// Of one request, so that requests take turns.
+/// Maximum number of texts per request in the batch, which lets requests take turns.
 const TEXTS_OF_REQUEST: usize = 64;
 
-/// A decoder that makes vectors or scores.
+/// A decoder that computes vectors or scores.
 pub(crate) struct ByDecoder {
     model: Arc<LoadedModel>,
     batch: Arc<Batch>,
     output: Output,
-    /// What gives memory back while the engine sleeps.
+    /// Components that free memory while the engine sleeps.
     pub sleepers: Vec<Arc<dyn Sleeper>>,
     turns: Semaphore,
     requests: AtomicUsize,
 }
 
-/// What hidden states become.
+/// Conversion of hidden states into the result.
 pub(crate) enum Output {
     Vectors(Arc<Pooling>),
     Scores(ScoreHead),
@@ -63,7 +62,7 @@ impl ByDecoder {
         &self.model.generator
     }
 
-    /// A vector for each text, or a vector of one number. Dropping the future cancels it.
+    /// Computes a vector for each text; a score is a vector of length one. Dropping the future cancels it.
     pub async fn compute(&self, sequences: Vec<Sequence>) -> Computed {
         let _place = self.enter()?;
         let texts = stream::iter(sequences);
@@ -105,7 +104,7 @@ impl ByDecoder {
     }
 
     /// # Errors
-    /// 429 when too many requests are here already.
+    /// 429 if too many requests are active.
     fn enter(&self) -> Result<Place<'_>, ApiError> {
         let before = self.requests.fetch_add(1, Ordering::Relaxed);
         let place = Place(&self.requests);
@@ -120,7 +119,7 @@ impl ByDecoder {
     }
 }
 
-/// A request that is here, until it is dropped.
+/// Counts a request as active until dropped.
 struct Place<'a>(&'a AtomicUsize);
 
 impl Drop for Place<'_> {
@@ -129,22 +128,22 @@ impl Drop for Place<'_> {
     }
 }
 
-/// From the last hidden state to one number.
+/// Computes a score from the last hidden state.
 pub(crate) struct ScoreHead {
     yes: Vec<f32>,
     no: Option<Vec<f32>>,
-    /// As the decoder's own logits are.
+    /// Scaling and soft cap, as for the decoder's own logits.
     factor: f32,
     cap: Option<f32>,
-    /// What texts are filled up with.
+    /// Padding token to strip from the end of texts.
     padding: Option<u32>,
 }
 
 impl ScoreHead {
-    /// Reads the rows that it multiplies with.
+    /// Reads the rows of the weight matrix that the score needs.
     ///
     /// # Errors
-    /// Tensors that are missing or have other shapes, or words that are no tokens.
+    /// If tensors are missing or have other shapes, or the words are not single tokens.
     pub fn read(
         plan: &ScorePlan,
         files: &ModelFiles,
@@ -169,10 +168,7 @@ impl ScoreHead {
             }
             ScoreBy::Tokens { yes, no } => (yes, no),
         };
-        let name = match spec.ties_head {
-            true => EMBEDDING,
-            false => HEAD,
-        };
+        let name = if spec.ties_head { EMBEDDING } else { HEAD };
         let row_of = |word: &Word| {
             let id = match word {
                 Word::Id(id) => Some(*id),
@@ -199,8 +195,8 @@ impl ScoreHead {
         })
     }
 
-    /// `transformers` scores after the last token that is no padding, and takes any of that id for padding: also the one that
-    /// ends a text, where both are the same token.
+    /// `transformers` scores after the last token that is not padding. It treats every token with the padding id as padding,
+    /// including an end token with the same id.
     fn drop_padding(&self, tokens: &mut Vec<u32>) {
         if let Some(padding) = self.padding {
             let last = tokens.iter().rposition(|token| *token != padding);
@@ -222,7 +218,7 @@ impl ScoreHead {
     }
 }
 
-/// One row of a matrix that has so many.
+/// Reads one row of a matrix with `rows` rows.
 fn row(files: &ModelFiles, name: &str, index: usize, rows: usize) -> Result<Vec<f32>, EngineError> {
     let hidden = files.spec()?.hidden;
     let wrong = |problem: String| {

@@ -7,7 +7,7 @@ use fields::Fields;
 use model_files::families::{self, EncoderFamily as Family};
 use serde_json::Value;
 
-/// The first architecture of a `config.json` that is an encoder's.
+/// Returns the first encoder architecture named in `config.json`.
 pub(crate) fn architecture(json: &Value) -> Option<&str> {
     let names = json["architectures"].as_array().into_iter().flatten();
     names
@@ -16,10 +16,10 @@ pub(crate) fn architecture(json: &Value) -> Option<&str> {
 }
 
 impl EncoderSpec {
-    /// What a `config.json` says.
+    /// Parses a `config.json`.
     ///
     /// # Errors
-    /// A field that is missing, wrong, contradicts another, or asks for what this engine does not compute.
+    /// If a field is missing, invalid or contradictory, or requires something this engine does not compute.
     pub fn read(json: &Value) -> Result<Self, String> {
         let name = architecture(json).ok_or("it names no architecture of an encoder")?;
         let (family, ranks) =
@@ -69,7 +69,7 @@ impl EncoderSpec {
 }
 
 impl Fields<'_> {
-    /// What would change results and is not computed.
+    /// Rejects settings that would change results and are not implemented.
     fn refuse_unknown(&self) -> Result<(), String> {
         if let Some(kind) = self.value("position_embedding_type")
             && !matches!(kind.as_str(), Some("absolute" | "rope"))
@@ -87,7 +87,7 @@ impl Fields<'_> {
         Ok(())
     }
 
-    /// What most of them have in common, in BERT's words.
+    /// The specification common to most families, with BERT's field names.
     fn base(&self, family: Family) -> Result<EncoderSpec, String> {
         let plain = LayerSpec {
             window: None,
@@ -135,7 +135,7 @@ impl Fields<'_> {
     }
 
     fn mpnet(&self) -> Result<EncoderSpec, String> {
-        // Its padding token is 1 whatever the file says (`MPNetEmbeddings` in transformers).
+        // MPNet's padding token is 1, whatever the file says (`MPNetEmbeddings` in transformers).
         const PADDING: u32 = 1;
         let mut spec = self.base(Family::Mpnet)?;
         let rows = spec.context_tokens;
@@ -212,7 +212,7 @@ impl Fields<'_> {
     }
 
     fn nomic(&self) -> Result<EncoderSpec, String> {
-        // The hub's files are in the words of GPT-2; newer ones in those of BERT.
+        // Files on the hub use GPT-2's field names; newer ones use BERT's.
         let renamed = self.with_bert_names(&[
             ("n_embd", "hidden_size"),
             ("n_layer", "num_hidden_layers"),
@@ -281,7 +281,7 @@ impl Fields<'_> {
         Ok(spec)
     }
 
-    /// A base of wave lengths, from newer files' `rope_parameters` where they have it.
+    /// Returns a rotary base, preferring `rope_parameters` of newer files.
     fn theta_of(&self, rope: &Value, older: f64) -> Result<f64, String> {
         if let Some(kind) = rope["rope_type"].as_str()
             && kind != "default"
@@ -297,7 +297,7 @@ impl Fields<'_> {
         Ok(theta)
     }
 
-    /// A cross-encoder gives one number; others are classifiers, which have no route here.
+    /// A cross-encoder yields one number. Models with more labels are classifiers and have no route here.
     fn one_label(&self) -> Result<(), String> {
         let labels = match self.value("id2label").and_then(Value::as_object) {
             Some(labels) => labels.len(),
@@ -335,7 +335,8 @@ impl Fields<'_> {
         })
     }
 
-    /// Sentence Transformers writes into the file what a score goes through; without it a sigmoid, as there.
+    /// Returns true if scores pass through a sigmoid: the activation that Sentence Transformers saved in the file, a sigmoid by
+    /// default.
     fn shows_probability(&self) -> Result<bool, String> {
         let newer = &self.json["sentence_transformers"]["activation_fn"];
         let older = &self.json["sbert_ce_default_activation_function"];
@@ -359,7 +360,7 @@ impl EncoderSpec {
     }
 }
 
-/// Positions that are left where the first one comes after the padding token's id.
+/// Number of usable positions if the first one follows the padding token's id.
 fn after_padding(rows: usize, padding: u32) -> Result<usize, String> {
     rows.checked_sub(padding as usize + 1)
         .filter(|left| *left > 0)

@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: OpenAI's request and answer, with the fields that Text Embeddings Inference and vLLM add. The vectors
+//! `POST /v1/embeddings`: OpenAI's request and response, with the fields that Text Embeddings Inference and vLLM add. The vectors
 //! are computed by [`super::network`].
 
 use super::network::Sequence;
@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What is left of a request while its vectors are computed.
+/// The request's output settings, kept until its vectors are computed.
 pub(super) struct EmbeddingsRequest {
     is_base64: bool,
     dimensions: Option<usize>,
@@ -64,7 +64,7 @@ impl EmbeddingsRequest {
         };
         let dimensions = fields.take_integer("dimensions", 1..=width as i64)?;
         let normalises = fields.take_bool("normalize")?.unwrap_or(normalises);
-        // It names the client's user, which changes nothing here.
+        // Names the client's end user; it has no effect.
         fields.take_string("user")?;
         let adds_special = fields.take_bool("add_special_tokens")?.unwrap_or(true);
         let name = fields.take_string("prompt_name")?;
@@ -72,9 +72,10 @@ impl EmbeddingsRequest {
         let cut = service.take_cut(fields)?;
         let several = inputs.len() > 1;
         let sequence = |(index, input): (usize, Input)| -> Result<Sequence, ApiError> {
-            let param = match several {
-                true => format!("input[{index}]"),
-                false => "input".to_owned(),
+            let param = if several {
+                format!("input[{index}]")
+            } else {
+                "input".to_owned()
             };
             match input {
                 Input::Text(text) => texts.single(prompt, &text, adds_special, cut, &param),
@@ -99,7 +100,7 @@ impl EmbeddingsRequest {
         usage: Usage,
     ) -> Result<Response, ApiError> {
         let embedding = |(index, mut vector): (usize, Vec<f32>)| {
-            // The first numbers of a vector that was trained for it are a shorter vector; its length is made one after that.
+            // A model trained for it gives shorter vectors by truncation; normalisation follows.
             vector.truncate(self.dimensions.unwrap_or(usize::MAX));
             if self.normalises {
                 normalise(&mut vector);
@@ -107,9 +108,10 @@ impl EmbeddingsRequest {
             Embedding {
                 object: "embedding",
                 index,
-                embedding: match self.is_base64 {
-                    true => Vector::Base64(base64_of(&vector)),
-                    false => Vector::Numbers(vector),
+                embedding: if self.is_base64 {
+                    Vector::Base64(base64_of(&vector))
+                } else {
+                    Vector::Numbers(vector)
                 },
             }
         };
@@ -122,9 +124,12 @@ impl EmbeddingsRequest {
     }
 }
 
-/// A vector in OpenAI's `encoding_format`: little-endian 32-bit floats in base64.
+/// Encodes a vector in OpenAI's `encoding_format`: little-endian 32-bit floats in base64.
 fn base64_of(vector: &[f32]) -> String {
-    let bytes: Vec<u8> = vector.iter().flat_map(|it| it.to_le_bytes()).collect();
+    let bytes: Vec<u8> = vector
+        .iter()
+        .flat_map(|number| number.to_le_bytes())
+        .collect();
     STANDARD.encode(bytes)
 }
 

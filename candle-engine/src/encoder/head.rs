@@ -1,4 +1,4 @@
-//! The head of a cross-encoder: from hidden states to one number for each pair of texts.
+//! The head of a cross-encoder: computes one number per pair of texts from their hidden states.
 
 use super::linear::{LayerNorm, Linear};
 use super::network::{Hidden, Sequence};
@@ -18,10 +18,10 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// `root`: what the names of the network's tensors begin with.
+    /// `root` is the common prefix of the network's tensor names.
     ///
     /// # Errors
-    /// Tensors that are missing or have other shapes.
+    /// If tensors are missing or have other shapes.
     pub fn load(
         kind: RankHead,
         spec: &EncoderSpec,
@@ -72,22 +72,21 @@ impl Head {
         })
     }
 
-    /// The logit of each text.
+    /// Computes the logit of each text.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn logits(&self, sequences: &[&Sequence], hidden: &Hidden) -> Result<Vec<f32>> {
         let width = hidden.rows.dim(1)?;
-        let rows = match self.on_mean {
-            false => rows_at(hidden, hidden.starts.iter().copied())?,
-            true => {
-                let all: Vec<f32> = hidden.rows.flatten_all()?.to_vec1()?;
-                let of = |(sequence, start): (&&Sequence, &usize)| {
-                    let end = start + sequence.tokens.len();
-                    pool(Reduction::Mean, &all[start * width..end * width], width)
-                };
-                sequences.iter().zip(&hidden.starts).map(of).collect()
-            }
+        let rows = if !self.on_mean {
+            rows_at(hidden, hidden.starts.iter().copied())?
+        } else {
+            let all: Vec<f32> = hidden.rows.flatten_all()?.to_vec1()?;
+            let of = |(sequence, start): (&&Sequence, &usize)| {
+                let end = start + sequence.tokens.len();
+                pool(Reduction::Mean, &all[start * width..end * width], width)
+            };
+            sequences.iter().zip(&hidden.starts).map(of).collect()
         };
         let count = rows.len();
         let rows = Tensor::from_vec(rows.concat(), (count, width), &self.device)?;

@@ -1,4 +1,4 @@
-//! The matrices, norms and embeddings of an encoder: how they are read by name and applied to rows.
+//! The matrices, norms and embeddings of an encoder: loading by name, and application to rows.
 
 use super::operations;
 use super::spec::Activation;
@@ -16,9 +16,9 @@ pub(crate) struct Linear {
 }
 
 enum Weight {
-    /// On the CPU: as it lies in its file, with its bias.
+    /// On the CPU: in its stored layout, with its bias.
     Mapped { matrix: Matrix, pool: Arc<Pool> },
-    /// On other devices: `[outputs, inputs]`.
+    /// On other devices: a tensor of `[outputs, inputs]`.
     Held {
         weight: Tensor,
         bias: Option<Tensor>,
@@ -34,9 +34,10 @@ impl Linear {
         has_bias: bool,
     ) -> std::result::Result<Self, EngineError> {
         let (weight_name, shape) = (format!("{name}.weight"), [outputs, inputs]);
-        let bias = match has_bias {
-            true => Some(tensors.read(&format!("{name}.bias"), &[outputs])?),
-            false => None,
+        let bias = if has_bias {
+            Some(tensors.read(&format!("{name}.bias"), &[outputs])?)
+        } else {
+            None
         };
         let weight = match tensors.pool() {
             None => Weight::Held {
@@ -59,7 +60,7 @@ impl Linear {
         })
     }
 
-    /// Parts of as many outputs each, in their order.
+    /// Splits the matrix into `parts` with equal numbers of outputs.
     pub fn split(self, parts: usize) -> Result<Vec<Self>> {
         let outputs = self.outputs / parts;
         let part = |index: usize| {
@@ -86,7 +87,7 @@ impl Linear {
         (0..parts).map(part).collect()
     }
 
-    /// Rows times the matrix.
+    /// Multiplies rows with the matrix.
     pub fn apply(&self, rows: &Tensor) -> Result<Tensor> {
         match &self.weight {
             Weight::Mapped { matrix, pool } => {
@@ -106,7 +107,7 @@ impl Linear {
         }
     }
 
-    /// Rows times each of several matrices.
+    /// Multiplies rows with each of several matrices.
     pub fn apply_all(linears: &[Self], rows: &Tensor) -> Result<Vec<Tensor>> {
         let mut matrices = Vec::with_capacity(linears.len());
         let mut computing = None;
@@ -138,7 +139,7 @@ impl Linear {
     }
 }
 
-/// Products of rows with several matrices, behind each other.
+/// The products of rows with several matrices, one after another.
 struct Multiply<'a> {
     matrices: &'a [&'a Matrix],
     pool: &'a Pool,
@@ -152,7 +153,11 @@ impl CustomOp1 for Multiply<'_> {
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let rows = operations::numbers(self.name(), storage, layout)?;
         let columns = layout.dims().last().copied().unwrap_or(1).max(1);
-        if self.matrices.iter().any(|it| it.columns() != columns) {
+        if self
+            .matrices
+            .iter()
+            .any(|matrix| matrix.columns() != columns)
+        {
             bail!("rows of {columns} numbers do not fit the columns of a matrix");
         }
         let count = rows.len() / columns;
@@ -171,9 +176,9 @@ impl CustomOp1 for Multiply<'_> {
     }
 }
 
-/// Rows that are looked up by their number.
+/// An embedding: rows that are looked up by index.
 pub(crate) enum Table {
-    /// On the CPU: as it lies in its file.
+    /// On the CPU: in its stored layout.
     Mapped(Matrix),
     Held(Tensor),
 }
@@ -198,7 +203,7 @@ impl Table {
         }
     }
 
-    /// The rows of some numbers, which all exist.
+    /// Looks up rows; all numbers must be in range.
     pub fn look_up(&self, numbers: Vec<u32>, device: &Device) -> Result<Tensor> {
         let count = numbers.len();
         match self {
@@ -217,7 +222,7 @@ impl Table {
     }
 }
 
-/// Each row less its mean, over its standard deviation, times a weight.
+/// Layer norm: each row minus its mean, divided by its standard deviation, times a weight.
 pub(crate) struct LayerNorm {
     weight: Tensor,
     bias: Tensor,
@@ -232,17 +237,19 @@ impl LayerNorm {
         epsilon: f32,
         has_bias: bool,
     ) -> std::result::Result<Self, EngineError> {
-        // Files that were converted from TensorFlow have its names.
+        // Files converted from TensorFlow use its names.
         let has = |tensors: &Tensors<'_>, end: &str| tensors.has(&format!("{name}.{end}"));
         let older = has(tensors, "gamma") && !has(tensors, "weight");
-        let (first, second) = match older {
-            true => ("gamma", "beta"),
-            false => ("weight", "bias"),
+        let (first, second) = if older {
+            ("gamma", "beta")
+        } else {
+            ("weight", "bias")
         };
         let weight = tensors.read(&format!("{name}.{first}"), &[width])?;
-        let bias = match has_bias {
-            true => tensors.read(&format!("{name}.{second}"), &[width])?,
-            false => weight.zeros_like().map_err(EngineError::load)?,
+        let bias = if has_bias {
+            tensors.read(&format!("{name}.{second}"), &[width])?
+        } else {
+            weight.zeros_like().map_err(EngineError::load)?
         };
         Ok(Self {
             weight,

@@ -1,4 +1,4 @@
-//! A loaded encoder: its network, and what its hidden states become.
+//! A loaded encoder: its network, and the conversion of its hidden states.
 
 use super::head::Head;
 use super::network::{Network, Sequence};
@@ -6,28 +6,28 @@ use super::pooling::Pooling;
 use crate::error::EngineError;
 use crate::sleep::Sleeper;
 
-/// What hidden states become.
+/// Conversion of hidden states into the result.
 pub(super) enum Output {
     Vectors(Pooling),
     Scores(Box<Head>),
 }
 
-/// An encoder that makes vectors of texts, or scores of pairs.
+/// An encoder that computes vectors of texts, or scores of pairs.
 pub(crate) struct Encoder {
     pub(super) network: Network,
     pub(super) output: Output,
     pub batch_tokens: usize,
     pub weights_bytes: u64,
-    /// Of them, those that lie in mapped files.
+    /// The part of `weights_bytes` that is mapped from files.
     pub mapped_bytes: u64,
     pub is_on_cpu: bool,
 }
 
 impl Encoder {
-    /// What each text becomes, in order; `None` when the request was cancelled.
+    /// Computes the result of each text, in order; `None` if the request was cancelled.
     ///
     /// # Errors
-    /// When the device fails or has no memory.
+    /// If the device fails or runs out of memory.
     pub fn compute(
         &self,
         sequences: &[&Sequence],
@@ -47,7 +47,7 @@ impl Encoder {
 }
 
 impl Sleeper for Encoder {
-    /// On the CPU there is nothing to give back between requests: weights are kept, and the rest is freed after each batch.
+    /// Frees nothing on the CPU: weights stay mapped, and everything else is freed after each batch.
     fn sleep(&self) -> Result<(), EngineError> {
         if self.is_on_cpu {
             return Ok(());

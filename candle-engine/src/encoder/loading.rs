@@ -24,17 +24,17 @@ use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Tokens of one batch without an option: enough for products at full speed, few enough that no request waits long for the batch
-/// before.
+/// Default batch sizes in tokens: enough for products at full speed, but small enough that no request waits long for the previous
+/// batch.
 const BATCH_TOKENS_CPU: usize = 1024;
 const BATCH_TOKENS_GPU: usize = 16_384;
 
-/// The `config.json` of a folder whose model is an encoder.
+/// Returns the folder's `config.json` if its model is an encoder.
 ///
 /// # Errors
-/// A file that cannot be read or is no JSON.
+/// If the file cannot be read or is not JSON.
 pub(crate) fn config_of(options: &EngineOptions) -> Result<Option<Value>, EngineError> {
-    // A file is a GGUF, and those are read as decoders alone.
+    // A single file is a GGUF file, and GGUF files are always decoders.
     if options.model_dir.is_file() {
         return Ok(None);
     }
@@ -42,10 +42,10 @@ pub(crate) fn config_of(options: &EngineOptions) -> Result<Option<Value>, Engine
     Ok(json.filter(|json| config::architecture(json).is_some()))
 }
 
-/// Loads the encoder and computes a text with it, so that the first request finds everything warm.
+/// Loads the encoder and computes one text, to warm up before the first request.
 ///
 /// # Errors
-/// Anything that is wrong with the options, the folder, the device or its memory.
+/// If the options, the folder or the device are unusable, or memory runs out.
 pub(crate) fn load(
     options: &EngineOptions,
     json: &Value,
@@ -146,9 +146,10 @@ pub(crate) fn load(
     };
     weights_bytes += tensors.bytes;
     mapped_bytes += tensors.mapped_bytes;
-    let usual = match device.is_cpu() {
-        true => BATCH_TOKENS_CPU,
-        false => BATCH_TOKENS_GPU,
+    let usual = if device.is_cpu() {
+        BATCH_TOKENS_CPU
+    } else {
+        BATCH_TOKENS_GPU
     };
     let budgets = &options.budgets;
     let batch_tokens = budgets.prefill.unwrap_or(usual);
@@ -192,10 +193,10 @@ pub(crate) fn load(
     Ok((model, encoder))
 }
 
-/// Serves a decoder for its purpose. `None` where that is texts.
+/// Creates the service of a decoder that computes vectors or scores. Returns `None` for a decoder that generates text.
 ///
 /// # Errors
-/// Files that are missing, wrong, or contradict each other.
+/// If files are missing, invalid or contradictory.
 pub(crate) fn of_decoder(
     options: &EngineOptions,
     purpose: Purpose,

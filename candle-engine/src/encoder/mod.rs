@@ -1,8 +1,8 @@
-//! Models that make vectors of texts, or score pairs of them: from their files to the answers of their routes.
+//! Models that compute vectors of texts or score pairs of texts: from their files to the responses of their routes.
 //!
-//! A request's texts become tokens ([`texts`], [`wording`]), wait in a queue ([`queue`]), go through the network in a batch
-//! without padding ([`network`], [`attention`]), and leave it as vectors ([`pooling`]) or scores ([`head`]). Those of a decoder
-//! that is for vectors or scores ([`purpose`]) go through the batch that generates texts ([`by_decoder`]).
+//! A request's texts become tokens ([`texts`], [`wording`]), wait in a queue ([`queue`]), pass through the network in a batch
+//! without padding ([`network`], [`attention`]), and leave it as vectors ([`pooling`]) or scores ([`head`]). A decoder that serves
+//! vectors or scores ([`purpose`]) uses the batch that also generates text ([`by_decoder`]).
 
 mod attention;
 mod by_decoder;

@@ -1,8 +1,8 @@
-//! The names that each family of encoders gives its tensors.
+//! The tensor names of each encoder family.
 
 use model_files::families::EncoderFamily as Family;
 
-/// Prefixes that a model's tensors may have: bare, or as a part of a model with a head.
+/// Possible prefixes of a model's tensors: bare, or part of a model with a head.
 pub(crate) fn roots(family: Family) -> &'static [&'static str] {
     match family {
         Family::Bert => &["", "bert.", "roberta."],
@@ -14,7 +14,7 @@ pub(crate) fn roots(family: Family) -> &'static [&'static str] {
     }
 }
 
-/// The names outside of layers, without the root. Where there are several, the first that is there counts.
+/// The names outside the layers, without the root. Of several alternatives, the first present one counts.
 pub(crate) struct OuterNames {
     pub embeddings: &'static str,
     pub norm: &'static [&'static str],
@@ -37,9 +37,9 @@ pub(crate) fn outer(family: Family) -> OuterNames {
     }
 }
 
-/// The names inside of one layer, without the layer's prefix.
+/// The names inside one layer, without the layer's prefix.
 pub(crate) struct LayerNames {
-    /// Prefix of a layer; `{}` is its number.
+    /// Prefix of a layer; `{}` stands for its number.
     pub layer: &'static str,
     pub query_key_value: QueryKeyValue,
     pub attention_output: &'static str,
@@ -51,24 +51,24 @@ pub(crate) struct LayerNames {
 
 pub(crate) enum QueryKeyValue {
     Separate([&'static str; 3]),
-    /// All three under each other.
+    /// All three stacked in one tensor.
     Fused(&'static str),
 }
 
 pub(crate) enum FeedInput {
     Plain(&'static str),
-    /// The activated one, then the plain one.
+    /// The activated matrix, then the plain one.
     Pair([&'static str; 2]),
-    /// Both under each other; the activated one first, or last.
+    /// Both stacked in one tensor; the activated one first or last.
     Fused {
         name: &'static str,
         activated_first: bool,
     },
 }
 
-/// All namings that files of a family come with; the one whose attention output is there counts.
+/// All naming schemes of a family's files. The scheme whose attention output exists is used.
 pub(crate) fn layers(family: Family) -> Vec<LayerNames> {
-    // Newer versions of transformers keep NomicBERT and GTE in Llama's words.
+    // Newer versions of transformers save NomicBERT and GTE with Llama's names.
     let newer = |feed_norm| LayerNames {
         layer: "layers.{}.",
         query_key_value: QueryKeyValue::Separate([
@@ -140,7 +140,7 @@ pub(crate) fn layers(family: Family) -> Vec<LayerNames> {
                 query_key_value: QueryKeyValue::Fused("attn.Wqkv"),
                 attention_output: "attn.out_proj",
                 attention_norm: "norm1",
-                // `fc11` is the plain one, `fc12` the gate.
+                // `fc12` is the gate, `fc11` the plain matrix.
                 feed_input: FeedInput::Pair(["mlp.fc12", "mlp.fc11"]),
                 feed_output: "mlp.fc2",
                 feed_norm: "norm2",

@@ -1,9 +1,9 @@
-//! The network of an encoder: from the tokens of many texts to a hidden state for each token.
+//! The network of an encoder: computes a hidden state for every token of many texts.
 //!
-//! candle-transformers has BERT, XLM-RoBERTa, DistilBERT, ModernBERT and NomicBERT, one file each, over padded batches with
-//! masks. Here the rows of all texts lie behind each other without padding: every product is one product over all rows, only
-//! attention goes text by text, and nothing that one text contains can reach another. One network with its variations as
-//! data also serves MPNet and GTE, which candle-transformers has not.
+//! candle-transformers has BERT, XLM-RoBERTa, DistilBERT, ModernBERT and NomicBERT, one file each, over padded batches with masks.
+//! Here, the rows of all texts follow each other without padding: every product is one product over all rows, only attention runs
+//! per text, and texts cannot influence each other. One network, with its variations as data, also serves MPNet and GTE, which
+//! candle-transformers lacks.
 
 use super::attention::{Attention, Groups, Prepared};
 use super::linear::{LayerNorm, Linear, Table};
@@ -14,21 +14,21 @@ use super::tensors::Tensors;
 use crate::error::EngineError;
 use candle_core::{Device, Result, Tensor};
 
-/// The tokens of a text, special ones included.
+/// The tokens of a text, including special tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Sequence {
     pub tokens: Vec<u32>,
-    /// Which of two texts each token belongs to.
+    /// Segment (first or second text) of each token.
     pub types: Vec<u32>,
-    /// Tokens at the beginning that pooling passes over: a prompt of a model that leaves its prompts out.
+    /// Number of leading tokens that pooling skips: the prompt, for models that exclude it.
     pub passed_over: usize,
 }
 
 /// The hidden states of several texts.
 pub(crate) struct Hidden {
-    /// `[tokens of all, hidden]`.
+    /// Shape `[all tokens, hidden]`.
     pub rows: Tensor,
-    /// First row of each text, in the order in which they were given.
+    /// First row of each text, in the order of the request.
     pub starts: Vec<usize>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Network {
     last_norm: Option<LayerNorm>,
     attention: Attention,
     norms_before: bool,
-    /// Padding token of a family that passes over it when it counts positions.
+    /// Padding token, for families that skip it when they count positions.
     padding: Option<u32>,
     device: Device,
 }
@@ -49,19 +49,20 @@ pub(crate) struct Network {
 struct Layer {
     query_key_value: Vec<Linear>,
     attention_output: Linear,
-    /// The first layer of ModernBERT has none: it comes right after the norm of the embeddings.
+    /// Absent in ModernBERT's first layer, which directly follows the norm of the embeddings.
     attention_norm: Option<LayerNorm>,
-    /// One, or the activated one and the plain one.
+    /// One matrix, or the activated one and the plain one.
     feed_input: Vec<Linear>,
     feed_output: Linear,
     feed_norm: LayerNorm,
 }
 
 impl Network {
-    /// Reads the network's tensors, for texts of at most `longest` tokens. The second value is the root of their names, for a head beside them.
+    /// Reads the network's tensors, for texts of at most `longest` tokens. Also returns the prefix of their names, for a head in
+    /// the same files.
     ///
     /// # Errors
-    /// Tensors that are missing or do not have the shapes of the specification.
+    /// If tensors are missing or do not have the shapes of the specification.
     pub fn load(
         spec: &EncoderSpec,
         tensors: &mut Tensors<'_>,
@@ -109,15 +110,16 @@ impl Network {
                 Layer::read(spec, tensors, &naming, &prefix, index)
             })
             .collect::<std::result::Result<Vec<_>, _>>()?;
-        let last_norm = match spec.norms_before {
-            true => Some(LayerNorm::read(
+        let last_norm = if spec.norms_before {
+            Some(LayerNorm::read(
                 tensors,
                 &format!("{root}{}", outer.last_norm),
                 hidden,
                 epsilon,
                 spec.norm_bias,
-            )?),
-            false => None,
+            )?)
+        } else {
+            None
         };
         let distances = match spec.positions {
             Positions::LearnedAndRelative { buckets, .. } => Some(tensors.read(
@@ -144,16 +146,16 @@ impl Network {
         Ok((network, root))
     }
 
-    /// The hidden states of all tokens of some texts, none of which is empty; `None` when the request was cancelled.
+    /// Computes the hidden states of all tokens; no text may be empty. Returns `None` if the request was cancelled.
     ///
     /// # Errors
-    /// When the device fails or has no memory.
+    /// If the device fails or runs out of memory.
     pub fn compute(
         &self,
         sequences: &[&Sequence],
         is_wanted: impl Fn() -> bool,
     ) -> Result<Option<Hidden>> {
-        // Texts of one length lie behind each other: their attention is one product.
+        // Places texts of the same length next to each other: their attention is one product.
         let mut order: Vec<usize> = (0..sequences.len()).collect();
         order.sort_by_key(|index| sequences[*index].tokens.len());
         let ordered: Vec<&Sequence> = order.iter().map(|index| sequences[*index]).collect();
@@ -170,9 +172,10 @@ impl Network {
             if !is_wanted() {
                 return Ok(None);
             }
-            rows = match self.norms_before {
-                true => self.layer_with_norms_before(index, layer, rows, &groups, &prepared)?,
-                false => self.layer_with_norms_after(index, layer, rows, &groups, &prepared)?,
+            rows = if self.norms_before {
+                self.layer_with_norms_before(index, layer, rows, &groups, &prepared)?
+            } else {
+                self.layer_with_norms_after(index, layer, rows, &groups, &prepared)?
             };
         }
         if let Some(norm) = &self.last_norm {
@@ -191,9 +194,15 @@ impl Network {
             joined(&|sequence| sequence.tokens.clone()),
         )?;
         if let Some(types) = &self.types {
-            // A family with one row has it for both texts.
+            // A family with a single row uses it for both texts.
             let last = types.rows()? as u32 - 1;
-            let kinds = joined(&|it| it.types.iter().map(|kind| (*kind).min(last)).collect());
+            let kinds = joined(&|sequence| {
+                sequence
+                    .types
+                    .iter()
+                    .map(|kind| (*kind).min(last))
+                    .collect()
+            });
             rows = (rows + look_up(types, kinds)?)?;
         }
         if let Some(positions) = &self.positions {
@@ -203,15 +212,16 @@ impl Network {
         self.first_norm.apply(rows)
     }
 
-    /// As transformers' `create_position_ids_from_input_ids` for the families that pass over padding tokens.
+    /// Like transformers' `create_position_ids_from_input_ids` for families that skip padding tokens.
     fn positions_of(&self, tokens: &[u32]) -> Vec<u32> {
         let Some(padding) = self.padding else {
             return (0..tokens.len() as u32).collect();
         };
         let mut last = padding;
-        let position = |token: &u32| match *token == padding {
-            true => padding,
-            false => {
+        let position = |token: &u32| {
+            if *token == padding {
+                padding
+            } else {
                 last += 1;
                 last
             }
@@ -277,7 +287,7 @@ impl Network {
                 let (Some(gate), Some(plain)) = (products.next(), products.next()) else {
                     candle_core::bail!("a feed-forward part has one input or two");
                 };
-                // Parts of one product share its memory, and an activation writes in place.
+                // The parts of a product share its memory, and an activation writes in place.
                 (operations::activate(gate.copy()?, activation)? * plain)?
             }
         };
@@ -352,9 +362,10 @@ impl Layer {
         Ok(Self {
             query_key_value,
             attention_output,
-            attention_norm: match has_attention_norm {
-                true => Some(norm(names.attention_norm)?),
-                false => None,
+            attention_norm: if has_attention_norm {
+                Some(norm(names.attention_norm)?)
+            } else {
+                None
             },
             feed_input,
             feed_output,

@@ -1,17 +1,17 @@
-//! What is done to rows between the matrix products: activation, norm, softmax. On the CPU in place and over all cores,
-//! without allocating; on other devices by candle's own operations.
+//! Row operations between the matrix products: activation, norm, softmax. On the CPU, they run in place on all cores without
+//! allocating; on other devices, they use candle's operations.
 //!
-//! candle's own versions compute activations, additions and exponentials on one core, number by number, which for an
-//! encoder's short rows takes as long as the products.
+//! candle's own versions compute activations, additions and exponentials on one core, number by number. For an encoder's short
+//! rows, that takes as long as the products.
 
 use super::spec::Activation;
 use candle_core::{CpuStorage, D, InplaceOp1, InplaceOp3, Layout, Result, Tensor, bail};
 use rayon::prelude::*;
 
-/// Numbers of one task: fewer are not worth another core's attention.
+/// Numbers per task; smaller tasks are not worth another core.
 const TASK_NUMBERS: usize = 1 << 14;
 
-/// The activation of each number.
+/// Applies the activation to each number.
 pub(crate) fn activate(rows: Tensor, activation: Activation) -> Result<Tensor> {
     if rows.device().is_cpu() {
         rows.inplace_op1(&Activate(activation))?;
@@ -26,7 +26,7 @@ pub(crate) fn activate(rows: Tensor, activation: Activation) -> Result<Tensor> {
     }
 }
 
-/// Layer norm of each row.
+/// Applies layer norm to each row.
 pub(crate) fn norm(rows: Tensor, weight: &Tensor, bias: &Tensor, epsilon: f32) -> Result<Tensor> {
     if !rows.device().is_cpu() {
         return candle_nn::ops::layer_norm_slow(&rows, weight, bias, epsilon);
@@ -35,7 +35,7 @@ pub(crate) fn norm(rows: Tensor, weight: &Tensor, bias: &Tensor, epsilon: f32) -
     Ok(rows)
 }
 
-/// Softmax of each row.
+/// Applies softmax to each row.
 pub(crate) fn softmax(scores: Tensor) -> Result<Tensor> {
     if !scores.device().is_cpu() {
         return candle_nn::ops::softmax(&scores, D::Minus1);
@@ -44,7 +44,7 @@ pub(crate) fn softmax(scores: Tensor) -> Result<Tensor> {
     Ok(scores)
 }
 
-/// The numbers of a tensor that lies together, and of how many its rows are.
+/// The numbers of a contiguous tensor, and its row width.
 fn numbers_mut<'a>(
     name: &str,
     storage: &'a mut CpuStorage,
@@ -57,7 +57,7 @@ fn numbers_mut<'a>(
     Ok((&mut all[start..end], width))
 }
 
-/// The numbers of a tensor that lies together.
+/// The numbers of a contiguous tensor.
 pub(crate) fn numbers<'a>(
     name: &str,
     storage: &'a CpuStorage,
@@ -69,7 +69,7 @@ pub(crate) fn numbers<'a>(
     }
 }
 
-/// Each number through `of`, over all cores.
+/// Applies `of` to each number, on all cores.
 fn each_number(numbers: &mut [f32], of: impl Fn(f32) -> f32 + Sync) {
     numbers.par_chunks_mut(TASK_NUMBERS).for_each(|task| {
         for number in task {
@@ -78,7 +78,7 @@ fn each_number(numbers: &mut [f32], of: impl Fn(f32) -> f32 + Sync) {
     });
 }
 
-/// Each row through `work`, over all cores.
+/// Applies `work` to each row, on all cores.
 fn each_row(numbers: &mut [f32], width: usize, work: impl Fn(&mut [f32]) + Sync) {
     let rows = (TASK_NUMBERS / width).max(1);
     numbers
@@ -95,7 +95,7 @@ impl InplaceOp1 for Activate {
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let (rows, _) = numbers_mut(self.name(), storage, layout)?;
-        // One loop for each, so that the compiler sees what is in it.
+        // A separate loop per activation lets the compiler inline and vectorise it.
         match self.0 {
             Activation::Gelu => each_number(rows, gelu),
             Activation::Silu => each_number(rows, |number| number / (1.0 + exponential(-number))),
@@ -161,7 +161,7 @@ impl InplaceOp1 for Softmax {
     }
 }
 
-/// The sum in eight parts, which a vector unit adds beside each other.
+/// Sums in eight independent parts, for vectorisation.
 fn sum(row: &[f32], of: impl Fn(f32) -> f32) -> f32 {
     let mut parts = [0.0f32; 8];
     let mut chunks = row.chunks_exact(8);
@@ -174,18 +174,18 @@ fn sum(row: &[f32], of: impl Fn(f32) -> f32) -> f32 {
     parts.iter().sum::<f32>() + rest
 }
 
-/// `eˣ` to about two units in the last place, without a branch: 2 to a whole power from the bits, times a polynomial (the
-/// series of 2ᶠ for |f| ≤ ½, whose first left-out term is below 2e-8).
+/// `eˣ` to about two units in the last place, without branches: a power of two assembled from bits, times a polynomial (the series
+/// of 2ᶠ for |f| ≤ ½, whose first omitted term is below 2e-8).
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
     const LOWEST: f32 = -87.0;
     const HIGHEST: f32 = 88.0;
     let power = x.clamp(LOWEST, HIGHEST) * std::f32::consts::LOG2_E;
-    // Adding 1.5 · 2²³ leaves no room for a fraction: it rounds to the nearest whole number.
+    // Adding 1.5 · 2²³ leaves no bits for a fraction, which rounds to the nearest integer.
     const ROUNDER: f32 = 12_582_912.0;
     let rounded = power + ROUNDER;
     let integer_part = rounded - ROUNDER;
-    // ln 2 in two parts, so that the difference keeps its last digits.
+    // ln 2 in two parts, which preserves the last digits of the difference.
     let rest =
         x.clamp(LOWEST, HIGHEST) - integer_part * 0.693_359_4 + integer_part * 2.121_944_4e-4;
     let series = 1.0
@@ -200,7 +200,7 @@ fn exponential(x: f32) -> f32 {
     series * f32::from_bits(((bits + 127) << 23) as u32)
 }
 
-/// `x · Φ(x)`, with the error function by Abramowitz and Stegun 7.1.26 (absolute error below 1.5e-7).
+/// `x · Φ(x)`, with the error function from Abramowitz and Stegun, 7.1.26 (absolute error below 1.5e-7).
 #[inline(always)]
 fn gelu(x: f32) -> f32 {
     let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;

@@ -1,5 +1,5 @@
-//! Attention within each text by this crate's kernels, on the CPU: keys and values of all texts of a batch lie in pages, and
-//! each text looks at its own. Nothing is padded but the last page of a text.
+//! Attention within each text by this crate's CPU kernels: keys and values of all texts of a batch lie in pages, and each text
+//! attends to its own. The only padding is in the last page of a text.
 
 use super::operations;
 use crate::kernels::{Attention, CacheLayer, CacheShape, Pool, Precision, Turns, attend, turn};
@@ -9,18 +9,18 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// The texts of a batch, in the order of their rows.
+/// The texts of a batch, in row order.
 pub(crate) struct PagedTexts {
     pool: Arc<Pool>,
     spans: Vec<Span>,
-    /// Of the layer that is computed; layers come one after another.
+    /// The cache of the current layer; layers run one after another.
     cache: RefCell<CacheLayer>,
     heads: usize,
     width: usize,
 }
 
 impl PagedTexts {
-    /// Texts of so many tokens, none of which is empty.
+    /// Prepares texts of the given token counts, none of which may be zero.
     pub fn new(
         pool: Arc<Pool>,
         lengths: impl Iterator<Item = usize>,
@@ -56,8 +56,8 @@ impl PagedTexts {
         }
     }
 
-    /// What each token takes from the others of its text, or from those that are at most `window` away. Queries, keys and
-    /// values are `[rows, heads · width]` each.
+    /// Computes attention within each text, or within a distance of at most `window`. Queries, keys and values are `[rows, heads ·
+    /// width]` each.
     pub fn mix(
         &self,
         query_key_value: &[Tensor],
@@ -122,7 +122,7 @@ impl CustomOp3 for Mix<'_> {
             heads: texts.heads,
             score_factor: (1.0 / (texts.width as f64).sqrt()) as f32,
             score_cap: None,
-            // The own token is one of them.
+            // The kernel's window includes the token itself.
             window: self.window.map(|window| window.saturating_add(1)),
             causal: false,
         };

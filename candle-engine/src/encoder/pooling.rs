@@ -1,6 +1,5 @@
-//! Turns hidden states into one vector for each text, as the model's own files describe it: pooling, dense layers and
-//! normalisation of Sentence Transformers' modules.
-//! One file because pooling, dense layers and normalisation are one chain that the model's files describe.
+//! Turns hidden states into one vector per text: pooling, dense layers and normalisation of Sentence Transformers' modules. One
+//! file because pooling, dense layers and normalisation are one chain that the model's files describe.
 
 use super::linear::Linear;
 use super::network::{Hidden, Sequence};
@@ -14,23 +13,23 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A wider layer after pooling is a mistake.
+/// Upper bound for the width of a dense layer; wider ones are mistakes.
 const WIDTH_MAX: usize = 1 << 20;
 
-/// What one vector is made of.
+/// A way to pool the rows of a text into one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reduction {
     FirstToken,
     Max,
     Mean,
-    /// The sum over the root of the number of tokens.
+    /// The sum divided by the square root of the number of tokens.
     RootMean,
-    /// Later tokens weigh more: the first 1, the second 2, …
+    /// A mean in which later tokens weigh more: the first 1, the second 2, …
     WeightedMean,
     LastToken,
 }
 
-/// The fields of `1_Pooling/config.json`, in the order in which several are put behind each other.
+/// The fields of `1_Pooling/config.json`, in the order in which several poolings are concatenated.
 const POOLS: [(&str, &str, Reduction); 6] = [
     ("pooling_mode_cls_token", "cls", Reduction::FirstToken),
     ("pooling_mode_max_tokens", "max", Reduction::Max),
@@ -48,7 +47,7 @@ const POOLS: [(&str, &str, Reduction); 6] = [
     ("pooling_mode_lasttoken", "lasttoken", Reduction::LastToken),
 ];
 
-/// What comes after hidden states, as files say it.
+/// The steps after the hidden states, as the model's files describe them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PoolingPlan {
     pub pools: Vec<Reduction>,
@@ -73,8 +72,8 @@ enum DenseActivation {
 }
 
 impl PoolingPlan {
-    /// Without `modules.json` a mean that is normalised: the mean is what Sentence Transformers makes of such a folder, and
-    /// length one is what the other servers with this route give.
+    /// The default without `modules.json`: a normalised mean. Sentence Transformers uses the mean for such a folder, and other
+    /// servers with this route normalise.
     fn usual() -> Self {
         Self {
             pools: vec![Reduction::Mean],
@@ -87,7 +86,7 @@ impl PoolingPlan {
     /// Reads the pooling of a folder without `modules.json`.
     ///
     /// # Errors
-    /// A file that is wrong.
+    /// If a file is invalid.
     pub fn read_pooling(file: &Path) -> std::result::Result<Self, EngineError> {
         let (pools, includes_prompt) = read_pools(file)?;
         Ok(Self {
@@ -97,10 +96,10 @@ impl PoolingPlan {
         })
     }
 
-    /// Reads `modules.json` and what it names.
+    /// Reads `modules.json` and the files it names.
     ///
     /// # Errors
-    /// A file that is wrong, or a module that this engine does not compute.
+    /// If a file is invalid, or names a module that this engine does not compute.
     pub fn read(folder: &Path) -> std::result::Result<Self, EngineError> {
         let file = folder.join("modules.json");
         let Some(modules) = read_json(&file)? else {
@@ -123,7 +122,7 @@ impl PoolingPlan {
             let kind = module["type"].as_str().unwrap_or_default();
             let kind = kind.rsplit('.').next().unwrap_or_default();
             let path = module["path"].as_str().unwrap_or_default();
-            // A module lies in the model's folder; anything else could point anywhere on the machine.
+            // Modules must lie directly in the model's folder; any other path could point anywhere on the machine.
             if !path.is_empty() && Path::new(path).file_name().is_none_or(|name| name != path) {
                 return Err(wrong(format!("{path:?} is not a plain folder name")));
             }
@@ -163,7 +162,7 @@ fn read_pools(file: &Path) -> std::result::Result<(Vec<Reduction>, bool), Engine
     let mut pools = Vec::new();
     for (field, word, pool) in POOLS {
         let is_named = match &json["pooling_mode"] {
-            Value::Array(words) => words.iter().any(|it| it == word),
+            Value::Array(words) => words.iter().any(|item| item == word),
             mode => mode == word,
         };
         if json[field] == true || is_named {
@@ -186,13 +185,15 @@ impl DensePlan {
         };
         let json = read_json(&file)?.ok_or_else(|| wrong("the file is missing".to_owned()))?;
         let width = |name: &str| {
-            let value = json[name].as_u64().and_then(|it| usize::try_from(it).ok());
+            let value = json[name]
+                .as_u64()
+                .and_then(|value| usize::try_from(value).ok());
             value
                 .filter(|width| (1..=WIDTH_MAX).contains(width))
                 .ok_or_else(|| wrong(format!("{name} is {}, which is no width", json[name])))
         };
         let named = json["activation_function"].as_str();
-        // The default of Sentence Transformers' Dense.
+        // The default of Sentence Transformers' Dense module.
         let named = named.unwrap_or("torch.nn.modules.activation.Tanh");
         let activation = match named.rsplit('.').next().unwrap_or_default() {
             "Identity" => None,
@@ -217,13 +218,13 @@ impl DensePlan {
     }
 }
 
-/// From hidden states to vectors.
+/// Converts hidden states to vectors.
 pub(crate) struct Pooling {
     pools: Vec<Reduction>,
     dense: Vec<(Linear, Option<DenseActivation>)>,
-    /// Whether vectors have length one when a request does not say.
+    /// Normalises vectors to length one unless the request decides.
     pub normalises: bool,
-    /// Numbers of a vector.
+    /// Length of a vector.
     pub width: usize,
     pub bytes: u64,
     pub mapped_bytes: u64,
@@ -231,10 +232,10 @@ pub(crate) struct Pooling {
 }
 
 impl Pooling {
-    /// Reads the weights of dense layers.
+    /// Reads the weights of the dense layers.
     ///
     /// # Errors
-    /// Widths that do not follow each other, or weights that are missing.
+    /// If the widths of successive layers do not match, or weights are missing.
     pub fn load(
         plan: PoolingPlan,
         hidden: usize,
@@ -277,28 +278,34 @@ impl Pooling {
         })
     }
 
-    /// One vector for each text, not normalised.
+    /// Computes one vector per text, not normalised.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn vectors(&self, sequences: &[&Sequence], hidden: &Hidden) -> Result<Vec<Vec<f32>>> {
         let pooled: Vec<Vec<f32>> = match self.pools.as_slice() {
-            // One row of each text is all that has to leave the device.
+            // Only one row of each text has to leave the device.
             [Reduction::FirstToken] => rows_at(hidden, hidden.starts.iter().copied())?,
             [Reduction::LastToken] => {
                 let ends = sequences.iter().zip(&hidden.starts);
-                rows_at(hidden, ends.map(|(it, start)| start + it.tokens.len() - 1))?
+                rows_at(
+                    hidden,
+                    ends.map(|(sequence, start)| start + sequence.tokens.len() - 1),
+                )?
             }
             pools => {
                 let width = hidden.rows.dim(1)?;
                 let all: Vec<f32> = hidden.rows.flatten_all()?.to_vec1()?;
                 let of = |(sequence, start): (&&Sequence, &usize)| {
                     let end = start + sequence.tokens.len();
-                    // A text that has nothing but its prompt is not pooled over nothing.
+                    // A text that consists only of its prompt is pooled with the prompt.
                     let skipped = sequence.passed_over;
                     let skipped = skipped * usize::from(skipped < sequence.tokens.len());
                     let rows = &all[(start + skipped) * width..end * width];
-                    pools.iter().flat_map(|it| pool(*it, rows, width)).collect()
+                    pools
+                        .iter()
+                        .flat_map(|reduction| pool(*reduction, rows, width))
+                        .collect()
                 };
                 sequences.iter().zip(&hidden.starts).map(of).collect()
             }
@@ -306,24 +313,28 @@ impl Pooling {
         self.after(pooled)
     }
 
-    /// Whether a vector is made of this alone.
+    /// Returns true if this is the only pooling.
     pub fn is_of(&self, pools: [Reduction; 1]) -> bool {
         self.pools == pools
     }
 
-    /// What pooling makes of the rows of a text, which are all of them or the last; `None` where there is no row.
+    /// Pools the rows of a text: all of them, or only the last. Returns `None` without rows.
     pub fn of_rows(&self, rows: &[Vec<f32>], passed_over: usize) -> Option<Vec<f32>> {
         let skipped = passed_over * usize::from(passed_over < rows.len());
         let width = rows.first()?.len();
         let rows = rows[skipped..].concat();
         let pools = self.pools.iter();
-        Some(pools.flat_map(|it| pool(*it, &rows, width)).collect())
+        Some(
+            pools
+                .flat_map(|reduction| pool(*reduction, &rows, width))
+                .collect(),
+        )
     }
 
-    /// What comes after pooling.
+    /// Applies the steps after pooling.
     ///
     /// # Errors
-    /// When the device fails.
+    /// If the device fails.
     pub fn after(&self, pooled: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
         if self.dense.is_empty() {
             return Ok(pooled);
@@ -344,7 +355,7 @@ impl Pooling {
     }
 }
 
-/// Rows of hidden states.
+/// Copies rows of hidden states from the device.
 pub(crate) fn rows_at(hidden: &Hidden, rows: impl Iterator<Item = usize>) -> Result<Vec<Vec<f32>>> {
     let rows: Vec<u32> = rows.map(|row| row as u32).collect();
     let count = rows.len();
@@ -352,7 +363,7 @@ pub(crate) fn rows_at(hidden: &Hidden, rows: impl Iterator<Item = usize>) -> Res
     hidden.rows.index_select(&rows, 0)?.to_vec2()
 }
 
-/// One vector from the rows of a text, of which there is at least one.
+/// Pools the rows of a text, at least one, into one vector.
 pub(crate) fn pool(pool: Reduction, rows: &[f32], width: usize) -> Vec<f32> {
     let count = rows.len() / width;
     let sum = |weight: &dyn Fn(usize) -> f32| {
@@ -390,9 +401,11 @@ pub(crate) fn pool(pool: Reduction, rows: &[f32], width: usize) -> Vec<f32> {
     }
 }
 
-/// Makes a vector's length one. A vector of zeros stays.
+/// Scales a vector to length one. A zero vector is unchanged.
 pub(crate) fn normalise(vector: &mut [f32]) {
-    let squares = vector.iter().map(|it| f64::from(*it) * f64::from(*it));
+    let squares = vector
+        .iter()
+        .map(|number| f64::from(*number) * f64::from(*number));
     let length = squares.sum::<f64>().sqrt().max(1e-12);
     for number in vector {
         *number = (f64::from(*number) / length) as f32;

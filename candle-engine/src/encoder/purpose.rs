@@ -1,4 +1,4 @@
-//! Decides what a decoder is served for, by its files and an option: texts, vectors, or scores.
+//! Decides what a decoder serves, from its files and an option: text, vectors or scores.
 //!
 //! ```text
 //!   XForSequenceClassification                                                      ranks, by `score.weight`
@@ -8,7 +8,7 @@
 //!   anything else                                                                   texts
 //! ```
 //!
-//! Files of Qwen3-Reranker's first form are those of a decoder for texts, so only the option can tell.
+//! The files of the original Qwen3-Reranker look like a text generator, so it needs the option.
 
 use super::pooling::{PoolingPlan, Reduction};
 use crate::error::EngineError;
@@ -17,7 +17,7 @@ use crate::options::Task;
 use model_files::families::{self, SCORING};
 use serde_json::Value;
 
-/// What a decoder is served for.
+/// The output a decoder is served for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Purpose {
     Texts,
@@ -25,25 +25,25 @@ pub(crate) enum Purpose {
     Scores(ScorePlan),
 }
 
-/// What one number of a query and a document is made of.
+/// The computation of a score from a query and a document.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ScorePlan {
     pub by: ScoreBy,
-    /// A score goes through a sigmoid when a request does not say.
+    /// Scores pass through a sigmoid unless the request decides.
     pub shows_probability: bool,
-    /// The chat template is asked to begin the assistant's answer.
+    /// The chat template adds the generation prompt (`add_generation_prompt`).
     pub begins_answer: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ScoreBy {
-    /// `score.weight`: the product of a row with the last hidden state.
+    /// `score.weight`: the product of its row with the last hidden state.
     Row,
-    /// The logit of one token, less that of another.
+    /// The logit of one token, minus that of another if given.
     Tokens { yes: Word, no: Option<Word> },
 }
 
-/// A token as a file names it.
+/// A token as named in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Word {
     Id(u32),
@@ -59,7 +59,7 @@ impl std::fmt::Display for Word {
     }
 }
 
-/// What lies beside a decoder, as far as it says what the model is for.
+/// The files of a decoder that indicate its purpose.
 struct PurposeFiles<'a> {
     files: &'a ModelFiles,
     config: &'a Value,
@@ -77,15 +77,18 @@ const TRANSFORMER: &str = "sentence_bert_config.json";
 const POOLING: &str = "1_Pooling/config.json";
 
 impl Purpose {
-    /// What a decoder is for.
+    /// Determines what a decoder is served for.
     ///
     /// # Errors
-    /// Files that contradict the option or each other, or ask for what this engine does not compute.
+    /// If the files contradict the option or each other, or require something this engine does not compute.
     pub fn of(files: &ModelFiles, task: Option<Task>) -> Result<Self, EngineError> {
         let folder = files.folder();
-        let beside = |name: &str| match files.is_gguf() {
-            true => Ok(None),
-            false => read_json(&folder.join(name)),
+        let beside = |name: &str| {
+            if files.is_gguf() {
+                Ok(None)
+            } else {
+                read_json(&folder.join(name))
+            }
         };
         let files_beside = PurposeFiles {
             files,
@@ -104,7 +107,7 @@ impl Purpose {
 }
 
 impl PurposeFiles<'_> {
-    /// What the files say that the model is for.
+    /// The task that the files indicate.
     fn task(&self) -> Result<Task, EngineError> {
         let names_tokens = self.config["classifier_from_token"].is_array()
             || self.config["is_original_qwen3_reranker"] == true;
@@ -134,15 +137,15 @@ impl PurposeFiles<'_> {
         self.architecture().ends_with(SCORING)
     }
 
-    /// Whether it was saved with a head for texts.
+    /// Returns true if the model was saved with a language-model head.
     fn has_head(&self) -> bool {
-        // The name's end alone does not say it: `GPT2LMHeadModel` has a head.
+        // The suffix of the name is not sufficient: `GPT2LMHeadModel` has a head.
         let known = families::decoder(self.architecture());
         let is_headless = known.is_some_and(|(_, has_head)| !has_head);
         !is_headless && !self.has_score() && !self.files.lacks_head()
     }
 
-    /// Whether the embedding is the head.
+    /// Returns true if the embedding doubles as the head.
     fn is_tied(&self) -> bool {
         let families_tied = ["Gemma", "SmolLM3"];
         let mut tied = families_tied.iter();
@@ -160,7 +163,7 @@ impl PurposeFiles<'_> {
         EngineError::model(self.files.description(), problem, remedy)
     }
 
-    /// A folder's module of that kind.
+    /// Finds a module of this kind in `modules.json`.
     fn module(&self, kind: &str) -> Option<&Value> {
         let mut modules = self.modules.as_ref()?.as_array()?.iter();
         modules.find(|module| {
@@ -207,15 +210,16 @@ impl PurposeFiles<'_> {
             normalises,
         };
         if self.modules.is_some() || self.has_pooling() {
-            return match self.modules.is_some() {
-                true => PoolingPlan::read(self.files.folder()),
-                false => PoolingPlan::read_pooling(&self.files.folder().join(POOLING)),
+            return if self.modules.is_some() {
+                PoolingPlan::read(self.files.folder())
+            } else {
+                PoolingPlan::read_pooling(&self.files.folder().join(POOLING))
             };
         }
         Ok(match self.files.gguf_pooling() {
             Some(1) => pools(Reduction::Mean, true),
             Some(2) => pools(Reduction::FirstToken, true),
-            // The last token has seen all others; and length one is what other servers with this route give.
+            // The last token has seen all others, and other servers with this route normalise.
             _ => pools(Reduction::LastToken, true),
         })
     }
@@ -230,7 +234,7 @@ impl PurposeFiles<'_> {
             self.by_answer_tokens()?
         };
         let has_rows =
-            self.has_head() || self.is_tied() || self.files.tensor_names().any(|it| it == HEAD);
+            self.has_head() || self.is_tied() || self.files.tensor_names().any(|name| name == HEAD);
         if matches!(by, ScoreBy::Tokens { .. }) && !has_rows {
             return Err(self.wrong(
                 format!(
@@ -259,7 +263,7 @@ impl PurposeFiles<'_> {
         let wrong = |problem: String| {
             EngineError::model(&file, problem, "download the model's folder completely")
         };
-        // A module lies in the model's folder; anything else could point anywhere on the machine.
+        // Modules must lie directly in the model's folder; any other path could point anywhere on the machine.
         if std::path::Path::new(path)
             .file_name()
             .is_none_or(|name| name != path)
@@ -281,7 +285,7 @@ impl PurposeFiles<'_> {
         })
     }
 
-    /// vLLM's words in `config.json`, or else those of Qwen3-Reranker.
+    /// Reads the words from `config.json`, where vLLM expects them; defaults to the words of Qwen3-Reranker.
     fn by_answer_tokens(&self) -> Result<ScoreBy, EngineError> {
         let words = match &self.config["classifier_from_token"] {
             Value::Null => vec!["no".to_owned(), "yes".to_owned()],
@@ -340,7 +344,7 @@ impl PurposeFiles<'_> {
     }
 }
 
-/// Where the row lies that scores; in the second form in folders whose tensors leave `model.` out.
+/// Names of the scoring row; the second one occurs in folders whose tensors omit `model.`.
 pub(super) const SCORE_WEIGHTS: [&str; 2] = ["score.weight", "model.score.weight"];
 
 #[cfg(test)]

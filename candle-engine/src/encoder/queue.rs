@@ -1,5 +1,5 @@
-//! The requests that wait for an encoder, and the one thread that computes: what is waiting is computed together, within
-//! a budget of tokens, in turns.
+//! The queue of an encoder, and its compute thread. Waiting texts are computed together, within a token budget, with requests
+//! taking turns.
 
 use super::loaded::Encoder;
 use super::network::Sequence;
@@ -16,24 +16,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
-/// Tokens that a text counts as at least: its keys and values take a page, however short it is. So the pages of a batch have room
-/// for four times its budget at most, which is what the pool reserves.
+/// Minimum number of tokens that a text counts as: its keys and values take a page, however short it is. The pages of a batch then
+/// hold at most four times its budget, which is the size the pool reserves.
 const TEXT_TOKENS_MIN: usize = PAGE_TOKENS / 4;
 
-/// What came of a request: a vector for each of its texts, or for each pair a vector of one number.
+/// The result of a request: a vector per text, or a vector of length one per pair.
 pub(crate) type Computed = Result<Vec<Vec<f32>>, ApiError>;
 
-/// A request that is computed, text by text, in one or several batches.
+/// A request that is computed text by text, in one or more batches.
 struct Job {
     sequences: Vec<Sequence>,
-    /// The first text that no batch has taken yet.
+    /// The first text that has not been in a batch.
     next: usize,
     vectors: Vec<Vec<f32>>,
     reply: oneshot::Sender<Computed>,
     _place: Place,
 }
 
-/// A place in the queue, given back when it is dropped.
+/// A place in the queue, released on drop.
 struct Place(Arc<AtomicUsize>);
 
 impl Drop for Place {
@@ -42,7 +42,7 @@ impl Drop for Place {
     }
 }
 
-/// The way into the queue. When it is dropped, the thread ends after what waits.
+/// The sending end of the queue. When it is dropped, the thread finishes the waiting requests and ends.
 pub(crate) struct Queue {
     sender: Sender<Job>,
     places: Arc<AtomicUsize>,
@@ -52,7 +52,7 @@ impl Queue {
     /// Starts the thread that computes with `encoder`.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If the system cannot start a thread.
     pub fn start(encoder: Arc<Encoder>) -> Result<Self, EngineError> {
         let (sender, jobs) = channel();
         std::thread::Builder::new()
@@ -68,7 +68,7 @@ impl Queue {
     /// Queues a request. Dropping the receiver cancels it.
     ///
     /// # Errors
-    /// 429 when too many wait already.
+    /// 429 if too many requests are waiting.
     pub fn submit(
         &self,
         sequences: Vec<Sequence>,
@@ -99,22 +99,22 @@ impl Queue {
     }
 }
 
-/// Texts that are computed together: so many of each job, by its place in line.
+/// Texts to compute together: a number of texts per job, by its position in the line.
 #[derive(Debug, PartialEq, Eq)]
 struct Batch {
     takes: Vec<(usize, usize)>,
-    /// The job that could not be served any more: it is the first of the next batch.
+    /// The first job that did not get its next text in; it starts the next batch.
     next_first: usize,
 }
 
-/// What a text takes of a batch's budget.
+/// A text's share of the batch budget, in tokens.
 fn counted(sequence: &Sequence) -> usize {
     sequence.tokens.len().max(TEXT_TOKENS_MIN)
 }
 
-/// The next texts of each job, in turns, until the budget is used. What is larger than the budget is computed alone.
+/// Selects the next texts of each job, in turns, until the budget is used. A text larger than the budget is computed alone.
 ///
-/// `left`: for each job, the tokens of its texts that wait.
+/// `left` returns, per job, the token counts of its waiting texts.
 fn next_batch<'a>(left: &[impl Fn(usize) -> Option<usize> + 'a], budget: usize) -> Batch {
     let mut counts = vec![0; left.len()];
     let (mut tokens, mut is_empty) = (0usize, true);
@@ -159,7 +159,7 @@ fn work(encoder: &Encoder, jobs: &Receiver<Job>) {
     }
 }
 
-/// Computes one batch and answers the jobs that are complete.
+/// Computes one batch and sends the results of completed jobs.
 fn step(encoder: &Encoder, line: &mut VecDeque<Job>) {
     let left: Vec<_> = line
         .iter()
@@ -168,7 +168,7 @@ fn step(encoder: &Encoder, line: &mut VecDeque<Job>) {
     let batch = next_batch(&left, encoder.batch_tokens);
     drop(left);
     if batch.takes.is_empty() {
-        // A job without texts is complete as it is.
+        // Jobs without texts are complete already.
         line.drain(..).for_each(finish);
         return;
     }
@@ -184,7 +184,7 @@ fn step(encoder: &Encoder, line: &mut VecDeque<Job>) {
         let mut jobs = batch.takes.iter();
         jobs.any(|(job, _)| !line[*job].reply.is_closed())
     };
-    // A panic below would end the thread for all later requests; it is this batch's failure only.
+    // A panic would end the thread for all later requests; it is turned into an error of this batch.
     let computed = catch_unwind(AssertUnwindSafe(|| encoder.compute(&sequences, is_wanted)));
     let failure = match computed {
         Ok(Ok(Some(vectors))) => {
@@ -223,18 +223,19 @@ fn step(encoder: &Encoder, line: &mut VecDeque<Job>) {
 }
 
 fn finish(job: Job) {
-    // The client may have gone away meanwhile.
+    // The client may have disconnected.
     let _ = job.reply.send(finite(job.vectors));
 }
 
 /// # Errors
-/// When a number is none.
+/// If a number is not finite.
 pub(super) fn finite(vectors: Vec<Vec<f32>>) -> Computed {
-    match vectors.iter().flatten().all(|number| number.is_finite()) {
-        true => Ok(vectors),
-        false => Err(ApiError::internal(
+    if vectors.iter().flatten().all(|number| number.is_finite()) {
+        Ok(vectors)
+    } else {
+        Err(ApiError::internal(
             "the model's numbers leave the range of 32-bit floats for one of these texts",
-        )),
+        ))
     }
 }
 
@@ -242,7 +243,7 @@ pub(super) fn finite(vectors: Vec<Vec<f32>>) -> Computed {
 mod tests {
     use super::*;
 
-    /// The batch of jobs whose texts have so many tokens.
+    /// Selects the batch for jobs whose texts have these token counts.
     fn batch(jobs: &[&[usize]], budget: usize) -> Batch {
         let left: Vec<_> = jobs
             .iter()

@@ -1,5 +1,5 @@
-//! `POST /v1/rerank` and `POST /v1/score`: the requests of Cohere, Jina, Text Embeddings Inference and vLLM, and their
-//! answers. Of scores only the cosine of two vectors is computed here.
+//! `POST /v1/rerank` and `POST /v1/score`: the requests of Cohere, Jina, Text Embeddings Inference and vLLM, and their responses.
+//! Scores come from the model, except the cosine of two vectors, which is computed here.
 
 use super::network::Sequence;
 use super::pooling::normalise;
@@ -14,30 +14,30 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A score as a JSON number.
+/// Converts a score to a JSON number.
 fn number(score: f32) -> Value {
-    // The shortest decimal of the 32-bit float, not of the 64-bit float that it becomes.
+    // Uses the shortest decimal of the 32-bit float instead of its 64-bit conversion.
     score
         .to_string()
         .parse::<f64>()
         .map_or(Value::Null, Value::from)
 }
 
-/// How two texts become one number.
+/// The method that scores two texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scoring {
-    /// A cross-encoder's logit, as it is.
+    /// A cross-encoder's raw logit.
     Logit,
     /// A cross-encoder's logit through a sigmoid.
     Probability,
-    /// Vectors of a model for embeddings: one for each first text, then one for each second text.
+    /// The cosine of vectors from an embedding model: one vector per first text, then one per second text.
     Cosine { firsts: usize },
 }
 
 impl Scoring {
-    /// The scores, from what was computed.
+    /// Computes the scores from the model's output.
     fn scores(self, vectors: &[Vec<f32>]) -> Vec<f32> {
-        let logits = || vectors.iter().filter_map(|it| it.first().copied());
+        let logits = || vectors.iter().filter_map(|vector| vector.first().copied());
         let Self::Cosine { firsts } = self else {
             return match self {
                 Self::Probability => logits().map(sigmoid).collect(),
@@ -67,7 +67,7 @@ fn cosine(first: &[f32], second: &[f32]) -> f32 {
         .sum::<f64>() as f32
 }
 
-/// What the fields say about the scores: raw or not, in the words of Text Embeddings Inference and of vLLM.
+/// Reads the fields that select raw or normalised scores, as named by Text Embeddings Inference and vLLM.
 fn take_scoring(service: &Service, fields: &mut Fields) -> Result<Scoring, ApiError> {
     let raw = fields.take_bool("raw_scores")?;
     let mut activates = raw.map(|raw| !raw);
@@ -78,14 +78,17 @@ fn take_scoring(service: &Service, fields: &mut Fields) -> Result<Scoring, ApiEr
         Gives::Vectors { .. } => Scoring::Cosine { firsts: 1 },
         Gives::Scores {
             shows_probability, ..
-        } => match activates.unwrap_or(*shows_probability) {
-            true => Scoring::Probability,
-            false => Scoring::Logit,
-        },
+        } => {
+            if activates.unwrap_or(*shows_probability) {
+                Scoring::Probability
+            } else {
+                Scoring::Logit
+            }
+        }
     })
 }
 
-/// One text, or an object that has it.
+/// Accepts a text, or an object that contains it.
 fn text_of(value: Value, param: &str) -> Result<String, ApiError> {
     match value {
         Value::String(text) => Ok(text),
@@ -119,7 +122,7 @@ fn texts_of(value: Value, param: &str) -> Result<Vec<String>, ApiError> {
         .collect()
 }
 
-/// What a prompt is to say of the texts, where the model reads one.
+/// Reads the instruction for the prompt, if the model has one.
 fn take_instruction(service: &Service, fields: &mut Fields) -> Result<Option<String>, ApiError> {
     let instruction = fields.take_string("instruction")?;
     match &service.model.gives {
@@ -135,7 +138,7 @@ fn take_instruction(service: &Service, fields: &mut Fields) -> Result<Option<Str
     }
 }
 
-/// The tokens of pairs: of each with each, or of the first one with all. `names` are those of the two fields.
+/// Tokenizes pairs: element by element, or the first text with all second ones. `names` are the two field names.
 fn sequences_of(
     service: &Service,
     firsts: &[String],
@@ -187,20 +190,20 @@ fn sequences_of(
     pairs.collect()
 }
 
-/// The next number of an answer's id.
+/// Returns a new id for a response.
 fn next_id(kind: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("{kind}-{:x}-{number}", unix_seconds())
 }
 
-/// What is left of a rerank while its scores are computed.
+/// The output settings of a rerank request, kept until its scores are computed.
 pub(super) struct RerankRequest {
     scoring: Scoring,
     most: usize,
-    /// The documents, where the answer has them again.
+    /// The documents, if the response returns them.
     documents: Option<Vec<String>>,
-    /// The answer is Text Embeddings Inference's: a bare list.
+    /// Use Text Embeddings Inference's response: a bare list.
     is_tei: bool,
 }
 
@@ -229,11 +232,11 @@ impl RerankRequest {
         let is_tei = name == "texts";
         let documents = texts_of(list, name)?;
         let most = fields.take_integer("top_n", 0..=i64::from(u32::MAX))?;
-        // vLLM's and Jina's clients send 0 for all.
+        // Clients of vLLM and Jina send 0 for all documents.
         let most = most.filter(|most| *most > 0);
         let returns = fields.take_bool("return_documents")?;
         let returns_text = fields.take_bool("return_text")?;
-        // A name of the client's user changes nothing here.
+        // Names the client's end user; it has no effect.
         fields.take_string("user")?;
         let cut = service.take_cut(fields)?;
         let instruction = take_instruction(service, fields)?;
@@ -271,7 +274,7 @@ impl RerankRequest {
     ) -> Result<Response, ApiError> {
         let scores = self.scoring.scores(vectors);
         let mut order: Vec<usize> = (0..scores.len()).collect();
-        // Equal scores stay in the order of the documents.
+        // A stable sort keeps equal scores in document order.
         order.sort_by(|one, other| scores[*other].total_cmp(&scores[*one]));
         let text = |index: &usize| Some(self.documents.as_ref()?.get(*index)?.clone());
         let best = order.iter().take(self.most);
@@ -302,7 +305,7 @@ impl RerankRequest {
     }
 }
 
-/// What is left of a score while it is computed.
+/// The output settings of a score request, kept until its scores are computed.
 pub(super) struct ScoreRequest {
     scoring: Scoring,
 }
@@ -310,7 +313,7 @@ pub(super) struct ScoreRequest {
 impl ScoreRequest {
     pub fn read(service: &Service, fields: &mut Fields) -> Result<ParsedRequest, ApiError> {
         let mut scoring = take_scoring(service, fields)?;
-        // vLLM's words, older and newer.
+        // vLLM's field names, older and newer.
         let names = [
             ("text_1", "text_2"),
             ("queries", "documents"),

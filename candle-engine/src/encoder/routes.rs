@@ -1,4 +1,4 @@
-//! The routes of an encoder, from a request's body to its answer.
+//! The routes of an encoder, from the request body to the response.
 
 use super::embeddings::EmbeddingsRequest;
 use super::network::Sequence;
@@ -9,7 +9,7 @@ use crate::fields::Fields;
 use axum::response::Response;
 use std::sync::Arc;
 
-/// What an encoder is asked.
+/// The operations of an encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
     Embeddings,
@@ -17,7 +17,7 @@ pub(crate) enum Route {
     Score,
 }
 
-/// Where it is asked: OpenAI's way, those of Cohere, Jina and Text Embeddings Inference, and vLLM's.
+/// The paths of each operation, as in the APIs of OpenAI, Cohere, Jina, Text Embeddings Inference and vLLM.
 pub(crate) const PATHS: [(&str, Route); 6] = [
     ("/v1/embeddings", Route::Embeddings),
     ("/v1/rerank", Route::Rerank),
@@ -28,7 +28,7 @@ pub(crate) const PATHS: [(&str, Route); 6] = [
 ];
 
 impl Route {
-    /// What it is called in an error.
+    /// The noun used in error messages.
     pub fn noun(self) -> &'static str {
         match self {
             Self::Embeddings => "embeddings",
@@ -38,13 +38,13 @@ impl Route {
     }
 }
 
-/// A request that was read: what is computed for it, and how its answer is written.
+/// A parsed request: the sequences to compute, and the form of the response.
 pub(super) struct ParsedRequest {
     pub sequences: Vec<Sequence>,
     pub shape: Shape,
 }
 
-/// The answer's form.
+/// The form of the response.
 pub(super) enum Shape {
     Embeddings(EmbeddingsRequest),
     Rerank(RerankRequest),
@@ -52,17 +52,17 @@ pub(super) enum Shape {
 }
 
 impl Service {
-    /// Answers a request. Dropping the future cancels it.
+    /// Handles a request. Dropping the future cancels it.
     ///
     /// # Errors
-    /// 400 for a request that is wrong, 404 for another model, 429 when too many wait.
+    /// 400 for an invalid request, 404 for another model, 429 if too many requests are waiting.
     pub async fn answer(
         self: Arc<Self>,
         route: Route,
         body: impl AsRef<[u8]> + Send + 'static,
     ) -> Result<Response, ApiError> {
         let service = Arc::clone(&self);
-        // Long texts take milliseconds and more to be taken apart.
+        // Tokenizing long texts takes milliseconds or more.
         let reading = tokio::task::spawn_blocking(move || service.read(route, body.as_ref()));
         let parsed = reading.await.map_err(|_| failed())??;
         let usage = Usage::of(&parsed.sequences);

@@ -1,5 +1,4 @@
-//! What the routes of an encoder have in common: what the model is for, cutting, counting, and the way through the
-//! queue.
+//! The service behind an encoder's routes: the model's purpose, truncation, token counts, and submission to the queue.
 
 use super::by_decoder::ByDecoder;
 use super::loaded::Encoder;
@@ -19,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Texts of one request; OpenAI's bound.
+/// Maximum number of texts per request, as in OpenAI's API.
 pub(super) const TEXTS_MAX: usize = 2048;
 
 /// A model that is served for vectors or scores.
@@ -29,29 +28,29 @@ pub(crate) struct Service {
     computes: Computes,
 }
 
-/// What the routes see of the model.
+/// The model as the routes see it.
 pub(crate) struct Model {
     pub architecture: String,
     pub texts: Texts,
     pub gives: Gives,
 }
 
-/// What the model gives.
+/// The output of the model.
 pub(crate) enum Gives {
     Vectors {
-        /// Numbers of a vector.
+        /// Length of a vector.
         width: usize,
-        /// Vectors have length one when a request does not say.
+        /// Normalises vectors to length one unless the request decides.
         normalises: bool,
     },
     Scores {
         wording: Wording,
-        /// A score goes through a sigmoid when a request does not say.
+        /// Scores pass through a sigmoid unless the request decides.
         shows_probability: bool,
     },
 }
 
-/// What computes.
+/// The component that computes requests.
 enum Computes {
     Encoder { encoder: Arc<Encoder>, queue: Queue },
     Decoder(Arc<ByDecoder>),
@@ -65,7 +64,7 @@ pub(super) struct Usage {
 
 impl Usage {
     pub fn of(sequences: &[Sequence]) -> Self {
-        let tokens = sequences.iter().map(|it| it.tokens.len()).sum();
+        let tokens = sequences.iter().map(|sequence| sequence.tokens.len()).sum();
         Self {
             prompt_tokens: tokens,
             total_tokens: tokens,
@@ -75,7 +74,7 @@ impl Usage {
 
 impl Service {
     /// # Errors
-    /// When the system gives no thread.
+    /// If the system cannot start a thread.
     pub fn start(model_name: String, model: Model, encoder: Encoder) -> Result<Self, EngineError> {
         let encoder = Arc::new(encoder);
         let queue = Queue::start(Arc::clone(&encoder))?;
@@ -86,7 +85,7 @@ impl Service {
         })
     }
 
-    /// Serves a decoder, whose batch runs already.
+    /// Serves a decoder whose batch is already running.
     pub fn of_decoder(model_name: String, model: Model, decoder: ByDecoder) -> Self {
         Self {
             model_name,
@@ -95,7 +94,7 @@ impl Service {
         }
     }
 
-    /// Bytes of the weights, and of them those in mapped files.
+    /// Bytes of the weights in total, and of those in mapped files.
     pub fn weights_bytes(&self) -> (u64, u64) {
         match &self.computes {
             Computes::Encoder { encoder, .. } => (encoder.weights_bytes, encoder.mapped_bytes),
@@ -106,7 +105,7 @@ impl Service {
         }
     }
 
-    /// The decoder that it computes with, where it is one.
+    /// The decoder that computes, if it is one.
     pub fn generator(&self) -> Option<&Generator> {
         match &self.computes {
             Computes::Encoder { .. } => None,
@@ -114,7 +113,7 @@ impl Service {
         }
     }
 
-    /// What gives memory back while the engine sleeps, in the order of it.
+    /// The components that free memory while the engine sleeps, in order.
     pub fn sleepers(self: &Arc<Self>) -> Vec<Arc<dyn Sleeper>> {
         match &self.computes {
             Computes::Encoder { encoder, .. } => vec![Arc::clone(encoder) as Arc<dyn Sleeper>],
@@ -132,7 +131,7 @@ impl Service {
     }
 
     /// # Errors
-    /// 404 for a model that is not this one.
+    /// 404 if `model` names another model.
     pub fn check_model(&self, model: Option<&str>) -> Result<(), ApiError> {
         match model {
             Some(model) if model != self.model_name => {
@@ -146,7 +145,7 @@ impl Service {
         }
     }
 
-    /// The error for a request that this model does not serve.
+    /// The error for a request type that this model does not serve.
     pub fn is_for_something_else(&self, wanted: &str) -> ApiError {
         let purpose = match &self.model.gives {
             Gives::Vectors { .. } => "it makes embeddings: ask /v1/embeddings",
@@ -164,7 +163,7 @@ impl Service {
         }
     }
 
-    /// Takes the fields that say what happens to long texts, as Text Embeddings Inference and vLLM have them.
+    /// Reads the truncation fields, as named by Text Embeddings Inference and vLLM.
     pub(super) fn take_cut(&self, fields: &mut Fields) -> Result<Cut, ApiError> {
         let limit = self.model.texts.limit;
         let truncates = fields.take_bool("truncate")?.unwrap_or(false);
@@ -192,7 +191,7 @@ impl Service {
     }
 }
 
-/// An answer as JSON. Numbers are written as the shortest that reads back to the same 32-bit float.
+/// Serializes a response. Numbers are written in the shortest form that parses to the same 32-bit float.
 pub(super) fn respond(answer: impl Serialize) -> Response {
     Json(answer).into_response()
 }

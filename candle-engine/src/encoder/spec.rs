@@ -1,17 +1,17 @@
-//! The description of an encoder as data: what distinguishes BERT, RoBERTa, DistilBERT, MPNet, ModernBERT, NomicBERT and
-//! GTE from each other.
+//! The specification of an encoder as data: the differences between BERT, RoBERTa, DistilBERT, MPNet, ModernBERT, NomicBERT and
+//! GTE.
 
 use model_files::families::EncoderFamily as Family;
 
 /// The shape and the variations of an encoder.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EncoderSpec {
-    /// As `config.json` names it.
+    /// The name in `config.json`.
     pub architecture: String,
     pub family: Family,
-    /// What the model has on top of its hidden states; `None` for embeddings.
+    /// The head on top of the hidden states; `None` for embedding models.
     pub head: Option<RankHead>,
-    /// How the model's makers want a logit shown when a request does not say.
+    /// Logits pass through a sigmoid unless the request decides; set by the model's authors.
     pub shows_probability: bool,
     pub vocabulary: usize,
     pub hidden: usize,
@@ -20,38 +20,38 @@ pub(crate) struct EncoderSpec {
     pub layers: Vec<LayerSpec>,
     pub epsilon: f32,
     pub norm_bias: bool,
-    /// Norms stand before attention and feed-forward part, with one after all layers; else after each.
+    /// Norms precede attention and feed-forward part, with one after all layers. If false, they follow each.
     pub norms_before: bool,
     pub positions: Positions,
-    /// Rows of the embedding of segments; 0 where there is none.
+    /// Rows of the segment embedding; 0 without one.
     pub token_types: usize,
     pub activation: Activation,
-    /// The feed-forward part multiplies an activated product with a plain one.
+    /// The feed-forward part multiplies an activated product by a plain one.
     pub gated: bool,
     pub biases: Biases,
-    /// Most tokens that there are positions for.
+    /// Number of tokens the model has positions for.
     pub context_tokens: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LayerSpec {
-    /// Tokens that are looked at on each side; `None` looks at all.
+    /// Number of tokens visible on each side; `None` for all.
     pub window: Option<usize>,
-    /// Base of the wave lengths by which positions turn queries and keys.
+    /// Base of the rotary embedding.
     pub theta: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Positions {
-    /// A learned row for each. RoBERTa counts from the padding token's id on and passes over padding tokens in a text.
+    /// A learned row per position. RoBERTa counts from the padding token's id on and skips padding tokens in a text.
     Learned { rows: usize, padding: Option<u32> },
-    /// Learned rows, and what distances add to scores, in so many buckets (MPNet).
+    /// Learned rows, plus relative position biases in `buckets` buckets (MPNet).
     LearnedAndRelative {
         rows: usize,
         padding: u32,
         buckets: usize,
     },
-    /// Queries and keys are turned, in halves or in neighbours.
+    /// Rotary embeddings of queries and keys, pairing halves or adjacent numbers.
     Turned { interleaved: bool },
 }
 
@@ -81,7 +81,7 @@ impl Biases {
     };
 }
 
-/// What makes one number of a pair of texts.
+/// The head that computes a score from a pair of texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RankHead {
     /// `pooler.dense` with tanh on the first token, then `classifier` (BERT, GTE).
@@ -92,7 +92,7 @@ pub(crate) enum RankHead {
     PreClassifier,
     /// `head.dense`, activation and `head.norm`, then `classifier` (ModernBERT).
     Normed {
-        /// On the mean of all tokens, not on the first.
+        /// Applied to the mean of all tokens instead of the first.
         on_mean: bool,
         activation: Activation,
         bias: bool,

@@ -1,7 +1,7 @@
-//! Brings an encoder's weights from their files to the device that computes. Names, shapes and types are checked.
+//! Loads an encoder's weights from their files onto the device, checking names, shapes and types.
 //!
-//! Embeddings are compared with others that other programs computed, so they are computed in F32 on every device: on the CPU
-//! with matrices as they lie in their mapped files, on GPUs with F32 copies.
+//! Embeddings are compared with embeddings from other programs, so they are computed in F32 on every device: on the CPU with
+//! matrices in their mapped files, on GPUs with F32 copies.
 
 use crate::error::EngineError;
 use crate::files::ModelFiles;
@@ -13,20 +13,20 @@ use std::sync::Arc;
 const REMEDY: &str =
     "the weights do not belong to this config.json: download the model's folder again";
 
-/// The tensors of a folder, read one by one.
+/// Reads the tensors of a folder one by one.
 pub(crate) struct Tensors<'a> {
     files: &'a ModelFiles,
     device: &'a Device,
-    /// What multiplies on the CPU.
+    /// The CPU's compute threads.
     pool: Option<Arc<Pool>>,
-    /// Bytes of all that was read.
+    /// Bytes read so far.
     pub bytes: u64,
-    /// Of them, those that stay in their mapped files.
+    /// The part of `bytes` that stays in mapped files.
     pub mapped_bytes: u64,
 }
 
 impl<'a> Tensors<'a> {
-    /// `pool`: where the device is the CPU.
+    /// `pool` must be set if the device is the CPU.
     pub fn new(files: &'a ModelFiles, device: &'a Device, pool: Option<Arc<Pool>>) -> Self {
         Self {
             files,
@@ -41,10 +41,10 @@ impl<'a> Tensors<'a> {
         self.pool.clone()
     }
 
-    /// A matrix as it lies in its file.
+    /// Returns a matrix in its stored layout.
     ///
     /// # Errors
-    /// One that is missing, or has another shape or type.
+    /// If the tensor is missing, or has another shape or type.
     pub fn matrix(&mut self, name: &str, shape: &[usize]) -> Result<Matrix, EngineError> {
         let stored = self.stored(name, shape)?;
         let bytes = stored.bytes().len() as u64;
@@ -59,10 +59,10 @@ impl<'a> Tensors<'a> {
         matches!(self.files.maybe_tensor(name), Ok(Some(_)))
     }
 
-    /// A tensor of this shape, as it lies in its file.
+    /// Returns a tensor of this shape in its stored layout.
     ///
     /// # Errors
-    /// One that is missing, or has another shape or type.
+    /// If the tensor is missing, or has another shape or type.
     fn stored(&self, name: &str, shape: &[usize]) -> Result<Stored, EngineError> {
         let stored = self.files.tensor(name)?;
         if stored.shape != shape {
@@ -82,7 +82,7 @@ impl<'a> Tensors<'a> {
     /// Reads a tensor of this shape onto the device.
     ///
     /// # Errors
-    /// As [`Self::stored`]; numbers that are none; a device without memory.
+    /// See [`Self::stored`]; also if numbers are not finite or the device is out of memory.
     pub fn read(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, EngineError> {
         let stored = self.stored(name, shape)?;
         let dtype = match stored.encoding {

@@ -1,5 +1,5 @@
-//! Turns texts into the tokens of an encoder: special tokens, pairs, prompts, limits and cutting.
-//! One file because limits and cutting depend on the special tokens that are added.
+//! Turns texts into the tokens of an encoder: special tokens, pairs, prompts, limits and truncation. One file because limits and
+//! truncation depend on the special tokens that are added.
 
 use super::network::Sequence;
 use crate::api_error::ApiError;
@@ -13,41 +13,41 @@ use tokenizers::utils::truncation::{
 };
 use tokenizers::{Encoding, PostProcessor, Tokenizer};
 
-/// A longer text would hold a core for seconds.
+/// Maximum length of a text; longer ones would occupy a core for seconds.
 const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What happens to a text that has too many tokens.
+/// The treatment of a text with too many tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// Most tokens, special ones included.
+    /// Maximum number of tokens, including special tokens.
     pub most: usize,
-    /// It is cut to that many; else it is refused.
+    /// Truncate longer texts instead of refusing them.
     pub is_allowed: bool,
-    /// The beginning is cut off, not the end.
+    /// Cut off the beginning instead of the end.
     pub from_left: bool,
 }
 
-/// The tokenizer of an encoder, and what its files say about texts.
+/// The tokenizer of an encoder, and the text settings of its files.
 pub(crate) struct Texts {
     tokenizer: Tokenizer,
     /// Rows of the embedding.
     vocabulary: usize,
-    /// Most tokens of a text, special ones included.
+    /// Maximum tokens of a text, including special tokens.
     pub limit: usize,
     lowercases: bool,
-    /// What stands before texts of a kind.
+    /// Named prompts that are put before texts.
     prompts: BTreeMap<String, String>,
     default_prompt: Option<String>,
-    /// A text's own prompt counts when it is pooled.
+    /// Pooling includes the prompt's tokens.
     includes_prompt: bool,
 }
 
 impl Texts {
-    /// Reads `tokenizer.json` and what Sentence Transformers keeps beside it. `most`: tokens that the network and the
-    /// options allow.
+    /// Reads `tokenizer.json` and Sentence Transformers' files in the folder. `most` is the number of tokens that the network and
+    /// the options allow.
     ///
     /// # Errors
-    /// A file that is missing, and as [`Self::of`].
+    /// If a file is missing; see also [`Self::of`].
     pub fn load(
         folder: &Path,
         vocabulary: usize,
@@ -59,10 +59,10 @@ impl Texts {
         Self::of(tokenizer, from, vocabulary, most, includes_prompt)
     }
 
-    /// Takes a tokenizer of a file, and what Sentence Transformers keeps in the folder, where there is one.
+    /// Takes a tokenizer read from a file, and Sentence Transformers' files if the folder has any.
     ///
     /// # Errors
-    /// A file that is wrong, or a vocabulary that is larger than the model's embedding.
+    /// If a file is invalid, or the vocabulary is larger than the model's embedding.
     pub fn of(
         mut tokenizer: Tokenizer,
         (file, folder): (&Path, Option<&Path>),
@@ -70,7 +70,7 @@ impl Texts {
         most: usize,
         includes_prompt: bool,
     ) -> Result<Self, EngineError> {
-        // Files often keep the settings of a batch that was padded and cut once.
+        // Files often contain the padding and truncation settings of some earlier batch.
         tokenizer.with_padding(None);
         tokenizer
             .with_truncation(None)
@@ -94,8 +94,13 @@ impl Texts {
         };
         let sentences = beside("sentence_bert_config.json")?;
         let settings = beside("tokenizer_config.json")?;
-        let what = |value: &Value| value.as_u64().map(|it| usize::try_from(it).unwrap_or(most));
-        // As Sentence Transformers does: its own number, else the tokenizer's. Some tokenizers have a very large one for none.
+        let what = |value: &Value| {
+            value
+                .as_u64()
+                .map(|limit| usize::try_from(limit).unwrap_or(most))
+        };
+        // Like Sentence Transformers: its own limit, otherwise the tokenizer's. Some tokenizers use a very large number for no
+        // limit.
         let own = what(&sentences["max_seq_length"]).or(what(&settings["model_max_length"]));
         let limit = own.filter(|own| *own > 0).unwrap_or(most).min(most);
         let prompts_file = "config_sentence_transformers.json";
@@ -136,16 +141,16 @@ impl Texts {
         Ok(texts)
     }
 
-    /// Special tokens of one text, or of two.
+    /// Number of special tokens added to one text, or to a pair.
     pub fn added(&self, pair: bool) -> usize {
         let processor = self.tokenizer.get_post_processor();
         processor.map_or(0, |processor| processor.added_tokens(pair))
     }
 
-    /// The prompt of a name; without a name the one that the model always has, if any.
+    /// Returns the prompt with this name; without a name, the model's default prompt, or an empty one.
     ///
     /// # Errors
-    /// 400 for a name that the model's files do not have.
+    /// 400 if the model has no prompt with this name.
     pub fn prompt(&self, name: Option<&str>) -> Result<&str, ApiError> {
         let Some(name) = name.or(self.default_prompt.as_deref()) else {
             return Ok("");
@@ -160,16 +165,16 @@ impl Texts {
         })
     }
 
-    /// The first of these prompts that the model has; else the one that it always has.
+    /// Returns the first of these prompts that the model has; otherwise its default prompt.
     pub fn prompt_of_kind(&self, names: &[&str]) -> &str {
         let found = names.iter().find_map(|name| self.prompts.get(*name));
         found.map_or_else(|| self.prompt(None).unwrap_or_default(), String::as_str)
     }
 
-    /// The tokens of a text. `param` names it in errors.
+    /// Tokenizes a text. `param` names it in errors.
     ///
     /// # Errors
-    /// 400 for a text that is empty or too long.
+    /// 400 if the text is empty or too long.
     pub fn single(
         &self,
         prompt: &str,
@@ -194,10 +199,10 @@ impl Texts {
         Ok(sequence)
     }
 
-    /// The tokens of two texts that are read together.
+    /// Tokenizes a pair of texts.
     ///
     /// # Errors
-    /// 400 for texts that are empty or too long.
+    /// 400 if the texts are empty or too long.
     pub fn pair(
         &self,
         first: (&Encoding, &str),
@@ -210,27 +215,27 @@ impl Texts {
         self.finish_named(first.0.clone(), Some(tokens), true, cut, param, &what)
     }
 
-    /// One of a pair, to be taken several times.
+    /// Tokenizes the first text of a pair, for reuse with several second texts.
     ///
     /// # Errors
-    /// 400 for a text that is empty or too long to be taken apart.
+    /// 400 if the text is empty, or too long to tokenize.
     pub fn first_of_pair(&self, text: &str, param: &str) -> Result<Encoding, ApiError> {
         self.split(check_text(text, param)?, param)
     }
 
-    /// The tokens of a text without those that stand around one.
+    /// Tokenizes a text without adding special tokens.
     ///
     /// # Errors
-    /// 400 for a text that is empty or too long to be taken apart.
+    /// 400 if the text is empty, or too long to tokenize.
     pub fn tokens(&self, text: &str, param: &str) -> Result<Vec<u32>, ApiError> {
         let tokens = self.split(check_text(text, param)?, param)?;
         Ok(tokens.get_ids().to_vec())
     }
 
-    /// Tokens between others, which are never cut. `what` names all of it in errors.
+    /// Places tokens between others that are never truncated. `what` names the combination in errors.
     ///
     /// # Errors
-    /// 400 for too many.
+    /// 400 if there are too many tokens.
     pub fn between(
         &self,
         before: &[u32],
@@ -268,10 +273,10 @@ impl Texts {
         })
     }
 
-    /// Tokens that a client made itself, special ones included.
+    /// Accepts tokens from the client, including special tokens.
     ///
     /// # Errors
-    /// 400 for none, for too many, or for an id that the model does not have.
+    /// 400 for an empty list, for too many tokens, or for an id that the model does not have.
     pub fn of_tokens(
         &self,
         mut tokens: Vec<u32>,
@@ -291,9 +296,10 @@ impl Texts {
                     param,
                 ));
             }
-            match cut.from_left {
-                true => drop(tokens.drain(..tokens.len() - cut.most)),
-                false => tokens.truncate(cut.most),
+            if cut.from_left {
+                drop(tokens.drain(..tokens.len() - cut.most))
+            } else {
+                tokens.truncate(cut.most)
             }
         }
         Ok(Sequence {
@@ -304,7 +310,7 @@ impl Texts {
     }
 
     /// # Errors
-    /// 400 for an id that the model does not have.
+    /// 400 if the model does not have an id.
     pub fn check_tokens(&self, tokens: &[u32], param: &str) -> Result<(), ApiError> {
         match tokens.iter().find(|id| **id as usize >= self.vocabulary) {
             None => Ok(()),
@@ -318,29 +324,28 @@ impl Texts {
         }
     }
 
-    /// The text of tokens, with the special ones in it.
+    /// Decodes tokens, keeping special tokens in the text.
     ///
     /// # Errors
-    /// When the decoder refuses the tokens.
+    /// If the decoder rejects the tokens.
     pub fn text_of(&self, tokens: &[u32]) -> Result<String, ApiError> {
         self.tokenizer
             .decode(tokens, false)
             .map_err(|error| ApiError::internal(format!("tokens cannot be decoded: {error}")))
     }
 
-    /// A token as the tokenizer's file writes it.
+    /// A token as written in the tokenizer's file.
     pub fn word(&self, token: u32) -> String {
         self.tokenizer.id_to_token(token).unwrap_or_default()
     }
 
     fn split(&self, text: &str, param: &str) -> Result<Encoding, ApiError> {
         let lowered;
-        let text = match self.lowercases {
-            true => {
-                lowered = text.to_lowercase();
-                &lowered
-            }
-            false => text,
+        let text = if self.lowercases {
+            lowered = text.to_lowercase();
+            &lowered
+        } else {
+            text
         };
         self.tokenizer.encode_fast(text, false).map_err(|error| {
             ApiError::field(param, format!("`{param}` cannot be tokenised: {error}"))
@@ -359,7 +364,7 @@ impl Texts {
         self.finish_named(tokens, second, adds_special, cut, param, &what)
     }
 
-    /// Cuts where it is allowed, and puts the special tokens around.
+    /// Truncates if allowed, and adds the special tokens.
     fn finish_named(
         &self,
         tokens: Encoding,
@@ -381,9 +386,10 @@ impl Texts {
             max_length: cut.most - added,
             strategy: TruncationStrategy::LongestFirst,
             stride: 0,
-            direction: match cut.from_left {
-                true => TruncationDirection::Left,
-                false => TruncationDirection::Right,
+            direction: if cut.from_left {
+                TruncationDirection::Left
+            } else {
+                TruncationDirection::Right
             },
         };
         let encoding = truncate_encodings(tokens, second, &params)
@@ -401,7 +407,7 @@ impl Texts {
         })
     }
 
-    /// Tokens that a prompt takes at the beginning, without the special token after it.
+    /// Number of tokens of a prompt at the beginning of a text, without the final special token.
     fn tokens_of_prompt(&self, prompt: &str, adds_special: bool) -> Result<usize, ApiError> {
         let encoding = self
             .tokenizer

@@ -1,4 +1,4 @@
-//! `tokenize` and `detokenize` of an encoder, as vLLM has them.
+//! vLLM's `tokenize` and `detokenize` for an encoder.
 
 use super::service::Service;
 use super::texts::Cut;
@@ -8,7 +8,7 @@ use crate::tokenized::{Tokenized, check_text};
 use serde_json::{Value, json};
 
 impl Service {
-    /// `POST /tokenize` of a `prompt`.
+    /// Handles `POST /tokenize` with a `prompt`.
     pub fn tokenize(&self, body: &[u8]) -> Result<Tokenized, ApiError> {
         let mut fields = Fields::parse(body)?;
         self.check_model(fields.take_string("model")?.as_deref())?;
@@ -28,18 +28,20 @@ impl Service {
             is_allowed: false,
             from_left: false,
         };
-        let tokens = match prompt.is_empty() {
-            true => Vec::new(),
-            false => texts.single("", &prompt, special, cut, "prompt")?.tokens,
+        let tokens = if prompt.is_empty() {
+            Vec::new()
+        } else {
+            texts.single("", &prompt, special, cut, "prompt")?.tokens
         };
         let tokenized = Tokenized::new(tokens, texts.limit);
-        Ok(match shows_texts {
-            true => tokenized.with_texts(|token| texts.word(token)),
-            false => tokenized,
+        Ok(if shows_texts {
+            tokenized.with_texts(|token| texts.word(token))
+        } else {
+            tokenized
         })
     }
 
-    /// `POST /detokenize`: `tokens` to the text they stand for, special tokens with it.
+    /// Handles `POST /detokenize`: decodes `tokens`, including special tokens.
     pub fn detokenize(&self, body: &[u8]) -> Result<Value, ApiError> {
         let mut fields = Fields::parse(body)?;
         self.check_model(fields.take_string("model")?.as_deref())?;

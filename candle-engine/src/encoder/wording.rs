@@ -1,8 +1,7 @@
 //! Combines a query and a document into the tokens of one text.
 //!
-//! Cross-encoders read a pair as their tokenizer joins it. Decoders read a prompt: the one that their chat template makes of
-//! a message of the role `query` and one of the role `document`, as Sentence Transformers asks it, or else the one on the
-//! model card of Qwen3-Reranker.
+//! For cross-encoders, the tokenizer joins the pair. Decoders read a prompt: the chat template applied to a message with the role
+//! `query` and one with the role `document`, as in Sentence Transformers, or otherwise the prompt on Qwen3-Reranker's model card.
 
 use super::network::Sequence;
 use super::purpose::{ScoreBy, ScorePlan};
@@ -19,28 +18,28 @@ const AFTER: &str = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 const INSTRUCTION: &str =
     "Given a web search query, retrieve relevant passages that answer the query";
 const MARK: &str = "<|im_start|>";
-/// A query that begins so was put into the prompt by the client, as model cards show it for other servers.
+/// Beginning of a query for which the client has built the prompt itself, as model cards show for other servers.
 const WORDED: &str = "<|im_start|>system\n";
 
-/// How two texts become one.
+/// The way a query and a document become one sequence.
 pub(crate) enum Wording {
-    /// The tokenizer joins them.
+    /// Joined by the tokenizer.
     Pair,
-    /// Qwen3-Reranker's prompt around them.
+    /// Wrapped in Qwen3-Reranker's prompt.
     Judge { before: Vec<u32>, after: Vec<u32> },
-    /// The model's own chat template around them.
+    /// Wrapped in the model's own chat template.
     Template(Template),
 }
 
-/// A chat template with places for a query and a document.
+/// A chat template with placeholders for a query and a document.
 pub(crate) struct Template {
     model: Arc<LoadedModel>,
     begins_answer: bool,
-    /// The tokens that come after every document.
+    /// The tokens after every document.
     after: Vec<u32>,
 }
 
-/// A query and a document, each with its name in errors, and what the prompt says of them.
+/// A query and a document, each with its name in errors, and the instruction for the prompt.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<'a> {
     pub query: (&'a str, &'a str),
@@ -49,10 +48,10 @@ pub(crate) struct Pair<'a> {
 }
 
 impl Wording {
-    /// The prompt of a decoder.
+    /// Chooses the prompt of a decoder.
     ///
     /// # Errors
-    /// A model that needs a prompt and has none.
+    /// If the model needs a prompt and has none.
     pub fn of_decoder(
         model: &Arc<LoadedModel>,
         texts: &Texts,
@@ -68,8 +67,8 @@ impl Wording {
         if let Some(after) = template.tokens_after(texts) {
             return Ok(Self::Template(Template { after, ..template }));
         }
-        // Qwen3-Reranker in the form with a row that scores has its template for chats still. What was made to score plain
-        // pairs needs none.
+        // A converted Qwen3-Reranker has a scoring row and still its chat template. Models trained to score plain pairs need no
+        // prompt.
         let is_converted =
             files.spec()?.architecture.starts_with("Qwen3") && model.template.is_some();
         if plan.by == ScoreBy::Row && !is_converted {
@@ -94,15 +93,15 @@ impl Wording {
         })
     }
 
-    /// Whether it has a place for an instruction.
+    /// Returns true if the prompt has a place for an instruction.
     pub fn takes_instruction(&self) -> bool {
         !matches!(self, Self::Pair)
     }
 
-    /// The tokens of a pair; `None` where the tokenizer joins them.
+    /// Builds the tokens of a pair; returns `None` if the tokenizer joins pairs.
     ///
     /// # Errors
-    /// 400 for texts that are empty or too long.
+    /// 400 if the texts are empty or too long.
     pub fn sequence(
         &self,
         texts: &Texts,
@@ -134,7 +133,7 @@ impl Wording {
                 let text = template.render(query, document, instruction)?;
                 let mut tokens = texts.tokens(&text, document_name)?;
                 let after = template.after.as_slice();
-                // A document may merge with what follows it; then nothing is kept from being cut.
+                // The document may merge with the text after it; then no trailing tokens are protected from truncation.
                 let after = if tokens.ends_with(after) { after } else { &[] };
                 tokens.truncate(tokens.len() - after.len());
                 (&[][..], tokens, after)
@@ -163,9 +162,9 @@ impl Template {
         template.render_as(&messages, self.begins_answer)
     }
 
-    /// The tokens after every document, where the template has places for both texts; `None` where it has not.
+    /// Returns the tokens after every document if the template places both texts, otherwise `None`.
     fn tokens_after(&self, texts: &Texts) -> Option<Vec<u32>> {
-        // Words that no template has of its own.
+        // Strings that occur in no template.
         const QUERY: &str = "qzvk";
         const DOCUMENTS: [&str; 2] = ["wxjq", "7 kzyx"];
         self.model.template.as_ref()?;

@@ -1,4 +1,4 @@
-//! Attention by the kernels is compared with that by candle's operations, text by text and in batches.
+//! Compares attention by the kernels with attention by candle's operations, text by text and in batches.
 
 use super::*;
 use crate::encoder::spec::Biases;
@@ -35,7 +35,7 @@ fn spec(layer: LayerSpec, positions: Positions) -> EncoderSpec {
     }
 }
 
-/// Queries, keys and values of so many rows.
+/// Random queries, keys and values of `count` rows.
 fn rows(count: usize) -> Vec<Tensor> {
     let mut source = StdRng::seed_from_u64(count as u64);
     let mut part = |size: f32| {
@@ -111,14 +111,14 @@ fn texts_of_one_length_are_one_group() {
     let shapes: Vec<_> = groups
         .0
         .iter()
-        .map(|it| (it.first_row, it.texts, it.tokens))
+        .map(|group| (group.first_row, group.texts, group.tokens))
         .collect();
     assert_eq!(shapes, [(0, 2, 3), (6, 1, 5), (11, 2, 7)]);
 }
 
 #[test]
 fn distances_fall_into_the_buckets_of_t5() {
-    // Made with `relative_position_bucket` of transformers for distances key − query.
+    // Generated with `relative_position_bucket` of transformers, for distances key − query.
     for (distance, bucket) in [
         (0, 0),
         (-1, 1),

@@ -1,9 +1,9 @@
-//! Reads single fields of an encoder's `config.json`, each with an error that names it.
+//! Reads single fields of an encoder's `config.json`, with errors that name the field.
 
 use crate::encoder::spec::Activation;
 use serde_json::Value;
 
-/// Larger numbers are mistakes or attacks; they must not reach an allocation.
+/// Upper bound for sizes: larger values are mistakes or attacks, and must not reach an allocation.
 const SIZE_MAX: usize = 1 << 26;
 const LAYERS_MAX: usize = 4096;
 
@@ -17,7 +17,7 @@ impl Fields<'_> {
         self.json.get(name).filter(|value| !value.is_null())
     }
 
-    /// A positive whole number that must be there.
+    /// Reads a required positive integer.
     pub fn size(&self, name: &str) -> Result<usize, String> {
         match self.value(name) {
             Some(value) => size_of(name, value),
@@ -81,7 +81,7 @@ impl Fields<'_> {
         Ok(count)
     }
 
-    /// Zero is a number here: no rows.
+    /// Reads a count that may be zero, such as the number of embedding rows.
     pub fn count_or(&self, name: &str, default: usize) -> Result<usize, String> {
         match self.value(name) {
             Some(value) if *value == 0 => Ok(0),

@@ -1,4 +1,4 @@
-//! What configurations of encoders say, and which are refused.
+//! Tests accepted and rejected encoder configurations.
 
 use super::*;
 use serde_json::json;
@@ -11,9 +11,15 @@ fn bert() -> Value {
 #[test]
 fn roberta_has_fewer_positions_than_rows() {
     let mut json = bert();
-    assert_eq!(EncoderSpec::read(&json).map(|it| it.context_tokens), Ok(66));
+    assert_eq!(
+        EncoderSpec::read(&json).map(|spec| spec.context_tokens),
+        Ok(66)
+    );
     json["architectures"] = json!(["XLMRobertaModel"]);
-    assert_eq!(EncoderSpec::read(&json).map(|it| it.context_tokens), Ok(64));
+    assert_eq!(
+        EncoderSpec::read(&json).map(|spec| spec.context_tokens),
+        Ok(64)
+    );
     json["pad_token_id"] = json!(70);
     assert!(EncoderSpec::read(&json).is_err());
 }
@@ -24,7 +30,7 @@ fn distances_add_to_scores_in_the_families_for_which_scores_are_reserved() {
         let mut json = bert();
         json["architectures"] = json!([format!("{word}Model")]);
         let Ok(spec) = EncoderSpec::read(&json) else {
-            // Its fields have other names.
+            // DistilBERT uses other field names.
             assert!(!family.has_relative_positions(), "{word}");
             continue;
         };

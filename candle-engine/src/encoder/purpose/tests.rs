@@ -1,4 +1,4 @@
-//! Which files make a decoder one for texts, vectors or scores.
+//! Tests the files that make a decoder serve text, vectors or scores.
 
 use super::*;
 use serde_json::json;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A copy of a kept decoder, with another architecture and more fields of `config.json`, and more files.
+/// A copy of the test decoder with another architecture, additional fields in `config.json`, and additional files.
 fn folder(architecture: &str, fields: Value, files: &[(&str, Value)]) -> TempDir {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/qwen3");
     let folder = tempfile::tempdir().expect("a folder");
@@ -193,7 +193,7 @@ fn what_contradicts_itself_is_refused_with_what_to_do() {
         }
     };
     let ranker = || folder(RANKER, one.clone(), &[]);
-    // Without a row that scores and without words for it, those of Qwen3-Reranker are taken: its embedding is its head.
+    // Without a scoring row and configured words, the words of Qwen3-Reranker apply; its embedding doubles as the head.
     assert!(purpose(&ranker(), None).is_ok());
     refused(ranker(), Some(Task::Generate), &["task", RANKER]);
     refused(ranker(), Some(Task::Embed), &["task", "rerank"]);
