@@ -1,4 +1,4 @@
-//! Checks the files of an adapter before any engine has to: the size, the rank, the base model.
+//! Checks the size, rank and base model of an adapter's files before an engine loads them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use pool::{Bytes, FilesFingerprint};
 use rustix::process::geteuid;
 use source::ADAPTER_FILES_MAX;
 
-/// The adapter of this name in a folder of this machine. `None`: there is none. Blocking.
+/// Looks for the adapter `name` in a local folder. Returns `None` if it does not exist. Blocking.
 pub(super) fn look_in_folder(
     entry: &Entry,
     name: &str,
@@ -32,8 +32,8 @@ pub(super) fn look_in_folder(
     checked(dynamic, folder, (name, id)).map(Some)
 }
 
-/// Other people may write into the folder of adapters. What they link to outside of it they may not be able to read, and the
-/// pool is. Links of root and of this account are an administrator's.
+/// Refuses links out of the adapters' folder: other accounts may be able to write there, and could link to files that only the pool
+/// can read. Links owned by root or by this account are accepted as an administrator's.
 fn check_links(root: &Path, folder: &Path) -> Result<(), String> {
     let unreadable = |error: std::io::Error| format!("its files: {error}");
     let inside = std::fs::canonicalize(root).map_err(unreadable)?;
@@ -57,7 +57,7 @@ fn check_links(root: &Path, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The adapter in a folder that has all its files. Blocking.
+/// Checks a folder that holds all files of an adapter. Blocking.
 pub(super) fn checked(
     dynamic: &DynamicAdapters,
     folder: PathBuf,
@@ -79,7 +79,7 @@ pub(super) fn checked(
     }
 }
 
-/// Reads the description and the header of an adapter in a folder, and compares them with what the model takes.
+/// Reads the description and the header of the adapter in a folder, and compares them with what the model accepts.
 fn check(
     dynamic: &DynamicAdapters,
     folder: &Path,
@@ -91,18 +91,19 @@ fn check(
     Ok((mark, files.rank(), bytes))
 }
 
-/// Whether its files may take so much.
+/// Refuses an adapter whose files are larger than `max_adapter_gib`.
 pub(super) fn check_size(dynamic: &DynamicAdapters, bytes: Bytes) -> Result<(), String> {
-    match bytes > dynamic.bytes_max {
-        true => Err(format!(
+    if bytes > dynamic.bytes_max {
+        Err(format!(
             "its files take {bytes}, and at most {} are allowed (lora_config.max_adapter_gib)",
             dynamic.bytes_max
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
-/// An error that does not show where the pool keeps the adapter.
+/// Removes the adapter's folder from an error's text, since users must not see where the pool keeps it.
 pub(super) fn without_folder(error: &FileError, folder: &Path) -> String {
     let text = error.to_string();
     let folder = format!("{}/", folder.display());
@@ -110,7 +111,7 @@ pub(super) fn without_folder(error: &FileError, folder: &Path) -> String {
         .replace(folder.trim_end_matches('/'), "its folder")
 }
 
-/// Whether it is an adapter of this base model, of a rank that its engine has room for.
+/// Refuses an adapter of another base model, or of a rank above the engine's limit.
 pub(super) fn check_description(
     dynamic: &DynamicAdapters,
     config: &AdapterConfig,
@@ -132,7 +133,7 @@ pub(super) fn check_description(
     }
 }
 
-/// A mark of the files of a folder, and their size. No file is read.
+/// A fingerprint of a folder's files and their total size. Reads no file.
 fn files_of(folder: &Path) -> std::io::Result<(FilesFingerprint, Bytes)> {
     let mut files = Vec::new();
     for file in std::fs::read_dir(folder)? {

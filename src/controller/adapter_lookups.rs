@@ -1,5 +1,5 @@
-//! Looks for adapters by their names below the paths of their base models. What was found or not is kept for a few seconds,
-//! and who invents names is slowed down. One that is in a bucket goes on being fetched when the request that asked has left.
+//! Looks up adapters by name below the paths of their base models. Results, found or not, are cached for a few seconds, and callers
+//! that invent names are slowed down. A fetch from a bucket continues after its request has left.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,27 +16,27 @@ use catalog::{AdapterPlace, Entry};
 use pool::{Bytes, FilesFingerprint, Span, Time};
 use source::Sources;
 
-/// So long a result is kept, found or not.
+/// Time a result from a folder is cached, whether the adapter was found or not.
 const FRESH: Span = Span(1000);
-/// A bucket is asked less often, because it takes longer and may cost money.
+/// Buckets are queried less often than folders: a request takes longer and may cost money.
 const FRESH_FROM_BUCKET: Span = Span(30_000);
 const MISSED_FOR: Span = Span(3000);
-/// Names that are kept; the one that was looked for longest ago goes first.
+/// Maximum number of cached names. The name whose last lookup is oldest is dropped first.
 const KEPT_MAX: usize = 2000;
-/// Listed as known for so long after its last request.
+/// Time an adapter stays listed as known after its last request.
 const KNOWN_FOR: Span = Span(600_000);
-/// Names without an adapter that may be looked for within a second, by all users together. A user has a share of them.
+/// Unknown names that all users together may look up per second. Each user has a share.
 pub const ADAPTER_MISSES_MAX: u32 = 50;
-/// Lookups at once: a disk that hangs holds no more threads, and a bucket that hangs delays no folder.
+/// Concurrent lookups per place. Bounds the threads that a hanging disk holds; a hanging bucket does not delay folders.
 const AT_ONCE: usize = 8;
-/// The part of one user. Its other lookups wait behind these, and not before lookups of others.
+/// Concurrent lookups per user. A user's further lookups wait behind these, without delaying other users.
 const AT_ONCE_OF_ONE: usize = 3;
-/// Lookups that run or wait for their turn. A user has a share of them.
+/// Lookups that may run or wait at a time. Each user has a share.
 pub const ADAPTER_LOOKUPS_MAX: u32 = 500;
-/// Longer fetches no adapter.
+/// Time limit of a fetch.
 const FETCH_MAX: Duration = Duration::from_secs(3600);
 
-/// Counts one lookup of a caller until it ends, also by a panic.
+/// Counts one lookup of a caller until it is dropped, also after a panic.
 struct Running {
     lookups: Arc<AdapterLookups>,
     caller: LookupCaller,
@@ -52,10 +52,10 @@ impl Drop for Running {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterFound {
     pub name: String,
-    /// The `suffix:id` of its name.
+    /// The adapter's name as `suffix:id`.
     pub id: String,
     pub folder: PathBuf,
-    /// Changes with its files.
+    /// Changes when its files change.
     pub mark: FilesFingerprint,
     pub rank: u32,
     pub bytes: Bytes,
@@ -92,7 +92,7 @@ struct State {
     looked: BTreeMap<String, Kept>,
     /// Lookups that have not ended.
     running: BTreeMap<String, watch::Receiver<Option<Looked>>>,
-    /// Of the lookups that have not ended.
+    /// Lookups in progress, per caller.
     running_of: Counts,
     turns: BTreeMap<LookupCaller, Weak<Semaphore>>,
     /// The second that misses are counted in.
@@ -118,7 +118,7 @@ impl AdapterLookups {
         }
     }
 
-    /// The adapter of this name, if the model may have one of it and it can be loaded.
+    /// The adapter `name`, if the model accepts one more adapter and the files can be loaded.
     pub async fn find(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
@@ -159,10 +159,10 @@ impl AdapterLookups {
         }
     }
 
-    /// Joins the lookup of this name, or begins one.
+    /// Joins the lookup of this name, or starts one.
     #[expect(
         clippy::disallowed_methods,
-        reason = "a fetch goes on for the next request when the first has left; it is bounded in number and time"
+        reason = "a fetch continues for later requests after the first has left; it is bounded in number and time"
     )]
     fn begin(
         self: &Arc<Self>,
@@ -172,8 +172,8 @@ impl AdapterLookups {
         now: impl Fn() -> Time + Send + 'static,
     ) -> Result<watch::Receiver<Option<Looked>>, AdapterError> {
         let joined = self.state().running.get(name).cloned();
-        // One that ended badly has no sender any more.
-        if let Some(joined) = joined.filter(|it| it.has_changed().is_ok()) {
+        // The sender of a lookup that panicked is closed.
+        if let Some(joined) = joined.filter(|joined| joined.has_changed().is_ok()) {
             return Ok(joined);
         }
         let Some(is_counted) = self.count_miss(name, caller, now()) else {
@@ -187,7 +187,9 @@ impl AdapterLookups {
         let (sender, ended) = watch::channel(None);
         {
             let mut state = self.state();
-            state.running.retain(|_, it| it.has_changed().is_ok());
+            state
+                .running
+                .retain(|_, lookup| lookup.has_changed().is_ok());
             if !state.running_of.take(caller, ADAPTER_LOOKUPS_MAX) {
                 return Err(AdapterError::NotNow {
                     message: format!(
@@ -257,11 +259,11 @@ impl AdapterLookups {
         found?.map(Arc::new).ok_or_else(unknown)
     }
 
-    /// Adapters of this model that requests have named lately, and that are there.
+    /// Existing adapters of this model that requests have named recently.
     pub fn known(&self, base: &str, now: Time) -> Vec<String> {
         let state = self.state();
-        let known = state.looked.iter().filter(|(_, it)| {
-            it.base == base && it.result.is_ok() && now.since(it.at) <= KNOWN_FOR
+        let known = state.looked.iter().filter(|(_, kept)| {
+            kept.base == base && kept.result.is_ok() && now.since(kept.at) <= KNOWN_FOR
         });
         known.map(|(name, _)| name.clone()).collect()
     }
@@ -272,12 +274,16 @@ impl AdapterLookups {
         (now.since(kept.at) < kept.fresh).then(|| kept.result.clone())
     }
 
-    /// Counts a name that may not be there before it is looked for, so that many at once are no more than the bound.
-    /// `Some(false)`: it was there, and is not counted, so that invented names keep no request from what is there. `None`: there
-    /// were too many within this second.
+    /// Counts a name as a possible miss before the lookup starts, which bounds concurrent misses too. Returns `Some(false)` if the
+    /// adapter is known to exist and was not counted, so invented names do not block requests for it; `None` if too many names were
+    /// missed within this second.
     fn count_miss(&self, name: &str, caller: &LookupCaller, now: Time) -> Option<bool> {
         let mut state = self.state();
-        if state.looked.get(name).is_some_and(|it| it.result.is_ok()) {
+        if state
+            .looked
+            .get(name)
+            .is_some_and(|known| known.result.is_ok())
+        {
             return Some(false);
         }
         if state.second != now.0 / 1000 {
@@ -288,7 +294,7 @@ impl AdapterLookups {
         has_room.then_some(true)
     }
 
-    /// The turns of a caller's lookups.
+    /// The semaphore that limits a caller's concurrent lookups.
     fn turn(&self, caller: &LookupCaller) -> Arc<Semaphore> {
         let mut state = self.state();
         if let Some(known) = state.turns.get(caller).and_then(Weak::upgrade) {
@@ -300,13 +306,16 @@ impl AdapterLookups {
         turns
     }
 
-    /// A name that was counted was there after all.
+    /// Takes back a counted miss whose adapter was found.
     fn uncount_miss(&self, caller: &LookupCaller) {
         self.state().misses.give_back(caller);
     }
 
     fn keep(&self, name: &str, entry: &Entry, result: Looked, now: Time) {
-        let place = entry.dynamic_adapters.as_ref().map(|it| &it.place);
+        let place = entry
+            .dynamic_adapters
+            .as_ref()
+            .map(|adapters| &adapters.place);
         let kept = Kept {
             at: now,
             base: entry.name.clone(),
@@ -321,7 +330,7 @@ impl AdapterLookups {
         state.running.remove(name);
         state.looked.insert(name.to_owned(), kept);
         if state.looked.len() > KEPT_MAX {
-            // A name without an adapter counts for seconds; a found one is listed as known.
+            // A miss counts for seconds; a found adapter stays listed as known.
             let rank = |kept: &Kept| (kept.result.is_ok(), kept.at);
             let oldest = state.looked.iter().min_by_key(|(_, kept)| rank(kept));
             let oldest = oldest.map(|(name, _)| name.clone());

@@ -1,6 +1,5 @@
-//! Adopts engines that an earlier controller left behind, as replicas of this one (D2): what is stored of a launch so
-//! that its engine can be found again, why an engine is stopped instead, and the events that tell the pool what was
-//! found. The pool decides which of them fit.
+//! Adopts engines that an earlier controller left behind, as replicas of this one (D2): the stored record of a launch, the reasons
+//! to stop an engine instead, and the events that report what was found. The pool decides which replicas fit.
 
 use std::sync::Arc;
 
@@ -16,13 +15,12 @@ use engine::{Adopted, Fate, Found, Kept, ReplicaLog, Resolved};
 use inventory::{DeviceInfo, Inventory};
 use pool::{Bytes, Event, ModelId, Record, RecordKind, Share, Time};
 
-/// What the store and the journal know a device by: its UUID, which stays when indices change, or
-/// its name.
+/// The key under which the store and the journal know a device: its UUID, which stays when indices change, or its name.
 fn key_of(info: &DeviceInfo) -> &str {
     info.uuid.as_deref().unwrap_or(&info.name)
 }
 
-/// Why an engine of an earlier run cannot serve its model any more.
+/// Returns the reason an engine of an earlier run can no longer serve its model, if there is one.
 pub fn refusal(
     record: &engine::Record,
     catalog: &Catalog,
@@ -37,21 +35,26 @@ pub fn refusal(
     if let Some(problem) = arguments_problem(&record.arguments, entry) {
         return Some(problem);
     }
-    let known = |device: &str| inventory.devices().iter().any(|it| key_of(it) == device);
-    let gone = record.placement.iter().find(|it| !known(&it.device));
+    let known = |device: &str| {
+        inventory
+            .devices()
+            .iter()
+            .any(|info| key_of(info) == device)
+    };
+    let gone = record.placement.iter().find(|share| !known(&share.device));
     gone.map(|share| format!("its device {} is not there", share.device))
 }
 
-/// Why an engine that was started so does not fit its model's file any more.
+/// Returns a problem if an engine started with `arguments` no longer matches its model's file.
 pub(super) fn arguments_problem(arguments: &str, entry: &Entry) -> Option<String> {
-    // Weights that were replaced meanwhile are no reason: what is loaded serves on.
+    // Replaced weights are accepted: the loaded ones keep serving.
     let rest = arguments.strip_prefix(&entry.arguments());
     rest.is_none_or(|rest| !rest.is_empty() && !rest.starts_with(' '))
         .then(|| "its model file says another engine or other arguments now".to_owned())
 }
 
 impl Control {
-    /// What a later controller has to know of a launch.
+    /// The record of a launch that a later controller needs to adopt the engine.
     pub(super) fn kept_of(&self, model: ModelId, placement: &[Share]) -> Kept {
         let entry = self.models.facts.get(&model).map(|facts| &facts.entry);
         let grace = entry.and_then(|entry| entry.stop_grace);
@@ -69,7 +72,7 @@ impl Control {
         }
     }
 
-    /// Engines that run become replicas; what became of the others goes into the history.
+    /// Turns running engines into replicas, and records in the history what happened to the others.
     pub(super) fn take_found(&mut self, found: Resolved, seats: &[SeatsTaken]) -> Vec<Event> {
         for other in found.others {
             self.note(other);
@@ -86,7 +89,7 @@ impl Control {
 
     fn take_adopted(&mut self, adopted: Adopted, seats: &[SeatsTaken]) -> Option<Event> {
         let record = adopted.record.clone();
-        // The process that judged it knew the same catalogue.
+        // The catalogue is the one this record was checked against.
         let model = *self.models.ids.get(&record.model)?;
         let replica = record.replica();
         let placement: Vec<Share> = record
@@ -98,7 +101,7 @@ impl Control {
                     .devices
                     .known
                     .values()
-                    .find(|it| key(&it.info))?
+                    .find(|device| key(&device.info))?
                     .info
                     .id;
                 let bytes = Bytes(share.bytes);
@@ -109,7 +112,7 @@ impl Control {
         let watch = self.watch_of(&self.models.facts.get(&model)?.entry);
         self.know(replica, model, &placement, &log, &watch.activity);
         if let Some(facts) = self.engines.processes.get_mut(&replica) {
-            // Of the weights that it has, which may not be those that are there now.
+            // Describes the weights that are loaded, which may differ from the files on disk now.
             facts.arguments = record.arguments.clone();
             facts.pid = Some(adopted.pid());
             facts.stage = None;
@@ -129,11 +132,11 @@ impl Control {
         };
         let now = self.clock.now();
         let ready_at = record.ready_at_ms.map_or(now, Time);
-        let reported = seats.iter().find(|it| it.replica == replica);
+        let reported = seats.iter().find(|taken| taken.replica == replica);
         let last_end = adopted
             .last_end_ms
             .map(Time)
-            .max(reported.and_then(|it| it.last_end))
+            .max(reported.and_then(|seats| seats.last_end))
             .map(|at| at.min(now));
         tracing::info!(
             "adopted {} ({replica}), process {}, which went on without us (D2)",
@@ -152,7 +155,7 @@ impl Control {
         })
     }
 
-    /// What was found and is no replica now.
+    /// Records in the history an engine that was found and not adopted.
     pub(super) fn note(&mut self, found: Found) {
         let (kind, what) = match found.fate {
             Fate::Stopped => (RecordKind::Gone, "stopped after a restart"),

@@ -1,5 +1,5 @@
-//! Adopts applications of Ray Serve that an earlier controller deployed, as replicas of this one (D2), and says which are
-//! no longer needed.
+//! Adopts Ray Serve applications that an earlier controller deployed, as replicas of this one (D2), and finds those no longer
+//! needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use config::Config;
 use engine::{AdoptedApplication, ReplicaLog, Resolved};
 use pool::{Bytes, Event, ModelId, ReplicaId, Share, Span, Time};
 
-/// Every Ray in which there may be applications of this pool; `remembered`: those that earlier runs have used.
+/// Every Ray cluster that may run applications of this pool. `remembered` lists the clusters that earlier runs have used.
 pub fn ray_places(catalog: &Catalog, config: &Config, remembered: Vec<RayPlace>) -> Vec<RayPlace> {
     let entries = catalog.entries().values();
     let of_models = entries.filter_map(|entry| Some(entry.recipe.ray_serve()?.place.clone()));
     let mut places: Vec<RayPlace> = Vec::new();
-    // A place that only the configuration or an earlier run names may have those of a model whose file is gone. What is
-    // written now comes first, with its token.
+    // Clusters named only by the configuration or by an earlier run may still run applications of models whose file is gone. The
+    // configured entry comes first, since it carries the current token.
     let others = RayPlace::of_config(config).into_iter().chain(remembered);
     for place in of_models.chain(others) {
-        if !places.iter().any(|it| it.address == place.address) {
+        if !places.iter().any(|known| known.address == place.address) {
             places.push(place);
         }
     }
     places
 }
 
-/// The recipe of the model that an application serves, or why the application is no longer needed.
+/// The recipe of the model that an application serves, or the reason the application is no longer needed.
 ///
 /// # Errors
-/// One line for people.
+/// The reason, in one line.
 pub fn recipe_of_application(
     model: &str,
     arguments: &str,
@@ -54,18 +54,18 @@ pub fn recipe_of_application(
     recipe.ok_or_else(|| "its model file names another engine now".to_owned())
 }
 
-/// Of models of which applications were found after the start.
+/// The other replicas of models whose applications were found after the start.
 #[derive(Default)]
 struct OtherReplicas {
-    /// These have one that is ready, or of which something is deployed.
+    /// Models with a replica that is ready, or that has started to deploy.
     served: BTreeSet<ModelId>,
-    /// Loads that have waited for what is found, and have deployed nothing.
+    /// Loads that waited for the search to end and have deployed nothing yet.
     held: BTreeMap<ReplicaId, ModelId>,
 }
 
 impl Control {
-    /// What was found after the start: applications are adopted as at the start, unless their models have no use for them by
-    /// now. A load of the same model that has waited for that ends if the pool does not need it then.
+    /// Takes applications found after the start: adopts them as at the start, unless their models no longer need them. A load of
+    /// the same model that waited for the search ends if the pool does not need it any more.
     pub(super) fn take_late(&mut self, found: Resolved) {
         let Resolved {
             applications,
@@ -77,7 +77,7 @@ impl Control {
             self.note(other);
         }
         let earlier = self.earlier_seats.clone();
-        // Before any is taken: a model may have several.
+        // Computed before any application is taken: a model may have several.
         let others = self.other_replicas(&applications);
         let mut events = Vec::new();
         let mut adopted = BTreeSet::new();
@@ -102,7 +102,7 @@ impl Control {
                 }
             }
         }
-        // The pool decides whether these are still needed.
+        // Lets the pool decide whether the loads that waited are still needed.
         let held = others.held.into_iter();
         let held = held.filter(|(_, model)| adopted.contains(model));
         events.extend(held.map(|(replica, _)| Event::LoadNotBegun { replica }));
@@ -110,11 +110,11 @@ impl Control {
             self.turn_all(events);
             self.publish();
         }
-        // Loads that still run deploy from here on.
+        // The remaining loads deploy from here on.
         drop(holds);
     }
 
-    /// The replicas that the models of these applications have by now.
+    /// The replicas that the models of these applications have already.
     fn other_replicas(&self, found: &[AdoptedApplication]) -> OtherReplicas {
         let mut others = OtherReplicas::default();
         for application in found {
@@ -135,7 +135,8 @@ impl Control {
         others
     }
 
-    /// Why an application that was found after the start is not adopted. `served`: models that have another one by now.
+    /// Returns the reason an application found after the start is not adopted. `served` holds the models that have another replica
+    /// already.
     fn late_refusal(
         &self,
         found: &AdoptedApplication,
@@ -146,17 +147,17 @@ impl Control {
         let Some((model, facts)) = known else {
             return Some("the model is no longer in the catalogue".to_owned());
         };
-        // The catalogue may have changed since it was judged.
+        // The catalogue may have changed since the application was checked against it.
         if let Some(problem) = arguments_problem(&found.arguments, &facts.entry) {
             return Some(problem);
         }
         if served.contains(&model) {
-            return Some("its model has got another replica meanwhile".to_owned());
+            return Some("its model has another replica now".to_owned());
         }
         if self.unloaded.has(model) {
-            return Some("its model was unloaded meanwhile".to_owned());
+            return Some("its model has been unloaded".to_owned());
         }
-        // With a new database the numbers begin anew.
+        // A new database starts numbering replicas from the beginning, so the number may be taken.
         let replica = found.replica;
         let is_taken =
             self.pool.has_given(replica) || self.engines.processes.contains_key(&replica);
@@ -168,7 +169,7 @@ impl Control {
         adopted: AdoptedApplication,
         seats: &[SeatsTaken],
     ) -> Option<Event> {
-        // The process that judged it knew the same catalogue.
+        // The catalogue is the one this application was checked against.
         let model = *self.models.ids.get(&adopted.model)?;
         let replica = adopted.replica;
         let placement = vec![Share {
@@ -196,9 +197,9 @@ impl Control {
             let _ = inbox.send(Message::Report { replica, report });
         };
         let now = self.clock.now();
-        let reported = seats.iter().find(|it| it.replica == replica);
+        let reported = seats.iter().find(|taken| taken.replica == replica);
         let last_end = reported
-            .and_then(|it| it.last_end)
+            .and_then(|seats| seats.last_end)
             .map(|at: Time| at.min(now));
         tracing::info!(
             "adopted {} ({replica}), an application of Ray Serve, which went on without us (D2)",
@@ -211,7 +212,7 @@ impl Control {
             replica,
             model,
             placement,
-            // Ray does not say since when it has run.
+            // Ray does not report when the application became ready.
             ready_for: Span::ZERO,
             in_flight,
             last_end,

@@ -1,4 +1,4 @@
-//! Which devices a model may use, by its file, of those that are there.
+//! The existing devices that a model may use, by its file.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use catalog::{DeviceConstraint, DeviceFacts};
 use pool::DeviceId;
 
 impl Control {
-    /// The devices that the model's file allows; `None`: all.
+    /// The devices that the model's file allows; `None` allows all.
     pub(super) fn allowed(
         &self,
         name: &str,
@@ -17,7 +17,12 @@ impl Control {
         if constraint.is_empty() {
             return None;
         }
-        let infos = || self.devices.known.values().map(|it| it.info.as_ref());
+        let infos = || {
+            self.devices
+                .known
+                .values()
+                .map(|device| device.info.as_ref())
+        };
         let allowed: BTreeSet<DeviceId> = infos()
             .filter(|info| constraint.allows(facts_of(info)))
             .map(|info| info.id)

@@ -1,5 +1,5 @@
-//! In which seconds of a minute requests for one model came, for replays of the past. Requests mark them without the loop,
-//! which takes the seconds of a minute when it ends.
+//! Records the seconds of each minute in which requests for a model came, for replays of the past. Requests set the marks without
+//! the loop, which collects them when the minute ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,35 +7,35 @@ use super::usage::Minute;
 use pool::Time;
 use store::Seconds;
 
-/// Above the bits of the seconds a word has the last bits of its minute's number.
+/// The bits above the seconds hold the low bits of the minute's number.
 const MINUTE_SHIFT: u32 = Seconds::BITS;
 
-/// One word for minutes of even numbers and one for the others: requests come in the next minute before the loop has taken
-/// the last one.
+/// One word for even minutes and one for odd ones: requests of the next minute arrive before the loop has collected the last one.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals([AtomicU64; 2]);
 
 impl Arrivals {
-    /// A request came and has its seat.
+    /// Marks a request that got its seat on arrival.
     pub fn came(&self, at: Time) {
         self.mark(Minute::of(at), Seconds::of(at));
     }
 
-    /// A request that came at `from` has its seat now: it counts in this minute.
+    /// Marks a request that came at `from` and waited until `now`. It counts in the minute it got its seat.
     pub fn waited(&self, from: Time, now: Time) {
         let minute = Minute::of(now);
-        let seconds = match Minute::of(from) == minute {
-            true => Seconds::of(from),
-            false => Seconds::EARLIER,
+        let seconds = if Minute::of(from) == minute {
+            Seconds::of(from)
+        } else {
+            Seconds::EARLIER
         };
         self.mark(minute, seconds);
     }
 
-    /// Takes the seconds of a minute.
+    /// Takes the marks of a minute.
     pub fn take(&self, minute: Minute) -> Seconds {
         let empty = empty_word(minute);
-        // The word of an older minute would be that of a later one when the few bits of its number come round again. The next
-        // minute of the same word may have begun only if the loop is late.
+        // Keeps marks of the next minute that shares the word, which can exist only if the loop is late. Older marks are taken:
+        // their few bits would otherwise match a later minute's number.
         let is_next = |word: u64| word >> MINUTE_SHIFT == after(empty >> MINUTE_SHIFT);
         let take = |word: u64| (!is_next(word)).then_some(empty);
         let before = self
@@ -50,7 +50,7 @@ impl Arrivals {
         let mark = |word: u64| {
             let before = if is_of(word, minute) { word } else { empty };
             let after = before | seconds.bits();
-            // Where many requests come, most find their second marked and write nothing.
+            // Under load, most requests find their second marked and write nothing.
             (after != word).then_some(after)
         };
         let _ = self
@@ -67,12 +67,12 @@ impl Arrivals {
     }
 }
 
-/// A word of this minute in which no request came.
+/// The word of this minute without any mark.
 fn empty_word(minute: Minute) -> u64 {
     (minute.number() / 2) << MINUTE_SHIFT
 }
 
-/// The last bits of the number of the next minute with the same word.
+/// The low bits of the number of the next minute that shares the word.
 fn after(number: u64) -> u64 {
     (number + 1) & (u64::MAX >> MINUTE_SHIFT)
 }

@@ -1,20 +1,20 @@
-//! Shares of callers in a limit that the controller holds for all of them. One caller never takes all of it (B1).
+//! Divides a limit of the controller among callers, none of which ever takes all of it (B1).
 
 use std::collections::BTreeMap;
 
-/// Whom a lookup is for: a key, a person, an address, or an administrator's order. Limits are shared by this.
+/// The party a lookup counts against: a key, a person, an address, or an administrator's order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LookupCaller(pub String);
 
 impl LookupCaller {
-    /// Orders of administrators, which no limit for users counts.
+    /// The caller of administrators' orders, which no user limit counts.
     pub fn administrator() -> LookupCaller {
         LookupCaller("administrator".to_owned())
     }
 }
 
-/// The part of a limit that one caller may have while the others have `others`: three quarters of the rest. Each new caller
-/// finds room, and a few callers use all of it.
+/// The part of a limit that one caller may have while the others hold `others`: three quarters of the rest. Each new caller finds
+/// room, and a few callers can use almost all of it.
 pub(super) fn share_of_one(limit: u32, others: u32) -> u32 {
     let left = limit.saturating_sub(others);
     left - left / 4
@@ -28,7 +28,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts one more of this caller, if its share of the limit has room.
+    /// Counts one more for this caller, if its share of the limit has room.
     pub fn take(&mut self, caller: &LookupCaller, limit: u32) -> bool {
         let own = self.by_caller.get(caller).copied().unwrap_or_default();
         let has_room = own < share_of_one(limit, self.sum - own);

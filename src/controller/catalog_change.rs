@@ -1,4 +1,4 @@
-//! A change of the catalogue: its input, its purpose, its result, and why it may be refused.
+//! The types of a catalogue change: its input, purpose, result, and the reasons for a refusal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use inventory::DeviceInfo;
 use pool::{Bytes, KindId, ModelId, ModelSpec};
 use store::Measurements;
 
-/// The labels that tell who brought a model in, and what its weights take on the disk.
+/// Labels that record who registered a model and the size of its weights on disk.
 pub(super) const LABEL: &str = "registered_by";
 pub(super) const BYTES_LABEL: &str = "registered_bytes";
 
-/// Figures of models, by name; or why there are none.
+/// Figures of models by name, or the reason they could not be computed.
 pub(super) type Specs = Vec<(String, Result<Figures, EstimateError>)>;
 
-/// What is reported of one model.
+/// Figures reported for one model.
 #[derive(Debug)]
 pub(super) struct Figures {
     pub spec: ModelSpec,
     pub source: NeedSource,
-    /// On each device, without any measurement; 0: nothing tells.
+    /// Per device, without any measurement; 0 if unknown.
     pub estimated: Bytes,
-    /// Which weights there are.
+    /// Identifies the weights on disk.
     pub weights: Option<u64>,
-    /// The files that were fetched, if all are there.
+    /// The fetched files, if all exist.
     pub listing: Option<Arc<WeightsListing>>,
 }
 
-/// What was computed of a model off the loop: headers read, figures chosen.
+/// Figures computed for a catalogue off the loop.
 #[derive(Debug)]
 pub(super) struct Figured {
     pub change: Change,
@@ -44,7 +44,7 @@ pub(super) struct Figured {
     pub specs: Specs,
 }
 
-/// What a new catalogue is for, and who waits for it.
+/// The purpose of a new catalogue, with the caller that waits for it.
 #[derive(Debug)]
 pub(super) enum Change {
     Register {
@@ -60,23 +60,23 @@ pub(super) enum Change {
         warnings: Vec<Warning>,
         reply: Reply<(Changes, Vec<Warning>)>,
     },
-    /// One model's figures alone; no request waits for it.
+    /// Figures of a single model. No caller waits for them.
     Figure,
-    /// The same, for weights that have come.
+    /// Figures of a single model whose weights have arrived.
     Fetched {
         model: ModelId,
     },
-    /// The same, for a caller that has seen a program come or go.
+    /// Figures of a single model, for a caller that has seen a program come or go.
     Looked {
         reply: oneshot::Sender<()>,
     },
-    /// Nothing changes; the caller has the reason.
+    /// Changes nothing. The caller has already received the reason.
     Failed,
 }
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ChangeError>>;
 
-/// Why the catalogue stays as it was.
+/// The reason a change of the catalogue was refused.
 #[derive(Debug, Error)]
 pub enum ChangeError {
     #[error(transparent)]
@@ -94,7 +94,7 @@ pub enum ChangeError {
     )]
     Full { limit: u32 },
     #[error(
-        "the model's weights take {bytes}, and those of the models that users have brought in take {held} of the {room} that catalog.unknown_size allows; an administrator removes some, or raises it"
+        "the model's weights take {bytes}, and models registered by users already take {held} of the {room} that catalog.unknown_size allows; an administrator removes some, or raises it"
     )]
     TooLarge {
         bytes: Bytes,
@@ -107,7 +107,7 @@ pub enum ChangeError {
     Gone,
 }
 
-/// Who names the model.
+/// Origin of a model's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedBy {
     Administrator,
@@ -123,15 +123,15 @@ impl NamedBy {
     }
 }
 
-/// What must hold of the catalogue at the moment in which a model is registered.
+/// Condition that the catalogue must meet when a model is registered.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Terms {
-    /// One that was registered before is replaced.
+    /// None; an existing registration of the name is replaced.
     Any,
-    /// Nothing has the name.
+    /// The name is not taken.
     NewName,
-    /// The same, and users have brought in fewer than the limit, and this one's weights find room
-    /// beside theirs.
+    /// The name is not taken, users have registered fewer models than `limit`, and these weights fit into `room` together with
+    /// theirs.
     OneMoreOfUsers {
         limit: u32,
         bytes: Bytes,
@@ -150,34 +150,40 @@ impl Terms {
             return Ok(());
         };
         let word = NamedBy::User.word();
-        let of_users = |entry: &&Entry| entry.labels.get(LABEL).is_some_and(|it| it == word);
+        let of_users = |entry: &&Entry| {
+            entry
+                .labels
+                .get(LABEL)
+                .is_some_and(|registered_by| registered_by == word)
+        };
         let of_users: Vec<&Entry> = catalog.entries().values().filter(of_users).collect();
         if of_users.len() >= limit as usize {
             return Err(ChangeError::Full { limit });
         }
         let taken = |entry: &&Entry| entry.labels.get(BYTES_LABEL)?.parse().ok();
         let held: Bytes = of_users.iter().filter_map(taken).map(Bytes).sum();
-        match held + bytes > room {
-            true => Err(ChangeError::TooLarge { bytes, held, room }),
-            false => Ok(()),
+        if held + bytes > room {
+            Err(ChangeError::TooLarge { bytes, held, room })
+        } else {
+            Ok(())
         }
     }
 }
 
-/// What is known when figures are chosen, off the loop too.
+/// Input of the figures, also available off the loop.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub measurements: Measurements,
     pub kinds: BTreeMap<String, KindId>,
-    /// Those that are there, for engines that fill a share of one.
+    /// All existing devices, for engines that fill a share of a device.
     pub devices: Vec<DeviceInfo>,
-    /// Marks of the files that models were figured from, by name.
+    /// Fingerprints of the files that figures were computed from, by model name.
     pub files: BTreeMap<String, u64>,
 }
 
 impl Known {
-    /// What was measured of an entry as it would be started now, over the devices it asks for: the
-    /// most on any kind of device that is there.
+    /// The measurement of an entry as it would be started now, on the devices it asks for: the maximum over all kinds of device
+    /// that exist.
     pub fn of(&self, entry: &Entry, weights: Option<u64>) -> Option<Measured> {
         let arguments = measured_as(entry, weights);
         let fits = self.measurements.iter().filter(|(of, _)| {
@@ -186,7 +192,7 @@ impl Known {
                 && of.devices == entry.devices_per_replica
                 && self.kinds.contains_key(&of.kind)
         });
-        let (_, worst) = fits.max_by_key(|(_, it)| it.peak_bytes_per_device)?;
+        let (_, worst) = fits.max_by_key(|(_, measured)| measured.peak_bytes_per_device)?;
         Some(Measured {
             bytes_per_device: worst.peak_bytes_per_device,
             reload_ms: worst.reload.0,

@@ -1,5 +1,5 @@
-//! The one place that reads a clock for the pool. Durations go by a monotonic clock that is anchored at the Unix time of the
-//! start; deadlines that people set (of keys, tokens, sessions and leases) go by the machine's clock, which may jump.
+//! The only place that reads a clock for the pool. Durations use a monotonic clock anchored at the Unix time of the start;
+//! deadlines that people set (of keys, tokens, sessions and leases) use the machine's clock, which may jump.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -23,12 +23,12 @@ impl Clock {
         }
     }
 
-    /// The time of the machine's clock now, for deadlines that people set.
+    /// The machine's current time, for deadlines that people set.
     pub fn wall(&self) -> Time {
         Time(unix_ms())
     }
 
-    /// By how many milliseconds the machine's clock is ahead of `now`: 0 until it jumps.
+    /// Milliseconds by which the machine's clock is ahead of `now`; 0 until it jumps.
     pub fn wall_ahead(&self) -> i64 {
         let (wall, now) = (unix_ms(), self.now().0);
         i64::try_from(i128::from(wall) - i128::from(now)).unwrap_or(0)
@@ -39,13 +39,13 @@ impl Clock {
         Time(self.unix_ms.saturating_add(elapsed))
     }
 
-    /// The same moment in nanoseconds, for traces.
+    /// The current time in nanoseconds, for traces.
     pub fn unix_nanos(&self) -> u64 {
         let elapsed = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         (self.unix_ms * 1_000_000).saturating_add(elapsed)
     }
 
-    /// The moment to sleep until. A time that has passed gives one that has passed.
+    /// The instant to sleep until. A past time gives a past instant.
     pub fn instant(&self, at: Time) -> tokio::time::Instant {
         let from_start = Duration::from_millis(at.0.saturating_sub(self.unix_ms));
         tokio::time::Instant::from_std(self.start + from_start)

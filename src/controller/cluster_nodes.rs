@@ -1,4 +1,4 @@
-//! The cluster that hands out nodes, as the loop knows it: its shapes, and the task beside the loop that calls it (S2).
+//! The loop's view of the cluster that hands out nodes: its shapes, and the channel to the task that calls it (S2).
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,19 @@ use cluster::{ClusterOrder, is_node_of};
 use config::{Config, ShapeSection};
 use pool::{DemandId, KindId, NodeShape, ShapeId, Time};
 
-/// Names of nodes to come that are remembered.
+/// Maximum number of remembered names of future nodes.
 const NAMES_MAX: usize = 64;
-/// With this number a node says that the cluster has started it, for a request that it does not know: all pods of a
-/// Deployment start alike.
+/// A node that reports this number was started by the cluster for a request it does not know: all pods of a Deployment start alike.
 const OF_CLUSTER: DemandId = DemandId(0);
 
 #[derive(Debug, Default)]
 pub(super) struct ClusterNodes {
-    /// `None`: there is no cluster.
+    /// `None` without a cluster.
     orders: Option<mpsc::UnboundedSender<ClusterOrder>>,
     shapes: Vec<String>,
-    /// The requests that nodes of these names come for.
+    /// Requests by the name of the node that will come for them.
     demands: BTreeMap<String, DemandId>,
-    /// When the leases of nodes end, by their names.
+    /// End of each node's lease, by node name.
     ends: BTreeMap<String, Time>,
     /// The request whose node has no name yet.
     unnamed: Option<DemandId>,
@@ -46,8 +45,8 @@ impl ClusterNodes {
         self.order(ClusterOrder::Release { node });
     }
 
-    /// The request that this node comes for, where the cluster has named it. `own` is what the node says; one that the
-    /// cluster has started may know no more than that ([`OF_CLUSTER`]).
+    /// The request that this node comes for, if the cluster has named it. `own` is the request that the node itself reports; a node
+    /// started by the cluster may report only [`OF_CLUSTER`].
     pub fn joined(&mut self, node: &str, own: Option<DemandId>) -> Option<DemandId> {
         self.order(ClusterOrder::Joined {
             node: node.to_owned(),
@@ -62,12 +61,12 @@ impl ClusterNodes {
         demand
     }
 
-    /// No node is waited for any more.
+    /// Forgets a request for which no node is expected any more.
     pub fn ended(&mut self, demand: DemandId) {
-        self.unnamed.take_if(|it| *it == demand);
+        self.unnamed.take_if(|unnamed| *unnamed == demand);
     }
 
-    /// It has been ordered to end.
+    /// Reports to the task that the node has been ordered to end.
     pub fn leaves(&self, node: &str) {
         self.order(ClusterOrder::Leaves {
             node: node.to_owned(),
@@ -81,7 +80,7 @@ impl ClusterNodes {
         });
     }
 
-    /// The cluster is there, and its task takes orders.
+    /// Takes the cluster's shapes and the channel of its task.
     pub fn begin(&mut self, shapes: Vec<String>, orders: mpsc::UnboundedSender<ClusterOrder>) {
         self.shapes = shapes;
         self.orders = Some(orders);
@@ -91,7 +90,7 @@ impl ClusterNodes {
         self.orders.is_some()
     }
 
-    /// A node of this name will come for the request.
+    /// Remembers that a node of this name will come for the request.
     pub fn names(&mut self, node: String, demand: DemandId) {
         if self.demands.len() >= NAMES_MAX {
             self.demands.pop_first();
@@ -104,7 +103,7 @@ impl ClusterNodes {
         self.ends.insert(node, at);
     }
 
-    /// When the lease of the node ends, if it has one.
+    /// End of the node's lease, if it has one.
     pub fn end_of(&self, node: &str) -> Option<Time> {
         self.ends.get(node).copied()
     }
@@ -116,30 +115,34 @@ impl ClusterNodes {
     }
 }
 
-/// What the cluster can bring.
+/// The node shapes that the cluster offers.
 pub(super) fn shapes(config: &Config) -> Vec<NodeShape> {
     let all = &config.cluster.shapes;
     let shape = |(shape, number): (&ShapeSection, u32)| {
-        let alike = all.iter().position(|it| sort_of(it) == sort_of(shape));
+        let alike = all
+            .iter()
+            .position(|other| sort_of(other) == sort_of(shape));
         let memory = shape.memory.0;
         NodeShape {
             shape: ShapeId(number),
             name: shape.name.clone(),
             devices: shape.gpus,
             bytes_per_device: memory.saturating_sub(config.inventory.headroom.of(memory)),
-            // What devices they have is known once a node has joined: these numbers belong to none.
-            kind: KindId(u32::MAX - alike.map_or(number, |it| it as u32)),
-            cost_per_hour_cents: shape.cost_per_hour.map(|it| (it * 100.0).round() as u32),
+            // The devices of a shape are known only after a node has joined; these numbers match no real kind.
+            kind: KindId(u32::MAX - alike.map_or(number, |index| index as u32)),
+            cost_per_hour_cents: shape
+                .cost_per_hour
+                .map(|cost| (cost * 100.0).round() as u32),
         }
     };
     all.iter().zip(0..).map(shape).collect()
 }
 
-/// Shapes that differ in this have other machines: that there is none of one says nothing of the other.
+/// The traits that make shapes comparable. A cluster without machines of one kind may still have machines of another.
 fn sort_of(shape: &ShapeSection) -> impl PartialEq + '_ {
     // Without the number of GPUs, which comes last.
     let gres = shape.gres.as_deref();
-    let gres = gres.map(|it| it.rsplit_once(':').map_or(it, |(name, _)| name));
+    let gres = gres.map(|gres| gres.rsplit_once(':').map_or(gres, |(name, _)| name));
     let slurm = (
         gres,
         shape.partition.as_deref(),
@@ -154,12 +157,12 @@ fn sort_of(shape: &ShapeSection) -> impl PartialEq + '_ {
     )
 }
 
-/// What PBS' nodes of this shape must be, without how much they must have: larger nodes need more processors.
+/// The properties that PBS requires of this shape's nodes, without amounts: larger nodes need more processors.
 fn traits(shape: &ShapeSection) -> Vec<&str> {
-    let parts = shape.select.iter().flat_map(|it| it.split(':'));
+    let parts = shape.select.iter().flat_map(|select| select.split(':'));
     let is_amount = |part: &&str| {
         part.split_once('=')
-            .is_some_and(|(_, value)| value.starts_with(|it: char| it.is_ascii_digit()))
+            .is_some_and(|(_, value)| value.starts_with(|first: char| first.is_ascii_digit()))
     };
     parts.filter(|part| !is_amount(part)).collect()
 }

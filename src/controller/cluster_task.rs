@@ -1,4 +1,4 @@
-//! The task beside the loop that calls the cluster: how it starts, and what becomes of what it reports (S2).
+//! Starts the task that calls the cluster, next to the loop, and turns its reports into events (S2).
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -10,8 +10,8 @@ use cluster::{ClusterNews, Follower, OpenedCluster};
 use pool::{DemandId, Event, Time};
 
 impl Control {
-    /// Starts the task beside the loop, if the configuration has a cluster. It ends with the loop, after it has carried
-    /// out what the pool has decided until then.
+    /// Starts the cluster's task if the configuration has a cluster. It ends with the loop, after it has carried out all orders the
+    /// pool has given.
     #[expect(
         clippy::disallowed_methods,
         reason = "joined by the task that ends the loop"
@@ -26,12 +26,12 @@ impl Control {
                 let _ = inbox.send(Message::Cluster(news));
             }
         });
-        let shapes = section.shapes.iter().map(|it| it.name.clone());
+        let shapes = section.shapes.iter().map(|shape| shape.name.clone());
         self.cluster.begin(shapes.collect(), orders);
         Some(tokio::spawn(follower.run(waiting)))
     }
 
-    /// What the cluster can bring.
+    /// The shapes that the cluster offers.
     pub(super) fn cluster_shapes(&self) -> Option<Event> {
         let shapes = || shapes(&self.config);
         let is_there = self.cluster.is_there();
@@ -53,7 +53,7 @@ impl Control {
                 self.cluster.names(node, DemandId(demand));
             }
             ClusterNews::Ends { node, unix } => {
-                // The pool's time begins at the same moment.
+                // The pool's time counts from the Unix epoch too.
                 let at = Time(unix.saturating_mul(1000));
                 self.cluster.ends(node.clone(), at);
                 if let Some(node) = self.nodes.joined_as(&node) {

@@ -1,5 +1,4 @@
-//! The loop's state, and one turn of it: an event goes to the pool, and the actions that the pool answers with are
-//! carried out by `execute`.
+//! The loop's state, and one turn of it: an event goes to the pool, and `execute` carries out the actions that the pool returns.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -34,10 +33,10 @@ use engine::CudaProgram;
 use pool::{Action, Event, Pool, ReplicaId, Span, Time};
 use store::Store;
 
-/// A smaller difference between the clocks is drift.
+/// Smaller differences between the clocks are drift.
 const CLOCK_JUMP_MS: u64 = 1_000;
 
-/// Where engines find what they need.
+/// Paths that engines are launched with.
 pub(super) struct Folders {
     pub executable: PathBuf,
     pub cuda: CudaProgram,
@@ -46,12 +45,12 @@ pub(super) struct Folders {
 }
 
 pub(super) struct Control {
-    /// The first field, which is dropped before what it concerns.
+    /// The first field: it is dropped before the state it concerns.
     _on_panic: OnPanic,
     pub heartbeat: Option<Heartbeat>,
     pub pool: Pool,
     pub clock: Clock,
-    /// The configuration that this loop goes by; a reload replaces it, and `live` for everybody else.
+    /// The configuration in force for this loop. A reload replaces it, and `live` for all other readers.
     pub config: Arc<Config>,
     pub live: LiveConfig,
     pub store: Arc<Store>,
@@ -73,9 +72,9 @@ pub(super) struct Control {
     pub tasks: JoinSet<()>,
     pub jobs: mpsc::UnboundedSender<Job>,
     pub inbox: mpsc::UnboundedSender<Message>,
-    /// When the pool wants its next turn.
+    /// The time of the next turn that the pool has requested.
     pub wake: Option<Time>,
-    /// By how many milliseconds the machine's clock was ahead of the pool's when it was last looked at.
+    /// Milliseconds by which the machine's clock was ahead of the pool's at the last check.
     pub wall_ahead: i64,
     pub turned: Time,
     pub finished: bool,
@@ -145,7 +144,7 @@ impl Control {
         (control, start)
     }
 
-    /// Takes in a jump of the machine's clock.
+    /// Reports a jump of the machine's clock to the pool.
     pub(super) fn follow_wall_clock(&mut self) {
         let ahead = self.clock.wall_ahead();
         let by = ahead.abs_diff(self.wall_ahead);
@@ -169,7 +168,7 @@ impl Control {
         self.turn_all(vec![event]);
     }
 
-    /// One moment: what the gates counted, the events, and whatever the actions answer at once.
+    /// One turn: takes the gates' counts and the events, and then each event that executing an action returns immediately.
     pub(super) fn turn_all(&mut self, events: Vec<Event>) {
         let now = self.clock.now();
         self.count_seats(now.since(self.turned));
@@ -185,7 +184,7 @@ impl Control {
             self.wake = answer.wake;
             has_recorded |= answer.actions.iter().any(is_record);
             if has_recorded && answer.actions.iter().any(ends_a_wait) {
-                // Who is let in or refused, and then looks at the pool, must see what happened before.
+                // A caller that is admitted or refused now and then reads the pool must see the records made before.
                 self.publish();
                 has_recorded = false;
             }
@@ -202,23 +201,24 @@ impl Control {
             .idle_matters
             .swap(idle_matters, Ordering::AcqRel);
         if idle_matters && !mattered {
-            // A replica may have become idle after its gate was read and before it knew that this matters.
+            // A replica may have become idle after its gate was read and before the gate knew that this matters.
             let _ = self.inbox.send(Message::SeatFreed);
         }
         self.read_ahead_of_load();
         self.publishing.outdated();
         if self.orders.has_settled() {
-            // Callers that wait for an order must be able to see what it brought about.
+            // Callers that wait for an order must be able to see its effects.
             self.publish();
             self.orders.answer_settled();
         }
     }
 
-    /// At once if that costs little, otherwise when it is due: for what no one waits for.
+    /// Publishes immediately if that is cheap, and otherwise at the next regular time. For changes that no caller waits for.
     pub(super) fn publish_if_quick(&mut self) {
-        match self.publishing.is_quick() {
-            true => self.publish(),
-            false => self.publishing.outdated(),
+        if self.publishing.is_quick() {
+            self.publish()
+        } else {
+            self.publishing.outdated()
         }
     }
 
@@ -250,7 +250,7 @@ fn is_record(action: &Action) -> bool {
     matches!(action, Action::Record(_))
 }
 
-/// Whether requests go on by it: those in the queue, or those that come to the gate.
+/// Returns true if the action lets requests continue, in the queue or at the gate.
 fn ends_a_wait(action: &Action) -> bool {
     matches!(
         action,

@@ -1,4 +1,4 @@
-//! What a model's file can say of a device, by which the devices that it allows are found.
+//! The properties of a device that a model's file can select devices by.
 
 use catalog::{DeviceFacts, Entry};
 use inventory::DeviceInfo;
@@ -14,7 +14,7 @@ pub fn facts_of(info: &DeviceInfo) -> DeviceFacts<'_> {
     }
 }
 
-/// What the largest device has that the model may use; of all devices, if it may use none.
+/// The memory of the largest device that the model may use, or of the largest device if it may use none.
 pub(super) fn largest_for(entry: &Entry, devices: &[DeviceInfo]) -> Option<Bytes> {
     let allowed = devices
         .iter()

@@ -1,4 +1,4 @@
-//! Turns readings of the devices into events for the pool, and into what readers see of a device that cannot be read.
+//! Turns device readings into events for the pool, and into the state that readers see for a device that cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ impl Control {
             machine,
             node,
         } = readings;
-        // On the host and on fixed devices memory is the pool's own count, and free when a process ends.
+        // For host memory and fixed devices, the pool counts memory itself: it is free as soon as a process ends.
         let provider = node.map_or(Some(self.devices.provider), |node| {
             self.nodes.provider(node)
         });
@@ -61,18 +61,18 @@ impl Control {
         }
     }
 
-    /// The devices of a node; `None`: of this machine.
+    /// The devices of a node, or of this machine for `None`.
     fn devices_on(&self, node: Option<NodeId>) -> BTreeSet<DeviceId> {
         let Some(node) = node else {
             let known = self.devices.known.iter();
-            let here = known.filter(|(_, it)| !self.nodes.is_remote(it.info.node));
+            let here = known.filter(|(_, device)| !self.nodes.is_remote(device.info.node));
             return here.map(|(&id, _)| id).collect();
         };
         self.nodes.devices(node)
     }
 
-    /// What may sleep on each node, of which these are the devices. A device that is the machine's memory itself has nowhere
-    /// else to put its models: only engines that need no memory outside of their device sleep there.
+    /// Host memory available for parked weights, per node of these devices. A device that is host memory itself has no other place
+    /// to park weights: only engines that need no memory outside their device can sleep there.
     fn hosts(
         &self,
         machine: MachineMemory,
@@ -93,7 +93,7 @@ impl Control {
             self.models
                 .facts
                 .values()
-                .any(|it| it.entry.parking.is_some())
+                .any(|facts| facts.entry.parking.is_some())
         };
         if !has_room && !has_sleepers() {
             return Vec::new();
@@ -102,9 +102,10 @@ impl Control {
         let parking = &self.config.parking;
         let each = |bytes: Bytes| Bytes(bytes.0 / (nodes.len().max(1) as u64));
         let reading = HostReading {
-            capacity: match has_room {
-                true => each(parking.host_memory.of(machine.total)),
-                false => Bytes::ZERO,
+            capacity: if has_room {
+                each(parking.host_memory.of(machine.total))
+            } else {
+                Bytes::ZERO
             },
             reserve: each(parking.reserve.of(machine.total)),
             available: each(machine.available),
@@ -115,19 +116,19 @@ impl Control {
             .collect()
     }
 
-    /// What a GPU reports of itself: some of it concerns one process, some the whole device (M7).
+    /// Handles a problem that a GPU reports. Some concern one process, others the entire device (M7).
     pub(super) fn device_trouble(&mut self, event: DeviceEvent) {
         let DeviceEvent { device, what } = event;
         let name = self
             .devices
             .known
             .get(&device)
-            .map_or_else(|| device.to_string(), |it| it.info.name.clone());
+            .map_or_else(|| device.to_string(), |known| known.info.name.clone());
         match what.reach() {
             Reach::Process => tracing::info!(device = name, trouble = %what, "an engine's error"),
             Reach::Watch => tracing::warn!(device = name, trouble = %what, "a GPU to be watched"),
             Reach::Device => {
-                // A memory error and most others end the process they struck; others may finish.
+                // A memory error, like most others, ends only the affected process; the others may finish.
                 let lost = matches!(what, DeviceTrouble::Lost | DeviceTrouble::Xid { code: 79 });
                 self.turn(Event::DeviceFailed {
                     device,
@@ -138,7 +139,7 @@ impl Control {
         }
     }
 
-    /// How the devices of a node, or of this machine, reach each other (M5).
+    /// The links between the devices of a node, or of this machine (M5).
     pub(super) fn links(&self, node: Option<NodeId>) -> Event {
         let mut links = Vec::new();
         let on = self.devices_on(node);

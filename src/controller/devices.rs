@@ -1,4 +1,4 @@
-//! The devices as they were last read.
+//! The last reading of each device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use pool::{Bytes, DeviceId, DeviceReading, KindId, NodeId, ReplicaId, Time};
 
 /// Maximum number of products with a separate kind. Nodes choose the names, and the controller forgets none.
 const KINDS_MAX: usize = 4096;
-/// All further products.
+/// The kind shared by all further products.
 const OTHER_KIND: KindId = KindId(u32::MAX);
 
 #[derive(Debug)]
 pub(super) struct Devices {
     pub provider: Provider,
     pub kinds: BTreeMap<String, KindId>,
-    /// Has the devices read at once.
+    /// Triggers an immediate reading of the devices.
     pub look: Arc<Notify>,
     pub known: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
 }
@@ -39,7 +39,7 @@ impl Devices {
         }
     }
 
-    /// Of a device that has not been read yet.
+    /// The reading of a device that has not been read yet.
     pub fn reading_of(&self, info: &DeviceInfo) -> DeviceReading {
         unread(info, &self.kinds)
     }
@@ -51,7 +51,7 @@ impl Devices {
         own.map(|device| device.info.node_name.as_str())
     }
 
-    /// Devices of a node that joins. Gives those that are new, or not as they were.
+    /// Adds the devices of a node that joins. Returns the new and changed ones.
     pub fn add(&mut self, infos: Vec<DeviceInfo>) -> Vec<DeviceInfo> {
         let known = Arc::make_mut(&mut self.known);
         let mut new = Vec::new();
@@ -60,7 +60,7 @@ impl Devices {
                 let next = KindId(u32::try_from(self.kinds.len()).unwrap_or(u32::MAX));
                 self.kinds.entry(kind_name(&info)).or_insert(next);
             }
-            let same = known.get(&info.id).is_some_and(|it| *it.info == info);
+            let same = known.get(&info.id).is_some_and(|known| *known.info == info);
             if !same {
                 known.insert(info.id, DeviceSnapshot::unread(info.clone()));
                 new.push(info);
@@ -69,16 +69,17 @@ impl Devices {
         new
     }
 
-    /// Devices of a node that is gone.
+    /// Removes the devices of a node that has left.
     pub fn remove(&mut self, ids: &BTreeSet<DeviceId>) {
         let known = Arc::make_mut(&mut self.known);
         known.retain(|id, _| !ids.contains(id));
     }
 
-    /// Takes a reading, for readers and for the pool. `own`: what replicas hold. `None`: the device is not there.
+    /// Records a reading, for readers and for the pool. `own` is the memory that replicas hold. Returns `None` for an unknown
+    /// device.
     ///
-    /// The devices are copied here once after each snapshot that readers got, and not for each reading: a thousand nodes send
-    /// a thousand readings a second.
+    /// Copies the device map only once per published snapshot, not once per reading: a thousand nodes send a thousand readings a
+    /// second.
     pub fn read(
         &mut self,
         used: DeviceUse,
@@ -105,7 +106,7 @@ impl Devices {
         Some(reading)
     }
 
-    /// It could not be read when that began: its last figures stand.
+    /// Records that a reading started at `began` has failed. The last figures stay.
     pub fn not_read(&mut self, id: DeviceId, why: String, began: Time) {
         let Some(device) = Arc::make_mut(&mut self.known).get_mut(&id) else {
             return;
@@ -124,17 +125,23 @@ impl Devices {
         }
     }
 
-    /// Those that are there.
+    /// All existing devices.
     pub fn infos(&self) -> Vec<DeviceInfo> {
-        let infos = self.known.values().map(|it| it.info.as_ref());
+        let infos = self.known.values().map(|device| device.info.as_ref());
         infos.cloned().collect()
     }
 
-    /// What the store knows a device by: its UUID, which stays when indices change, or its name.
+    /// The key under which the store knows a device: its UUID, which stays when indices change, or its name.
     pub fn key(&self, device: DeviceId) -> String {
         self.known.get(&device).map_or_else(
             || device.to_string(),
-            |it| it.info.uuid.clone().unwrap_or_else(|| it.info.name.clone()),
+            |device| {
+                device
+                    .info
+                    .uuid
+                    .clone()
+                    .unwrap_or_else(|| device.info.name.clone())
+            },
         )
     }
 }
@@ -150,7 +157,7 @@ fn unread(info: &DeviceInfo, kinds: &BTreeMap<String, KindId>) -> DeviceReading 
     }
 }
 
-/// A kind for each product: what a replica takes was measured for devices that are alike (M1).
+/// Assigns a kind to each product. Memory measurements apply to all devices of a kind (M1).
 pub(super) fn kinds(devices: &[DeviceInfo]) -> BTreeMap<String, KindId> {
     let mut kinds = BTreeMap::new();
     for device in devices {
@@ -160,7 +167,7 @@ pub(super) fn kinds(devices: &[DeviceInfo]) -> BTreeMap<String, KindId> {
     kinds
 }
 
-/// What devices that measure the same have in common, by a name that stays over restarts.
+/// The name shared by devices whose measurements are comparable. Stable across restarts.
 pub(super) fn kind_name(device: &DeviceInfo) -> String {
     let product = || format!("{:?}", device.kind).to_lowercase();
     device.product_name.clone().unwrap_or_else(product)

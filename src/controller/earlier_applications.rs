@@ -1,6 +1,6 @@
-//! Applications of Ray Serve of earlier processes that could not be dealt with at the start: those in a Ray that did not answer
-//! are judged when it does, and those through which an earlier process may still stream are removed when that has ended. The
-//! task looks; the loop decides.
+//! Handles Ray Serve applications of earlier processes that were left over at the start. Applications in a Ray cluster that did not
+//! respond are judged when it does; applications through which an earlier process may still stream are removed after the streams
+//! have ended. This task inspects them; the loop decides.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use super::routing::Routes;
 use engine::{Found, LateLooks, Resolved, ServeWriters};
 use pool::ReplicaId;
 
-/// The first pause between looks at Rays that do not answer.
+/// The first pause between queries of Ray clusters that do not respond.
 const PAUSE: Duration = Duration::from_secs(2);
-/// A look is one call, which a Ray that is gone for good never answers.
+/// A query is one call, to which a Ray cluster that is gone for good never responds.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 const RELEASE_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct EarlierApplications {
     pub writers: Arc<ServeWriters>,
-    /// With the catalogue as it is by then.
+    /// The current routes, with the catalogue at the time of use.
     pub routes: Arc<ArcSwap<Routes>>,
     pub seats: EarlierSeats,
     pub inbox: mpsc::UnboundedSender<Message>,
@@ -35,13 +35,13 @@ pub(super) struct EarlierApplications {
     pub keep: bool,
 }
 
-/// Lives as long as the loop.
-pub(super) async fn run(it: EarlierApplications) {
-    tokio::join!(it.judge(), it.release());
+/// Runs as long as the loop.
+pub(super) async fn run(applications: EarlierApplications) {
+    tokio::join!(applications.judge(), applications.release());
 }
 
 impl EarlierApplications {
-    /// Until every Ray has answered.
+    /// Ends when every Ray cluster has responded.
     async fn judge(&self) {
         let recipe_of = |model: &str, arguments: &str| {
             let routes = self.routes.load();
@@ -55,7 +55,7 @@ impl EarlierApplications {
             let look = tokio::select! {
                 Some(look) = looks.looked() => Some(look),
                 () = due.as_mut() => None,
-                // A load waits for what this look finds.
+                // A load waits for the result of this query.
                 () = self.writers.until_heard() => None,
             };
             if let Some(look) = look {
@@ -63,9 +63,10 @@ impl EarlierApplications {
                 continue;
             }
             looks.begin(&recipe_of);
-            pause = match self.writers.is_settling() {
-                true => PAUSE,
-                false => (pause * 2).min(PAUSE_MAX),
+            pause = if self.writers.is_settling() {
+                PAUSE
+            } else {
+                (pause * 2).min(PAUSE_MAX)
             };
             due.set(sleep(pause));
         }
@@ -88,7 +89,7 @@ impl EarlierApplications {
 
     fn send(&self, found: Resolved) {
         if !found.applications.is_empty() || !found.others.is_empty() {
-            // The loop is gone when the process ends.
+            // Fails only while the process ends.
             let _ = self.inbox.send(Message::Applications(found));
         }
     }

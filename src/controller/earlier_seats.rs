@@ -1,18 +1,18 @@
-//! What this controller knows of the streams of earlier ones, which may go on after it has started.
+//! Streams of earlier controllers, which may continue after this one has started.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::seats_taken::{SeatsTaken, guests_of};
 use pool::{ReplicaId, Time};
 
-/// Clones share what is reported.
+/// Clones share the reports.
 #[derive(Clone, Debug)]
 pub struct EarlierSeats {
-    /// As the processes on this machine have last reported them.
+    /// The last reports of the processes on this machine.
     reported: Arc<Mutex<Vec<SeatsTaken>>>,
-    /// No stream that is reported lasts longer.
+    /// The latest end of any reported stream.
     until: Time,
-    /// Until then there may be streams of a process on another machine, which reports nothing here.
+    /// The latest end of streams served by a process on another machine, which sends no reports here.
     unseen_until: Time,
 }
 
@@ -25,7 +25,7 @@ impl EarlierSeats {
         }
     }
 
-    /// Whether an earlier process may still stream from this replica.
+    /// Returns true if an earlier process may still stream from this replica.
     pub fn may_stream(&self, replica: ReplicaId, now: Time) -> bool {
         let is_reported = now < self.until && guests_of(replica, &self.lock()) > 0;
         is_reported || now < self.unseen_until
@@ -35,12 +35,12 @@ impl EarlierSeats {
         self.lock().clone()
     }
 
-    /// No newer report comes before `take` returns: what a gate is given here must not take the place of that one.
+    /// Holds back newer reports until `take` returns: a gate must never be set to an older count than the reported one.
     pub(super) fn with_reported<T>(&self, take: impl FnOnce(&[SeatsTaken]) -> T) -> T {
         take(&self.lock())
     }
 
-    /// `count` gives them to the gates that there are.
+    /// Records the reports. `count` passes them to the existing gates.
     pub(super) fn report(&self, seats: &[SeatsTaken], count: impl FnOnce()) {
         let mut reported = self.lock();
         *reported = seats.to_vec();
@@ -71,7 +71,10 @@ mod tests {
     fn streams_that_are_reported_count_until_they_have_ended_or_are_cut() {
         let earlier = EarlierSeats::new(seats(1), UNTIL, Time(0));
         assert!(earlier.may_stream(REPLICA, Time(9_999)));
-        assert!(!earlier.may_stream(REPLICA, UNTIL), "it is cut by then");
+        assert!(
+            !earlier.may_stream(REPLICA, UNTIL),
+            "streams end at the limit"
+        );
         assert!(!earlier.may_stream(ReplicaId(8), Time(0)));
         earlier.clone().report(&seats(0), || {});
         assert!(!earlier.may_stream(REPLICA, Time(0)));

@@ -16,21 +16,21 @@ use pool::{GateReading, ModelId, ReplicaId};
 
 pub(super) struct Engines {
     pub guardians: Arc<Guardians>,
-    /// Of the models in Ray Serve.
+    /// Writers of the models in Ray Serve.
     pub serve_writers: Arc<ServeWriters>,
     pub gates: BTreeMap<ReplicaId, Arc<Gate>>,
-    /// A model waits for room; shared with the gates.
+    /// True while a model waits for memory. Shared with the gates.
     pub idle_matters: Arc<AtomicBool>,
     /// Shared with the gates.
     pub changed_gates: ChangedGates,
-    /// Memory for those that are read, kept from one turn to the next.
+    /// Buffer for the gates to read, reused across turns.
     to_read: Vec<ReplicaId>,
-    /// The gates as they were last read.
+    /// The last reading of each gate.
     readings: BTreeMap<ReplicaId, GateReading>,
-    /// Those of them with requests inside.
+    /// Replicas with requests inside, by the last readings.
     busy: BTreeSet<ReplicaId>,
     pub processes: BTreeMap<ReplicaId, ProcessFacts>,
-    /// The last logs of each model, kept after their engines are gone.
+    /// The latest logs of each model, kept after their engines have ended.
     pub logs: BTreeMap<ModelId, VecDeque<(ReplicaId, Arc<ReplicaLog>)>>,
     pub stops: BTreeMap<ReplicaId, oneshot::Sender<Duration>>,
 }
@@ -52,18 +52,17 @@ impl Engines {
         }
     }
 
-    /// Replicas with requests inside, as the gates were when they were last read.
+    /// Replicas with requests inside and their number, by the last readings.
     pub fn busy(&self) -> Vec<(ReplicaId, u32)> {
         let in_flight = |id: &ReplicaId| Some((*id, self.readings.get(id)?.in_flight));
         self.busy.iter().filter_map(in_flight).collect()
     }
 
-    /// Whether there are any.
     pub fn is_busy(&self) -> bool {
         !self.busy.is_empty()
     }
 
-    /// Readings that changed since the last time. The guardians hear of them too.
+    /// Reads the changed gates and returns the readings that differ from the last ones. Passes them to the guardians too.
     pub fn read_gates(&mut self) -> Vec<GateReading> {
         let mut news = Vec::new();
         let mut changed = std::mem::take(&mut self.to_read);
@@ -88,7 +87,7 @@ impl Engines {
         news
     }
 
-    /// Forgets the gate of a replica that is gone.
+    /// Forgets the gate of a replica that has ended.
     pub fn drop_gate(&mut self, replica: ReplicaId) -> Option<Arc<Gate>> {
         self.readings.remove(&replica);
         self.busy.remove(&replica);

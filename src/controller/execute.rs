@@ -1,5 +1,5 @@
-//! Carries out the pool's actions: one arm per action, and no `if` that chooses. Outcomes come back as events: at once
-//! from a gate, later from a process or the store.
+//! Carries out the pool's actions: one arm per action, with no conditions. Outcomes come back as events, immediately from a gate,
+//! later from a process or the store.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::usage::Minute;
 use pool::{Action, Event, Outcome, Record, RecordKind, Wish};
 
 impl Control {
-    /// Carries the action out and gives the event that answers it in the same turn, if any.
+    /// Carries out the action. Returns the event with its result, if it is known in the same turn.
     pub(super) fn execute(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Grant { ticket, replica } => {
@@ -23,7 +23,7 @@ impl Control {
                     if let Some(route) = self.publishing.route(request.model) {
                         route.arrivals.waited(request.came, self.turned);
                     }
-                    // A client that left meanwhile drops the lease, and the seat is free again.
+                    // If the client has left, dropping the lease frees the seat.
                     let _ = request.reply.send(Ok(lease));
                 }
             }
@@ -48,9 +48,12 @@ impl Control {
                 self.load_timeline.launched(replica, self.turned);
                 return self.wake_engine(replica, deadline);
             }
-            Action::SetGate { replica, gate } => {
-                if let Some(it) = self.engines.gates.get(&replica) {
-                    it.set(gate);
+            Action::SetGate {
+                replica,
+                gate: mode,
+            } => {
+                if let Some(gate) = self.engines.gates.get(&replica) {
+                    gate.set(mode);
                 }
             }
             Action::CloseGate {
@@ -123,12 +126,14 @@ impl Control {
         let devices = || {
             let snapshot = self.publishing.snapshot.load();
             let shares = record.placement.iter();
-            shares.map(|it| snapshot.device_name(it.device)).collect()
+            shares
+                .map(|share| snapshot.device_name(share.device))
+                .collect()
         };
         self.load_timeline.record(record, devices);
     }
 
-    /// Records that are kept at the end, also where another process goes on.
+    /// Records the final totals, which are kept even if another process takes over.
     pub(super) fn record_final_sums(&mut self) {
         for record in self.pool.last_sums() {
             log(&record);
@@ -158,7 +163,7 @@ impl Control {
                 device: self.devices.key(device),
                 cordon,
             },
-            // Beside those of devices, whose keys never begin so.
+            // Shares the keys of devices, which never start with this prefix.
             Wish::DrainNode { name, drain } => NamedWish::Cordon {
                 device: format!("{NODE_KEY}{name}"),
                 cordon: drain,
@@ -167,10 +172,10 @@ impl Control {
     }
 }
 
-/// In the store the drain of a node has this before the node's name, where a cordon has the key of a device.
+/// Prefix of a node's name in the store's table of cordons, where a device has its own key.
 pub(super) const NODE_KEY: &str = "node:";
 
-/// One log line equals one real decision.
+/// Logs one line per real decision.
 fn log(record: &Record) {
     let who = match (&record.model, record.replica) {
         (Some(model), Some(replica)) => format!("{model} ({replica})"),

@@ -1,5 +1,5 @@
-//! Looks for an adapter in a bucket: its size is checked before anything is brought, its description before its weights are.
-//! Where the bucket cannot be read, what was brought before is used.
+//! Looks for an adapter in a bucket. Checks its size before anything is fetched, and its description before its weights are. If the
+//! bucket cannot be read, uses the files fetched earlier.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use catalog::{AdapterBucket, AdapterConfig, DynamicAdapters};
 use pool::{Remedy, Span};
 use source::{ADAPTER_FILES_MAX, ListedAdapter, SourceFault, Sources};
 
-/// Its description.
+/// The adapter's description.
 const CONFIG: &str = "adapter_config.json";
-/// When a bucket may be asked again that could not be read.
+/// Pause before a bucket that could not be read is queried again.
 const RETRY: Span = Span::from_secs(10);
 
-/// `None`: the bucket does not have it.
+/// Returns `None` if the bucket does not have the adapter.
 pub(super) async fn look(
     sources: &Arc<Sources>,
     dynamic: &DynamicAdapters,
     bucket: &AdapterBucket,
     (name, id): (&str, &str),
 ) -> Result<Option<AdapterFound>, AdapterError> {
-    // Ray Serve has them by `suffix:id`, RayLLM by their whole names.
+    // Ray Serve stores adapters under `suffix:id`, RayLLM under their full names.
     let mut unread = None;
     for folder in [id, name] {
         let folder = match sources.list_adapter(bucket, folder).await {

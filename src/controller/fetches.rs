@@ -1,4 +1,4 @@
-//! Fetches of weights that are under way: their progress and how long they still take.
+//! Fetches of weights in progress, with their remaining time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use tokio::sync::oneshot;
 use pool::{ModelId, Span, Time};
 use source::{Progress, Sources};
 
-/// Over which its speed is averaged.
+/// Number of samples that the speed is averaged over.
 const SAMPLES_MAX: usize = 15;
 
 #[derive(Debug)]
 pub(super) struct Fetches {
     pub sources: Arc<Sources>,
     pub running: BTreeMap<ModelId, Running>,
-    /// The number of the last one.
+    /// The number of the latest fetch.
     last: u64,
 }
 
-/// A fetch that runs.
+/// A fetch in progress.
 #[derive(Debug)]
 pub(super) struct Running {
     pub facts: FetchFacts,
-    /// Tells fetches of one model apart.
+    /// Distinguishes fetches of the same model.
     pub nth: u64,
-    /// Dropped to end it.
+    /// Dropped to end the fetch.
     pub end: Option<oneshot::Sender<()>>,
-    /// Bytes that were there, once a second.
+    /// Total bytes present, sampled once a second.
     samples: VecDeque<(Time, u64)>,
 }
 
-/// What readers see of a fetch.
+/// The state of a fetch, for readers.
 #[derive(Clone, Debug)]
 pub struct FetchFacts {
     pub since: Time,
-    /// Goes on while it is looked at.
+    /// Keeps changing while the fetch runs.
     pub progress: Arc<Progress>,
-    /// At its speed of late; `None` while that is not known.
+    /// Remaining time at the recent speed; `None` while unknown.
     pub left: Option<Span>,
 }
 
@@ -50,7 +50,7 @@ impl Fetches {
         }
     }
 
-    /// Notes a fetch that starts now, and gives its number and its progress. It ends when `end` is dropped.
+    /// Registers a new fetch and returns its number and progress. Dropping `end` cancels the fetch.
     pub fn begin(
         &mut self,
         model: ModelId,
@@ -79,13 +79,13 @@ impl Fetches {
     pub fn facts(&self) -> BTreeMap<ModelId, FetchFacts> {
         let facts = self.running.iter();
         facts
-            .map(|(&model, it)| (model, it.facts.clone()))
+            .map(|(&model, running)| (model, running.facts.clone()))
             .collect()
     }
 }
 
 impl Running {
-    /// Counts what has come, and gives how long the rest takes.
+    /// Records the progress at `now`. Returns the remaining time.
     pub fn sample(&mut self, now: Time) -> Option<Span> {
         self.samples.push_back((now, self.facts.progress.done()));
         if self.samples.len() > SAMPLES_MAX {
@@ -95,7 +95,7 @@ impl Running {
         self.facts.left
     }
 
-    /// What is left, at the speed of the last samples, whichever process downloads.
+    /// The remaining time at the speed of the last samples, whichever process downloads.
     fn left(&self) -> Option<Span> {
         let ((first, had), (last, has)) = (self.samples.front()?, self.samples.back()?);
         let (took, came) = (last.since(*first).0, has.saturating_sub(*had));

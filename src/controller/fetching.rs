@@ -1,6 +1,5 @@
-//! Carries out the fetches of weights that the pool orders: one task each, which ends when its handle is dropped. After
-//! a fetch the model's figures are calculated anew, before the pool gets the event. Weights that lie on this machine and
-//! are damaged are looked at instead.
+//! Carries out the fetches of weights that the pool orders, in one task each that ends when its handle is dropped. After a fetch,
+//! the model's figures are recomputed before the pool gets the event. Damaged weights on this machine are checked again instead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +15,10 @@ use engine::missing_program;
 use pool::{Event, FetchEnd, ModelId, Remedy};
 use source::{Progress, Sources};
 
-/// How often a fetch reports how long it still takes.
+/// Interval at which a fetch reports its remaining time.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Sends how the fetch ended, whatever becomes of its task.
+/// Reports the end of a fetch, even if its task panics or is aborted.
 struct FetchEndGuard {
     inbox: mpsc::UnboundedSender<Message>,
     model: ModelId,
@@ -44,7 +43,7 @@ impl Drop for FetchEndGuard {
 }
 
 impl Control {
-    /// Starts the download, or says at once why it cannot be started.
+    /// Starts the download, or returns the reason it cannot start.
     pub(super) fn fetch(&mut self, model: ModelId) -> Option<Event> {
         let facts = self.models.facts.get(&model);
         let Some(entry) = facts.map(|facts| Arc::clone(&facts.entry)) else {
@@ -98,23 +97,23 @@ impl Control {
         }
     }
 
-    /// Weights on this machine that were damaged when they were last looked at.
+    /// Warnings about weights on this machine that were damaged at the last check.
     pub(super) fn damaged_weights(&self) -> Vec<Warning> {
         let snapshot = self.publishing.snapshot.load();
-        let damaged = snapshot.pool.models.iter().filter_map(|it| {
-            let facts = self.models.facts.get(&it.model)?;
+        let damaged = snapshot.pool.models.iter().filter_map(|model| {
+            let facts = self.models.facts.get(&model.model)?;
             Some(Warning {
                 origin: facts.entry.source.to_string(),
                 line: None,
                 key: None,
-                message: it.damage.clone()?,
+                message: model.damage.clone()?,
             })
         });
         damaged.collect()
     }
 
-    /// A load failed: the weights may have been deleted that the pool has fetched, others on this machine may be damaged, and
-    /// the program may be gone.
+    /// Checks after a failed load whether fetched weights were deleted, weights on this machine are damaged, or the program is
+    /// gone.
     pub(super) fn look_for_weights_again(&mut self, model: ModelId) {
         let Some(facts) = self.models.facts.get(&model) else {
             return;
@@ -144,7 +143,7 @@ impl Control {
             .fetches
             .running
             .get(&model)
-            .is_none_or(|it| it.nth != nth)
+            .is_none_or(|running| running.nth != nth)
         {
             return;
         }
@@ -166,8 +165,8 @@ impl Control {
     }
 }
 
-/// Brings the weights from where the model's file says. Those that lie on this machine may have been damaged only while they
-/// were copied there.
+/// Fetches the weights from the source in the model's file. Weights on this machine are checked again: they may have been read as
+/// damaged while they were being copied.
 async fn bring(sources: &Sources, entry: &Arc<Entry>, progress: &Arc<Progress>) -> FetchEnd {
     if let Some(wanted) = &entry.fetch {
         return match sources.fetch(wanted, progress).await {

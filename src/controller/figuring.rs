@@ -1,5 +1,5 @@
-//! What models need, worked out from their files. It blocks while it reads them; a model whose files make the reading panic
-//! has an error of its own, and the others keep their figures.
+//! Computes the needs of models from their files. Blocks while it reads them. A model whose files cause a panic gets an error, and
+//! the others keep their figures.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,14 +14,14 @@ use engine::{missing_program, weights_mark};
 use inventory::Inventory;
 use store::Measurements;
 
-/// What all models of the catalogue need, for the first turn of the loop.
+/// The needs of all models of the catalogue, for the first turn of the loop.
 #[derive(Debug)]
 pub struct FirstFigures(pub(super) Specs);
 
-/// Works out what all models of the catalogue need, off the threads of the runtime. Calls `model_done` after each of them.
+/// Computes the needs of all models of the catalogue, off the runtime's threads. Calls `model_done` after each model.
 ///
 /// # Errors
-/// The runtime ends meanwhile.
+/// The runtime shuts down.
 pub async fn first_figures(
     catalog: &Catalog,
     config: &Arc<Config>,
@@ -45,7 +45,7 @@ pub async fn first_figures(
         .map_err(|error| format!("what the models need was not worked out: {error}"))
 }
 
-/// The figures of some entries. Blocking: reads the headers of the models' files.
+/// The figures of the named entries. Blocking: reads the headers of the models' files.
 pub(super) fn figure(catalog: &Catalog, names: &[String], config: &Config, known: &Known) -> Specs {
     figure_each(
         catalog,
@@ -85,7 +85,7 @@ fn of_entry(entry: &Entry, config: &Config, known: &Known) -> Result<Figures, Es
     let total = largest_for(entry, &known.devices);
     let (mut spec, source, estimated) = entry.spec_and_estimate(config, measured, total)?;
     spec.no_program = missing_program(&entry.name, &entry.recipe);
-    let listing = entry.fetch.as_ref().and_then(|it| it.listing());
+    let listing = entry.fetch.as_ref().and_then(|wanted| wanted.listing());
     Ok(Figures {
         spec,
         source,

@@ -1,12 +1,12 @@
-//! The gate of one replica: which requests may enter without the loop, and how many are inside. One atomic word holds the
-//! mode, the seats taken and all that ever entered, so that "close if it was not used since" is one exchange. The pool
-//! decides when a gate opens and closes.
+//! The gate of one replica: admits requests without the loop, and counts those inside. One atomic word holds the mode, the seats
+//! taken and the number of requests ever admitted, which makes "close if unused since" a single exchange. The pool decides when a
+//! gate opens and closes.
 //!
 //! ```text
 //!  63  62 │ 61        40 │ 39                    0
 //!   mode  │  in flight   │  entered
 //! ```
-//! One file because the word, and what a seat does to it from its first moment to its last, are one protocol.
+//! One file because the word and all operations of a seat on it are one protocol.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn in_flight(word: u64) -> u64 {
     (word >> FLIGHT_SHIFT) & FLIGHT_MASK
 }
 
-/// One more inside, one more that ever entered; the count of the latter wraps within its bits.
+/// Adds one request inside and one ever admitted. The latter wraps within its bits.
 fn entered_once(word: u64) -> u64 {
     let entered = (word + 1) & ENTERED_MASK;
     (word & !ENTERED_MASK | entered) + ONE_INSIDE
@@ -50,11 +50,11 @@ fn with_mode(word: u64, mode: u64) -> u64 {
     word & !(3 << MODE_SHIFT) | mode << MODE_SHIFT
 }
 
-/// How a gate reaches the loop.
+/// Channels from a gate to the loop.
 #[derive(Clone, Debug)]
 pub(super) struct ToLoop {
     pub inbox: mpsc::UnboundedSender<Message>,
-    /// Set while a model waits for room: then the last request that leaves wakes the loop.
+    /// Set while a model waits for memory: the last request to leave then wakes the loop.
     pub idle_matters: Arc<AtomicBool>,
     pub changed: ChangedGates,
 }
@@ -63,37 +63,37 @@ pub(super) struct ToLoop {
 pub(super) struct Gate {
     pub replica: ReplicaId,
     pub endpoint: Endpoint,
-    /// The name the engine itself wants in a request, where it is not the model's.
+    /// The model name that the engine expects in requests, where it differs from the pool's.
     pub served_name: Option<String>,
     seats: u64,
     word: AtomicU64,
-    /// Those of the seats in the word that an earlier controller gave, whose requests end there.
+    /// Seats in the word held by requests of an earlier controller, which end there.
     guests: AtomicU32,
     last_end: AtomicU64,
-    /// How long it had been idle when a request last found it so and open, in milliseconds plus one; 0: never.
+    /// Idle time before the latest request that found the gate open and idle, in milliseconds plus one; 0 if there was none.
     idle_before: AtomicU64,
-    /// When the last request ended that did not set how long it keeps the replica.
+    /// End of the latest request that did not set its own keep-hot time.
     last_end_without: AtomicU64,
-    /// It is in the list of those that the loop is to read, or is being put there.
+    /// The gate is in the loop's list of changed gates, or is being added.
     has_changed: AtomicBool,
-    /// Nothing is heard of its node.
+    /// The connection to its node is lost.
     is_away: AtomicBool,
-    /// Why streams inside are cut; set before `cut` fires.
+    /// The reason streams are cut; set before `cut` fires.
     why: OnceLock<Cut>,
     cut: CancellationToken,
     clock: Clock,
     to_loop: ToLoop,
-    /// What requests inside tell of the engine.
+    /// Signs of the engine's activity, from the requests inside.
     activity: Arc<ActivityMeter>,
     pub adapters: Arc<ReplicaAdapters>,
 }
 
-/// Why a stream is ended before its time.
+/// The reason a stream is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// The pool stopped the replica.
     Stopped(StopReason),
-    /// The engine ended by itself, with its last words.
+    /// The engine ended on its own. Holds its last words.
     Crashed(String),
 }
 
@@ -107,7 +107,7 @@ impl Gate {
         to_loop: ToLoop,
         activity: Arc<ActivityMeter>,
     ) -> Gate {
-        // The loop reads it once, used or not.
+        // Has the loop read the new gate once, even if it is never used.
         to_loop.changed.add(replica);
         Gate {
             replica,
@@ -130,7 +130,7 @@ impl Gate {
         }
     }
 
-    /// The hot path: a seat, if the gate is open and has room.
+    /// Takes a seat if the gate is open and has room. This is the hot path.
     pub fn try_enter(self: &Arc<Gate>) -> Option<Lease> {
         let enter = |word: u64| {
             (mode(word) == OPEN && in_flight(word) < self.seats).then(|| entered_once(word))
@@ -148,13 +148,13 @@ impl Gate {
         Some(self.lease())
     }
 
-    /// The pool granted a seat: it has counted already.
+    /// Takes a seat that the pool has granted, whatever the mode.
     pub fn enter_granted(self: &Arc<Gate>) -> Lease {
         let enter = |word: u64| Some(entered_once(word));
         let _ = self
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
-        // It waited for its seat, which the pool has counted.
+        // The request waited for its seat, and the pool has counted that.
         self.idle_before.store(0, Ordering::Release);
         self.changed();
         self.lease()
@@ -169,9 +169,8 @@ impl Gate {
         }
     }
 
-    /// So many requests are inside by an earlier controller, which tells it again when it changes. They
-    /// take seats as any other, and keep-hot counts from the end of the last one (L2). Called from one
-    /// place at a time.
+    /// Sets the number of requests inside that an earlier controller serves and reports. They take seats like others, and keep-hot
+    /// counts from the end of the last one (L2). Calls must not overlap.
     pub fn set_guests(&self, count: u32) {
         let before = self.guests.swap(count, Ordering::AcqRel);
         for _ in before..count {
@@ -187,7 +186,7 @@ impl Gate {
         self.guests.load(Ordering::Acquire)
     }
 
-    /// Changes nothing once it is cut.
+    /// Has no effect once the gate is cut.
     pub fn set(&self, gate: GateMode) {
         if self.why.get().is_some() {
             return;
@@ -203,8 +202,8 @@ impl Gate {
             });
     }
 
-    /// Closes it; with `if_idle_at` only if no request is inside and no more than so many ever entered.
-    /// Gives what is inside, or the reading that refused.
+    /// Closes the gate. With `if_idle_at`, closes only if no request is inside and the number ever admitted still matches. Returns
+    /// the number of requests inside, or the reading that prevented closing.
     pub fn close(&self, if_idle_at: Option<u64>) -> Result<u32, GateReading> {
         let close = |word: u64| {
             let still = |entered: u64| {
@@ -223,15 +222,15 @@ impl Gate {
         }
     }
 
-    /// Called after each change of what a reading shows. The exchange sees the loop's own, so that either the loop's
-    /// reading shows the change, or the gate is put in the list again.
+    /// Called after each change of a value that readings show. The exchange pairs with the loop's own: either the loop's reading
+    /// shows the change, or the gate is listed again.
     fn changed(&self) {
         if !self.has_changed.swap(true, Ordering::AcqRel) {
             self.to_loop.changed.add(self.replica);
         }
     }
 
-    /// For the loop, which has taken it from the list.
+    /// Reads the gate after the loop has taken it from the list.
     pub fn read(&self) -> GateReading {
         self.has_changed.swap(false, Ordering::AcqRel);
         self.reading()
@@ -253,24 +252,24 @@ impl Gate {
         }
     }
 
-    /// For choosing among several replicas of a model.
+    /// The number of requests inside, for choosing among a model's replicas.
     pub fn load(&self) -> u64 {
         in_flight(self.word.load(Ordering::Relaxed))
     }
 
-    /// Whether a waiting request could be let in.
+    /// Returns true if a waiting request could be admitted.
     pub fn has_room(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         mode(word) != CLOSED && in_flight(word) < self.seats
     }
 
-    /// Whether nothing is heard of its node: a request whose connection ends then has probably lost its engine.
+    /// Marks the connection to the gate's node as lost: a request whose connection breaks then has probably lost its engine.
     pub fn set_away(&self, is_away: bool) {
         self.is_away.store(is_away, Ordering::Release);
     }
 
-    /// Ends every request inside, with this reason. The first reason stays. It admits no further request: one that is cut may be
-    /// placed again at once, while the routing table still has this gate.
+    /// Ends every request inside with this reason; the first reason stays. Closes the gate as well: a request that is cut may be
+    /// placed again immediately, while the routing table still has this gate.
     pub fn cut(&self, why: Cut) {
         let _ = self.why.set(why);
         let _ = self.close(None);
@@ -296,7 +295,7 @@ impl Gate {
             _ => None,
         };
         let kept = keep.map(|keep| self.kept(keep, now));
-        // The loop is gone only when the process ends.
+        // Fails only while the process ends.
         for message in emptied.into_iter().chain(kept) {
             let _ = self.to_loop.inbox.send(message);
         }
@@ -316,7 +315,7 @@ impl Gate {
     }
 }
 
-/// A seat on a ready replica. Dropping it, for whatever cause, is the only way a request ends.
+/// A seat on a ready replica. Dropping it, for whatever reason, is the only way a request ends.
 #[derive(Debug)]
 pub struct Lease {
     gate: Arc<Gate>,
@@ -325,11 +324,11 @@ pub struct Lease {
     adapter: Option<AdapterSeat>,
 }
 
-/// How long a request keeps its replica after its end (`keep_alive`).
+/// A request's own keep-hot time (`keep_alive`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
     pub span: Span,
-    /// It may be longer than the model's keep-hot time.
+    /// `span` may exceed the model's keep-hot time.
     pub may_extend: bool,
 }
 
@@ -342,7 +341,7 @@ impl Lease {
         &self.gate.endpoint
     }
 
-    /// The name the engine wants in the request's `model`, where it differs from the pool's.
+    /// The model name that the engine expects in the request, where it differs from the pool's.
     pub fn served_name(&self) -> Option<&str> {
         self.gate.served_name.as_deref()
     }
@@ -352,18 +351,18 @@ impl Lease {
         &self.gate.adapters
     }
 
-    /// What a request for an adapter with these files does next.
+    /// The next step of a request for an adapter with these files.
     pub fn ask_adapter(&self, name: &str, mark: pool::FilesFingerprint) -> AdapterTurn {
         let has_guests = self.gate.guests() > 0;
         self.gate.adapters.request(name, mark, has_guests)
     }
 
-    /// The request is inside an adapter until it ends.
+    /// Holds a seat of the adapter until the request ends.
     pub fn use_adapter(&mut self, seat: AdapterSeat) {
         self.adapter = Some(seat);
     }
 
-    /// What the request says of how long its replica stays; without this the model's keep-hot time counts.
+    /// Sets the request's own keep-hot time; `None` uses the model's.
     pub fn keep(&mut self, keep: Option<Keep>) {
         self.keep = keep;
     }
@@ -373,18 +372,18 @@ impl Lease {
         CutSignal(Arc::clone(&self.gate))
     }
 
-    /// Announces an answer in one piece; false if the engine's own counter would not show that it computes meanwhile.
-    /// Called once, before the request is sent.
+    /// Announces a non-streaming response. Returns false if the engine's own counters would not show that it is computing. Call
+    /// once, before the request is sent.
     pub fn expect_whole(&self) -> bool {
         self.gate.activity.expect_whole(&self.beat)
     }
 
-    /// A piece of the answer came from the engine.
+    /// Records a part of the response from the engine.
     pub fn token(&self) {
         self.gate.activity.token(&self.beat);
     }
 
-    /// The client does not take what came; until [`Lease::resume`] the engine owes nothing.
+    /// Pauses the activity check while the client does not read. Until [`Lease::resume`], no output is expected of the engine.
     pub fn hold(&self) {
         self.gate.activity.hold(&self.beat);
     }
@@ -393,40 +392,39 @@ impl Lease {
         self.gate.activity.resume(&self.beat);
     }
 
-    /// Requests wait for a seat here, or models for the memory of this replica.
+    /// Returns true if requests wait for a seat here, or models for the memory of this replica.
     pub fn is_wanted(&self) -> bool {
         let gate = &self.gate;
         mode(gate.word.load(Ordering::Relaxed)) != OPEN
             || gate.to_loop.idle_matters.load(Ordering::Acquire)
     }
 
-    /// Whether the engine itself dealt with the request, or could not be reached, broke off, or
-    /// answered with 5xx.
+    /// Records whether the engine processed the request. False if it could not be reached, broke off, or responded with 5xx.
     pub fn worked(&self, so: bool) {
-        match so {
-            true => self.gate.activity.worked(),
-            // What the pool itself ended is not the engine's fault.
-            false if self.gate.cut.is_cancelled() => {}
-            false => {
-                // The request has left the queue.
-                self.hold();
-                self.gate.activity.failed();
-            }
+        if so {
+            self.gate.activity.worked()
+        } else if self.gate.cut.is_cancelled() {
+            // A request that the pool cut says nothing about the engine.
+        } else {
+            // The request no longer counts as waiting for the engine.
+            self.hold();
+            self.gate.activity.failed();
         }
     }
 
-    /// Whether nothing is heard of the engine's node.
+    /// Returns true if the connection to the engine's node is lost.
     pub fn is_away(&self) -> bool {
         self.gate.is_away.load(Ordering::Acquire)
     }
 
-    /// Why, once [`Lease::cut`] has fired.
+    /// The reason for the cut, once [`Lease::cut`] has fired.
     pub fn why(&self) -> Option<&Cut> {
         self.gate.why.get()
     }
 }
 
-/// The token of the gate, which may outlast the lease. A clone of the token itself would take a lock that all requests inside share.
+/// A signal that fires when the gate is cut, and may outlast the lease. Cloning the token itself would take a lock that all
+/// requests inside share.
 #[derive(Clone, Debug)]
 pub struct CutSignal(Arc<Gate>);
 

@@ -1,4 +1,4 @@
-//! The controller's interface for the HTTP layer and the schedule: take a seat, give an order, read.
+//! The controller's interface for the HTTP layer and the schedule: takes seats, gives orders and reads snapshots.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,12 +32,12 @@ use store::{NodePass, Store, StoredRecord};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
-/// What asking for a seat gives.
+/// Result of a request for a seat.
 #[derive(Debug)]
 pub enum Seat {
     /// The model was ready.
     Now(Lease),
-    /// It is not; this is the place in the queue.
+    /// The model is not ready; the request waits in the queue.
     Wait(Waiting),
 }
 
@@ -51,7 +51,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// The seat, or why there is none. May be polled again after a timeout around it.
+    /// Waits for the seat, or for the reason it is refused. Cancel safe.
     pub async fn seat(&mut self) -> Result<Lease, Refusal> {
         let answer = (&mut self.answer).await;
         self.answered = true;
@@ -61,7 +61,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // A seat that was granted meanwhile lies in the channel and is given back with it.
+        // A seat that has been granted in the meantime is dropped with the channel, and so given back.
         if !self.answered {
             let _ = self.inbox.send(Message::Left {
                 ticket: self.ticket,
@@ -70,7 +70,7 @@ impl Drop for Waiting {
     }
 }
 
-/// An order that was handed over.
+/// An order that the loop has received.
 #[derive(Debug)]
 pub struct Ordered {
     pub order: OrderId,
@@ -79,7 +79,8 @@ pub struct Ordered {
 }
 
 impl Ordered {
-    /// Kept in the store, or settled already (D1). An error: unknown, the controller is gone.
+    /// Waits until the order is stored or already settled (D1). An error means the controller is gone and the state of the order is
+    /// unknown.
     pub async fn accepted(&mut self) -> Result<(), Busy> {
         (&mut self.accepted).await.map_err(|_| Busy)
     }
@@ -88,7 +89,7 @@ impl Ordered {
         self.settled.await.map_err(|_| Busy)
     }
 
-    /// The outcome, if it is there already.
+    /// The outcome, if it is known already.
     pub fn try_settled(&mut self) -> Option<Outcome> {
         self.settled.try_recv().ok()
     }
@@ -117,30 +118,31 @@ impl Handle {
         self.routes.load().get(name)
     }
 
-    /// Every model's entry, by name.
+    /// The entries of all models, by name.
     pub fn entries(&self) -> Vec<Arc<Entry>> {
         self.routes.load().entries()
     }
 
-    /// Names that look like this one.
+    /// Names similar to this one.
     pub fn closest(&self, name: &str) -> Vec<String> {
         self.routes.load().catalog.closest(name)
     }
 
-    /// Model files that cannot be used, by the name of the model.
+    /// Model files that cannot be used, with the names of their models.
     pub fn broken(&self) -> Vec<BrokenModel> {
         self.routes.load().catalog.broken().to_vec()
     }
 
-    /// The model that this name probably means, if its file is broken and it is not served.
+    /// The model that this name probably means, if its file is broken and the model is not served.
     pub fn broken_model(&self, name: &str) -> Option<BrokenModel> {
         self.routes.load().catalog.broken_model(name).cloned()
     }
 
-    /// A seat on a ready replica, or a place in the queue. `conversation` stands for what the request goes on
-    /// with: of several replicas it prefers the one that has computed that before.
-    /// `adapter` is one that the request is for: replicas that have it come first, then those that have room.
-    /// `gives_up`: when its client goes away by itself.
+    /// Takes a seat on a ready replica, or a place in the queue.
+    ///
+    /// - `conversation` identifies the prefix that the request continues: among several replicas, the one that has computed it is preferred.
+    /// - `adapter` is the adapter that the request uses: replicas that have loaded it come first, then replicas with room for it.
+    /// - `gives_up` is the time at which the client is expected to leave.
     pub fn seat(
         &self,
         route: &Route,
@@ -170,7 +172,7 @@ impl Handle {
         }))
     }
 
-    /// A seat if there is one at this moment; no request is queued, and nothing is loaded.
+    /// Takes a seat if one is free now. Queues no request and loads nothing.
     pub fn seat_now(
         &self,
         route: &Route,
@@ -182,7 +184,7 @@ impl Handle {
         Some(lease)
     }
 
-    /// The adapter of this name, which the model does not list: looked for below its path.
+    /// Looks for an adapter that the model's file does not list, below the model's adapter path.
     pub async fn adapter(
         &self,
         entry: &Arc<Entry>,
@@ -195,7 +197,7 @@ impl Handle {
             .await
     }
 
-    /// The names of a model's adapters that were found lately or that a replica has.
+    /// Adapters of the model that were found recently or that a replica has loaded.
     pub fn known_adapters(&self, route: &Route) -> Vec<String> {
         let looked = self
             .adapter_lookups
@@ -205,12 +207,12 @@ impl Handle {
         names.into_iter().collect()
     }
 
-    /// Hands an order over. It is carried out whether or not anybody waits for its outcome.
+    /// Hands an order to the loop, which carries it out even if no caller waits for the outcome.
     pub fn order(&self, command: Command) -> Result<Ordered, Busy> {
         self.order_of(command, None)
     }
 
-    /// The same for a key or a person, whom the history names.
+    /// Like [`Handle::order`], for a key or a person, named in the history.
     pub fn order_by(&self, command: Command, by: KeyId) -> Result<Ordered, Busy> {
         self.order_of(command, Some(by))
     }
@@ -234,7 +236,7 @@ impl Handle {
         })
     }
 
-    /// The decision for a load, not carried out, with its candidates in words.
+    /// The decision for a load, without carrying it out, with its candidates in words.
     pub async fn plan(&self, load: LoadOrder) -> Result<Option<(Plan, Vec<String>)>, Busy> {
         let (reply, answer) = oneshot::channel();
         self.inbox
@@ -243,7 +245,7 @@ impl Handle {
         answer.await.map_err(|_| Busy)
     }
 
-    /// How many requests wait for a seat, after all that came before. An error: the controller is gone.
+    /// The number of requests that wait for a seat, counted after all earlier messages. An error means the controller is gone.
     pub async fn waiting(&self) -> Result<usize, Busy> {
         let (reply, answer) = oneshot::channel();
         self.inbox
@@ -252,7 +254,7 @@ impl Handle {
         answer.await.map_err(|_| Busy)
     }
 
-    /// Serves the connection of a node, until it ends. Why it did is in the log.
+    /// Serves the connection of a node until it ends, and logs the reason.
     pub async fn serve_node(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -269,13 +271,13 @@ impl Handle {
         let peer = peer.address;
         match ended {
             Ok(()) => tracing::info!(%peer, "a node has closed its connection"),
-            // The log has the reason already.
+            // The reason has been logged already.
             Err(LinkEnd::GivenUp) => tracing::debug!(%peer, "the connection of a node was closed"),
             Err(end) => tracing::warn!(%peer, "the connection of a node has ended: {end}"),
         }
     }
 
-    /// What the pool would do under the assumptions, decided on a copy of it: nothing changes.
+    /// The pool's decisions under these assumptions, made on a copy of the pool.
     pub async fn what_if(&self, assumptions: &Assumptions) -> Result<WhatIf, Busy> {
         let (reply, answer) = oneshot::channel();
         self.inbox.send(Message::Copy { reply }).map_err(|_| Busy)?;
@@ -283,7 +285,7 @@ impl Handle {
         Ok(what_if(*pool, self.clock.now(), assumptions))
     }
 
-    /// Registers a model, or replaces a registered one; kept in the store before this returns (D1).
+    /// Registers a model, or replaces its registration. Returns after it is stored (D1).
     pub async fn register(&self, document: serde_json::Value) -> Result<Vec<Warning>, ChangeError> {
         self.register_under(document, Terms::Any).await
     }
@@ -304,7 +306,7 @@ impl Handle {
         answer.await.map_err(|_| ChangeError::Gone)?
     }
 
-    /// Takes a registered model out of the catalogue; its replicas drain.
+    /// Removes a registered model from the catalogue; its replicas drain.
     pub async fn remove(&self, name: &str) -> Result<(), ChangeError> {
         let (reply, answer) = oneshot::channel();
         let name = name.to_owned();
@@ -314,8 +316,8 @@ impl Handle {
         answer.await.map_err(|_| ChangeError::Gone)?
     }
 
-    /// Reads the catalogue's files again, as this configuration names them, and changes only what changed. If they
-    /// can be read, the configuration is in force when this returns, and otherwise nothing has changed.
+    /// Reads the catalogue's files again as this configuration names them, and applies only the differences. If they can be read,
+    /// the configuration is in force on return; otherwise nothing has changed.
     pub async fn reload(
         &self,
         config: Arc<Config>,
@@ -327,13 +329,12 @@ impl Handle {
         answer.await.map_err(|_| ChangeError::Gone)?
     }
 
-    /// Ends the loop without a shutdown: the guardians know that another controller comes.
-    /// Requests that still wait are refused.
+    /// Ends the loop without a shutdown: the guardians expect another controller. Requests that still wait are refused.
     pub fn hand_over(&self) -> Result<(), Busy> {
         self.inbox.send(Message::HandOver).map_err(|_| Busy)
     }
 
-    /// Who is inside each engine by this controller, also when its loop has ended.
+    /// Seats taken through this controller, per replica. Available after its loop has ended, too.
     pub fn seats_taken(&self) -> Vec<SeatsTaken> {
         let seats = |gate: &Arc<Gate>| {
             let reading = gate.reading();
@@ -346,9 +347,9 @@ impl Handle {
         self.routes.load().gates().iter().map(seats).collect()
     }
 
-    /// Takes what controllers before this one report of their requests; a request that is not named has ended.
+    /// Takes the reports of earlier controllers about their requests. A request that is not reported has ended.
     pub fn seats_of_earlier_controllers(&self, seats: &[SeatsTaken]) {
-        // A replica that is adopted later reads them there.
+        // Replicas adopted later read the reports from there.
         self.earlier_seats.report(seats, || {
             for gate in self.routes.load().gates() {
                 gate.set_guests(guests_of(gate.replica, seats));
@@ -360,27 +361,27 @@ impl Handle {
         self.snapshot.load_full()
     }
 
-    /// Changes whenever there is a newer snapshot.
+    /// Changes with each new snapshot.
     pub fn published(&self) -> watch::Receiver<u64> {
         self.published.subscribe()
     }
 
-    /// Whether loads come to an end, as of a second ago.
+    /// The state of the load path: whether loads finish, as of at most a second ago.
     pub fn load_path(&self) -> Arc<LoadPath> {
         self.load_path.load_full()
     }
 
-    /// What the latest loads went through.
+    /// The stages of the latest loads.
     pub fn load_timeline(&self) -> &LoadTimeline {
         &self.load_timeline
     }
 
-    /// New records of the history, as they are kept.
+    /// New records of the history, after they are stored.
     pub fn follow(&self) -> broadcast::Receiver<Arc<StoredRecord>> {
         self.events.subscribe()
     }
 
-    /// History, keys and small facts.
+    /// The store: history, keys and small facts.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
@@ -389,7 +390,7 @@ impl Handle {
         self.clock
     }
 
-    /// Numbers are the order of arrival, for requests and orders alike.
+    /// Numbers follow the order of arrival, for requests and orders alike.
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }

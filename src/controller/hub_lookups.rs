@@ -1,5 +1,4 @@
-//! Looking models up on the hub: which names it did not have lately, and how often users may make the pool
-//! look and register.
+//! Looks models up on the hub: remembers recent misses, and limits the lookups and registrations that users can cause.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,12 +22,12 @@ const HOUR: Span = Span::from_secs(3600);
 
 #[derive(Debug, Error)]
 pub enum HubRegistrationError {
-    #[error("{name} is no name on the hub: organisation/name")]
+    #[error("{name} is not a name on the hub; use organisation/name")]
     NoName { name: String },
-    /// It is not there, or nothing of it can be run.
+    /// The model does not exist, or has no files that can be run.
     #[error("{message}")]
     NotThere { message: String },
-    /// It could not be looked up; later it may.
+    /// The lookup failed and may succeed later.
     #[error("{message}")]
     NotNow { message: String },
     #[error(
@@ -44,7 +43,7 @@ pub enum HubRegistrationError {
     Change(#[from] ChangeError),
 }
 
-/// What looking up takes.
+/// Dependencies and state of hub lookups.
 #[derive(Debug)]
 pub(super) struct HubLookups {
     pub sources: Arc<Sources>,
@@ -54,7 +53,7 @@ pub(super) struct HubLookups {
     pub registered: Rate,
 }
 
-/// When something was last done, of what may be done only so many times within a time.
+/// A limit on how often an action may happen within `within`. Holds the time and the caller of each recent action.
 #[derive(Debug)]
 pub(super) struct Rate {
     what: &'static str,
@@ -71,7 +70,7 @@ impl Rate {
         }
     }
 
-    /// Counts once more for this caller, if that is not more than its share of `most` times.
+    /// Counts one action of this caller, if its share of `most` has room.
     pub fn take(
         &self,
         caller: &LookupCaller,
@@ -87,7 +86,7 @@ impl Rate {
             done.push_back((now, caller.clone()));
             return Ok(());
         }
-        // If the others have all of it, the first of them makes room.
+        // If others hold the entire limit, the oldest of their entries makes room.
         let first = done.iter().find(is_own).or(done.front());
         let retry = first.map_or(self.within, |(at, _)| (*at + self.within).since(now));
         Err(HubRegistrationError::TooMany {
@@ -98,7 +97,7 @@ impl Rate {
         })
     }
 
-    /// Takes back a count whose work came to nothing.
+    /// Takes back a count whose action did not happen.
     pub fn give_back(&self, caller: &LookupCaller, taken: Time) {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         let nth = done

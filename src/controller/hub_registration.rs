@@ -1,5 +1,5 @@
-//! Registers models of the hub that have no file, when a request or an administrator names one. `catalog.on_unknown`
-//! says who may cause that.
+//! Registers models of the hub that have no file, when a request or an administrator names one. `catalog.on_unknown` sets who may
+//! cause that.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use catalog::{Entry, Source};
 use pool::{Bytes, Remedy};
 use source::{NO_TOKEN, SourceFault};
 
-/// The hub's own names are shorter.
+/// Names on the hub are shorter.
 const NAME_BYTES_MAX: usize = 200;
 
 /// The message to a user about a repository that does not exist or is not public.
@@ -31,8 +31,8 @@ fn for_user(fault: &SourceFault, may_be_private: bool) -> String {
 }
 
 impl Handle {
-    /// Registers the hub's model of this name with the engine that the reference or the configuration
-    /// names, and gives its route. The hub must have it, in a form that its engine reads.
+    /// Registers the hub's model of this name with the engine that the reference or the configuration names, and returns its route.
+    /// The model must exist on the hub in a form that its engine reads.
     pub async fn register_from_hub(
         &self,
         name: &str,
@@ -62,9 +62,12 @@ impl Handle {
                 room: settings.unknown_size.0,
             },
         };
-        // The hub need not be asked for what would not be registered anyway.
+        // Avoids a lookup on the hub for a model that would not be registered anyway.
         terms(0).allow(known, name)?;
-        let engine = known.reference().get(name).and_then(|it| it.engine.clone());
+        let engine = known
+            .reference()
+            .get(name)
+            .and_then(|reference| reference.engine.clone());
         let mut document = json!({
             "engine_config": {
                 "model_id": name,
@@ -78,18 +81,21 @@ impl Handle {
         }
         let (entry, _) =
             Entry::from_document(&document, Source::Registered, &config, known.reference())
-                .map_err(|error| match name.contains(':') {
-                    // It may be a name whose quantization is not for this engine.
-                    true => HubRegistrationError::NotThere {
-                        message: error.to_string(),
-                    },
-                    false => HubRegistrationError::NoName {
-                        name: name.to_owned(),
-                    },
+                .map_err(|error| {
+                    if name.contains(':') {
+                        // The name may be of a quantization that this engine does not support.
+                        HubRegistrationError::NotThere {
+                            message: error.to_string(),
+                        }
+                    } else {
+                        HubRegistrationError::NoName {
+                            name: name.to_owned(),
+                        }
+                    }
                 })?;
         let Some(fetch) = &entry.fetch else {
             let message = format!(
-                "{} fetches by itself, so it is unknown whether there is a {name}; set catalog.unknown_engine to one that the pool fetches for",
+                "{} downloads models on its own, so the pool cannot check that {name} exists; set catalog.unknown_engine to an engine that the pool downloads for",
                 entry.recipe.engine()
             );
             return Err(HubRegistrationError::NotThere { message });
@@ -129,7 +135,7 @@ impl Handle {
                 if by == NamedBy::User {
                     self.hub_lookups.registered.give_back(caller, now);
                 }
-                // Another request was quicker; its registration counts.
+                // A concurrent request has registered the model; use its registration.
                 if !matches!(error, ChangeError::Taken { .. }) {
                     return Err(error.into());
                 }

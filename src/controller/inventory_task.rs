@@ -1,5 +1,5 @@
-//! Reads the devices periodically, off the async threads, and sends the readings to the loop. How soon they are read
-//! again is `src/pool/plan/readings.rs`. A device that cannot be read keeps its last figures.
+//! Reads the devices periodically, off the async threads, and sends the readings to the loop. `src/pool/plan/readings.rs` decides
+//! the interval. A device that cannot be read keeps its last figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use config::Provider;
 use inventory::{self, DeviceEvent, DeviceFault, DeviceTrouble, Inventory};
 use pool::{NodeId, ReplicaId, Time, reading_interval};
 
-/// A reading that takes longer is reported as failed; its figures count when they come.
+/// A reading that takes longer is reported as failed; its figures count when they arrive.
 const READ_MAX: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
@@ -33,14 +33,14 @@ pub(super) async fn run(
     });
     let shared = inventory.provider() == Provider::Nvml;
     loop {
-        // Those of nodes are processes of other machines, whose numbers mean others here.
+        // Excludes replicas on nodes: their process ids belong to other machines and may match unrelated processes here.
         let leaders: BTreeMap<u32, ReplicaId> = snapshot
             .load()
             .processes
             .iter()
-            .filter(|(_, it)| is_here(it.node))
-            .flat_map(|(&replica, it)| {
-                let leaders = [it.pid, it.contained].into_iter().flatten();
+            .filter(|(_, process)| is_here(process.node))
+            .flat_map(|(&replica, process)| {
+                let leaders = [process.pid, process.contained].into_iter().flatten();
                 leaders.map(move |pid| (pid, replica))
             })
             .collect();
@@ -95,22 +95,22 @@ pub(super) async fn run(
             .load()
             .on_nodes
             .iter()
-            .any(|(&node, it)| it.settles && is_here(node));
+            .any(|(&node, on_node)| on_node.settles && is_here(node));
         let pause = reading_interval(settles, shared);
         tokio::select! {
             () = ticks::pause(Duration::from_millis(pause.0)) => {}
-            // A process has ended: what it held is looked for at once.
+            // Reads immediately after a process has ended, to see the memory it held.
             () = look.notified() => {}
         }
     }
 }
 
-/// Fixed devices of this machine may be on several nodes.
+/// Returns true for this machine's nodes: its fixed devices may be spread over several.
 fn is_here(node: NodeId) -> bool {
     node < NodeId(FIRST_NUMBER)
 }
 
-/// The report of a reading that does not come in time.
+/// The report for a reading that is late.
 fn late(began: Time) -> Readings {
     Readings {
         node: None,

@@ -1,6 +1,6 @@
-//! The task that writes the pool's wishes and events to the store, in the order in which they were made: of two
-//! wishes for one model the later one stays. While nothing can be written, wishes of orders are refused and the
-//! rest waits here. Keys, audit, registrations and the evening's times are written by their own parts.
+//! Writes the pool's wishes and events to the store in their original order: the later of two wishes for one model stays. While
+//! nothing can be written, wishes of orders are refused and the rest waits here. Keys, audit, registrations and the evening's times
+//! are written by their own modules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use store::{Circumstances, Measurement, Store, StoreFault, StoredRecord, UsageMi
 
 #[derive(Clone, Debug)]
 pub(super) enum Job {
-    /// What was asked for, by minute and model.
+    /// Usage by minute and model.
     Usage(Vec<UsageMinute>),
     Wish {
         order: Option<OrderId>,
@@ -32,11 +32,11 @@ pub(super) enum Job {
         model: String,
         numbers: Vec<u64>,
     },
-    /// Of devices that have come with a node, for records that follow.
+    /// Names of devices that came with a node, for the records that follow.
     DeviceNames(BTreeMap<DeviceId, String>),
 }
 
-/// A wish with the name that the store knows the model by.
+/// A wish with the model's name in the store.
 #[derive(Clone, Debug)]
 pub(super) enum NamedWish {
     Override {
@@ -55,31 +55,31 @@ pub(super) enum NamedWish {
     ForgetLoads {
         before: Option<Time>,
     },
-    /// By the device's own name or UUID.
+    /// The device's UUID or name.
     Cordon {
         device: String,
         cordon: Option<Cordon>,
     },
 }
 
-/// Records written in one transaction.
+/// Maximum number of records written in one transaction.
 const BATCH_MAX: usize = 256;
 
-/// Records that wait while nothing can be written; of more, the oldest are lost and counted.
+/// Maximum number of records that wait while nothing can be written. Beyond that, the oldest are lost and counted.
 const RECORDS_MAX: usize = 4096;
 
-/// How soon it is noticed that the disk takes something again.
+/// Interval at which writing is tried again after a failure.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// Writes one job after the other.
+/// Writes jobs one after the other.
 struct Keeper {
     store: Arc<Store>,
     inbox: mpsc::WeakUnboundedSender<Message>,
     events: broadcast::Sender<Arc<StoredRecord>>,
     device_names: BTreeMap<DeviceId, String>,
     waiting: Waiting,
-    /// Why the last try failed, until the next probe. On PostgreSQL a try may take seconds: orders are not tried one after
-    /// the other meanwhile.
+    /// The reason the last attempt failed, kept until the next probe. On PostgreSQL an attempt may take seconds, so orders are
+    /// refused without another attempt while it is set.
     failed: Option<String>,
 }
 
@@ -105,11 +105,11 @@ pub(super) async fn run(
     loop {
         tokio::select! {
             biased;
-            // First: jobs may come so fast that nothing else would have its turn. Another task may have found that
-            // nothing can be written, such as a change of the keys.
+            // Polled first: jobs may arrive so fast that no other branch would get a turn. Another task may have found that nothing
+            // can be written, such as a change of the keys.
             _ = probe.tick() => {
                 keeper.looks_again().await;
-                // The pause begins here: a probe that takes longer than the pause would always be due again.
+                // The pause starts here: a probe slower than the pause would otherwise be due again immediately.
                 probe.reset();
             }
             count = jobs.recv_many(&mut next, BATCH_MAX) => {
@@ -139,7 +139,7 @@ impl Keeper {
                 }
             }
             Job::DeviceNames(names) => {
-                // Records before it are of devices with other names.
+                // Earlier records belong to devices with the previous names.
                 self.append().await;
                 self.device_names.extend(names);
             }
@@ -150,7 +150,7 @@ impl Keeper {
         }
     }
 
-    /// Writes the records that wait. While nothing can be written it is not tried for each of them.
+    /// Writes the waiting records. While nothing can be written, stops instead of trying each.
     async fn append(&mut self) {
         while !self.waiting.records.is_empty() && self.store.trouble().is_none() {
             let count = self.waiting.records.len().min(BATCH_MAX);
@@ -174,7 +174,7 @@ impl Keeper {
                         );
                     }
                 }
-                // Logged by the store, and tried again.
+                // The store has logged this fault, and the write is tried again.
                 Err(fault) if fault.is_logged_by_the_store() => return self.remembers(&fault),
                 Err(fault) => {
                     tracing::error!(%fault, lost = count, "the history could not be written");
@@ -185,7 +185,8 @@ impl Keeper {
         }
     }
 
-    /// An order is tried, since its sender waits for the answer; on PostgreSQL at most one between two probes.
+    /// Writes one job. An order is tried even during a failure, since its sender waits for the result; on PostgreSQL at most once
+    /// between two probes.
     async fn keeps(&mut self, job: Job) {
         let order = match &job {
             Job::Wish { order, .. } => *order,
@@ -197,7 +198,7 @@ impl Keeper {
         if order.is_none() && self.store.trouble().is_some() {
             return self.waiting.takes(job);
         }
-        // What waits is older, and must not be laid over it.
+        // Waiting jobs are older and must be written first.
         let result = match self.catches_up().await {
             Ok(()) => write(&self.store, &job).await,
             Err(fault) => Err(fault),
@@ -231,7 +232,7 @@ impl Keeper {
         }
     }
 
-    /// Writes what waits for its place, the older first.
+    /// Writes the waiting jobs, oldest first.
     async fn catches_up(&mut self) -> Result<(), StoreFault> {
         while let Some((place, job)) = self.waiting.places.pop_first() {
             match write(&self.store, &job).await {
@@ -246,8 +247,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Goes on as soon as the disk takes something again. A lost lock is the first sign that PostgreSQL is away, where
-    /// nothing else is written at the time.
+    /// Resumes as soon as writing works again. A lost lock is the first sign that PostgreSQL is unavailable while nothing else is
+    /// written.
     async fn looks_again(&mut self) {
         self.failed = None;
         let is_doubtful = self.store.trouble().is_some() || self.store.has_lost_its_lock();
@@ -264,7 +265,7 @@ impl Keeper {
         self.append().await;
     }
 
-    /// The last try.
+    /// The last attempt, at shutdown.
     async fn ends(&mut self) {
         if !self.waiting.is_empty() {
             self.looks_again().await;
@@ -272,7 +273,7 @@ impl Keeper {
         let lost = self.waiting.records.len() as u64 + self.waiting.lost;
         if !self.waiting.is_empty() || lost > 0 {
             tracing::error!(
-                "the state could not be written until the end: {lost} records of the history are lost, and {} changes that the pool made by itself",
+                "the state could not be written until the end: {lost} records of the history are lost, and {} changes that the pool made on its own",
                 self.waiting.places.len()
             );
         }

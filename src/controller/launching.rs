@@ -1,5 +1,5 @@
-//! Launches the engines of replicas: makes a launch of the catalogue's recipe and the placement, and turns an engine's
-//! reports into events, gates and snapshots.
+//! Launches the engines of replicas: builds a launch from the catalogue's recipe and the placement, and turns an engine's reports into events, gates and snapshots.
+//!
 //! One file because a launch and the reports of its engine share the replica's record.
 
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use engine::{
 };
 use pool::{Event, Exit, ModelId, NodeId, Remedy, ReplicaId, Share, Span, Tier};
 
-/// Logs of engines that are gone, kept per model.
+/// Number of logs of ended engines kept per model.
 const LOGS_MAX: usize = 3;
 
 impl Control {
-    /// Starts the engine, or says at once why it cannot be started.
+    /// Starts the engine, or returns the reason it cannot start.
     pub(super) fn launch(
         &mut self,
         replica: ReplicaId,
@@ -45,7 +45,7 @@ impl Control {
                 });
             }
         };
-        // Its file is opened where it may take its time.
+        // Opens no file here, which may block.
         let log = ReplicaLog::in_memory().masking(launch.program.masking());
         let log = Arc::new(log);
         let kept = self.kept_of(model, placement);
@@ -67,7 +67,7 @@ impl Control {
         None
     }
 
-    /// The replica has a process, or will have one.
+    /// Records a replica that has a process or is about to.
     pub(super) fn know(
         &mut self,
         replica: ReplicaId,
@@ -106,24 +106,24 @@ impl Control {
     fn node_of_placement(&self, placement: &[Share]) -> NodeId {
         let device = placement
             .first()
-            .and_then(|it| self.devices.known.get(&it.device));
-        device.map_or(NodeId(0), |it| it.info.node)
+            .and_then(|share| self.devices.known.get(&share.device));
+        device.map_or(NodeId(0), |device| device.info.node)
     }
 
-    /// How memory counts where the replica runs.
+    /// The way memory is counted on the replica's node.
     pub(super) fn provider_of(&self, replica: ReplicaId) -> Provider {
-        let node = self.engines.processes.get(&replica).map(|it| it.node);
+        let node = self.engines.processes.get(&replica).map(|facts| facts.node);
         let of_node = node.and_then(|node| self.nodes.provider(node));
         of_node.unwrap_or(self.devices.provider)
     }
 
-    /// Whether the weights lie in the host's memory already: then the disk is free for others (M1).
+    /// Checks whether the weights are in the page cache: then the load leaves the disk free for others (M1).
     fn look_for_weights(&mut self, replica: ReplicaId, model: ModelId) {
         let Some(path) = self
             .models
             .facts
             .get(&model)
-            .and_then(|it| it.entry.weights_path())
+            .and_then(|facts| facts.entry.weights_path())
         else {
             return;
         };
@@ -180,7 +180,7 @@ impl Control {
         })
     }
 
-    /// The pool's limits, with what the model's own file says instead.
+    /// The pool's limits, with the model file's own values in place of them.
     pub(super) fn watch_of(&self, entry: &Entry) -> Watch {
         let pool = &self.config.pool;
         let own = |from_file: Option<Span>, general: Length| {
@@ -199,9 +199,10 @@ impl Control {
         };
         Watch {
             activity: Arc::default(),
-            limits: match entry.recipe.is_remote() {
-                true => remote_device::gentle(limits),
-                false => limits,
+            limits: if entry.recipe.is_remote() {
+                remote_device::gentle(limits)
+            } else {
+                limits
             },
             model_name: model_name.to_owned(),
             metrics: entry.recipe.metrics(),
@@ -265,7 +266,7 @@ impl Control {
         })
     }
 
-    /// What an engine says of itself.
+    /// Handles a report of an engine.
     pub(super) fn report(&mut self, replica: ReplicaId, report: Report) {
         let Some(facts) = self.engines.processes.get_mut(&replica) else {
             return;
@@ -279,7 +280,7 @@ impl Control {
             Report::Reached { endpoint } => self.make_gate(replica, model, endpoint),
             Report::Progress { stage, percent } => {
                 let stage = self.stage(Stage::of(&stage), percent, Some(stage));
-                // The pool measures loads from the network apart from those from a disk.
+                // The pool measures loads from the network separately from loads from disk.
                 let event = match self.node_of(replica) {
                     Some(_) if stage.stage == Stage::Fetching => Event::LoadsFrom {
                         replica,
@@ -310,7 +311,7 @@ impl Control {
             }
             Report::Contained { pid } => {
                 facts.contained = Some(pid);
-                // Until now its memory has counted as foreign.
+                // Reads the devices now: the process's memory has counted as foreign so far.
                 self.devices.look.notify_one();
             }
             Report::Load(load) => facts.load = load,
@@ -332,7 +333,7 @@ impl Control {
                 self.withdraw(replica, model);
                 let exit = match exit.oom {
                     _ if exit.requested && was_ready => Exit::Requested,
-                    // A larger reservation on a GPU makes no room in the host.
+                    // A larger reservation on a GPU makes no room in host memory.
                     Some(lack) if !exit.requested && lack.of_host && is_measured => Exit::Failed {
                         message: format!(
                             "{message}; the kernel killed it because the host's memory was full, not a GPU's"
@@ -343,7 +344,7 @@ impl Control {
                         message,
                         needed: lack.needed,
                     },
-                    // Of a load that was ended, its last words may still tell why it took so long.
+                    // The last words of a load that was ended may still explain why it was slow.
                     _ => Exit::Failed {
                         message,
                         remedy: remedy_of(exit.failure),
@@ -359,7 +360,7 @@ impl Control {
         }
     }
 
-    /// It gives no seat any more, whatever of it is still to be removed.
+    /// Stops giving seats, even if parts of the replica are still to be removed.
     fn lost(&mut self, replica: ReplicaId, model: ModelId, why: String) {
         if let Some(gate) = self.engines.gates.get(&replica) {
             gate.cut(Cut::Crashed(why));
@@ -377,13 +378,13 @@ impl Control {
         LoadStage {
             stage,
             percent,
-            // The engine's own word may be the same.
+            // The engine's own text may repeat the stage.
             engine_text: engine_text.filter(|engine_text| *engine_text != stage.to_string()),
             since: self.clock.now(),
         }
     }
 
-    /// Its requests go to this endpoint, once the pool opens the gate.
+    /// Creates the replica's gate for this endpoint; the pool opens it later.
     pub(super) fn make_gate(&mut self, replica: ReplicaId, model: ModelId, endpoint: Endpoint) {
         let Some(entry) = self
             .models
@@ -397,12 +398,15 @@ impl Control {
             .engines
             .processes
             .get(&replica)
-            .map(|it| Arc::clone(&it.activity))
+            .map(|facts| Arc::clone(&facts.activity))
         else {
             return;
         };
         let served = entry.recipe.served_model_name().map(str::to_owned);
-        let room = entry.dynamic_adapters.as_ref().map(|it| it.room);
+        let room = entry
+            .dynamic_adapters
+            .as_ref()
+            .map(|adapters| adapters.room);
         let clock = self.clock;
         let to_loop = ToLoop {
             inbox: self.inbox.clone(),
@@ -413,7 +417,7 @@ impl Control {
             replica,
             endpoint,
             served,
-            (entry.seats_per_replica, room.map_or(0, |it| it.count)),
+            (entry.seats_per_replica, room.map_or(0, |room| room.count)),
             clock,
             to_loop,
             activity,
@@ -421,7 +425,7 @@ impl Control {
         self.engines.gates.insert(replica, Arc::new(gate));
     }
 
-    /// The replica's gate goes into the routing table; the pool opens it.
+    /// Adds the replica's gate to the routing table; the pool opens it later.
     pub(super) fn offer(&self, replica: ReplicaId, model: ModelId) {
         if let (Some(route), Some(gate)) = (
             self.publishing.route(model),

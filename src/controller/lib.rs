@@ -7,7 +7,7 @@
 //!    └──Message──▶ inbox ─▶ Control: event → pool.step → execute ─▶ engine::run, one task per replica
 //!                    ▲            │                            └──▶ keeper: wishes, history, usage ─▶ store
 //!                    └────────────┴── reports, Saved, readings ──────────────┘
-//! readers: Snapshot (pool view, processes, devices) and Routes, replaced as a whole
+//! readers: Snapshot (pool view, processes, devices) and Routes, replaced atomically
 //! ```
 //!
 //! | task           | number                                 | ends                                          |
@@ -27,9 +27,9 @@
 //!
 //! `spawn` starts control and keeper. Control owns the others and aborts them when it ends.
 //!
-//! The keeper writes wishes, cordons, history, measurements, remembered demand and usage, and trims old rows. Other
-//! tables have other writers: a catalogue change writes its registration (`registry`), `http` writes keys and the
-//! audit, `serve` writes day totals of tokens and the times of cleanups. The store makes one write after the other.
+//! The keeper writes wishes, cordons, history, measurements, remembered demand and usage, and trims old rows. Other tables have
+//! other writers: a catalogue change writes its registration (`registry`), `http` writes keys and the audit, `serve` writes daily
+//! token totals and the times of cleanups. The store serializes all writes.
 
 mod adapter_files;
 mod adapter_lookups;

@@ -1,5 +1,5 @@
-//! When the latest fetches and loads began, what they went through, and when they ended: for traces of the requests
-//! that waited for them. It is written by the loop and decides nothing.
+//! The stages of the latest fetches and loads, for traces of the requests that waited for them. Written by the loop; no decision
+//! reads it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use engine::Stage;
 use pool::{Record, RecordKind, ReplicaId, Time};
 
-/// Of all models together; then the oldest are forgotten.
+/// Entries of all models together. Beyond that, the oldest are dropped.
 const LOADS_MAX: usize = 512;
-/// Engines go through four.
+/// Engines usually have four.
 const STAGES_MAX: usize = 16;
 
 /// A fetch of weights, or a load of one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadTimes {
     pub model: String,
-    /// `None`: a fetch.
+    /// `None` for a fetch.
     pub replica: Option<ReplicaId>,
-    /// Why it was begun.
+    /// The reason for the load.
     pub reason: String,
-    /// By name.
+    /// Device names.
     pub devices: Vec<String>,
     pub began_at: Time,
-    /// When the memory was there and its engine was started or woken.
+    /// Time at which memory was available and the engine was started or woken.
     pub launched_at: Option<Time>,
-    /// What the engine reported of itself, each with its beginning.
+    /// Stages that the engine reported, with their start times.
     pub stages: Vec<(Stage, Time)>,
-    /// With why it failed, if it did.
+    /// Time and result, with the reason of a failure.
     pub ended: Option<(Time, Result<(), String>)>,
 }
 
@@ -42,17 +42,17 @@ impl LoadTimes {
     }
 }
 
-/// Cheap to clone; all clones are the same.
+/// Cheap to clone; all clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct LoadTimeline(Arc<Mutex<VecDeque<LoadTimes>>>);
 
 impl LoadTimeline {
-    /// The fetches and loads of the model that ran at some moment of this time, the earliest first.
+    /// The model's fetches and loads that overlap this period, earliest first.
     pub fn of(&self, model: &str, from: Time, until: Time) -> Vec<LoadTimes> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ran = all
             .iter()
-            .filter(|it| it.model == model && it.is_within(from, until));
+            .filter(|load| load.model == model && load.is_within(from, until));
         ran.cloned().collect()
     }
 
@@ -93,33 +93,33 @@ impl LoadTimeline {
 
     fn end(&self, model: &str, replica: Option<ReplicaId>, at: Time, how: Result<(), String>) {
         self.open(
-            |it| it.model == model && it.replica == replica,
-            |it| it.ended = Some((at, how)),
+            |load| load.model == model && load.replica == replica,
+            |load| load.ended = Some((at, how)),
         );
     }
 
     pub(super) fn launched(&self, replica: ReplicaId, at: Time) {
-        let is_it = |it: &LoadTimes| it.replica == Some(replica);
-        self.open(is_it, |it| it.launched_at = Some(at));
+        let is_it = |load: &LoadTimes| load.replica == Some(replica);
+        self.open(is_it, |load| load.launched_at = Some(at));
     }
 
     pub(super) fn reached(&self, replica: ReplicaId, stage: Stage, at: Time) {
         self.open(
-            |it| it.replica == Some(replica),
-            |it| {
-                let is_new = it.stages.last().is_none_or(|(last, _)| *last != stage);
-                if is_new && it.stages.len() < STAGES_MAX {
-                    it.stages.push((stage, at));
+            |load| load.replica == Some(replica),
+            |load| {
+                let is_new = load.stages.last().is_none_or(|(last, _)| *last != stage);
+                if is_new && load.stages.len() < STAGES_MAX {
+                    load.stages.push((stage, at));
                 }
             },
         );
     }
 
-    /// The latest that has not ended, if there is one.
+    /// Changes the latest matching entry that has not ended, if there is one.
     fn open(&self, is_it: impl Fn(&LoadTimes) -> bool, change: impl FnOnce(&mut LoadTimes)) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut open = all.iter_mut().rev().filter(|it| it.ended.is_none());
-        if let Some(load) = open.find(|it| is_it(it)) {
+        let mut open = all.iter_mut().rev().filter(|load| load.ended.is_none());
+        if let Some(load) = open.find(|load| is_it(load)) {
             change(load);
         }
     }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_fetch_and_a_load_have_their_stages_and_ends() {
         let timeline = LoadTimeline::default();
-        let note = |it: &Record| timeline.record(it, || vec!["gpu0".to_owned()]);
+        let note = |record: &Record| timeline.record(record, || vec!["gpu0".to_owned()]);
         note(&record(RecordKind::Fetch, 100, None));
         note(&record(RecordKind::Fetched, 200, None));
         note(&record(RecordKind::Load, 210, Some(1)));
@@ -172,7 +172,7 @@ mod tests {
         let stages = [(Stage::Loading, Time(300)), (Stage::Warming, Time(350))];
         assert_eq!(all[1].stages, stages);
         assert_eq!(all[1].ended, Some((Time(400), Ok(()))));
-        // What happens to the replica later is not of the load.
+        // Later events of the replica do not belong to the load.
         note(&record(RecordKind::Evict, 900, Some(1)));
         assert_eq!(timeline.of("m", Time(0), Time(1_000)), all);
         assert_eq!(timeline.of("m", Time(201), Time(209)), []);
@@ -189,7 +189,7 @@ mod tests {
         timeline.record(&record(RecordKind::LoadFailed, 9_000, Some(12)), Vec::new);
         let all = timeline.of("m", Time(0), Time(10_000));
         assert_eq!(all.len(), LOADS_MAX);
-        let failed: Vec<_> = all.iter().filter(|it| it.ended.is_some()).collect();
+        let failed: Vec<_> = all.iter().filter(|load| load.ended.is_some()).collect();
         assert_eq!(failed.len(), 1);
         let why = (Time(9_000), Err("because".to_owned()));
         assert_eq!(failed[0].ended, Some(why));

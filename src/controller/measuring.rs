@@ -1,6 +1,5 @@
-//! Measures what replicas take (M1): keeps the peaks that readings and the engines' processes report in the store, and
-//! gives the pool the figures for the models and devices that are there. Which figure counts, and how it fades, is
-//! `src/pool/plan/measurement.rs`.
+//! Measures the memory of replicas (M1): stores the peaks that readings and engine processes report, and gives the pool the figures
+//! for the existing models and devices. `src/pool/plan/measurement.rs` chooses among figures and fades them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,13 +27,13 @@ impl Control {
         }
     }
 
-    /// What is known of a model on the kinds of devices that are there.
+    /// The known measurements of a model on the existing kinds of devices.
     pub(super) fn measured_events(&self, model: ModelId) -> Vec<Event> {
         let Some(facts) = self.models.facts.get(&model) else {
             return Vec::new();
         };
         let (entry, least) = (&facts.entry, facts.estimated);
-        // What fills its reservation was seen to take just that.
+        // A replica that fills its reservation always measures exactly that.
         if entry.memory.is_some() || entry.recipe.fills_its_reservation() {
             return Vec::new();
         }
@@ -44,13 +43,13 @@ impl Control {
             .measurements
             .iter()
             .filter(|(of, _)| of.model == entry.name && of.arguments == arguments);
-        let event = |(of, it): (&Circumstances, &Measurement)| {
+        let event = |(of, measurement): (&Circumstances, &Measurement)| {
             let kind = *self.devices.kinds.get(&of.kind)?;
-            // A cache that grows while it is used may not have been seen at its largest.
+            // A cache that grows during use may not have been seen at its largest.
             let grows = self.devices.provider != Provider::Nvml
                 || matches!(entry.recipe, Recipe::Candle(_));
             let measured = MeasuredPeak {
-                bytes_per_device: it.peak_bytes_per_device,
+                bytes_per_device: measurement.peak_bytes_per_device,
                 may_grow: grows,
                 as_configured: of.devices == entry.devices_per_replica,
                 estimate: least,
@@ -65,8 +64,8 @@ impl Control {
         known.filter_map(event).collect()
     }
 
-    /// The most that the replica was seen to hold on one of its devices, and what its devices are;
-    /// `None` for devices of several kinds, of which one figure says nothing.
+    /// The largest memory measured on any device of the replica, with the devices' kind and number. `None` for devices of several
+    /// kinds, to which one figure does not apply.
     fn peak_of(&self, replica: ReplicaId) -> Option<(Bytes, String, u32)> {
         let process = self.engines.processes.get(&replica)?;
         let mut kinds: Vec<String> = process
@@ -79,7 +78,7 @@ impl Control {
         let [kind] = kinds.as_slice() else {
             return None;
         };
-        // Host memory says nothing of what an engine takes on a GPU; that is read there.
+        // Host memory does not show what an engine takes on a GPU, where NVML measures it instead.
         let peak = match self.provider_of(replica) {
             Provider::Nvml => process.device_peak?,
             _ => Bytes(process.peak?.0 / u64::from(devices)),
@@ -87,7 +86,7 @@ impl Control {
         Some((peak, kind.clone(), devices))
     }
 
-    /// Takes what readings say of replicas' memory on these devices.
+    /// Takes the measured memory of replicas from readings of these devices.
     pub(super) fn take_peaks(&mut self, read: &BTreeSet<DeviceId>) {
         let mut grown = Vec::new();
         for device in read.iter().filter_map(|id| self.devices.known.get(id)) {
@@ -96,7 +95,7 @@ impl Control {
                     && process.device_peak < Some(bytes)
                 {
                     process.device_peak = Some(bytes);
-                    // While it loads, the peak is not reached yet.
+                    // During a load, the peak is not reached yet.
                     if process.ready {
                         grown.push((replica, process.model));
                     }
@@ -109,21 +108,24 @@ impl Control {
         }
     }
 
-    /// A load found other weights than the model's figures are of: what was measured was of the old
-    /// ones, and what is needed is worked out anew (M1).
+    /// Handles a load that found other weights than the model's figures describe: drops the measurements of the old weights, and
+    /// computes the model's needs again (M1).
     pub(super) fn weights_differ(&mut self, replica: ReplicaId, found: u64) {
         let Some(process) = self.engines.processes.get_mut(&replica) else {
             return;
         };
         let (model, now) = (process.model, self.clock.now());
         let facts = Arc::make_mut(&mut self.models.facts);
-        let Some(facts) = facts.get_mut(&model).filter(|it| it.weights != Some(found)) else {
+        let Some(facts) = facts
+            .get_mut(&model)
+            .filter(|known| known.weights != Some(found))
+        else {
             return;
         };
         facts.weights = Some(found);
         process.arguments = facts.arguments();
         let name = facts.entry.name.clone();
-        let reason = "its weights are not those that were there when its memory was last worked out; it is worked out anew, and what was measured of the old ones no longer counts (M1)";
+        let reason = "its weights have changed since its memory was last calculated; it is calculated again, and measurements of the old weights no longer count (M1)";
         tracing::info!(%replica, model = name, "{reason}");
         let _ = self.jobs.send(Job::Record(Record {
             at: now,
@@ -148,28 +150,31 @@ impl Control {
         self.next_change();
     }
 
-    /// Keeps what a ready replica takes if that is more than was known, and its load time. A load that has not become
-    /// ready tells neither: it may end before its engine takes all that it needs.
+    /// Stores the memory of a ready replica if it is more than the known figure, and its load time. A load that did not become
+    /// ready counts for neither: it may end before its engine takes all that it needs.
     pub(super) fn measure(&mut self, replica: ReplicaId, model: ModelId) {
         let process = self.engines.processes.get(&replica);
-        let Some(process) = process.filter(|it| it.ready) else {
+        let Some(process) = process.filter(|process| process.ready) else {
             return;
         };
-        // In the store 0 ms means that the load time is unknown.
-        let took = process.took.map(|it| it.max(Span(1)));
+        // The store uses 0 ms for an unknown load time.
+        let took = process.took.map(|span| span.max(Span(1)));
         let Some((peak, of)) = self.circumstances(replica, model) else {
             return;
         };
         let known = self.usage.measurements.get(&of).copied();
-        // An adopted engine was loaded by an earlier controller, which has kept the load time if it lived long enough.
-        let Some(reload) = took.or(known.map(|it| it.reload)) else {
+        // An adopted engine was loaded by an earlier controller, which has stored the load time if it lived long enough.
+        let Some(reload) = took.or(known.map(|measurement| measurement.reload)) else {
             return;
         };
-        let peak = peak_after_reading(known.map(|it| it.peak_bytes_per_device), peak);
+        let peak = peak_after_reading(
+            known.map(|measurement| measurement.peak_bytes_per_device),
+            peak,
+        );
         self.keep_measurement(of, model, peak, reload);
     }
 
-    /// The life of the replica is over: a kept peak that it did not come near fades.
+    /// Fades a stored peak that the replica did not come near in its life.
     pub(super) fn measured_to_the_end(&mut self, replica: ReplicaId, model: ModelId) {
         let ready_at = self.pool.ready_since(replica);
         let ready_for = ready_at.map(|at| self.clock.now().since(at));
@@ -202,7 +207,8 @@ impl Control {
             at: self.clock.now(),
         };
         let known = self.usage.measurements.insert(of.clone(), measurement);
-        let same = known.is_some_and(|it| (it.peak_bytes_per_device, it.reload) == (peak, reload));
+        let same = known
+            .is_some_and(|before| (before.peak_bytes_per_device, before.reload) == (peak, reload));
         if same {
             return;
         }

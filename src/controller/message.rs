@@ -1,4 +1,4 @@
-//! The messages to the loop: requests and orders of its handle, and reports of its tasks.
+//! Messages to the loop: requests and orders from its handle, and reports of its tasks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) enum Message {
         ticket: Ticket,
         model: ModelId,
         key: KeyId,
-        /// When its client goes away by itself.
+        /// Time at which the client is expected to leave.
         gives_up: Option<Time>,
         reply: oneshot::Sender<Result<Lease, Refusal>>,
     },
@@ -34,7 +34,7 @@ pub(super) enum Message {
         replica: ReplicaId,
     },
     SeatFreed,
-    /// A request has ended that set how long its replica stays.
+    /// A request with its own keep-hot time has ended.
     KeptAlive {
         replica: ReplicaId,
         keep: KeepAlive,
@@ -46,7 +46,7 @@ pub(super) enum Message {
     Order {
         order: OrderId,
         command: Command,
-        /// The key or the person that gave it.
+        /// The key or the person that gave the order.
         by: Option<KeyId>,
         accepted: oneshot::Sender<()>,
         settled: oneshot::Sender<Outcome>,
@@ -55,11 +55,11 @@ pub(super) enum Message {
         load: LoadOrder,
         reply: oneshot::Sender<Option<(Plan, Vec<String>)>>,
     },
-    /// How many requests wait for a seat.
+    /// Returns the number of requests that wait for a seat.
     Waiting {
         reply: oneshot::Sender<usize>,
     },
-    /// A copy of the pool, for what would be if.
+    /// Returns a copy of the pool, for what-if questions.
     Copy {
         reply: oneshot::Sender<Box<Pool>>,
     },
@@ -73,7 +73,7 @@ pub(super) enum Message {
         reply: oneshot::Sender<Result<(), ChangeError>>,
     },
     Reload {
-        /// What is in force if the files can be read.
+        /// The configuration to put in force if the files can be read.
         config: Arc<Config>,
         reply: oneshot::Sender<Result<(Changes, Vec<Warning>), ChangeError>>,
     },
@@ -81,7 +81,7 @@ pub(super) enum Message {
         replica: ReplicaId,
         report: Report,
     },
-    /// Of Ray Serve, and of earlier processes.
+    /// Applications found in Ray Serve, of earlier processes.
     Applications(Resolved),
     Saved {
         order: OrderId,
@@ -94,14 +94,14 @@ pub(super) enum Message {
         tier: Tier,
         weights: Option<u64>,
     },
-    /// What a model needs is to be worked out anew, from its files.
+    /// Compute a model's needs again from its files.
     Figure {
         name: String,
         then: Change,
     },
-    /// The same of all models that the catalogue has by then, for devices that have come.
+    /// Compute the needs of all models in the catalogue again, for new devices.
     FigureForDevices,
-    /// It is time to tell how long a fetch still takes.
+    /// Report the remaining time of a fetch.
     FetchProgressed {
         model: ModelId,
     },
@@ -114,46 +114,46 @@ pub(super) enum Message {
         model: ModelId,
         end: ReadEnd,
     },
-    /// The outcome of putting an engine to sleep or waking it.
+    /// The result of putting an engine to sleep or waking it.
     Parked(Parked),
-    /// Figures of a model were computed off the loop.
+    /// A model's figures have been computed off the loop.
     Figured(Box<Figured>),
     Node(NodeMessage),
     Cluster(ClusterNews),
-    /// End the loop; the engines are another controller's.
+    /// End the loop and leave the engines to another controller.
     HandOver,
 }
 
-/// What one round of measuring gave.
+/// Results of one round of device readings.
 #[derive(Debug)]
 pub(super) struct Readings {
-    /// Whose devices they are; `None`: those of this machine.
+    /// The node of the devices; `None` for this machine.
     pub node: Option<NodeId>,
-    /// When the measuring began: it says nothing of what happened later.
+    /// Start of the readings, which do not show anything later.
     pub began: Time,
     pub devices: Vec<DeviceUse>,
-    /// Why single devices are missing.
+    /// Errors of devices that could not be read.
     pub faults: BTreeMap<DeviceId, String>,
-    /// Why the others are, if they are.
+    /// The error of all other devices, if they could not be read.
     pub fault: Option<String>,
-    /// Those that are gone for good.
+    /// Devices that have failed for good.
     pub lost: Vec<DeviceEvent>,
-    /// Whose process is which.
+    /// The replica that each process belongs to.
     pub owners: BTreeMap<u32, ReplicaId>,
-    /// What replicas hold, where the node itself knows whose process is which.
+    /// Memory held by replicas, from nodes that assign processes to replicas themselves.
     pub own: BTreeMap<DeviceId, BTreeMap<ReplicaId, Bytes>>,
-    /// The memory of the machine itself, for engines that sleep.
+    /// Memory of the machine itself, for engines that sleep.
     pub machine: Option<MachineMemory>,
 }
 
-/// What an engine is to do.
+/// The command for an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParkRequest {
     Sleep,
     Wake,
 }
 
-/// The outcome of a request to sleep or to wake.
+/// The result of a request to sleep or wake.
 #[derive(Debug)]
 pub(super) struct Parked {
     pub replica: ReplicaId,

@@ -1,4 +1,4 @@
-//! The models that the pool knows: their numbers and facts, and the changes of the catalogue that wait.
+//! The models that the pool knows, with their numbers and facts, and the pending changes of the catalogue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use pool::ModelId;
 pub(super) struct Models {
     pub ids: BTreeMap<String, ModelId>,
     pub facts: Arc<BTreeMap<ModelId, ModelFacts>>,
-    /// Changes of the catalogue, in the order in which they came.
+    /// Changes of the catalogue, in order of arrival.
     pub changes: VecDeque<Message>,
-    /// Whether one is being worked out.
+    /// A change is being computed.
     pub changing: bool,
 }
 
 impl Models {
-    /// The number of a name, a new one for a new name.
+    /// The number of the model `name`. Assigns a new one to a new name.
     pub fn id(&mut self, name: &str) -> ModelId {
         if let Some(&known) = self.ids.get(name) {
             return known;
@@ -34,7 +34,7 @@ impl Models {
             .map_or_else(|| model.to_string(), |facts| facts.entry.name.clone())
     }
 
-    /// Marks of the files that models were figured from, by name.
+    /// Fingerprints of the files that figures were computed from, by model name.
     pub fn files_marks(&self) -> BTreeMap<String, u64> {
         let facts = self.facts.values();
         facts
@@ -42,7 +42,7 @@ impl Models {
             .collect()
     }
 
-    /// What a model's engine is started with; empty for an unknown model.
+    /// The arguments that a model's engine is started with; empty for an unknown model.
     pub fn arguments(&self, model: ModelId) -> String {
         let facts = self.facts.get(&model);
         facts.map_or_else(String::new, ModelFacts::arguments)

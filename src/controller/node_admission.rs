@@ -1,4 +1,4 @@
-//! Whether a machine that asks to join may take part, and its devices, once it may.
+//! Decides whether a machine may join as a node, and registers the devices of an accepted node.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,7 @@ use node_link::{Accepted, NodeDevice, Refused, RefusedKind, RelayForm};
 use pool::{DemandId, DeviceId, NodeId, Span};
 
 impl Control {
-    /// Whether the node may take part. Its devices are known from here on; the pool hears of them when it has listed
-    /// its engines.
+    /// Accepts or refuses a node. Registers its devices; the pool hears of them after the node has listed its engines.
     pub(super) fn admit(&mut self, joining: Joining) -> Result<Admitted, Refused> {
         let id = node_id(joining.numbers.node);
         let now = self.clock.now();
@@ -30,8 +29,8 @@ impl Control {
             && known.epoch != joining.epoch
         {
             if known.place == joining.place {
-                // Its data folder has one process at a time, and engines end with their node.
-                self.node_gone(id, "was started anew");
+                // The node's data folder admits one process at a time, and engines end with their node.
+                self.node_gone(id, "was restarted");
             } else if known.silent_since.is_none() {
                 return Err(never(format!(
                     "a node called {} has joined from {} already: start this one with another --name, or end that one",
@@ -70,16 +69,16 @@ impl Control {
         let devices: BTreeMap<String, DeviceId> = joining
             .devices
             .iter()
-            .map(|it| it.name.clone())
-            .zip(numbers.map(|it| DeviceId(FIRST_NUMBER.saturating_add(*it))))
+            .map(|device| device.name.clone())
+            .zip(numbers.map(|number| DeviceId(FIRST_NUMBER.saturating_add(*number))))
             .collect();
         self.nodes.generation += 1;
         let generation = self.nodes.generation;
         let before = self.nodes.known.remove(&id);
-        if let Some(link) = before.as_ref().and_then(|it| it.link.as_ref()) {
+        if let Some(link) = before.as_ref().and_then(|node| node.link.as_ref()) {
             link.closed.cancel();
         }
-        let taken = before.as_ref().map_or(0, |it| it.taken);
+        let taken = before.as_ref().map_or(0, |node| node.taken);
         joining.link.taken.store(taken, Ordering::Release);
         for (&replica, process) in &self.engines.processes {
             if process.node == id {
@@ -103,15 +102,15 @@ impl Control {
                 generation,
                 link: Some(joining.link),
                 has_joined: false,
-                counts_as_joined: before.as_ref().is_some_and(|it| it.counts_as_joined),
-                joined_at: before.as_ref().map_or(now, |it| it.joined_at),
+                counts_as_joined: before.as_ref().is_some_and(|node| node.counts_as_joined),
+                joined_at: before.as_ref().map_or(now, |node| node.joined_at),
                 silent_since: before
                     .as_ref()
-                    .map_or(Some(now), |it| it.silent_since.or(Some(now))),
+                    .map_or(Some(now), |node| node.silent_since.or(Some(now))),
                 taken,
-                is_leaving: before.as_ref().is_some_and(|it| it.is_leaving),
-                drains: before.as_ref().is_some_and(|it| it.drains),
-                // Its next reading says it.
+                is_leaving: before.as_ref().is_some_and(|node| node.is_leaving),
+                drains: before.as_ref().is_some_and(|node| node.drains),
+                // Set by its next reading.
                 weights: None,
             },
         );
@@ -130,7 +129,7 @@ impl Control {
                 silent_after_ms: milliseconds(self.config.node.silent_after.0),
                 orphan_after_ms: milliseconds(self.config.node.orphan_after.0),
                 drain_ms: milliseconds(self.config.unload_drain()),
-                // The connection says it, as it does the credential.
+                // The connection adds it, like the credential.
                 generation: None,
             },
         })
@@ -157,7 +156,7 @@ impl Control {
     }
 }
 
-/// The process of a node has the same devices until it ends.
+/// Refuses a node process that returns with other devices: they cannot change while it runs.
 fn check_same_devices(known: &Node, joining: &Joining) -> Result<(), Refused> {
     let is_known = |device: &NodeDevice| known.devices.contains_key(&device.name);
     let is_same =
@@ -166,15 +165,15 @@ fn check_same_devices(known: &Node, joining: &Joining) -> Result<(), Refused> {
         return Ok(());
     }
     Err(never(format!(
-        "node {} comes back with {} devices, and they are not the {} with which it joined: start it anew",
+        "node {} reconnects with {} devices, which are not the {} it joined with: restart the node",
         joining.name,
         joining.devices.len(),
         known.devices.len()
     )))
 }
 
-/// The controller connects to the listener of a node: only where the node itself is, or where the configuration allows
-/// (B3).
+/// The address under which the controller connects to the node's listener. Only addresses of the node itself, or those the
+/// configuration allows, are accepted (B3).
 fn relay_of(
     node: &str,
     form: RelayForm,
@@ -199,7 +198,10 @@ fn relay_of(
             }
         )));
     }
-    let fingerprint = form.fingerprint.map(|it| it.parse()).transpose();
+    let fingerprint = form
+        .fingerprint
+        .map(|fingerprint| fingerprint.parse())
+        .transpose();
     let fingerprint = fingerprint.map_err(|error| never(format!("its listener: {error}")))?;
     Ok(RelayAddress {
         node: node.to_owned(),
@@ -252,7 +254,7 @@ mod tests {
             ),
             ("169.254.169.254:80", "10.0.0.2:51000", false, &[], false),
             ("0.0.0.0:80", "10.0.0.2:51000", false, &[], false),
-            // A proxy on this machine that does not name the node.
+            // A proxy on this machine that does not pass the node's address on.
             ("127.0.0.1:6379", "127.0.0.1:51000", true, &[], false),
             ("10.0.0.7:80", "10.0.0.7:51000", true, &[], false),
             (

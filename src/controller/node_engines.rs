@@ -1,5 +1,5 @@
-//! Engines on nodes: launches that go there, those of an earlier controller that are adopted (D2), commands that put
-//! them to sleep, and readings of a node's devices.
+//! Engines on nodes: launches, adoption of engines of an earlier controller (D2), commands that put them to sleep, and readings of
+//! a node's devices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use inventory::DeviceUse;
 use node_link::{KeptForm, LaunchForm, NodeReadings, Order, Running, Start};
 use pool::{Bytes, DeviceId, Event, ModelId, NodeId, ReplicaId, Share, Span, Time};
 
-/// What requests show arrives some hundred milliseconds later than on the controller's machine.
+/// Signs of activity arrive some hundred milliseconds later than on the controller's machine.
 const LIVENESS_MIN: Duration = Duration::from_secs(2);
 
-/// Without another one, when the pool has no figure.
+/// Stop grace of engines that the pool has given up.
 const STOP_GRACE_MS: u64 = 10_000;
 
 impl Control {
-    /// The node of a placement, if it is not this machine.
+    /// The node of a placement; `None` for this machine.
     pub(super) fn remote_node(&self, placement: &[Share]) -> Option<NodeId> {
         let device = self.devices.known.get(&placement.first()?.device)?;
         let node = device.info.node;
         self.nodes.is_remote(node).then_some(node)
     }
 
-    /// Has the node start the engine. Its reports come over the node's connection.
+    /// Orders the node to start the engine. Its reports arrive over the node's connection.
     pub(super) fn launch_on(&self, node: NodeId, model: ModelId, launch: Launch, kept: Kept) {
         let mut launch = LaunchForm::of(launch);
         let limits = &mut launch.limits;
@@ -44,31 +44,31 @@ impl Control {
         self.nodes.order(node, Order::Start(Box::new(start)));
     }
 
-    /// An engine that a node has and this controller did not start.
-    pub(super) fn adopt_from(&mut self, node: NodeId, it: &Running) -> Result<Event, String> {
-        if it.ending {
+    /// Adopts an engine that runs on a node and that this controller did not start.
+    pub(super) fn adopt_from(&mut self, node: NodeId, engine: &Running) -> Result<Event, String> {
+        if engine.ending {
             return Err("it was ordered to stop".to_owned());
         }
-        let Some(ready_for_ms) = it.ready_for_ms else {
+        let Some(ready_for_ms) = engine.ready_for_ms else {
             return Err("it was not ready".to_owned());
         };
-        if it.asleep {
+        if engine.asleep {
             return Err("it was asleep".to_owned());
         }
         if self.config.pool.on_restart == config::OnRestart::Stop {
             return Err("pool.on_restart is stop".to_owned());
         }
-        let model = self.models.ids.get(&it.model).copied();
+        let model = self.models.ids.get(&engine.model).copied();
         let Some((model, facts)) = model.and_then(|id| Some((id, self.models.facts.get(&id)?)))
         else {
             return Err("the model is no longer in the catalogue".to_owned());
         };
-        if let Some(problem) = arguments_problem(&it.kept.arguments, &facts.entry) {
+        if let Some(problem) = arguments_problem(&engine.kept.arguments, &facts.entry) {
             return Err(problem);
         }
         let entry = Arc::clone(&facts.entry);
         let mut placement = Vec::new();
-        for share in &it.kept.placement {
+        for share in &engine.kept.placement {
             let of_node = self.nodes.devices(node);
             let device = of_node
                 .into_iter()
@@ -78,7 +78,7 @@ impl Control {
             let bytes = Bytes(share.bytes);
             placement.push(Share { device, bytes });
         }
-        let replica = ReplicaId(it.replica);
+        let replica = ReplicaId(engine.replica);
         let endpoint = self
             .nodes
             .endpoint(node, replica)
@@ -87,8 +87,8 @@ impl Control {
         let watch = self.watch_of(&entry);
         self.know(replica, model, &placement, &log, &watch.activity);
         if let Some(facts) = self.engines.processes.get_mut(&replica) {
-            facts.arguments = it.kept.arguments.clone();
-            facts.pid = it.pid;
+            facts.arguments = engine.kept.arguments.clone();
+            facts.pid = engine.pid;
             facts.stage = None;
             facts.ready = true;
         }
@@ -97,7 +97,7 @@ impl Control {
         let now = self.clock.now();
         tracing::info!(
             "adopted {} ({replica}) on node {}, which went on without us (D2)",
-            it.model,
+            engine.model,
             self.nodes.name(node).unwrap_or_default()
         );
         Ok(Event::ReplicaAdopted {
@@ -106,11 +106,13 @@ impl Control {
             placement,
             ready_for: Span(ready_for_ms),
             in_flight: 0,
-            last_end: it.idle_for_ms.map(|ago| Time(now.0.saturating_sub(ago))),
+            last_end: engine
+                .idle_for_ms
+                .map(|ago| Time(now.0.saturating_sub(ago))),
         })
     }
 
-    /// Has the node run a command that puts its engine to sleep or wakes it.
+    /// Orders the node to run a command that puts its engine to sleep or wakes it.
     pub(super) fn command_on(
         &self,
         node: NodeId,
@@ -136,9 +138,10 @@ impl Control {
         sleep: bool,
         outcome: Result<(), String>,
     ) {
-        let request = match sleep {
-            true => ParkRequest::Sleep,
-            false => ParkRequest::Wake,
+        let request = if sleep {
+            ParkRequest::Sleep
+        } else {
+            ParkRequest::Wake
         };
         self.parked(Parked {
             replica,
@@ -147,7 +150,7 @@ impl Control {
         });
     }
 
-    /// What a node read of its devices.
+    /// Handles a node's readings of its devices.
     pub(super) fn node_readings(&mut self, node: NodeId, mut readings: NodeReadings) {
         if let Some(event) = self.node_weights(node, readings.weights.take()) {
             self.turn(event);
@@ -155,29 +158,29 @@ impl Control {
         let device = |name: &str| self.nodes.device(node, name);
         let mut own: BTreeMap<DeviceId, BTreeMap<ReplicaId, Bytes>> = BTreeMap::new();
         let mut devices = Vec::new();
-        for it in &readings.devices {
-            let Some(id) = device(&it.device) else {
+        for reading in &readings.devices {
+            let Some(id) = device(&reading.device) else {
                 continue;
             };
-            let held = it.replicas.iter();
+            let held = reading.replicas.iter();
             let held = held.map(|&(replica, bytes)| (ReplicaId(replica), Bytes(bytes)));
             own.insert(id, held.collect());
             devices.push(DeviceUse {
                 id,
-                total: Bytes(it.total),
-                used: Bytes(it.used),
-                own: Bytes(it.own),
-                foreign: Bytes(it.foreign),
+                total: Bytes(reading.total),
+                used: Bytes(reading.used),
+                own: Bytes(reading.own),
+                foreign: Bytes(reading.foreign),
                 processes: Vec::new(),
-                utilisation_percent: it.utilisation_percent,
-                temperature_celsius: it.temperature_celsius,
+                utilisation_percent: reading.utilisation_percent,
+                temperature_celsius: reading.temperature_celsius,
             });
         }
         let faults = readings.faults.iter();
         let faults = faults.filter_map(|(name, why)| Some((device(name)?, why.clone())));
         self.readings(Readings {
             node: Some(node),
-            // Never later than now, whatever the node says.
+            // Never later than now, whatever the node reports.
             began: Time(readings.since_beat).min(self.clock.now()),
             devices,
             faults: faults.collect(),
@@ -189,7 +192,7 @@ impl Control {
         });
     }
 
-    /// Engines of nodes stop by an order; a second one changes nothing.
+    /// Orders the node to stop an engine. Repeating the order has no effect.
     pub(super) fn stop_on(&self, node: NodeId, replica: ReplicaId, grace: Span) {
         self.nodes.order(
             node,
@@ -200,10 +203,10 @@ impl Control {
         );
     }
 
-    /// Work out anew what models need, for devices that have come: which they may use, and which kinds there are. All at
-    /// once, and once for all the nodes that join until it begins: after a start of the controller a thousand may do so.
+    /// Computes the needs of all models again for new devices, which affect the allowed devices and the known kinds. Runs once for
+    /// all nodes that join before it starts: a thousand may join after a start of the controller.
     pub(super) fn figure_for_devices(&mut self) {
-        let is_it = |it: &Message| matches!(it, Message::FigureForDevices);
+        let is_it = |message: &Message| matches!(message, Message::FigureForDevices);
         if !self.models.changes.iter().any(is_it) {
             self.models.changes.push_back(Message::FigureForDevices);
         }
@@ -217,7 +220,7 @@ impl Control {
         local.map(|facts| facts.entry.name.clone()).collect()
     }
 
-    /// Cordons that were kept for devices which have come with the node.
+    /// The stored cordons of devices that have come with the node.
     pub(super) fn cordons_of_node(&mut self, node: NodeId) -> Vec<Event> {
         let mut events = Vec::new();
         for device in self.nodes.devices(node) {
@@ -231,7 +234,7 @@ impl Control {
         events
     }
 
-    /// Ends an engine of a node that the pool has given up.
+    /// Ends an engine on a node that the pool has given up.
     pub(super) fn disown(&self, node: NodeId, replica: ReplicaId) {
         self.nodes.order(
             node,

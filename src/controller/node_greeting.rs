@@ -1,4 +1,4 @@
-//! What a greeting of a node is checked for without the loop: its protocol, its generation, its name and those of its devices.
+//! Checks a node's greeting as far as possible without the loop: protocol, generation, and the names of the node and its devices.
 
 use super::node_messages::{never, not_now};
 use engine::RelaySecret;
@@ -7,16 +7,17 @@ use store::NodePass;
 
 const DEVICES_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 200;
-/// The longest path that systems have, and the mark of the machine's start.
+/// The longest path that systems support, plus the identifier of the machine's boot.
 const PLACE_BYTES_MAX: usize = 4200;
 
-/// Why a node is not accepted, as far as that is known without the loop. `own`: the generation of this controller.
+/// Refuses a greeting that can be judged without the loop. `own` is this controller's generation.
 pub(super) fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<(), Refused> {
     if hello.protocol != PROTOCOL {
         let own = env!("CARGO_PKG_VERSION");
-        let (newer, older) = match hello.protocol > PROTOCOL {
-            true => ("controller", "node"),
-            false => ("node", "controller"),
+        let (newer, older) = if hello.protocol > PROTOCOL {
+            ("controller", "node")
+        } else {
+            ("node", "controller")
         };
         return Err(never(format!(
             "this controller (version {own}) speaks protocol {PROTOCOL} with nodes, and the node (version {}) speaks {}: upgrade the {newer} to the version of the {older}",
@@ -28,7 +29,7 @@ pub(super) fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<
         && own < obeyed
     {
         return Err(not_now(format!(
-            "this controller does not lead any more: the node has obeyed one of generation {obeyed}, and this one has {own} (D4)"
+            "this controller is no longer the leader: the node has obeyed generation {obeyed}, and this controller has {own} (D4)"
         )));
     }
     check_node_name(&hello.name).map_err(never)?;
@@ -36,7 +37,7 @@ pub(super) fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<
         && *node != hello.name
     {
         return Err(never(format!(
-            "it comes with what node {node} came back with; start it with a token of its own"
+            "its credential belongs to node {node}; start this node with its own join token"
         )));
     }
     let is_bad = |device: &NodeDevice| {
@@ -62,7 +63,7 @@ pub(super) fn check(hello: &Hello, pass: &NodePass, own: Option<u64>) -> Result<
     Ok(())
 }
 
-/// Every text of a device that others see or that is stored.
+/// All texts of a device that are shown or stored.
 fn texts_of(device: &NodeDevice) -> impl Iterator<Item = &String> {
     let known = [&device.uuid, &device.product_name, &device.pci];
     let links = device.links.iter().map(|(name, _)| name);
@@ -77,7 +78,7 @@ fn is_short_line(text: &str) -> bool {
 }
 
 fn printable(text: &str) -> String {
-    let plain = text.chars().filter(|it| it.is_ascii_graphic());
+    let plain = text.chars().filter(char::is_ascii_graphic);
     plain.take(40).collect()
 }
 
@@ -115,7 +116,7 @@ mod tests {
             (Some(6), Some(7), false),
             (Some(7), Some(7), true),
             (Some(8), Some(7), true),
-            // An earlier version of either side, or a state that one process has alone.
+            // An earlier version of either side, or a store used by a single process.
             (Some(6), None, true),
             (None, Some(7), true),
         ] {
@@ -170,7 +171,9 @@ mod tests {
     #[test]
     fn d4_a_node_of_an_earlier_version_has_no_generation_and_is_understood() {
         let mut sent = serde_json::to_value(hello(Some(7))).expect("a greeting");
-        let _ = sent.as_object_mut().map(|it| it.remove("generation"));
+        let _ = sent
+            .as_object_mut()
+            .map(|fields| fields.remove("generation"));
         let read: Hello = serde_json::from_value(sent).expect("understood");
         assert_eq!(read.generation, None);
     }

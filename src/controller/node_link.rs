@@ -1,5 +1,5 @@
-//! The connection of one node, beside the loop: greets the node, passes its reports on, and writes orders, beats and
-//! what requests show of its engines. It decides nothing; whether a node is accepted is the loop's answer.
+//! Serves the connection of one node, next to the loop: greets the node, passes its reports on, and writes orders, heartbeats and
+//! signs of its engines' activity. The loop decides whether a node is accepted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,10 +26,10 @@ use pool::{NodeId, ReplicaId, Time, reading_interval};
 use store::{NodePass, Store, StoreFault, generate_key};
 
 const GREETING_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is looked whether there is something to say.
+/// Interval at which the connection checks for messages to send.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// Reports that the loop may lag behind; then the connection is not read further.
+/// Number of reports that the loop may lag behind before the connection stops reading.
 const BEHIND_MAX: u64 = 4096;
 
 /// Serves connections of nodes.
@@ -41,7 +41,7 @@ pub(super) struct NodeConnections {
     pub clock: Clock,
 }
 
-/// Why a connection is over, for the log.
+/// The reason a connection ended, for the log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkEnd {
     #[error(transparent)]
@@ -56,12 +56,12 @@ pub(super) enum LinkEnd {
     OutOfTurn,
     #[error("the controller gave it up")]
     GivenUp,
-    #[error("this controller does not lead any more")]
+    #[error("this controller is no longer the leader")]
     Deposed,
 }
 
 impl NodeConnections {
-    /// Serves one connection to its end.
+    /// Serves one connection until it ends.
     pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mut stream: S,
@@ -95,7 +95,7 @@ impl NodeConnections {
         let pumped = async {
             write_frame(&mut stream, &FromController::Accepted(Box::new(accepted))).await?;
             let (from, mut to) = tokio::io::split(stream);
-            // A frame is read in two steps, and mostly arrives in one.
+            // A frame is read in two steps, and usually arrives in one packet.
             let mut from = BufReader::new(from);
             tokio::select! {
                 ended = self.read(&mut from, &link, (node, generation), received) => ended,
@@ -117,7 +117,11 @@ impl NodeConnections {
         peer: NodePeer,
         pass: &NodePass,
     ) -> Result<Result<Joined, Refused>, LinkEnd> {
-        let names: Vec<String> = hello.devices.iter().map(|it| it.name.clone()).collect();
+        let names: Vec<String> = hello
+            .devices
+            .iter()
+            .map(|device| device.name.clone())
+            .collect();
         let now = self.clock.now();
         let numbers = self.store.node_numbers(&hello.name, &names, now).await?;
         let (orders, waiting) = mpsc::unbounded_channel();
@@ -152,7 +156,7 @@ impl NodeConnections {
             Ok(Err(refused)) => return Ok(Err(refused)),
             Err(_) => return Ok(Err(not_now("the controller is stopping"))),
         };
-        // One that comes back keeps what it came with: a new one might not reach it.
+        // A node that returns keeps its credential: a new one might not reach it.
         let mut credential = None;
         if *pass == NodePass::Token {
             let fresh = generate_key()?;
@@ -174,7 +178,7 @@ impl NodeConnections {
         }))
     }
 
-    /// Passes on what the node says. `received`: the last report that has arrived before.
+    /// Passes the node's messages on. `received` is the number of the last report from an earlier connection.
     async fn read(
         &self,
         from: &mut (impl AsyncRead + Unpin),
@@ -195,7 +199,7 @@ impl NodeConnections {
                     generation,
                     running,
                 }),
-                // A doubled or late report.
+                // A duplicate or late report.
                 FromNode::Report { number, .. } if number <= received => {}
                 FromNode::Report { number, report } => {
                     received = number;
@@ -218,7 +222,7 @@ impl NodeConnections {
                         });
                     }
                 }
-                // Lines go past the loop.
+                // Log lines bypass the loop.
                 FromNode::Log { replica, lines } => {
                     let lines = lines.into_iter().map(log_line);
                     link.logs.relay(ReplicaId(replica), lines);
@@ -241,8 +245,8 @@ impl NodeConnections {
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
-                    // Looked at as late as can be: another controller may have begun to order while this process, or the
-                    // connection, stood still (D4).
+                    // Checked as late as possible: another controller may have taken over while this process or the connection was
+                    // suspended (D4).
                     Some(_) if !self.store.leads() => return Err(LinkEnd::Deposed),
                     Some(order) => write_frame(to, &FromController::Order(order)).await?,
                     None => return Ok(()),
@@ -252,7 +256,7 @@ impl NodeConnections {
                     let (activity, read_every) = self.activity(node);
                     let is_news = taken != last.1
                         || activity != last.2
-                        || activity.iter().any(|(_, it)| it.spoke)
+                        || activity.iter().any(|(_, report)| report.spoke)
                         || at.since(last.0).0 >= BEAT_EVERY.as_millis() as u64;
                     if is_news {
                         last = (at, taken, activity.clone());
@@ -268,7 +272,7 @@ impl NodeConnections {
         }
     }
 
-    /// What requests show of the node's engines, and how soon its devices should be read.
+    /// The activity of the node's engines, and the interval in which its devices should be read.
     fn activity(&self, node: NodeId) -> (Vec<(u64, ActivityReport)>, u64) {
         let snapshot = self.snapshot.load();
         let activity = |replica: &ReplicaId| {
@@ -277,8 +281,11 @@ impl NodeConnections {
         };
         let own = snapshot.replicas_on(node).iter();
         let activity = own.filter_map(activity).collect();
-        // What another node waits for is no reason to read this one's.
-        let settles = snapshot.on_nodes.get(&node).is_some_and(|it| it.settles);
+        // Memory awaited on another node does not speed up readings of this one.
+        let settles = snapshot
+            .on_nodes
+            .get(&node)
+            .is_some_and(|on_node| on_node.settles);
         (activity, reading_interval(settles, true).0)
     }
 }
@@ -287,9 +294,10 @@ fn log_line(form: LogLineForm) -> LogLine {
     LogLine {
         sequence: form.sequence,
         at: std::time::UNIX_EPOCH + Duration::from_millis(form.at_ms),
-        stream: match form.is_stderr {
-            true => LogStream::Stderr,
-            false => LogStream::Stdout,
+        stream: if form.is_stderr {
+            LogStream::Stderr
+        } else {
+            LogStream::Stdout
         },
         text: form.text.into(),
     }

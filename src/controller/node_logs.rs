@@ -1,5 +1,5 @@
-//! Where the lines of engines on one node go. The connection of the node and the loop share it: the loop adds a replica before
-//! it orders its start, because the published snapshot may show the replica later than its first line comes.
+//! Routes the log lines of engines on one node. Shared by the node's connection and the loop: the loop adds a replica before it
+//! orders the start, since the first line may arrive before the published snapshot shows the replica.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use engine::{LogLine, ReplicaLog};
 use pool::ReplicaId;
 
-/// Lines that are kept until the loop has read the list of what runs on the node. A node lists that before its first line, so
-/// that they wait for as long as the loop is behind.
+/// Lines kept until the loop has read the list of engines on the node. A node sends that list before its first line, so lines wait
+/// for as long as the loop lags behind.
 const EARLY_LINES_MAX: usize = 1_000;
 const EARLY_BYTES_MAX: usize = 256 << 10;
 
@@ -18,10 +18,10 @@ pub(super) struct NodeLogs(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     known: BTreeMap<ReplicaId, Weak<ReplicaLog>>,
-    /// Of replicas that may be adopted yet.
+    /// Lines of replicas that may still be adopted.
     early: Vec<(ReplicaId, LogLine)>,
     early_bytes: usize,
-    /// The loop has read the list: a replica that it does not know is none of the pool's.
+    /// The loop has read the list: replicas it does not know are not the pool's.
     is_listed: bool,
 }
 
@@ -30,7 +30,7 @@ impl NodeLogs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pool has this replica on the node.
+    /// Adds a replica of the pool on this node.
     pub fn know(&self, replica: ReplicaId, log: &Arc<ReplicaLog>) {
         let mut inner = self.lock();
         inner.known.retain(|_, log| log.strong_count() > 0);
@@ -44,7 +44,7 @@ impl NodeLogs {
         }
     }
 
-    /// All replicas that are on the node by its list are known now.
+    /// Marks all replicas on the node's list as known.
     pub fn listed(&self) {
         let mut inner = self.lock();
         inner.is_listed = true;
@@ -52,12 +52,12 @@ impl NodeLogs {
         inner.early_bytes = 0;
     }
 
-    /// Lines that the node has sent. Those of a replica on another node are dropped.
+    /// Passes on log lines that the node has sent. Drops lines of replicas on other nodes.
     pub fn relay(&self, replica: ReplicaId, lines: impl IntoIterator<Item = LogLine>) {
         let mut inner = self.lock();
         match inner.known.get(&replica).cloned() {
             Some(log) => {
-                // A reader may still look at the log of a replica that has just ended.
+                // A reader may still follow the log of a replica that has just ended.
                 if let Some(log) = log.upgrade() {
                     lines.into_iter().for_each(|line| log.relay(line));
                 }
@@ -71,7 +71,7 @@ impl NodeLogs {
 }
 
 impl Inner {
-    /// The first lines are kept: a gap in the numbers shows that later ones are missing.
+    /// Keeps the first lines: a gap in the numbers shows that later ones are missing.
     fn keep(&mut self, replica: ReplicaId, line: LogLine) {
         let bytes = self.early_bytes + line.text.len();
         if self.early.len() < EARLY_LINES_MAX && bytes <= EARLY_BYTES_MAX {

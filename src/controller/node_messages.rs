@@ -1,4 +1,4 @@
-//! The messages of nodes' connections to the loop.
+//! Messages from nodes' connections to the loop.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use node_link::{
 use pool::NodeId;
 use store::NodeNumbers;
 
-/// What the loop and a connection share.
+/// State shared by the loop and a connection.
 #[derive(Debug)]
 pub(super) struct NodeLink {
     pub orders: mpsc::UnboundedSender<Order>,
-    /// When the node was last heard.
+    /// Time of the node's last message.
     pub heard: AtomicU64,
-    /// The last report that the loop has taken.
+    /// Number of the last report that the loop has taken.
     pub taken: AtomicU64,
-    /// The loop has not looked at the last reading yet.
+    /// The loop has not processed the last reading yet.
     pub reading_waits: AtomicBool,
     pub logs: NodeLogs,
     /// Ends the connection.
@@ -58,11 +58,11 @@ pub(super) enum NodeMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodePeer {
     pub address: SocketAddr,
-    /// A proxy may stand between and does not name the node: the address may be the proxy's.
+    /// The address may be that of a proxy that does not pass the node's address on.
     pub is_hidden: bool,
 }
 
-/// A node that has greeted and may join.
+/// A node that has sent its greeting and may join.
 pub(super) struct Joining {
     pub name: String,
     pub epoch: u64,
@@ -78,11 +78,11 @@ pub(super) struct Joining {
     pub reply: oneshot::Sender<Result<Admitted, Refused>>,
 }
 
-/// The loop's answer; the connection adds the credential.
+/// The loop's reply to an accepted node. The connection adds the credential.
 #[derive(Debug)]
 pub(super) struct Admitted {
     pub node: NodeId,
-    /// Of the connection: an older one says nothing any more.
+    /// Number of the connection. Messages of connections with lower numbers are ignored.
     pub generation: u64,
     pub accepted: Accepted,
 }

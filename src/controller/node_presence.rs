@@ -1,4 +1,4 @@
-//! When a node counts as silent, and when as gone: what is unknown keeps what it has, until it must have ended.
+//! Decides when a node counts as silent and when as gone. The engines of a silent node stay counted until they must have ended.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,18 +7,18 @@ use super::control::Control;
 use super::nodes::{MARGIN, node_id};
 use pool::{Command, Event, NodeId, Span, Time};
 
-/// A node that had joined when the controller ended, and has not come back yet.
+/// A node that had joined when the last controller ended, and has not returned yet.
 #[derive(Debug)]
 pub(super) struct Expected {
     name: String,
     since: Time,
 }
 
-/// Nodes that were given up and must not come back with their engines.
+/// Nodes that were given up and must not return with their engines.
 const FENCED_MAX: usize = 1024;
 
 impl Control {
-    /// Nodes that had joined when the controller ended count as silent until they join again.
+    /// Treats nodes that had joined when the last controller ended as silent until they join again.
     pub(super) fn nodes_of(&mut self, nodes: Vec<(u32, String)>) -> Vec<Event> {
         let since = self.clock.now();
         let mut events = Vec::with_capacity(nodes.len());
@@ -35,7 +35,7 @@ impl Control {
         events
     }
 
-    /// Looks whether nodes have fallen silent, and whether silent ones are certainly gone.
+    /// Finds nodes that have fallen silent, and silent nodes that are certainly gone.
     pub(super) fn look_at_nodes(&mut self, now: Time) {
         if self.nodes.next_look().is_none_or(|at| at > now) {
             return;
@@ -49,9 +49,9 @@ impl Control {
             let heard = node
                 .link
                 .as_ref()
-                .map(|it| Time(it.heard.load(Ordering::Relaxed)));
+                .map(|link| Time(link.heard.load(Ordering::Relaxed)));
             let is_mute = heard.is_some_and(|heard| now.since(heard) > silent_after);
-            // Also one that is connected again, and has not listed what it has.
+            // Includes a node that has reconnected without listing its engines yet.
             if is_mute && (node.counts_as_joined || node.silent_since.is_none()) {
                 silent.push(id);
             } else if node
@@ -61,12 +61,12 @@ impl Control {
                 gone.push(id);
             }
         }
-        let waited = |it: &Expected| now.since(it.since) > gone_after;
+        let waited = |expected: &Expected| now.since(expected.since) > gone_after;
         let absent: Vec<NodeId> = self
             .nodes
             .expected
             .iter()
-            .filter(|(_, it)| waited(it))
+            .filter(|(_, expected)| waited(expected))
             .map(|(&id, _)| id)
             .collect();
         for id in absent {
@@ -75,7 +75,7 @@ impl Control {
                 &format!("did not come back within {gone_after} of the controller's start"),
             );
         }
-        // A switch that fails takes many nodes with it: what is decided for it is decided once, and read once.
+        // A failing switch takes many nodes with it: reports them in one turn, which decides and reads once.
         let why = format!("it has said nothing for {silent_after}");
         let silent: Vec<Event> = silent
             .into_iter()
@@ -85,7 +85,7 @@ impl Control {
         if has_news {
             self.turn_all(silent);
         }
-        let why = format!("has been silent for {gone_after} and must have ended by itself");
+        let why = format!("has been silent for {gone_after} and must have ended on its own");
         for id in gone {
             has_news |= self.is_gone_now(id, &why);
         }
@@ -94,7 +94,7 @@ impl Control {
         }
     }
 
-    /// A silent node ends its engines by itself after `orphan_after` and its drain.
+    /// Time after which a silent node has ended its engines on its own: `orphan_after`, its drain and a margin.
     pub(super) fn gone_after(&self) -> Span {
         self.config.node.orphan_after.0 + self.config.unload_drain() + MARGIN
     }
@@ -106,11 +106,11 @@ impl Control {
         }
     }
 
-    /// What the core must hear of it, if it took the node for joined.
+    /// Marks the node as silent. Returns the event for the core, if the core took the node for joined.
     fn falls_silent(&mut self, node: NodeId, why: &str) -> Option<Event> {
         let now = self.clock.now();
         let known = self.nodes.known.get_mut(&node)?;
-        // Whatever comes on this connection is late.
+        // Later messages on this connection must not count.
         if let Some(link) = known.link.take() {
             link.closed.cancel();
         }
@@ -128,7 +128,7 @@ impl Control {
         Some(Event::NodeSilent { node })
     }
 
-    /// For the requests inside the engines of a node: what becomes of them if their connections end.
+    /// Marks the gates of a node's replicas, to tell their requests why connections end.
     pub(super) fn mark_away(&self, node: NodeId, is_away: bool) {
         for replica in self.replicas_on(node) {
             if let Some(gate) = self.engines.gates.get(&replica) {
@@ -137,8 +137,8 @@ impl Control {
         }
     }
 
-    /// It was ordered to end. Without a lease it drains at once. With one, what is in use moves first, as far as its time
-    /// allows (N7): the cluster may have made it shorter.
+    /// Handles a node that was ordered to end. Without a lease it drains immediately. With one, replicas in use move first, as far
+    /// as the remaining time allows (N7): the cluster may have shortened it.
     pub(super) fn node_leaves(&mut self, node: NodeId, why: &str) {
         let Some(known) = self.nodes.known.get_mut(&node) else {
             return;
@@ -176,7 +176,7 @@ impl Control {
         self.void_credential(expected.name);
     }
 
-    /// It needs a token to join again.
+    /// Voids the node's credential: it needs a token to join again.
     fn void_credential(&mut self, name: String) {
         let store = Arc::clone(&self.store);
         self.tasks.spawn(async move {
@@ -192,7 +192,7 @@ impl Control {
         }
     }
 
-    /// The same without telling the readers of it; `false` if it is not known.
+    /// Removes a node without publishing. Returns `false` if the node is not known.
     fn is_gone_now(&mut self, node: NodeId, why: &str) -> bool {
         let Some(known) = self.nodes.known.remove(&node) else {
             return false;

@@ -1,6 +1,5 @@
-//! The nodes that have joined, as the loop knows them: who is connected, which of its engines the pool keeps, and when
-//! a node counts as silent and as gone. Their engines are replicas like those of this machine; what differs is where an
-//! order goes and where a report comes from.
+//! The nodes that have joined, as the loop knows them: their connections, the replicas that the pool keeps on them, and their
+//! presence. Replicas on nodes differ from local ones only in the route of orders and reports.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -19,36 +18,36 @@ use pool::{
     Command, Cordon, DemandId, DeviceId, Event, Exit, NodeId, OrderId, ReplicaId, Span, Time,
 };
 
-/// Numbers of nodes and devices of this machine are below.
+/// Smaller numbers belong to nodes and devices of this machine.
 pub(super) const FIRST_NUMBER: u32 = 1 << 16;
-/// How much longer than it may take a node is waited for before it counts as gone.
+/// Margin added to the longest time a node needs before it counts as gone.
 pub(super) const MARGIN: Span = Span::from_secs(60);
-/// How often it is looked whether nodes have fallen silent.
+/// Interval at which nodes are checked for silence.
 const LOOK_EVERY: Span = Span(250);
-/// Nodes at the same time.
+/// Maximum number of nodes at a time.
 pub const NODES_MAX: u32 = 1024;
 
-/// The pool's number of a node that has this number in the store.
+/// The pool's number for the node with this number in the store.
 pub(super) fn node_id(number: u32) -> NodeId {
     NodeId(FIRST_NUMBER.saturating_add(number))
 }
 
 #[derive(Debug)]
 pub(super) struct Nodes {
-    /// Of this start of the controller.
+    /// Identifies this start of the controller.
     pub epoch: u64,
     pub known: BTreeMap<NodeId, Node>,
-    /// Those of before that have not come back.
+    /// Nodes of the last controller that have not returned.
     pub expected: BTreeMap<NodeId, Expected>,
-    /// The last connection's number.
+    /// Number of the last connection.
     pub generation: u64,
     pub fenced: VecDeque<u64>,
     pub looked: Time,
-    /// Numbers of orders, also for those that the loop gives by itself.
+    /// Numbers of orders, shared with the handle. The loop gives orders too.
     numbers: Arc<AtomicU64>,
-    /// Devices have come that models were not figured for yet.
+    /// New devices have come, and models have not been computed for them yet.
     pub has_new_devices: bool,
-    /// Cordons of devices that are not there.
+    /// Cordons of devices that are absent.
     pub cordons: Vec<(String, Cordon)>,
 }
 
@@ -65,20 +64,20 @@ pub(super) struct Node {
     pub demand: Option<DemandId>,
     pub generation: u64,
     pub link: Option<Arc<NodeLink>>,
-    /// It has listed its engines on this connection: it takes part.
+    /// The node has listed its engines on this connection, and takes part.
     pub has_joined: bool,
-    /// The core takes it for joined: it has listed what it has on this connection or an earlier one, and has not been called
+    /// The core takes the node for joined: it has listed its engines on this or an earlier connection, and has not been reported
     /// silent since.
     pub counts_as_joined: bool,
     pub joined_at: Time,
-    /// Since when nothing is heard of it.
+    /// Time of the last message before the node fell silent.
     pub silent_since: Option<Time>,
-    /// The last report that was taken.
+    /// Number of the last report taken.
     pub taken: u64,
     pub is_leaving: bool,
-    /// It drains by an order, until it is gone.
+    /// Drains by an order, until it is gone.
     pub drains: bool,
-    /// `None`: it does not say what weights it has.
+    /// `None` if the node does not report its weights.
     pub weights: Option<WeightsReport>,
 }
 
@@ -97,22 +96,22 @@ impl Nodes {
         }
     }
 
-    /// When to look again.
+    /// Time of the next check for silent nodes.
     pub fn next_look(&self) -> Option<Time> {
         let is_any = !self.known.is_empty() || !self.expected.is_empty();
         is_any.then(|| self.looked + LOOK_EVERY)
     }
 
-    /// How memory counts on the node; `None` for the machine of the controller.
+    /// The way memory is counted on the node; `None` for the controller's machine.
     pub fn provider(&self, node: NodeId) -> Option<Provider> {
-        self.known.get(&node).map(|it| it.provider)
+        self.known.get(&node).map(|node| node.provider)
     }
 
     pub fn is_remote(&self, node: NodeId) -> bool {
         self.known.contains_key(&node)
     }
 
-    /// The device of a node's own name.
+    /// The device with this name on the node.
     pub fn device(&self, node: NodeId, name: &str) -> Option<DeviceId> {
         self.known.get(&node)?.devices.get(name).copied()
     }
@@ -120,28 +119,28 @@ impl Nodes {
     pub fn devices(&self, node: NodeId) -> BTreeSet<DeviceId> {
         let known = self.known.get(&node);
         known
-            .map(|it| it.devices.values().copied().collect())
+            .map(|node| node.devices.values().copied().collect())
             .unwrap_or_default()
     }
 
-    /// A reading was looked at: the next one may come.
+    /// Accepts the node's next reading after one has been processed.
     pub fn reading_taken(&self, node: NodeId) {
-        if let Some(link) = self.known.get(&node).and_then(|it| it.link.as_ref()) {
+        if let Some(link) = self.known.get(&node).and_then(|node| node.link.as_ref()) {
             link.reading_waits.store(false, Ordering::Release);
         }
     }
 
-    /// Gives an order to a node. While it is not connected the order is lost; when it is back the pool sees what the
-    /// node has, and orders again.
+    /// Sends an order to a node. An order to a disconnected node is lost: after the node has returned, the pool sees its engines
+    /// and orders again.
     pub fn order(&self, node: NodeId, order: Order) {
-        if let Some(link) = self.known.get(&node).and_then(|it| it.link.as_ref()) {
+        if let Some(link) = self.known.get(&node).and_then(|node| node.link.as_ref()) {
             let _ = link.orders.send(order);
         }
     }
 
-    /// Lines of this replica come over the connection of its node, if it is not on this machine.
+    /// Routes log lines of this replica from the connection of its node, unless it runs on this machine.
     pub fn know_log(&self, node: NodeId, replica: ReplicaId, log: &Arc<ReplicaLog>) {
-        if let Some(link) = self.known.get(&node).and_then(|it| it.link.as_ref()) {
+        if let Some(link) = self.known.get(&node).and_then(|node| node.link.as_ref()) {
             link.logs.know(replica, log);
         }
     }
@@ -152,41 +151,44 @@ impl Nodes {
     }
 
     pub fn name(&self, node: NodeId) -> Option<&str> {
-        self.known.get(&node).map(|it| it.name.as_str())
+        self.known.get(&node).map(|node| node.name.as_str())
     }
 
     /// The node of this name, if it takes part.
     pub fn joined_as(&self, name: &str) -> Option<NodeId> {
         let mut known = self.known.iter();
-        let found = known.find(|(_, it)| it.has_joined && it.name == name);
+        let found = known.find(|(_, node)| node.has_joined && node.name == name);
         found.map(|(&id, _)| id)
     }
 
-    /// What readers see.
+    /// The state of all nodes, for readers.
     pub fn facts(&self) -> BTreeMap<NodeId, NodeFacts> {
-        let facts = |it: &Node| NodeFacts {
-            name: it.name.clone(),
-            version: it.version.clone(),
-            address: it.peer,
-            relay: it.relay.address,
-            is_encrypted: it.relay.fingerprint.is_some(),
-            joined_at: it.joined_at,
-            is_leaving: it.is_leaving,
+        let facts = |node: &Node| NodeFacts {
+            name: node.name.clone(),
+            version: node.version.clone(),
+            address: node.peer,
+            relay: node.relay.address,
+            is_encrypted: node.relay.fingerprint.is_some(),
+            joined_at: node.joined_at,
+            is_leaving: node.is_leaving,
         };
-        self.known.iter().map(|(&id, it)| (id, facts(it))).collect()
+        self.known
+            .iter()
+            .map(|(&id, node)| (id, facts(node)))
+            .collect()
     }
 
     fn is_current(&self, node: NodeId, generation: u64) -> bool {
         self.known
             .get(&node)
-            .is_some_and(|it| it.generation == generation)
+            .is_some_and(|node| node.generation == generation)
     }
 }
 
-/// The loop has ended: nodes look for the next controller.
+/// After the loop has ended, nodes look for the next controller.
 impl Drop for Nodes {
     fn drop(&mut self) {
-        for link in self.known.values().filter_map(|it| it.link.as_ref()) {
+        for link in self.known.values().filter_map(|node| node.link.as_ref()) {
             link.closed.cancel();
         }
     }
@@ -232,7 +234,7 @@ impl Control {
             {
                 self.node_silent(node, "its connection is lost");
             }
-            // Of a connection that another one has replaced.
+            // A message of a connection that has been replaced.
             NodeMessage::Running { .. }
             | NodeMessage::Report { .. }
             | NodeMessage::Readings { .. }
@@ -240,7 +242,7 @@ impl Control {
         }
     }
 
-    /// The node takes part from here on: what it has is what counts.
+    /// Takes the list of a node's engines. From here on the node takes part.
     fn node_lists(&mut self, node: NodeId, running: Vec<Running>) {
         let Some(known) = self.nodes.known.get_mut(&node) else {
             return;
@@ -251,11 +253,14 @@ impl Control {
         let (name, demand) = (known.name.clone(), known.demand);
         let demand = self.cluster.joined(&name, demand);
         let end = self.cluster.end_of(&name);
-        let ids: BTreeSet<ReplicaId> = running.iter().map(|it| ReplicaId(it.replica)).collect();
+        let ids: BTreeSet<ReplicaId> = running
+            .iter()
+            .map(|engine| ReplicaId(engine.replica))
+            .collect();
         let lost: Vec<ReplicaId> = self
             .replicas_on(node)
             .into_iter()
-            .filter(|it| !ids.contains(it))
+            .filter(|replica| !ids.contains(replica))
             .collect();
         for replica in lost {
             self.forget_replica(replica, &format!("node {name} came back without it"));
@@ -272,28 +277,33 @@ impl Control {
         }
         events.push(self.links(Some(node)));
         events.extend(self.cordons_of_node(node));
-        for it in running {
-            let replica = ReplicaId(it.replica);
+        for engine in running {
+            let replica = ReplicaId(engine.replica);
             if self.engines.processes.contains_key(&replica) {
                 continue;
             }
-            match self.adopt_from(node, &it) {
+            match self.adopt_from(node, &engine) {
                 Ok(event) => events.push(event),
                 Err(why) => {
                     tracing::warn!(
                         "{} ({replica}) on node {name} is stopped: {why} (D2)",
-                        it.model
+                        engine.model
                     );
-                    let grace_ms = match it.ready_for_ms {
-                        Some(_) => it.kept.stop_grace_ms,
+                    let grace_ms = match engine.ready_for_ms {
+                        Some(_) => engine.kept.stop_grace_ms,
                         None => 0,
                     };
-                    let replica = it.replica;
+                    let replica = engine.replica;
                     self.nodes.order(node, Order::Stop { replica, grace_ms });
                 }
             }
         }
-        if let Some(link) = self.nodes.known.get(&node).and_then(|it| it.link.as_ref()) {
+        if let Some(link) = self
+            .nodes
+            .known
+            .get(&node)
+            .and_then(|node| node.link.as_ref())
+        {
             link.logs.listed();
         }
         events.push(Event::NodeJoined {
@@ -309,7 +319,7 @@ impl Control {
         if std::mem::take(&mut self.nodes.has_new_devices) {
             self.figure_for_devices();
         }
-        // A thousand of them join at once after a start of the controller.
+        // A thousand nodes may join simultaneously after a start of the controller.
         self.publish_if_quick();
     }
 
@@ -324,7 +334,7 @@ impl Control {
                     .engines
                     .processes
                     .get(&replica)
-                    .is_some_and(|it| it.node == node);
+                    .is_some_and(|process| process.node == node);
                 if is_known {
                     if let Some(endpoint) = self.nodes.endpoint(node, replica) {
                         self.report(replica, report.report(endpoint));
@@ -332,7 +342,7 @@ impl Control {
                 } else if matches!(report, EngineReport::Exited(_))
                     && !self.engines.processes.contains_key(&replica)
                 {
-                    // One that the pool had given up: its memory is free now.
+                    // The pool had given this replica up. Its memory is free now.
                     self.turn(Event::ReplicaExited {
                         replica,
                         exit: Exit::Requested,
@@ -357,7 +367,7 @@ impl Control {
         }
     }
 
-    /// An order that no caller waits for.
+    /// Gives an order that no caller waits for.
     pub(super) fn node_order(&mut self, command: Command) {
         let order = OrderId(self.nodes.numbers.fetch_add(1, Ordering::Relaxed));
         self.turn(Event::OrderReceived { order, command });
@@ -368,17 +378,17 @@ impl Control {
             .engines
             .processes
             .iter()
-            .filter(|(_, it)| it.node == node);
+            .filter(|(_, process)| process.node == node);
         on.map(|(&replica, _)| replica).collect()
     }
 
-    /// The node of a replica, if it is not this machine.
+    /// The node of a replica; `None` for this machine.
     pub(super) fn node_of(&self, replica: ReplicaId) -> Option<NodeId> {
         let node = self.engines.processes.get(&replica)?.node;
         self.nodes.is_remote(node).then_some(node)
     }
 
-    /// It ended without a report; the pool hears it by the node's event.
+    /// Forgets a replica that ended without a report. The pool learns of it from the node's event.
     pub(super) fn forget_replica(&mut self, replica: ReplicaId, why: &str) {
         let Some(process) = self.engines.processes.remove(&replica) else {
             return;
@@ -391,8 +401,8 @@ impl Control {
     }
 }
 
-/// A text of a node, for records and logs.
+/// Bounds a text of a node, for records and logs.
 fn bounded(text: &str) -> String {
-    let plain = text.chars().filter(|it| !it.is_control());
+    let plain = text.chars().filter(|char| !char.is_control());
     plain.take(300).collect()
 }

@@ -1,4 +1,4 @@
-//! Callers that wait for the loop: requests for their seat, orders for their outcome.
+//! Callers that wait for the loop: requests for a seat, orders for their outcome.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::gate::Lease;
 use pool::{KeyId, ModelId, OrderId, Outcome, Refusal, Ticket, Time};
 
-/// Orders whose givers are remembered.
+/// Maximum number of orders whose senders are remembered.
 const GIVERS_MAX: usize = 4096;
 
 /// Requests that wait for a seat.
@@ -27,9 +27,9 @@ struct Replies {
 #[derive(Default)]
 pub(super) struct Orders {
     replies: BTreeMap<OrderId, Replies>,
-    /// Who gave the latest orders: what they cause may be recorded long after they are settled.
+    /// Senders of the latest orders: their effects may be recorded long after they are settled.
     givers: BTreeMap<OrderId, KeyId>,
-    /// Settled in this turn; their callers hear of it when readers can see what came of them.
+    /// Orders settled in this turn. Callers are notified after readers can see the effects.
     settled: Vec<(OrderId, Outcome)>,
 }
 
@@ -51,7 +51,7 @@ impl Orders {
         self.replies.insert(order, Replies { accepted, settled });
     }
 
-    /// Whose order it is, as far as anybody knows.
+    /// The sender of the order, if remembered.
     pub fn giver(&self, order: OrderId) -> Option<KeyId> {
         self.givers.get(&order).copied()
     }
@@ -78,7 +78,7 @@ impl Orders {
     pub fn answer_settled(&mut self) {
         for (order, outcome) in std::mem::take(&mut self.settled) {
             if let Some(replies) = self.replies.remove(&order) {
-                // A caller that learns of the acceptance alone must find the outcome.
+                // A caller that waits only for the acceptance must find the outcome.
                 let _ = replies.settled.send(outcome);
                 if let Some(accepted) = replies.accepted {
                     let _ = accepted.send(());

@@ -1,5 +1,5 @@
-//! Runs a future on a thread of its own, where the threads that carry bytes never carry its work, and its work never waits for
-//! theirs. What it spawns and its timers stay with the shared runtime.
+//! Runs a future on a dedicated thread, where it and the runtime's workers never delay each other. Tasks it spawns and its timers
+//! stay with the shared runtime.
 
 use std::future::Future;
 use std::thread::Builder;
@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The task ends with the work, and panics if the work does. Aborted, or dropped with its runtime, it ends the work at the next
-/// moment at which that waits.
+/// Runs `work` on a new thread. The task ends with the work, and panics if the work does. Aborting it, or dropping it with its
+/// runtime, ends the work at its next await.
 #[expect(
     clippy::disallowed_methods,
     reason = "it stands for the thread; the caller owns it"
@@ -23,24 +23,24 @@ pub(super) fn spawn_on_own_thread(
     let stopped = stop.clone();
     let (done, ended) = oneshot::channel::<()>();
     let run = move || {
-        // Dropped at the end, also by a panic.
+        // Dropped at the end, also after a panic.
         let _done = done;
         runtime.block_on(async {
             tokio::select! {
-                // First, because a runtime that ends has no timers for the work any more.
+                // Polled first: a runtime that shuts down has no timers for the work any more.
                 biased;
                 () = stopped.cancelled() => {}
                 () = work => {}
             }
         });
     };
-    // Made here: the task may be aborted before it runs.
+    // Created here: the task may be aborted before it runs.
     let stop = stop.drop_guard();
     let thread = Builder::new().name(name.to_owned()).spawn(run);
     let thread = thread.expect("the system has a thread for the pool");
     tokio::spawn(async move {
         let _stop = stop;
-        // It is never sent: the thread has ended or is about to.
+        // Never sent: the sender is dropped when the thread ends.
         let _ = ended.await;
         if let Err(panic) = thread.join() {
             std::panic::resume_unwind(panic);

@@ -1,5 +1,5 @@
-//! Puts engines to sleep and wakes them, off the loop, and gives the pool the outcome as an event. The pool decides
-//! which engine sleeps and wakes, and ends one that does not wake.
+//! Puts engines to sleep and wakes them, off the loop, and reports the result to the pool as an event. The pool decides which
+//! engine sleeps or wakes, and ends an engine that does not wake.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl Control {
             let message = "its engine has no sleep mode".to_owned();
             return Some(Event::SleepFailed { replica, message });
         };
-        // What moves its weights may be silent for a while, and what sleeps says nothing.
+        // An engine that moves its weights may be silent for a while, and a sleeping engine says nothing.
         if let Some(facts) = self.engines.processes.get(&replica) {
             facts.activity.rest(true);
         }
@@ -31,7 +31,7 @@ impl Control {
         }
         let (inbox, guardians) = (self.inbox.clone(), Arc::clone(&self.engines.guardians));
         self.tasks.spawn(async move {
-            // First: who comes after us must not take a sleeper for one that serves.
+            // Noted first: a later controller must not take a sleeping engine for a serving one.
             if node.is_none() {
                 guardians.note_sleep(replica, true).await;
             }

@@ -1,4 +1,4 @@
-//! The parts that `serve` starts the controller with. Plain data.
+//! The parts that `serve` starts the controller with.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,46 +16,46 @@ use pool::Cordon;
 use source::Sources;
 use store::{KeptWish, Measurements, Store};
 
-/// Everything the controller is made of.
+/// Everything that the controller is made of.
 pub struct Parts {
     pub config: LiveConfig,
     pub catalog: Catalog,
-    /// Of that catalogue.
+    /// Figures of `catalog`.
     pub figures: FirstFigures,
     pub measurements: Measurements,
     pub store: Arc<Store>,
     pub wishes: Vec<KeptWish>,
-    /// By the device's UUID or name.
+    /// Cordons by the device's UUID or name.
     pub cordons: Vec<(String, Cordon)>,
-    /// Numbers and names of the nodes that had joined when the controller ended.
+    /// Numbers and names of the nodes that had joined when the last controller ended.
     pub nodes: Vec<(u32, String)>,
-    /// What `Pool::remembered` gave, by the model's name.
+    /// Results of `Pool::remembered`, by model name.
     pub remembered: BTreeMap<String, Vec<u64>>,
     pub inventory: Inventory,
-    /// The largest replica and order numbers of earlier runs: numbers are never given again.
+    /// The largest replica and order numbers of earlier runs. Numbers are never reused.
     pub last_replica: u64,
     pub last_order: u64,
-    /// Between the evening cleanup and the morning (E2).
+    /// The start lies between the evening cleanup and the morning (E2).
     pub night: bool,
-    /// Our own binary, which is the embedded engine too.
+    /// Our own binary, which also contains the embedded engine.
     pub executable: PathBuf,
-    /// The embedded engine on NVIDIA GPUs, as it was found at the start.
+    /// The embedded engine for NVIDIA GPUs, as found at the start.
     pub cuda: CudaProgram,
     pub runtime_dir: PathBuf,
     pub log_dir: PathBuf,
     pub sources: Arc<Sources>,
     pub guardians: Arc<Guardians>,
-    /// Of the models in Ray Serve.
+    /// Writers of the models in Ray Serve.
     pub serve_writers: Arc<ServeWriters>,
-    /// What an earlier controller left behind.
+    /// Engines and applications that an earlier controller left behind.
     pub found: Resolved,
-    /// Who is inside its engines still, where it serves them to their end.
+    /// Requests that an earlier controller still serves to their end.
     pub seats: EarlierSeats,
     pub heartbeat: Option<Heartbeat>,
     pub clock: Clock,
 }
 
-/// What the loop begins with.
+/// The loop's initial input.
 pub(super) struct Start {
     pub inventory: Inventory,
     pub cordons: Vec<(String, Cordon)>,

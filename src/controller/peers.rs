@@ -1,5 +1,5 @@
-//! Weights on nodes: what each node says that it has, which nodes a launch may get its weights from, and the tokens with
-//! which it does. Files never pass the controller.
+//! Weights on nodes: the weights that each node reports, the nodes that a launch may fetch them from, and the tokens for that.
+//! Files never pass through the controller.
 
 use std::sync::Arc;
 
@@ -9,33 +9,33 @@ use catalog::WeightsListing;
 use node_link::{PeerForm, WeightsForm, WeightsReport, sign_peer_token};
 use pool::{Bytes, Event, ModelId, NodeId, ReplicaId, Span, Time};
 
-/// Nodes that are named for a launch.
+/// Maximum number of peers named for a launch.
 const PEERS_MAX: usize = 2;
-/// How long a token counts: as long as a load may take without a deadline of its own (L3).
+/// Lifetime of a token: the default deadline of a load (L3).
 const TOKEN_FOR: Span = Span::from_secs(300);
 const TOKEN_FOR_GIB: Span = Span::from_secs(20);
-/// A longer list would not fit into a frame; models have some hundred files.
+/// A longer list would not fit into a frame. Models have some hundred files.
 const FILES_MAX: usize = 4096;
-/// A node's list is cut there; no disk holds more models.
+/// A node's list is cut off at this length. No disk holds more models.
 const COMPLETE_MAX: usize = 10_000;
 
-/// Which peer goes first: the lowest.
+/// Sort key of peers; the lowest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PeerRank {
-    /// One with a free place for a file at once.
+    /// Peers that can serve a file immediately come first.
     is_full: bool,
-    /// Engines that load there read the same disk.
+    /// Engines that are loading there read the same disk.
     loading: usize,
-    /// Files that it sends already.
+    /// Files that the peer is sending.
     serving: u32,
-    /// Requests in flight there.
+    /// Requests in flight on the peer.
     in_flight: u32,
     node: NodeId,
 }
 
 impl Control {
-    /// What a node must know of the weights of a launch. `None`: the pool does not fetch them, or they have files outside of
-    /// their folder, which must lie on the node.
+    /// The weights of a launch, as its node needs them. `None` if the pool does not fetch them, or if some files lie outside the
+    /// model's folder and must exist on the node.
     pub(super) fn weights_form(&self, node: NodeId, model: ModelId) -> Option<Box<WeightsForm>> {
         let facts = self.models.facts.get(&model)?;
         let fetch = facts.entry.fetch.as_ref()?;
@@ -43,7 +43,7 @@ impl Control {
             return None;
         }
         let listing = facts.listing.as_ref();
-        let listing = listing.filter(|it| it.files.len() <= FILES_MAX)?;
+        let listing = listing.filter(|listing| listing.files.len() <= FILES_MAX)?;
         Some(Box::new(WeightsForm {
             fetch: fetch.clone(),
             peers: self.peers_for(node, listing),
@@ -51,7 +51,7 @@ impl Control {
         }))
     }
 
-    /// At most two nodes that have the weights, the least busy first, with a token for each.
+    /// Up to two nodes that have the weights, least busy first, each with a token.
     fn peers_for(&self, node: NodeId, listing: &WeightsListing) -> Vec<PeerForm> {
         let Some(own) = self.nodes.known.get(&node) else {
             return Vec::new();
@@ -61,22 +61,27 @@ impl Control {
             .nodes
             .known
             .iter()
-            .filter(|(other, it)| **other != node && may_reach(own, it))
-            .filter_map(|(&other, it)| {
-                let weights = it.weights.as_ref().filter(|_| it.has_joined)?;
+            .filter(|(other, peer)| **other != node && may_reach(own, peer))
+            .filter_map(|(&other, peer)| {
+                let weights = peer.weights.as_ref().filter(|_| peer.has_joined)?;
                 let gives = weights.at_once > 0 && weights.complete.contains(&id);
-                gives.then(|| (self.rank_of(other, weights), it))
+                gives.then(|| (self.rank_of(other, weights), peer))
             })
             .collect();
         peers.sort_by_key(|(rank, _)| *rank);
         let expires = expiry(self.clock.now(), Bytes(listing.bytes()));
         let peers = peers.into_iter().take(PEERS_MAX);
         peers
-            .map(|(_, it)| PeerForm {
-                node: it.name.clone(),
-                address: it.relay.address,
-                fingerprint: it.relay.fingerprint.map(|it| it.to_string()),
-                token: sign_peer_token(&it.relay.secret, &listing.name, expires.0, rand::random()),
+            .map(|(_, peer)| PeerForm {
+                node: peer.name.clone(),
+                address: peer.relay.address,
+                fingerprint: peer.relay.fingerprint.map(|print| print.to_string()),
+                token: sign_peer_token(
+                    &peer.relay.secret,
+                    &listing.name,
+                    expires.0,
+                    rand::random(),
+                ),
             })
             .collect()
     }
@@ -85,7 +90,7 @@ impl Control {
         let replicas = self.replicas_on(node);
         let is_ready = |replica: &&ReplicaId| {
             let process = self.engines.processes.get(replica);
-            process.is_some_and(|it| it.ready)
+            process.is_some_and(|process| process.ready)
         };
         let busy = self.engines.busy();
         let in_flight = busy.iter().filter(|(of, _)| replicas.contains(of));
@@ -98,7 +103,7 @@ impl Control {
         }
     }
 
-    /// What a node says of its weights. Gives what the pool must hear, if that has changed.
+    /// Takes a node's report of its weights. Returns the event for the pool, if the report has changed.
     pub(super) fn node_weights(
         &mut self,
         node: NodeId,
@@ -120,7 +125,10 @@ impl Control {
         if is_same {
             return None;
         }
-        let count = known.weights.as_ref().map_or(0, |it| it.complete.len());
+        let count = known
+            .weights
+            .as_ref()
+            .map_or(0, |weights| weights.complete.len());
         if count > 0 {
             let models = if count == 1 { "model" } else { "models" };
             tracing::info!("node {} has the weights of {count} {models}", known.name);
@@ -128,20 +136,20 @@ impl Control {
         self.weights_on(node)
     }
 
-    /// The same for every node, after a change of the catalogue.
+    /// The event for every node, after a change of the catalogue.
     pub(super) fn weights_on_nodes(&self) -> Vec<Event> {
         let nodes = self.nodes.known.keys();
         nodes.filter_map(|&node| self.weights_on(node)).collect()
     }
 
-    /// The models that a node need not fetch (N6). `None`: it does not say what it has.
+    /// The models that a node does not have to fetch (N6). `None` if the node does not report its weights.
     fn weights_on(&self, node: NodeId) -> Option<Event> {
         let weights = self.nodes.known.get(&node)?.weights.as_ref()?;
         let has = |listing: &Arc<WeightsListing>| {
             let id = listing.id();
             weights.complete.contains(&id) || weights.readable.contains(&id)
         };
-        // Whether it has what the pool does not fetch for it is not known.
+        // Includes models without a listing: the pool does not fetch them for the node, and cannot know whether they are there.
         let facts = self.models.facts.iter();
         let there = facts.filter(|(_, it)| it.listing.as_ref().is_none_or(has));
         Some(Event::WeightsOn {
@@ -151,7 +159,7 @@ impl Control {
     }
 }
 
-/// A listener on loopback is for nodes of the same machine.
+/// A listener on loopback serves only nodes on the same machine.
 fn may_reach(from: &Node, to: &Node) -> bool {
     from.relay.address.ip().is_loopback() || !to.relay.address.ip().is_loopback()
 }
@@ -183,7 +191,7 @@ mod tests {
             rank(false, 0, 0, 0, 5),
         ];
         ranks.sort();
-        let order: Vec<u32> = ranks.iter().map(|it| it.node.0).collect();
+        let order: Vec<u32> = ranks.iter().map(|rank| rank.node.0).collect();
         assert_eq!(order, [5, 6, 4, 3, 2, 1]);
     }
 

@@ -1,6 +1,5 @@
-//! Checks that an engine's program exists on this machine when a model without a replica is requested. A load that
-//! would fail for a missing program evicts nothing. A program that reappears ends the quarantine that its absence
-//! caused.
+//! Checks that an engine's program exists on this machine when a model without a replica is requested. A load that would fail for a
+//! missing program evicts nothing. A program that reappears ends the quarantine that its absence caused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +16,20 @@ use catalog::{Entry, Recipe};
 use config::ClusterKind;
 use engine::missing_program;
 
-/// A file system that answers later than this is not waited for.
+/// Time limit for a slow file system.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// Simultaneous looks. A file system that hangs holds no more threads.
+/// Concurrent checks. Bounds the threads that a hanging file system holds.
 static LOOKS: Semaphore = Semaphore::const_new(8);
 
 impl Control {
-    /// Engines run on this machine alone: no node is known, and no cluster gives any.
+    /// Returns true if engines run only on this machine: no node has joined, and no cluster can provide one.
     pub(super) fn runs_alone(&self) -> bool {
         self.config.cluster.kind == ClusterKind::None
             && self.nodes.known.is_empty()
             && self.nodes.expected.is_empty()
     }
 
-    /// Checks missing programs again. Models that load without a request recover this way.
+    /// Checks missing programs again, which lets models that load without a request recover.
     pub(super) fn look_for_missing_programs(&mut self) {
         let lacking = self
             .models
@@ -50,7 +49,7 @@ impl Control {
                 }
             }
         };
-        // The shutdown does not wait for a look that hangs in a system call: only the task around it can be aborted.
+        // A check that hangs in a system call must not delay the shutdown: only the task around it can be aborted.
         self.tasks.spawn(async move {
             if let Ok(_turn) = LOOKS.acquire().await {
                 let _ = tokio::task::spawn_blocking(look).await;
@@ -60,8 +59,8 @@ impl Control {
 }
 
 impl Handle {
-    /// Looks at the model's program, and has the pool take in what has changed since the last look. Returns when the pool
-    /// decides by it, or after three seconds at most.
+    /// Checks the model's program, and reports changes since the last check to the pool. Returns after the pool has taken them in,
+    /// or after three seconds at most.
     pub async fn look_for_program(&self, route: &Route) {
         let has_program = matches!(route.entry.recipe, Recipe::Command(_) | Recipe::Server(_));
         let snapshot = self.snapshot();
@@ -87,7 +86,7 @@ impl Handle {
         let name = route.entry.name.clone();
         let then = Change::Looked { reply };
         if self.inbox.send(Message::Figure { name, then }).is_ok() {
-            // A change of the catalogue that takes longer is not waited for.
+            // Continues without a change of the catalogue that takes longer.
             let _ = timeout(LOOK_MAX, figured).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Publishes what readers get: the routing table, the snapshot, and whether loads come to an end.
+//! Publishes the state for readers: the routing table, the snapshot, and the state of the load path.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,10 +11,10 @@ use super::snapshot::Snapshot;
 use super::watch::LoadPath;
 use pool::{ModelId, Span, Time};
 
-/// How long readers may see an older picture while much happens.
+/// Minimum pause between snapshots. Readers may lag by this much under load.
 const PUBLISH_EVERY: Span = Span(20);
-/// A snapshot of ten thousand replicas takes milliseconds: no more than this part of the loop's time goes into them, but they
-/// never come later than after `PUBLISH_AT_LEAST`.
+/// A snapshot of ten thousand replicas takes milliseconds. At most this part of the loop's time goes into snapshots, with a pause
+/// of at most `PUBLISH_AT_LEAST`.
 const PUBLISH_PART: u64 = 10;
 const PUBLISH_AT_LEAST: Span = Span(500);
 
@@ -22,14 +22,14 @@ pub(super) struct Publishing {
     pub routes: Arc<ArcSwap<Routes>>,
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub load_path: Arc<ArcSwap<LoadPath>>,
-    /// How many snapshots there have been, for those that wait for the next one.
+    /// Number of snapshots published, for readers that wait for the next.
     pub published: watch::Sender<u64>,
-    /// The last sign that was given, by when it was asked for.
+    /// The last sign of life, as the time at which it was requested.
     pub answered: Arc<AtomicU64>,
     at: Time,
-    /// From `at` to the next one at the earliest.
+    /// Minimum time from `at` to the next snapshot.
     pause: Span,
-    /// How long the last snapshot took.
+    /// Time that the last snapshot took.
     took: Span,
     dirty: bool,
 }
@@ -49,12 +49,12 @@ impl Publishing {
         }
     }
 
-    /// What readers see is old now.
+    /// Marks the published snapshot as outdated.
     pub fn outdated(&mut self) {
         self.dirty = true;
     }
 
-    /// When the next snapshot is due, if one is.
+    /// Time at which the next snapshot is due, if one is.
     pub fn due(&self) -> Option<Time> {
         self.dirty.then(|| self.at + self.pause)
     }
@@ -66,15 +66,15 @@ impl Publishing {
         self.dirty = false;
     }
 
-    /// How long the last snapshot has taken. Of the last two the shorter one counts: a loop that had to wait for a processor once
-    /// shows nothing of the pool.
+    /// Sets the pause from the time that the last snapshot took. The shorter of the last two counts, to ignore a loop that once had
+    /// to wait for a processor.
     pub fn took(&mut self, took: Span) {
         let usual = std::mem::replace(&mut self.took, took).min(took);
         let part = Span(usual.0.saturating_mul(PUBLISH_PART));
         self.pause = part.clamp(PUBLISH_EVERY, PUBLISH_AT_LEAST);
     }
 
-    /// Whether a snapshot costs so little that one more does not matter.
+    /// Returns true if a snapshot is cheap enough to publish immediately.
     pub fn is_quick(&self) -> bool {
         self.pause == PUBLISH_EVERY
     }
@@ -99,7 +99,11 @@ mod tests {
         };
         assert_eq!(due(0), Some(Time(1_020)));
         assert_eq!(due(2), Some(Time(1_020)));
-        assert_eq!(due(9), Some(Time(1_020)), "once is no measure");
+        assert_eq!(
+            due(9),
+            Some(Time(1_020)),
+            "a single slow snapshot is ignored"
+        );
         assert_eq!(due(9), Some(Time(1_090)));
         assert_eq!(due(800), Some(Time(1_090)));
         assert_eq!(due(800), Some(Time(1_500)));

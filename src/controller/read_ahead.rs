@@ -1,5 +1,5 @@
-//! Reads the weights of the model that the pool chooses into the page cache, one model at a time, and stops as soon
-//! as anything is loaded. The choice is `src/pool/plan/prefetch.rs`.
+//! Reads the weights of the model that the pool chooses into the page cache, one model at a time, and stops as soon as a load
+//! starts. `src/pool/plan/prefetch.rs` chooses.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use engine::{ReadAhead, ReadEnd};
 use pool::{Bytes, ModelId, PrefetchCandidate, read_ahead_budget};
 
 impl Control {
-    /// Starts to read what the pool chooses, if nothing is being read.
+    /// Starts to read the weights that the pool chooses, if none are being read.
     pub(super) fn read_ahead(&mut self) {
         if !self.config.parking.read_ahead || self.reader.now.is_some() {
             return;
@@ -23,8 +23,8 @@ impl Control {
         self.read_weights(next);
     }
 
-    /// While the victims of a load serve their last requests, its weights are read, whatever is being read for a model that is
-    /// merely likely.
+    /// Reads the weights of a load while its victims finish their last requests. Takes precedence over read-ahead for a model that
+    /// is merely likely.
     pub(super) fn read_ahead_of_load(&mut self) {
         if !self.config.parking.read_ahead {
             return;
@@ -39,7 +39,8 @@ impl Control {
 
     fn read_weights(&mut self, next: Option<PrefetchCandidate>) {
         let facts = &self.models.facts;
-        let Some((likely, path)) = next.and_then(|it| Some((it, weights_of(facts, it.model)?)))
+        let Some((likely, path)) =
+            next.and_then(|candidate| Some((candidate, weights_of(facts, candidate.model)?)))
         else {
             return;
         };
@@ -62,7 +63,7 @@ impl Control {
         }
     }
 
-    /// A load needs the disk.
+    /// Stops, since a load needs the disk.
     pub(super) fn stop_reading_ahead(&mut self) {
         self.reader.now = None;
     }
@@ -85,7 +86,7 @@ impl Control {
     }
 }
 
-/// The weights' files of a model, if they are files of this machine.
+/// The path of a model's weights, if they lie on this machine.
 fn weights_of(facts: &BTreeMap<ModelId, ModelFacts>, model: ModelId) -> Option<PathBuf> {
     facts.get(&model)?.entry.weights_path()
 }

@@ -1,4 +1,4 @@
-//! Which weights are being read ahead, and which were read recently.
+//! Weights being read ahead, and weights read recently.
 
 use engine::ReadAhead;
 use pool::{ModelId, ReadAheadHistory};

@@ -1,6 +1,6 @@
-//! The catalogue as it is now, and the numbers that the core knows models by. Files are read off the loop, by
-//! `catalog_change`.
-//! One file because a registered, a changed and a reloaded model take the same way to the core.
+//! The current catalogue, and the numbers under which the core knows its models. `catalog_change` reads files off the loop.
+//!
+//! One file because a registered, a changed and a reloaded model take the same path to the core.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,7 @@ use pool::{Event, FetchEnd, ModelId, Remedy};
 use store::{Store, StoreFault};
 
 impl Control {
-    /// A catalogue takes the place of the old one. Gives what the core must hear: models that are
-    /// new or changed, and models that are gone.
+    /// Replaces the catalogue. Returns the events for the core: models that are new or changed, and models that are gone.
     pub(super) fn take_catalog(&mut self, catalog: Catalog, specs: Specs) -> Vec<Event> {
         let mut events: Vec<Event> = remote_device::place_for(&catalog).into_iter().collect();
         for name in catalog.entries().keys() {
@@ -36,7 +35,7 @@ impl Control {
                     weights,
                     listing,
                 }) => {
-                    // Other machines may have what this one lacks.
+                    // Other machines may have a program that this one lacks.
                     spec.no_program = spec.no_program.filter(|_| self.runs_alone());
                     let known = &catalog.entries()[&name];
                     spec.allowed = remote_device::allowed(known)
@@ -85,8 +84,8 @@ impl Control {
         events
     }
 
-    /// Asks the hub how large models are whose weights are not here, so that the figures of a load are right before
-    /// anything is fetched. Each is figured again when the hub has answered.
+    /// Queries the hub for the size of models whose weights are absent, to make the figures of a load right before anything is
+    /// fetched. Computes each model's needs again after the hub has responded.
     fn describe_absent(&mut self, events: &[Event]) {
         if self.config.sources.offline {
             return;
@@ -106,7 +105,7 @@ impl Control {
         let (sources, inbox) = (Arc::clone(&self.fetches.sources), self.inbox.clone());
         self.tasks.spawn(async move {
             for (name, fetch) in fetches {
-                // What another program has fetched on this machine says its size by itself.
+                // Weights that another program has downloaded on this machine show their size on disk.
                 let looked = fetch.clone();
                 let is_unknown =
                     move || looked.snapshot_of_others().is_none() && looked.is_unknown();
@@ -128,8 +127,7 @@ impl Control {
         });
     }
 
-    /// Starts the next change of the catalogue, if none is under way: two changes never start from
-    /// the same catalogue.
+    /// Starts the next change of the catalogue, if none is in progress: two changes never start from the same catalogue.
     pub(super) fn next_change(&mut self) {
         if self.models.changing {
             return;
@@ -151,7 +149,7 @@ impl Control {
         });
     }
 
-    /// The configuration that was read again is everybody's from now on. Gives what the core must hear.
+    /// Puts the configuration that was read again in force for all readers. Returns the event for the core.
     fn put_in_force(&mut self, config: Arc<Config>) -> Event {
         let limits = config.limits();
         self.config = Arc::clone(&config);
@@ -207,7 +205,7 @@ impl Control {
     }
 }
 
-/// One change of the catalogue, computed and kept; its caller gets the error.
+/// Computes and stores one change of the catalogue. Its caller gets the error.
 async fn prepare(
     message: Message,
     local: Vec<String>,
@@ -304,8 +302,8 @@ async fn prepare(
     }
 }
 
-/// The catalogue stays as it is. Where files make the reading fail, their model has an error instead of figures: requests that
-/// wait for its fetch learn that its weights are not what they should be.
+/// Computes figures again without changing the catalogue. A model whose files cannot be read gets an error in place of figures,
+/// which requests that wait for its fetch receive.
 async fn figured_anew(
     names: Vec<String>,
     change: Change,
@@ -361,17 +359,18 @@ fn not_saved(fault: StoreFault) -> ChangeError {
 /// Logs every model file that cannot be used.
 pub fn log_broken(catalog: &Catalog) {
     for broken in catalog.broken() {
-        let instead = match broken.serves_last_good {
-            true => "its last good version is served",
-            false => "it is not served, and everything else is",
+        let instead = if broken.serves_last_good {
+            "its last good version is served"
+        } else {
+            "it is not served, and everything else is"
         };
         let (model, error) = (&broken.name, &broken.error);
         tracing::error!(model, "the model's file is broken; {instead}: {error}");
     }
 }
 
-/// The files again; registered models stay. Only what changed is figured anew; that is everything, if the general
-/// settings of models did. `configs`: the one so far, and the one that is to be in force.
+/// Reads the files again; registered models stay. Computes only changed models, or all if the general settings of models changed.
+/// `configs` holds the current configuration and the next one.
 fn reload(
     old: &Catalog,
     configs: (&Config, &Config),
@@ -383,14 +382,17 @@ fn reload(
     let changes = old.changes(&newer);
     let mut names: BTreeSet<String> = changes.added.iter().cloned().collect();
     names.extend(changes.changed.iter().cloned());
-    // A person may have removed what was fetched, or brought it.
-    let fetched = newer.entries().values().filter(|it| it.fetch.is_some());
+    // Fetched weights may have been added or removed by hand.
+    let fetched = newer
+        .entries()
+        .values()
+        .filter(|entry| entry.fetch.is_some());
     names.extend(fetched.map(|entry| entry.name.clone()));
     // A model that failed because of its files, or could not be served at all, is tried again.
     let kept = newer
         .entries()
         .values()
-        .filter(|it| known.files.get(&it.name) != Some(&it.files_mark()));
+        .filter(|entry| known.files.get(&entry.name) != Some(&entry.files_mark()));
     names.extend(kept.map(|entry| entry.name.clone()));
     if before.pool != config.pool {
         names.extend(newer.entries().keys().cloned());

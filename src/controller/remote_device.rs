@@ -1,6 +1,5 @@
-//! The device of remote models: it has no bytes, is on a node of its own, and only remote models may use it. So the
-//! pool queues, seats, cools down and unloads them by its ordinary rules, and evicts nothing for them. Readers do not
-//! see the device.
+//! The device of remote models: it has no bytes, is on a separate node, and only remote models may use it. The pool then queues,
+//! seats, cools down and unloads them by its ordinary rules, and evicts nothing for them. Readers do not see the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,15 +9,15 @@ use engine::LivenessLimits;
 use inventory::DeviceInfo;
 use pool::{DeviceId, DeviceReading, Event, KindId, NodeId, PoolView};
 
-/// No inventory counts so far.
+/// No inventory assigns this number.
 pub(super) const REMOTE_DEVICE: DeviceId = DeviceId(u32::MAX);
 pub(super) const REMOTE_DEVICE_NAME: &str = "elsewhere";
 
-/// A remote server is probed less often than an engine of our own, and is given more time.
+/// A remote server is probed less often than our own engines, and gets more time.
 const HEARTBEAT_TIMES: u32 = 6;
 const HEARTBEAT_TIMEOUT_TIMES: u32 = 5;
 
-/// The place, once the catalogue has a model that needs it. Heard again it changes nothing.
+/// The event that creates the device, once the catalogue has a remote model. Repeating it has no effect.
 pub(super) fn place_for(catalog: &Catalog) -> Option<Event> {
     let is_remote = |entry: &Entry| entry.recipe.is_remote();
     catalog
@@ -36,7 +35,7 @@ pub(super) fn place_for(catalog: &Catalog) -> Option<Event> {
         })
 }
 
-/// Where the model may be; `None`: its file says.
+/// The devices that a remote model may use; `None` if the model's file decides.
 pub(super) fn allowed(entry: &Entry) -> Option<BTreeSet<DeviceId>> {
     entry
         .recipe
@@ -44,7 +43,7 @@ pub(super) fn allowed(entry: &Entry) -> Option<BTreeSet<DeviceId>> {
         .then(|| BTreeSet::from([REMOTE_DEVICE]))
 }
 
-/// What devices are called in the history.
+/// The names of devices in the history.
 pub(super) fn names_with_it(devices: &[DeviceInfo]) -> BTreeMap<DeviceId, String> {
     let named = devices.iter().map(|info| (info.id, info.name.clone()));
     named
@@ -57,7 +56,7 @@ pub(super) fn without_place(mut view: PoolView) -> PoolView {
     view
 }
 
-/// A heartbeat costs the other side too, and a token may cost money.
+/// Makes heartbeats rarer: each costs the other side too, and a token may cost money.
 pub(super) fn gentle(limits: LivenessLimits) -> LivenessLimits {
     let most = Duration::from_secs(3600);
     LivenessLimits {

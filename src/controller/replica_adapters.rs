@@ -1,5 +1,6 @@
-//! The adapters of one replica, as those see them who have a seat at it: who enters, who loads what in whose place. The pool's
-//! [`ResidentAdapters`] decide; the request that loads reports how it ended, or leaves a doubt when it is dropped before.
+//! The adapters of one replica, shared by all requests with a seat there: decides which request enters, and which loads an adapter
+//! in place of another. [`ResidentAdapters`] of the pool holds the rules. A request that loads an adapter reports the result, or
+//! leaves the state uncertain if it is dropped before.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,17 +8,17 @@ use tokio::sync::{OnceCell, watch};
 
 use pool::{AdapterAccess, FilesFingerprint, ResidentAdapters};
 
-/// Shared by all who have a seat at the replica.
+/// Shared by all requests with a seat at the replica.
 #[derive(Debug)]
 pub struct ReplicaAdapters {
     resident_adapters: Mutex<ResidentAdapters>,
     /// Changes whenever a waiting request may try again.
     changed: watch::Sender<u64>,
-    /// Set once the engine was asked what it has already.
+    /// Set after the engine has been queried for the adapters it has already.
     pub listed_by_engine: OnceCell<()>,
 }
 
-/// What a request for an adapter does next.
+/// The next step of a request for an adapter.
 #[derive(Debug)]
 pub enum AdapterTurn {
     Enter(AdapterSeat),
@@ -34,7 +35,7 @@ impl ReplicaAdapters {
         }
     }
 
-    /// What the engine was found with.
+    /// Records the adapters that the engine has already.
     pub fn found(&self, names: impl IntoIterator<Item = String>) {
         let mut resident_adapters = self.resident_adapters();
         names
@@ -46,7 +47,7 @@ impl ReplicaAdapters {
         self.resident_adapters().has(name)
     }
 
-    /// How many are here, and how many of them have requests inside.
+    /// The number of loaded adapters, and how many of them have requests inside.
     pub fn counts(&self) -> (usize, usize) {
         let resident_adapters = self.resident_adapters();
         let here = resident_adapters.here();
@@ -55,7 +56,7 @@ impl ReplicaAdapters {
         })
     }
 
-    /// The names of those that are here.
+    /// The names of the loaded adapters.
     pub fn names(&self) -> Vec<String> {
         let resident_adapters = self.resident_adapters();
         resident_adapters
@@ -64,7 +65,7 @@ impl ReplicaAdapters {
             .collect()
     }
 
-    /// To be taken before [`Self::request`], so that no change is missed.
+    /// Call before [`Self::request`] to miss no change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -109,7 +110,7 @@ impl ReplicaAdapters {
     }
 }
 
-/// A request inside an adapter, until it is dropped.
+/// A request inside an adapter. Leaves it when dropped.
 #[derive(Debug)]
 pub struct AdapterSeat {
     adapters: Arc<ReplicaAdapters>,
@@ -125,7 +126,7 @@ impl Drop for AdapterSeat {
 
 #[derive(Debug)]
 enum Step {
-    /// This one has to go first.
+    /// This adapter has to be unloaded first.
     Unloading(String),
     Loading,
     Over,
@@ -141,7 +142,7 @@ pub struct AdapterLoad {
 }
 
 impl AdapterLoad {
-    /// What the engine has to unload before.
+    /// The adapter that the engine has to unload first.
     pub fn leaves(&self) -> Option<&str> {
         match &self.step {
             Step::Unloading(victim) => Some(victim),
@@ -149,14 +150,14 @@ impl AdapterLoad {
         }
     }
 
-    /// The engine has unloaded it, or did not have it.
+    /// Records that the engine has unloaded the adapter, or did not have it.
     pub fn unloaded(&mut self) {
         if let Step::Unloading(victim) = std::mem::replace(&mut self.step, Step::Loading) {
             self.adapters.resident_adapters().unloaded(&victim);
         }
     }
 
-    /// The engine has loaded it.
+    /// Records that the engine has loaded the adapter.
     pub fn loaded(mut self) -> AdapterSeat {
         self.step = Step::Over;
         self.adapters
@@ -165,7 +166,7 @@ impl AdapterLoad {
         self.adapters.seat(&self.name)
     }
 
-    /// The engine does not load it.
+    /// Records that the engine refused to load the adapter.
     pub fn refused(mut self) {
         self.step = Step::Over;
         self.adapters.resident_adapters().refused(&self.name);

@@ -1,4 +1,4 @@
-//! Gives the pool what outlives a restart before its first decision, and stores it again while the pool runs.
+//! Restores the pool's persistent state before its first decision, and stores it again while the pool runs.
 
 use super::control::Control;
 use super::execute::NODE_KEY;
@@ -10,8 +10,8 @@ use pool::{Cordon, DeviceId, Event, Span};
 use store::UsageMinute;
 
 impl Control {
-    /// What was there before the first request: devices, models, wishes. Heard at once, so that the
-    /// first decision already knows everything (P4: of always-hot models the higher one wins).
+    /// Gives the pool its initial state before the first request: devices, models and wishes. All of it arrives in one turn, so the
+    /// first decision takes everything into account (P4: of always-hot models the higher one wins).
     pub(super) fn begin(&mut self, start: Start) -> Inventory {
         let mut events = Vec::new();
         for device in self.devices.known.values() {
@@ -32,15 +32,15 @@ impl Control {
             }
         }
         for wish in start.wishes {
-            // A model whose file is not there today may be back with the next reload.
+            // A model whose file is missing today may return with the next reload.
             let model = self.models.id(&wish.model);
             let (over, load) = (wish.over, wish.load);
             events.push(Event::WishesRestored { model, over, load });
         }
-        // After everything that says whether they can stay, and before anything is decided.
+        // Placed after all events that affect whether engines can stay, and before any decision.
         let seats = self.earlier_seats.reported();
         events.extend(self.take_found(start.found, &seats));
-        // One that was deposed meanwhile decides nothing: its loop stands still, and `serve` ends this process (D4).
+        // A controller that has been deposed decides nothing: its loop stops, and `serve` ends this process (D4).
         if self.store.leads() {
             self.turn_all(events);
         }
@@ -48,8 +48,7 @@ impl Control {
         start.inventory
     }
 
-    /// Cordons of devices that are there. One of a device that is not stays in the store, for the
-    /// day on which the device is back.
+    /// The cordons of existing devices. A cordon of an absent device stays in the store until the device returns.
     fn cordons_of(&mut self, cordons: Vec<(String, Cordon)>) -> Vec<Event> {
         let mut events = Vec::new();
         for (key, cordon) in cordons {
@@ -72,7 +71,7 @@ impl Control {
                         reason = cordon.reason,
                         "a cordoned device is not there; its cordon is kept"
                     );
-                    // It may come with a node.
+                    // The device may come with a node.
                     self.nodes.cordons.push((key, cordon));
                 }
             }
@@ -80,7 +79,7 @@ impl Control {
         events
     }
 
-    /// Counts the seats that are taken from the last turn to this one.
+    /// Adds up the seats taken since the last turn.
     pub(super) fn count_seats(&mut self, elapsed: Span) {
         for (replica, in_flight) in self.engines.busy() {
             if let Some(facts) = self.engines.processes.get(&replica) {
@@ -90,8 +89,7 @@ impl Control {
         }
     }
 
-    /// Keeps the use since the last time, all of it in this minute, so that it can be replayed. It counts what
-    /// is published.
+    /// Stores the use since the last call under this minute, for replays. Counts only what has been published.
     pub(super) fn keep_usage(&mut self, minute: Minute) {
         let mut minutes = Vec::new();
         for model in &self.publishing.snapshot.load().pool.models {
@@ -106,7 +104,7 @@ impl Control {
             let before = before.unwrap_or_default();
             let busy_ms = self.usage.busy_ms.remove(&model.model).unwrap_or(0);
             let route = self.publishing.route(model.model);
-            let seconds = route.map(|it| it.arrivals.take(minute));
+            let seconds = route.map(|route| route.arrivals.take(minute));
             if requests > 0 || busy_ms > 0 {
                 minutes.push(UsageMinute {
                     minute: minute.number(),
@@ -115,8 +113,8 @@ impl Control {
                     busy_ms,
                     waited: waits.0.saturating_sub(before.0),
                     waited_ms: waits.1.saturating_sub(before.1),
-                    // Some may have come at the end of the minute before.
-                    seconds: seconds.filter(|it| requests == 0 || !it.is_empty()),
+                    // Some may have come at the end of the previous minute.
+                    seconds: seconds.filter(|seconds| requests == 0 || !seconds.is_empty()),
                 });
             }
         }
@@ -125,7 +123,7 @@ impl Control {
         }
     }
 
-    /// Keeps what the pool remembers of models that changed since the last time.
+    /// Stores the remembered demand of models that changed since the last call.
     pub(super) fn remember(&mut self) {
         for &model in self.models.facts.keys() {
             let Some(numbers) = self.pool.remembered(model) else {

@@ -1,5 +1,5 @@
-//! The routing table of the hot path: from a model's name to the gates of its replicas, and which of them a request
-//! enters. It is replaced as a whole; reading it never waits for the loop.
+//! The routing table of the hot path: maps a model's name to the gates of its replicas, and chooses the gate for a request. The
+//! table is replaced atomically; reading it never waits for the loop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::gate::{Gate, Lease};
 use catalog::{Catalog, Entry};
 use pool::ModelId;
 
-/// Where requests for one model go.
+/// The destination of requests for one model.
 #[derive(Debug)]
 pub struct Route {
     pub model: ModelId,
-    /// The entry's name, for whatever goes on with it without the route.
+    /// The entry's name, for work that outlives the route.
     pub name: Arc<str>,
     pub entry: Arc<Entry>,
     pub(super) gates: ArcSwap<Vec<Arc<Gate>>>,
@@ -23,12 +23,12 @@ pub struct Route {
 }
 
 impl Route {
-    /// Whether it matters to which replica a request goes.
+    /// Returns true if the model has more than one ready replica.
     pub fn has_several(&self) -> bool {
         self.gates.load().len() > 1
     }
 
-    /// The adapters that replicas have loaded by their names.
+    /// Names of the adapters that replicas have loaded.
     pub fn adapters(&self) -> Vec<String> {
         let gates = self.gates.load();
         gates
@@ -37,19 +37,18 @@ impl Route {
             .collect()
     }
 
-    /// Whether a replica takes requests.
+    /// Returns true if a replica accepts requests.
     pub fn is_ready(&self) -> bool {
         !self.gates.load().is_empty()
     }
 
-    /// A seat at the least loaded open gate; all loads are known here, so that it need not be one of two
-    /// taken by chance. `conversation` prefers the replica that has seen the beginning of it, unless that
-    /// one has clearly more to do.
+    /// Takes a seat at the least loaded open gate. All loads are known here, so there is no need to sample two. `conversation`
+    /// prefers the replica that has computed the conversation's prefix, unless that replica is clearly busier.
     pub(super) fn enter(&self, conversation: Option<u64>, adapter: Option<&str>) -> Option<Lease> {
         let gates = self.gates.load();
         if let (Some(name), [_, _, ..]) = (adapter, gates.as_slice()) {
             let mut gates: Vec<&Arc<Gate>> = gates.iter().collect();
-            // One that has it, or one with room for it, or one in which another has to leave.
+            // Prefers a replica that has the adapter, then one with room for it, then one that has to unload another adapter.
             gates.sort_by_key(|gate| {
                 let adapters = &gate.adapters;
                 (!adapters.has(name), adapters.counts().0, gate.load())
@@ -77,14 +76,14 @@ impl Route {
     }
 }
 
-/// Of a name that is asked for, so many parts may be those of an adapter.
+/// Maximum number of trailing `:` parts of a requested name that may belong to an adapter.
 const COLONS_MAX: usize = 2;
 
-/// So much of its seats a replica may be busier than another and still get its own conversations.
+/// A conversation stays on its replica while that has at most `1 + seats / SLACK_PART` more requests than the least loaded one.
 const SLACK_PART: u64 = 8;
 
-/// The replica with the largest is the conversation's home; when others come or go most keep theirs
-/// (rendezvous hashing, Thaler and Ravishankar 1998). The mixing is SplitMix64's.
+/// The replica with the largest value is the conversation's home. When replicas come or go, most conversations keep their home
+/// (rendezvous hashing, Thaler and Ravishankar 1998). The mixing function is SplitMix64's.
 fn affinity(conversation: u64, replica: u64) -> u64 {
     let mut mixed = conversation ^ replica.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -100,12 +99,12 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// The model of this name, or the one that may have an adapter of it.
+    /// The model of this name, or the base model of an adapter of this name.
     pub fn get(&self, name: &str) -> Option<Arc<Route>> {
         if let Some(route) = self.by_name.get(name) {
             return Some(Arc::clone(route));
         }
-        // The base's own name may have a colon, and an adapter's has one or two more.
+        // The base's own name may contain a colon, and an adapter's name adds one or two.
         let mut ends = name.rmatch_indices(':').take(COLONS_MAX);
         ends.find_map(|(end, _)| {
             let base = self.by_name.get(&name[..end])?;
@@ -113,7 +112,7 @@ impl Routes {
         })
     }
 
-    /// Those of every replica that is there.
+    /// The gates of all replicas.
     pub fn gates(&self) -> Vec<Arc<Gate>> {
         let routes = self.by_model.values();
         routes

@@ -1,5 +1,4 @@
-//! Starts the loop and runs it, on a thread of its own: it waits for a message or for the next moment at which something is due,
-//! and awaits nothing else.
+//! Starts the loop and runs it on a dedicated thread. It waits for the next message or the next due time, and awaits nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,21 +26,21 @@ use config::OnRestart;
 use inventory::Inventory;
 use pool::{Event, Span};
 
-/// How often gates are read while requests are inside, so that readers see them come and go.
+/// Interval at which gates are read while requests are inside, to keep readers up to date.
 const READ_GATES_EVERY: Span = Span(250);
-/// Records that a slow follower of the events may lag behind.
+/// Number of records that a slow subscriber of events may lag behind.
 const EVENTS_MAX: usize = 4096;
 
 /// The name of the loop's thread.
 const THREAD: &str = "pool";
 
-/// How long the end waits for the cluster.
+/// Time limit for the cluster at shutdown.
 pub const CLUSTER_WITHIN: Duration = Duration::from_secs(20);
-/// How long the end waits for the last writes of the loop, however many there are.
+/// Time limit for the loop's last writes, however many there are.
 pub const KEEPER_WITHIN: Duration = Duration::from_secs(20);
 
-/// Starts the loop. The join handle ends when the pool has finished its shutdown and all of it is
-/// written, or has not been within [`KEEPER_WITHIN`].
+/// Starts the loop. The join handle ends when the pool has finished its shutdown and all writes are done, or [`KEEPER_WITHIN`] has
+/// passed.
 #[expect(clippy::disallowed_methods, reason = "the keeper; joined by the loop")]
 pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     let (inbox, messages) = mpsc::unbounded_channel();
@@ -59,7 +58,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     let numbers = Arc::new(AtomicU64::new(parts.last_order + 1));
     let (mut control, start) = Control::new(parts, inbox, jobs, &numbers);
     let follower = control.follow_cluster();
-    // No request is taken before it is known what there is.
+    // Accepts no request before the initial state is known.
     let inventory = control.begin(start);
     let handle = Handle {
         inbox: control.inbox.clone(),
@@ -81,7 +80,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     };
     let task = spawn_on_own_thread(THREAD, async move {
         control.run(messages, inventory).await;
-        // Requests that the pool has taken back are taken back in the cluster too.
+        // Requests for nodes that the pool has withdrawn are withdrawn in the cluster too.
         if let Some(follower) = follower
             && tokio::time::timeout(CLUSTER_WITHIN, follower)
                 .await
@@ -96,8 +95,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
     (handle, task)
 }
 
-/// Waits for the last writes. What is not written in time is lost: a service manager that waits no longer would kill the
-/// process.
+/// Waits for the last writes. Writes that are not done in time are lost: a service manager would otherwise kill the process.
 async fn end_of_keeper(mut keeper: JoinHandle<()>, within: Duration) {
     match tokio::time::timeout(within, &mut keeper).await {
         Ok(Ok(())) => {}
@@ -105,7 +103,7 @@ async fn end_of_keeper(mut keeper: JoinHandle<()>, within: Duration) {
         Err(_) => {
             keeper.abort();
             tracing::error!(
-                "the last writes took longer than {within:?}: records of the history and changes that the pool made by itself may be lost"
+                "the last writes took longer than {within:?}: records of the history and changes that the pool made on its own may be lost"
             );
         }
     }
@@ -141,7 +139,7 @@ impl Control {
         let mut minute = Minute::of(self.clock.now());
         while !self.finished {
             if !self.store.leads() {
-                // Nothing is decided or ordered any more, not even the end of an engine: `serve` ends this process (D4).
+                // From here on nothing is decided or ordered, not even the end of an engine: `serve` ends this process (D4).
                 std::future::pending::<()>().await;
             }
             let publish = self.publishing.due();
@@ -160,7 +158,7 @@ impl Control {
             tokio::select! {
                 biased;
                 message = messages.recv() => match message {
-                    // It may have lost the leadership while it waited, or stood still.
+                    // The leadership may have been lost while the loop waited or was suspended.
                     Some(message) if self.store.leads() => self.hear(message),
                     Some(_) => continue,
                     None => break,
@@ -184,7 +182,7 @@ impl Control {
             self.look_at_nodes(now);
             if let Some(ended) = minute.ended(now) {
                 if self.store.leads() && !self.finished {
-                    // What came since gates were last read is counted in its own minute, too.
+                    // Counts requests since the last reading of the gates in their own minute.
                     self.turn(Event::TimerFired);
                 }
                 if self.publishing.due().is_some() {
@@ -245,7 +243,7 @@ impl Control {
             }
             Message::Plan { load, reply } => {
                 self.turn(Event::TimerFired);
-                // The moment of that turn: for any later one the whole pool would be copied first.
+                // Uses the time of that turn: for a later time, the preview would copy the entire pool.
                 let plan = self.pool.preview(self.turned, &load);
                 let answer = plan.map(|plan| {
                     let candidates = self.pool.candidates(&plan);
@@ -254,22 +252,22 @@ impl Control {
                 let _ = reply.send(answer);
             }
             Message::Waiting { reply } => {
-                // It may be that the caller has left.
+                // The caller may have left.
                 let _ = reply.send(self.seats.len());
             }
             Message::Copy { reply } => {
                 self.turn(Event::TimerFired);
-                // It may be that the caller has left.
+                // The caller may have left.
                 let _ = reply.send(Box::new(self.pool.clone()));
             }
             Message::Saved { order, failure } => {
-                // A failure settles the order first: no client gets `accepted` for what was not kept.
+                // A failure settles the order first: no client gets `accepted` for an order that was not stored.
                 self.turn(match failure {
                     None => Event::Saved { order },
                     Some(message) => Event::SaveFailed { order, message },
                 });
                 if self.orders.is_open(order) {
-                    // Callers that hear that it is accepted must be able to see what it began.
+                    // Callers that are notified of the acceptance must be able to see its effects.
                     self.publish();
                 }
                 self.orders.accept(order);

@@ -1,4 +1,4 @@
-//! What readers see: one consistent snapshot, replaced as a whole. Reading it never touches the loop, and never loads,
+//! The state that readers see: one consistent snapshot, replaced atomically. Reading it never touches the loop, and never loads,
 //! wakes or keeps a model (L2).
 
 use std::collections::BTreeMap;
@@ -20,46 +20,46 @@ pub struct Snapshot {
     pub models: Arc<BTreeMap<ModelId, ModelFacts>>,
     pub processes: BTreeMap<ReplicaId, ProcessFacts>,
     pub fetches: BTreeMap<ModelId, FetchFacts>,
-    /// The last logs of each model, oldest first; engines that are gone included.
+    /// The last logs of each model, oldest first. Engines that have ended are included.
     pub logs: BTreeMap<ModelId, Vec<(ReplicaId, Arc<ReplicaLog>)>>,
     pub devices: Arc<BTreeMap<DeviceId, DeviceSnapshot>>,
     pub provider: Provider,
-    /// Nodes that have joined, and are not gone.
+    /// Nodes that have joined and have not left.
     pub nodes: BTreeMap<NodeId, NodeFacts>,
-    /// What is on each node that has any of it.
+    /// Replicas and pending memory of each node that has any.
     pub on_nodes: BTreeMap<NodeId, OnNode>,
-    /// Engines run on the controller's machine alone.
+    /// Engines run only on the controller's machine.
     pub runs_alone: bool,
-    /// Devices that measure the same, by what they call themselves.
+    /// Kinds of devices whose measurements are comparable, by product name.
     pub kinds: BTreeMap<String, KindId>,
 }
 
-/// What the catalogue knows of a model, beside what the pool knows.
+/// Facts of a model from the catalogue, in addition to the pool's.
 #[derive(Clone, Debug)]
 pub struct ModelFacts {
     pub entry: Arc<Entry>,
     /// `file`, `measured`, `estimate`, `unfetched` or `unseen`.
     pub need_source: &'static str,
-    /// What each device was estimated to need, without any measurement; 0: nothing tells.
+    /// Estimated need per device, without any measurement; 0 if unknown.
     pub estimated: Bytes,
-    /// Which weights the estimate is of, where there are files.
+    /// Identifies the weights that the estimate is based on, if there are files.
     pub weights: Option<u64>,
-    /// Of the files that it was figured from.
+    /// Fingerprint of the files that the figures were computed from.
     pub files_mark: u64,
-    /// The pool counts its engine's program as missing.
+    /// The pool counts the engine's program as missing.
     pub lacks_program: bool,
-    /// What the pool has fetched for it, if that is complete.
+    /// The files that the pool has fetched for the model, if complete.
     pub listing: Option<Arc<WeightsListing>>,
 }
 
 impl ModelFacts {
-    /// What measurements belong to: the way the engine is started, and the weights.
+    /// The key of measurements: the way the engine is started, and the weights.
     pub fn arguments(&self) -> String {
         measured_as(&self.entry, self.weights)
     }
 }
 
-/// The same for an entry with these weights.
+/// The key of measurements for an entry with these weights.
 pub(super) fn measured_as(entry: &Entry, weights: Option<u64>) -> String {
     match weights {
         Some(weights) => format!("{} {weights:016x}", entry.arguments()),
@@ -67,57 +67,57 @@ pub(super) fn measured_as(entry: &Entry, weights: Option<u64>) -> String {
     }
 }
 
-/// What is known of one engine process.
+/// Facts of one engine process.
 #[derive(Clone, Debug)]
 pub struct ProcessFacts {
     pub pid: Option<u32>,
-    /// The process that leads its container, where it runs in one.
+    /// The process that leads its container, if it runs in one.
     pub contained: Option<u32>,
-    /// While it loads.
+    /// The stage of a load; `None` after it.
     pub stage: Option<LoadStage>,
-    /// The process tree's own host memory.
+    /// Host memory of the process tree.
     pub memory: Option<Bytes>,
     pub peak: Option<Bytes>,
-    /// The most it was measured to hold on one of its devices.
+    /// Largest memory measured on any of its devices.
     pub device_peak: Option<Bytes>,
     pub devices: Vec<DeviceId>,
-    /// What it says of its own load.
+    /// Load that the engine itself reports.
     pub load: EngineLoad,
-    /// How long it took to load.
+    /// Time that the engine took to load.
     pub took: Option<Span>,
-    /// What it was started with, in short: measurements belong to that.
+    /// Key of its measurements: a short form of the arguments it was started with.
     pub arguments: String,
     pub ready: bool,
-    /// What its requests show of it, shared with its gate and with the tasks that watch it.
+    /// Activity of its requests, shared with its gate and with the tasks that watch it.
     pub activity: Arc<ActivityMeter>,
-    /// Since when it is dead and does not end.
+    /// Time at which it was found dead, if it does not end.
     pub dead: Option<Time>,
     pub log: Arc<ReplicaLog>,
     pub model: ModelId,
-    /// Where it runs.
+    /// The node it runs on.
     pub node: NodeId,
 }
 
-/// What is known of a node, beside what the pool knows.
+/// Facts of a node, in addition to the pool's.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
     pub name: String,
     pub version: String,
-    /// Where its connection comes from.
+    /// Address that the node connected from.
     pub address: SocketAddr,
-    /// Where requests for its engines go.
+    /// Address that requests for its engines are sent to.
     pub relay: SocketAddr,
     pub is_encrypted: bool,
     pub joined_at: Time,
     pub is_leaving: bool,
 }
 
-/// What the connection of a node looks at several times a second: found once for a snapshot, and not by each of a thousand
+/// Data that a node's connection reads several times a second. Computed once per snapshot, and not by each of a thousand
 /// connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnNode {
     pub replicas: Vec<ReplicaId>,
-    /// Memory of ended processes is awaited on one of its devices (M4).
+    /// Memory of ended processes is still awaited on a device of the node (M4).
     pub settles: bool,
 }
 
@@ -130,22 +130,26 @@ impl OnNode {
         for (&replica, process) in processes {
             all.entry(process.node).or_default().replicas.push(replica);
         }
-        for device in pool.devices.iter().filter(|it| it.settling > Bytes::ZERO) {
+        for device in pool
+            .devices
+            .iter()
+            .filter(|device| device.settling > Bytes::ZERO)
+        {
             all.entry(device.node).or_default().settles = true;
         }
         all
     }
 }
 
-/// How far a load has come.
+/// Progress of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadStage {
     pub stage: Stage,
-    /// Where the engine counts.
+    /// `None` if the engine reports no progress.
     pub percent: Option<u8>,
-    /// What the engine itself calls it, if it says.
+    /// The engine's own name of the stage.
     pub engine_text: Option<String>,
-    /// Since when nothing of it has changed.
+    /// Time of the last change.
     pub since: Time,
 }
 
@@ -164,14 +168,14 @@ impl fmt::Display for LoadStage {
 
 #[derive(Clone, Debug)]
 pub struct DeviceSnapshot {
-    /// Shared: a snapshot is cloned for each picture that readers get, and there may be thousands of devices.
+    /// Shared: a snapshot is cloned for each state that readers get, and may hold thousands of devices.
     pub info: Arc<DeviceInfo>,
     pub used: Option<DeviceUse>,
-    /// When the last figures were taken.
+    /// Time of the last figures.
     pub read_at: Option<Time>,
-    /// It cannot be read, and what is shown is old.
+    /// Set if the device cannot be read and its figures are old.
     pub stale: Option<Stale>,
-    /// What replicas were measured to hold.
+    /// Memory measured for each replica.
     pub own: BTreeMap<ReplicaId, Bytes>,
 }
 
@@ -187,7 +191,7 @@ impl DeviceSnapshot {
     }
 }
 
-/// Why figures are old, and how old they are.
+/// The reason figures are old, and their age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stale {
     pub since: Time,
@@ -199,10 +203,11 @@ impl Snapshot {
         self.pool.models.iter().find(|model| model.name == name)
     }
 
-    /// The replicas that have a process on the node, or will have one.
+    /// The replicas that have a process on the node, or are about to.
     pub fn replicas_on(&self, node: NodeId) -> &[ReplicaId] {
         let on = self.on_nodes.get(&node);
-        on.map(|it| it.replicas.as_slice()).unwrap_or_default()
+        on.map(|on_node| on_node.replicas.as_slice())
+            .unwrap_or_default()
     }
 
     pub fn kind_name(&self, kind: KindId) -> String {

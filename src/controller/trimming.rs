@@ -1,5 +1,5 @@
-//! Keeps the store within its bounds: old and surplus rows go, and the space they took. One short write at a
-//! time, between the jobs of the keeper, so that no wish waits for it. It decides nothing but when.
+//! Keeps the store within its bounds by deleting old and surplus rows and freeing their space. Runs as short writes between the
+//! jobs of the keeper, which delay no wish.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use config::LiveConfig;
 use pool::{Span, Time};
 use store::{ResponseBounds, Retention, Store, StoreFault};
 
-/// From the end of one round to the next.
+/// Pause between rounds.
 const ROUND_EVERY: Span = Span::from_secs(600);
-/// Between two writes of a round: others use the disk too.
+/// Pause between two writes of a round, since others use the disk too.
 const PAUSE: Span = Span(20);
 
-/// What a round does, in this order.
+/// The stages of a round, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     History,
@@ -34,7 +34,7 @@ pub(super) struct Trimming {
 }
 
 impl Trimming {
-    /// The first round begins at once.
+    /// Creates the state. The first round is due immediately.
     pub fn new(clock: Clock, config: LiveConfig) -> Trimming {
         Trimming {
             config,
@@ -44,12 +44,12 @@ impl Trimming {
         }
     }
 
-    /// Until there is something to do. Dropped, it changes nothing.
+    /// Waits until the next write is due. Cancel safe.
     pub async fn due(&self) {
         tokio::time::sleep_until(self.clock.instant(self.due)).await;
     }
 
-    /// One write; none while the disk takes none.
+    /// Does one write, or none while the disk accepts none.
     pub async fn turn(&mut self, store: &Arc<Store>) {
         if store.trouble().is_some() {
             self.due = self.clock.now() + ROUND_EVERY;
@@ -76,7 +76,7 @@ impl Trimming {
         (self.stage, self.due) = (stage, self.clock.now() + pause);
     }
 
-    /// Whether there is more of the same to do.
+    /// Returns true if the stage has more rows to delete.
     async fn write(&self, store: &Store) -> Result<bool, StoreFault> {
         let (now, config) = (self.clock.now(), self.config.get());
         let keep = Retention {

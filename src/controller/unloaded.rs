@@ -1,11 +1,11 @@
-//! What administrators have unloaded since the start: an application of an earlier process that is found later is not adopted
-//! for such a model.
+//! Models that administrators have unloaded since the start: applications of earlier processes found later are not adopted for
+//! them.
 
 use std::collections::BTreeSet;
 
 use pool::{Command, ModelId};
 
-/// By which orders since the start a model needs no application of an earlier process any more.
+/// Orders since the start after which a model no longer needs an application of an earlier process.
 #[derive(Debug, Default)]
 pub(super) struct Unloaded {
     all: bool,

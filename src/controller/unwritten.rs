@@ -1,5 +1,5 @@
-//! What could not be written, until it can be: of two jobs for the same place in the store the later one is kept, so that
-//! it stays small however long the store is away.
+//! Holds jobs that could not be written, until they can be. Of two jobs for the same place in the store only the later is kept,
+//! which bounds the memory however long the store is unavailable.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,14 +7,14 @@ use super::keeper::{Job, NamedWish};
 use pool::{Record, Time};
 use store::{Circumstances, UsageMinute};
 
-/// Minutes of use that wait meanwhile.
+/// Maximum number of usage minutes that wait.
 const MINUTES_MAX: usize = 10_000;
 
-/// What a job replaces in the store: of two that wait for the same place the later one is enough.
+/// The place that a job overwrites in the store. Of two jobs for the same place, only the later one is needed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Override(String),
-    /// Before those of single models, which are newer.
+    /// Sorts before loads of single models, which are newer.
     AllLoads,
     Load(String),
     Cordon(String),
@@ -22,13 +22,13 @@ pub(super) enum Place {
     Remembered(String),
 }
 
-/// What could not be written.
+/// Jobs that could not be written.
 #[derive(Default)]
 pub(super) struct Waiting {
     pub records: VecDeque<Record>,
     pub places: BTreeMap<Place, Job>,
     pub minutes: Vec<UsageMinute>,
-    /// Records lost since the last one was written.
+    /// Records lost since the last successful write.
     pub lost: u64,
 }
 
@@ -37,25 +37,25 @@ impl Waiting {
         self.records.is_empty() && self.places.is_empty() && self.minutes.is_empty()
     }
 
-    /// What waits for one model is written after it, and so must not be older than it.
+    /// Adds a job that forgets loads, and drops older waiting loads: they would be written after it.
     fn forgets_loads(&mut self, before: Option<Time>, place: Place, job: Job) {
         self.places.retain(|_, waiting| match waiting {
             Job::Wish {
                 wish: NamedWish::Load { wish, .. },
                 ..
-            } => before.is_some_and(|before| wish.as_ref().is_none_or(|it| it.since > before)),
+            } => before.is_some_and(|before| wish.as_ref().is_none_or(|load| load.since > before)),
             _ => true,
         });
         let all_go = self
             .places
             .get(&place)
-            .is_some_and(|it| forgets(it) == Some(None));
+            .is_some_and(|waiting| forgets(waiting) == Some(None));
         if !all_go {
             self.places.insert(place, job);
         }
     }
 
-    /// A job without an acknowledgement.
+    /// Adds a job that needs no acknowledgement.
     pub fn takes(&mut self, job: Job) {
         match job {
             Job::Usage(minutes) => {
@@ -77,7 +77,7 @@ impl Waiting {
     }
 }
 
-/// Up to which moment the job forgets loads, if it does; `None` within: all of them.
+/// The time up to which the job forgets loads, if it does. `Some(None)` forgets all of them.
 fn forgets(job: &Job) -> Option<Option<Time>> {
     match job {
         Job::Wish {
@@ -88,7 +88,7 @@ fn forgets(job: &Job) -> Option<Option<Time>> {
     }
 }
 
-/// Each with the one place that it is for.
+/// Splits a job into jobs for a single place each.
 fn parts(job: Job) -> Vec<(Place, Job)> {
     let place = match &job {
         Job::Wish { wish, .. } => match wish.clone() {

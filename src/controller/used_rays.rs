@@ -1,4 +1,4 @@
-//! Keeps the Rays that the pool has used in the store, where every controller of this database finds them.
+//! Stores the Ray clusters that the pool has used, where every controller of this database finds them.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -30,24 +30,24 @@ impl KeepRays for RaysInStore {
     }
 }
 
-/// The writers to Ray Serve, with the Rays that the store knows. `file`: where earlier versions kept them; it is imported and
+/// Opens the writers to Ray Serve with the stored Ray clusters. `file` is where earlier versions kept them; it is imported and
 /// removed.
 ///
 /// # Errors
-/// If the store cannot be read.
+/// The store cannot be read.
 pub async fn open_serve_writers(
     store: &Arc<Store>,
     file: &Path,
 ) -> Result<ServeWriters, StoreFault> {
     let left = import(store, file).await;
     let stored = store.used_rays().await?;
-    // As long as the file has them, they need no place in the store.
+    // While the file lists them, they are not needed in the store.
     let used = stored.into_iter().map(used).chain(left).collect();
     let store = Arc::new(RaysInStore(Arc::clone(store)));
     Ok(ServeWriters::new(RayLedger::new(store, used)))
 }
 
-/// Returns the Rays of the file that could not be imported: it stays then, for the next start.
+/// Imports the file. Returns the Ray clusters that could not be imported; the file then stays for the next start.
 async fn import(store: &Store, file: &Path) -> Vec<UsedRay> {
     let shown = file.display();
     let read = match tokio::fs::read(file).await {
@@ -84,7 +84,9 @@ fn kept(used: UsedRay) -> KeptRay {
     KeptRay {
         address: used.address,
         prefix: used.prefix,
-        token_file: used.token_file.map(|it| it.to_string_lossy().into_owned()),
+        token_file: used
+            .token_file
+            .map(|path| path.to_string_lossy().into_owned()),
         timeout_ms: used.timeout_ms,
         section: used.section,
     }

@@ -1,5 +1,5 @@
-//! Signs of life of the loop: a heartbeat for a supervisor that restarts a program that hangs, and the cleanup when the
-//! loop panics.
+//! Signs of life of the loop: a heartbeat for a supervisor that restarts a hanging program, and the cleanup after a panic of the
+//! loop.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::sync::Arc;
 use engine::Guardians;
 use pool::{Span, Time};
 
-/// The loop itself beats it, so that a loop that hangs is silent; before there is a loop, what starts it does.
+/// Sends heartbeats to the supervisor. Called by the loop itself, so a hanging loop is silent; before the loop exists, the start
+/// calls it.
 pub struct Heartbeat {
     every: Span,
     last: Time,
@@ -23,12 +24,12 @@ impl Heartbeat {
         }
     }
 
-    /// When the next beat is due.
+    /// Time of the next heartbeat.
     pub fn next(&self) -> Time {
         self.last + self.every
     }
 
-    /// Tells, if it is time to.
+    /// Sends a heartbeat if one is due.
     pub fn beat(&mut self, now: Time) {
         if now >= self.next() {
             self.last = now;
@@ -45,7 +46,7 @@ impl fmt::Debug for Heartbeat {
     }
 }
 
-/// Dropped first when the loop panics: its engines stay for the next controller then (D2).
+/// Dropped first when the loop panics: leaves its engines to the next controller (D2).
 pub(super) struct OnPanic(Arc<Guardians>);
 
 impl OnPanic {

@@ -1,35 +1,34 @@
-//! Judges whether loads come to an end: what is due and not done, although the process answers and its health route is
-//! green. Pure; `watch_task` takes the snapshot that is judged.
+//! Judges the load path: finds work that is due and not done, although the process responds and its health route is green. Pure;
+//! `watch_task` supplies the state to judge.
 
 use std::collections::BTreeMap;
 
 use pool::{ReplicaId, Span, Time};
 
-/// The loop answers a message in microseconds.
+/// The loop normally responds within microseconds.
 const LOOP_MAX: Span = Span::from_secs(5);
-/// A deadline that passed is acted on in the same turn, and a load that is killed is gone in
-/// milliseconds.
+/// A passed deadline is acted on in the same turn, and a killed load is gone within milliseconds.
 const DEADLINE_SLACK: Span = Span::from_secs(5);
-/// A request that waits while a seat is free is served in the next turn.
+/// A request that waits while a seat is free is normally served in the next turn.
 const SERVABLE_MAX: Span = Span::from_secs(5);
-/// SIGKILL comes after the grace; what is there so long after that hangs in the kernel.
+/// SIGKILL follows the grace period. A process that still exists this much later hangs in the kernel.
 const AFTER_GRACE_MAX: Span = Span::from_secs(15);
-/// A load that says nothing new for so long, and for twice as long as it is expected to take in
-/// all, is reported. Its deadline is another matter.
+/// A load is reported if it shows no progress for this long, and has taken twice the expected time. Its deadline is checked
+/// separately.
 const PROGRESS_MAX: Span = Span::from_secs(60);
 
-/// What there is at one moment.
+/// The state at one point in time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Picture {
     pub now: Time,
-    /// For how long a message to the loop has not been answered.
+    /// Age of the oldest message to the loop without a response.
     pub unanswered: Option<Span>,
     pub replicas: Vec<ReplicaSample>,
-    /// Models with waiting requests, each with a ready replica that has a seat to give.
+    /// Models with waiting requests and a ready replica that has a free seat.
     pub servable: Vec<Servable>,
-    /// Applications of Ray Serve that may hold GPUs though their replicas have ended.
+    /// Ray Serve applications that may hold GPUs although their replicas have ended.
     pub left_over: usize,
-    /// Rays of which it is unknown since the start what runs there.
+    /// Ray clusters that have not responded since the start.
     pub silent_rays: usize,
 }
 
@@ -37,7 +36,7 @@ pub(super) struct Picture {
 pub(super) struct Servable {
     pub model: String,
     pub replica: ReplicaId,
-    /// Requests that ever got a seat: while that rises, the queue moves.
+    /// Total number of requests that got a seat. The queue moves while this rises.
     pub seated: u64,
 }
 
@@ -46,7 +45,7 @@ pub(super) struct ReplicaSample {
     pub model: String,
     pub replica: ReplicaId,
     pub state: State,
-    /// How long it has been in this state.
+    /// Time in this state.
     pub age: Span,
 }
 
@@ -54,53 +53,53 @@ pub(super) struct ReplicaSample {
 pub(super) enum State {
     Launching {
         deadline: Span,
-        /// What such a load took lately.
+        /// Duration of the model's recent loads.
         expected: Span,
-        /// Since its stage or its per cent last changed.
+        /// Time since the stage or its percentage last changed.
         silent: Span,
-        /// Such as `loading 40 %`.
+        /// For example `loading 40 %`.
         stage: String,
     },
     Stopping {
         grace: Span,
     },
-    /// It was found dead and does not end.
+    /// Found dead, and does not end.
     Dead,
 }
 
-/// Something that is due and not done, or a load that is slow to show any progress.
+/// Work that is due and not done, or a load without progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whether the load path is stuck; otherwise it is only reported.
+    /// True if the load path is stuck. Other findings are only reported.
     pub stuck: bool,
-    /// By how much it is late.
+    /// Delay beyond the limit.
     pub late: Span,
-    /// In words, with who and how long.
+    /// A description with the model and the time.
     pub what: String,
 }
 
-/// What the last look found.
+/// Result of the last check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadPath {
     pub findings: Vec<Finding>,
-    /// Applications of Ray Serve that may hold GPUs though their replicas have ended.
+    /// Ray Serve applications that may hold GPUs although their replicas have ended.
     pub left_over: usize,
-    /// Rays of which it is unknown since the start what runs there.
+    /// Ray clusters that have not responded since the start.
     pub silent_rays: usize,
 }
 
 impl LoadPath {
-    /// The worst of what is stuck.
+    /// The stuck finding with the longest delay.
     pub fn stuck(&self) -> Option<&Finding> {
-        let stuck = self.findings.iter().filter(|it| it.stuck);
-        stuck.max_by_key(|it| it.late)
+        let stuck = self.findings.iter().filter(|finding| finding.stuck);
+        stuck.max_by_key(|finding| finding.late)
     }
 }
 
-/// Remembers what it must of earlier pictures.
+/// Keeps the state needed across checks.
 #[derive(Debug, Default)]
 pub(super) struct Watchdog {
-    /// Since when, and how many had been seated.
+    /// Start of the wait, with the number of requests seated then.
     servable_since: BTreeMap<String, (Time, u64)>,
 }
 
@@ -121,9 +120,12 @@ impl Watchdog {
                 format!("the control loop has not answered for {behind}")
             });
         }
-        for it in &picture.replicas {
-            let (name, age) = (format!("{} of {}", it.replica, it.model), it.age);
-            match &it.state {
+        for sample in &picture.replicas {
+            let (name, age) = (
+                format!("{} of {}", sample.replica, sample.model),
+                sample.age,
+            );
+            match &sample.state {
                 State::Launching { deadline, .. } => {
                     let most = *deadline + DEADLINE_SLACK;
                     stuck(age, most, &|| {
@@ -173,13 +175,13 @@ impl Watchdog {
     }
 }
 
-fn slow(it: &ReplicaSample) -> Option<Finding> {
+fn slow(sample: &ReplicaSample) -> Option<Finding> {
     let State::Launching {
         expected,
         silent,
         stage,
         ..
-    } = &it.state
+    } = &sample.state
     else {
         return None;
     };
@@ -189,7 +191,7 @@ fn slow(it: &ReplicaSample) -> Option<Finding> {
         late: Span(silent.0 - most.0),
         what: format!(
             "the load of {} ({}) has made no progress for {silent}, at {stage}",
-            it.model, it.replica
+            sample.model, sample.replica
         ),
     })
 }
@@ -227,7 +229,9 @@ mod tests {
     fn found(picture: &Picture) -> Vec<(bool, u64)> {
         let path = Watchdog::default().judge(picture);
         let found = path.findings.iter();
-        found.map(|it| (it.stuck, it.late.0 / 1000)).collect()
+        found
+            .map(|finding| (finding.stuck, finding.late.0 / 1000))
+            .collect()
     }
 
     #[test]
@@ -282,7 +286,7 @@ mod tests {
             watchdog.judge(&picture).stuck().is_some()
         };
         assert!(!at(0, true, 0) && !at(5, true, 0));
-        assert!(!at(6, false, 0), "served meanwhile");
+        assert!(!at(6, false, 0), "a request was served");
         assert!(!at(7, true, 0) && !at(12, true, 0));
         assert!(!at(13, true, 1), "the queue moves");
         assert!(!at(18, true, 0) && at(19, true, 0));

@@ -1,5 +1,5 @@
-//! Takes the snapshot that the load path is judged by, every second and beside the loop: a loop that is stuck cannot
-//! report that. It asks the loop for a sign of life and keeps the last judgement.
+//! Takes the state that the load path is judged by, every second and outside the loop: a stuck loop cannot report itself. Requests
+//! a sign of life from the loop and keeps the last result.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use pool::{ModelView, ReplicaState, ReplicaView, Span, Time};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Everything that is looked at.
+/// Inputs of the check.
 pub(super) struct Sights {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub routes: Arc<ArcSwap<Routes>>,
     pub inbox: mpsc::UnboundedSender<Message>,
-    /// The last question that the loop answered, by when it was requested.
+    /// Time of the last request to which the loop responded.
     pub answered: Arc<AtomicU64>,
     pub clock: Clock,
     pub load_path: Arc<ArcSwap<LoadPath>>,
     pub serve_writers: Arc<ServeWriters>,
 }
 
-/// Lives as long as the loop.
+/// Runs as long as the loop.
 pub(super) async fn run(sights: Sights) {
     let mut watchdog = Watchdog::default();
     let mut looks = Ticks::every(LOOK_EVERY);
@@ -45,18 +45,23 @@ pub(super) async fn run(sights: Sights) {
         let mut unanswered = None;
         if sights.answered.load(Ordering::Relaxed) >= requested.0 {
             requested = now;
-            // The loop is gone when the process ends.
+            // Fails only while the process ends.
             let _ = sights.inbox.send(Message::Sign { requested });
         } else {
             unanswered = Some(now.since(requested));
         }
         let path = watchdog.judge(&picture(&sights, now, unanswered));
-        // Each is logged when it is found, and not every second again.
+        // Logs each finding when it appears, not every second.
         let mut found = BTreeSet::new();
-        for it in &path.findings {
-            let key = it.what.split(" for ").next().unwrap_or_default().to_owned();
+        for finding in &path.findings {
+            let key = finding
+                .what
+                .split(" for ")
+                .next()
+                .unwrap_or_default()
+                .to_owned();
             if !reported.contains(&key) {
-                tracing::warn!(stuck = it.stuck, "{}", it.what);
+                tracing::warn!(stuck = finding.stuck, "{}", finding.what);
             }
             found.insert(key);
         }
@@ -70,7 +75,7 @@ pub(super) async fn run(sights: Sights) {
 fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
     let snapshot = sights.snapshot.load();
     let routes = sights.routes.load();
-    // Readers may see a picture of a while ago, when nothing has happened since.
+    // The snapshot may be older if nothing has happened since.
     let since = now.since(snapshot.pool.now);
     let servable = |model: &&ModelView| model.waiting > 0;
     Picture {
@@ -80,8 +85,8 @@ fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
             .pool
             .models
             .iter()
-            .flat_map(|model| model.replicas.iter().map(move |it| (model, it)))
-            .filter_map(|(model, it)| sample(&snapshot, model, it, now, since))
+            .flat_map(|model| model.replicas.iter().map(move |replica| (model, replica)))
+            .filter_map(|(model, replica)| sample(&snapshot, model, replica, now, since))
             .collect(),
         servable: snapshot
             .pool
@@ -103,25 +108,28 @@ fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
     }
 }
 
-fn is_remote(it: &ReplicaView) -> bool {
-    it.shares.iter().any(|share| share.device == REMOTE_DEVICE)
+fn is_remote(replica: &ReplicaView) -> bool {
+    replica
+        .shares
+        .iter()
+        .any(|share| share.device == REMOTE_DEVICE)
 }
 
 fn sample(
     snapshot: &Snapshot,
     model: &ModelView,
-    it: &ReplicaView,
+    replica: &ReplicaView,
     now: Time,
     since: Span,
 ) -> Option<ReplicaSample> {
-    let process = snapshot.processes.get(&it.replica);
+    let process = snapshot.processes.get(&replica.replica);
     let dead = process.and_then(|process| process.dead);
-    let (state, age) = match (it.state, dead) {
-        // Ray takes its applications down in its own time; those that it does not are counted as left over.
-        (ReplicaState::Stopping, _) if is_remote(it) => return None,
+    let (state, age) = match (replica.state, dead) {
+        // Ray removes its applications at its own pace. Applications that stay are counted as left over.
+        (ReplicaState::Stopping, _) if is_remote(replica) => return None,
         (ReplicaState::Stopping, _) => {
             let grace = model.stop_grace;
-            (State::Stopping { grace }, it.for_ + since)
+            (State::Stopping { grace }, replica.for_ + since)
         }
         (_, Some(dead)) => (State::Dead, now.since(dead)),
         (ReplicaState::Launching, None) => {
@@ -132,13 +140,13 @@ fn sample(
                 silent: stage.map_or(Span::ZERO, |stage| now.since(stage.since)),
                 stage: stage.map(ToString::to_string).unwrap_or_default(),
             };
-            (state, it.for_ + since)
+            (state, replica.for_ + since)
         }
         _ => return None,
     };
     Some(ReplicaSample {
         model: model.name.clone(),
-        replica: it.replica,
+        replica: replica.replica,
         state,
         age,
     })

@@ -1,5 +1,5 @@
-//! What the pool would do if devices were cordoned or priorities were others. A copy of the pool is given the orders of
-//! an administrator and decides by itself; nothing is carried out, and the pool is not touched.
+//! Computes the pool's decisions under assumptions: cordoned devices, other priorities. A copy of the pool receives an
+//! administrator's orders and decides; nothing is carried out, and the pool itself is unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,27 +8,27 @@ use pool::{
     Pool, PoolView, Priority, ReplicaId, ReplicaState, Share, Time,
 };
 
-/// Above all numbers that orders are given.
+/// Larger than any number of a real order.
 const FIRST_ORDER: u64 = 1 << 62;
-/// Answers to the copy's own actions, per assumption: each closes a gate or keeps a wish, so that there are few.
+/// Limit of events fed back to the copy per assumption. There are few: each closes a gate or stores a wish.
 const ANSWERS_MAX: usize = 10_000;
 
-/// What is taken to be so.
+/// Assumptions of a what-if question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assumptions {
     pub cordoned: Vec<DeviceId>,
-    /// `None`: the catalogue's priority.
+    /// `None` restores the catalogue's priority.
     pub priorities: Vec<(ModelId, Option<Priority>)>,
 }
 
-/// What the pool would decide at once.
+/// The pool's immediate decisions.
 #[derive(Clone, Debug, Default)]
 pub struct WhatIf {
     /// Replicas that would leave.
     pub leaving: Vec<WhatIfReplica>,
-    /// Loads that would begin for requests that wait, and of models that are always hot or ordered.
+    /// Loads that would start for waiting requests, and for models that are always hot or ordered.
     pub loads: Vec<WhatIfReplica>,
-    /// Of each model concerned that would have no replica: the decision for its next request, each for itself.
+    /// For each affected model without a replica: the decision for its next request, taken separately.
     pub next: Vec<(Plan, Vec<String>)>,
 }
 
@@ -39,7 +39,7 @@ pub struct WhatIfReplica {
     pub priority: Priority,
     pub shares: Vec<Share>,
     pub in_flight: u32,
-    /// Why it leaves, or why it is loaded.
+    /// The reason it leaves or is loaded.
     pub reason: String,
 }
 
@@ -62,7 +62,7 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
         until: None,
         now: false,
     });
-    // Cordons come first, so that no load begins on a device that is assumed to be out of service.
+    // Cordons come first: no load may begin on a device that is assumed to be out of service.
     let commands = cordon.chain(set).enumerate();
     let mut orders = Vec::new();
     for (nth, command) in commands {
@@ -79,29 +79,36 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
     let mut concerned: BTreeSet<ModelId> = concerned.collect();
     let mut answer = WhatIf::default();
     let stays: BTreeSet<ReplicaId> = replicas(&after)
-        .filter(|(_, it)| !is_leaving(it.state))
-        .map(|(_, it)| it.replica)
+        .filter(|(_, replica)| !is_leaving(replica.state))
+        .map(|(_, replica)| replica.replica)
         .collect();
     let reasons: BTreeMap<ReplicaId, &str> = replicas(&after)
-        .map(|(_, it)| (it.replica, it.reason.as_str()))
+        .map(|(_, replica)| (replica.replica, replica.reason.as_str()))
         .collect();
-    for (model, it) in replicas(&before) {
-        if is_leaving(it.state) || stays.contains(&it.replica) {
+    for (model, replica) in replicas(&before) {
+        if is_leaving(replica.state) || stays.contains(&replica.replica) {
             continue;
         }
         concerned.insert(model.model);
-        let reason = reasons.get(&it.replica).copied();
+        let reason = reasons.get(&replica.replica).copied();
         answer.leaving.push(WhatIfReplica {
             reason: plain(reason.unwrap_or("its load would be given up")),
-            ..described(model, it)
+            ..described(model, replica)
         });
     }
-    let known: BTreeSet<ReplicaId> = replicas(&before).map(|(_, it)| it.replica).collect();
-    let new =
-        replicas(&after).filter(|(_, it)| !known.contains(&it.replica) && !is_leaving(it.state));
-    answer.loads = new.map(|(model, it)| described(model, it)).collect();
+    let known: BTreeSet<ReplicaId> = replicas(&before)
+        .map(|(_, replica)| replica.replica)
+        .collect();
+    let new = replicas(&after)
+        .filter(|(_, replica)| !known.contains(&replica.replica) && !is_leaving(replica.state));
+    answer.loads = new
+        .map(|(model, replica)| described(model, replica))
+        .collect();
     for model in &after.models {
-        let has_replica = model.replicas.iter().any(|it| !is_leaving(it.state));
+        let has_replica = model
+            .replicas
+            .iter()
+            .any(|replica| !is_leaving(replica.state));
         if !concerned.contains(&model.model) || has_replica {
             continue;
         }
@@ -153,12 +160,12 @@ fn give(
 
 fn in_flight_of(view: &PoolView) -> BTreeMap<ReplicaId, u32> {
     replicas(view)
-        .map(|(_, it)| (it.replica, it.in_flight))
+        .map(|(_, replica)| (replica.replica, replica.in_flight))
         .collect()
 }
 
 fn replicas(view: &PoolView) -> impl Iterator<Item = (&ModelView, &pool::ReplicaView)> {
-    let of = |model| move |it| (model, it);
+    let of = |model| move |replica| (model, replica);
     view.models
         .iter()
         .flat_map(move |model| model.replicas.iter().map(of(model)))
@@ -168,14 +175,14 @@ fn is_leaving(state: ReplicaState) -> bool {
     matches!(state, ReplicaState::Draining | ReplicaState::Stopping)
 }
 
-fn described(model: &ModelView, it: &pool::ReplicaView) -> WhatIfReplica {
+fn described(model: &ModelView, replica: &pool::ReplicaView) -> WhatIfReplica {
     WhatIfReplica {
-        replica: it.replica,
+        replica: replica.replica,
         model: model.name.clone(),
         priority: model.priority,
-        shares: it.shares.clone(),
-        in_flight: it.in_flight,
-        reason: it.reason.clone(),
+        shares: replica.shares.clone(),
+        in_flight: replica.in_flight,
+        reason: replica.reason.clone(),
     }
 }
 
@@ -222,11 +229,16 @@ mod tests {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             let answer = pool.step(Time(1_000), event);
-            events.extend(answer.actions.into_iter().filter_map(|it| match it {
-                Action::Launch { replica, .. } => Some(Event::ReplicaReady { replica }),
-                Action::Save { order, .. } => Some(Event::Saved { order }),
-                _ => None,
-            }));
+            events.extend(
+                answer
+                    .actions
+                    .into_iter()
+                    .filter_map(|action| match action {
+                        Action::Launch { replica, .. } => Some(Event::ReplicaReady { replica }),
+                        Action::Save { order, .. } => Some(Event::Saved { order }),
+                        _ => None,
+                    }),
+            );
         }
     }
 
@@ -248,12 +260,15 @@ mod tests {
 
     fn device_of(pool: &Pool, name: &str) -> DeviceId {
         let view = pool.view(Time(1_000));
-        let model = view.models.iter().find(|it| it.name == name).unwrap();
+        let model = view.models.iter().find(|model| model.name == name).unwrap();
         model.replicas[0].shares[0].device
     }
 
     fn names(replicas: &[WhatIfReplica]) -> Vec<&str> {
-        replicas.iter().map(|it| it.model.as_str()).collect()
+        replicas
+            .iter()
+            .map(|replica| replica.model.as_str())
+            .collect()
     }
 
     #[test]
@@ -332,7 +347,7 @@ mod tests {
 
     #[test]
     fn what_would_not_fit_says_why() {
-        // Each has a device of its own, and both are protected.
+        // Each model has its own device, and both are protected.
         let pool = pool(&[("hot", 2, 10), ("warm", 2, 12)]);
         let assumed = Assumptions {
             cordoned: vec![device_of(&pool, "hot")],
@@ -362,7 +377,7 @@ mod tests {
         let same = with(Priority(0));
         assert!(same.next[0].0.refusal.is_some(), "{:?}", same.next);
         assert!(same.leaving.is_empty() && same.loads.is_empty());
-        // Always hot, it would be loaded at once, and one of the others would leave for it.
+        // An always-hot model would be loaded immediately, and another model would leave for it.
         let hot = with(Priority(2));
         assert_eq!(names(&hot.loads), ["low"]);
         assert_eq!(hot.leaving.len(), 1, "{:?}", hot.leaving);

@@ -67,7 +67,7 @@ impl Generations {
     pub fn check(&self, generation: Option<u64>) -> Result<(), String> {
         match (self.highest(), generation) {
             (Some(highest), Some(its)) if its < highest => Err(format!(
-                "this controller does not lead any more: its generation is {its}, and this node has obeyed one of generation {highest} (D4); if there is no other controller, delete {} and start the node again",
+                "this controller is no longer the leader: its generation is {its}, and this node has obeyed one of generation {highest} (D4); if there is no other controller, delete {} and start the node again",
                 self.path.display()
             )),
             _ => Ok(()),

@@ -27,7 +27,7 @@ pub enum RayError {
     )]
     Record { program: String, message: String },
     /// Another controller leads, and its applications are not known here.
-    #[error("{program} gets no order: this controller does not lead any more")]
+    #[error("{program} gets no order: this controller is no longer the leader")]
     Deposed { program: String },
 }
 

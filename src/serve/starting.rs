@@ -156,12 +156,13 @@ impl SlowSteps {
             return None;
         }
         self.logged = due;
-        Some(match step.is_in_time(now) {
-            true => format!("{name} takes long: {passed} so far"),
-            false => format!(
+        Some(if step.is_in_time(now) {
+            format!("{name} takes long: {passed} so far")
+        } else {
+            format!(
                 "{name} hangs: it has made no progress for {}, and may take {within}; the service manager gets no sign of life any more, and starts this service again if it has a watchdog",
                 now.since(step.advanced)
-            ),
+            )
         })
     }
 }
@@ -219,7 +220,7 @@ async fn unless<T>(
 pub(super) fn deposed(guardians: &Guardians, why: &str) -> String {
     guardians.crashed();
     let message = format!(
-        "this controller does not lead any more: {why}. It ends without another order; started again, it stands by"
+        "this controller is no longer the leader: {why}. It ends without another order; started again, it stands by"
     );
     tracing::error!("{message}");
     message

@@ -99,7 +99,7 @@ fn the_loop_reads_a_gate_when_it_is_new_and_whenever_it_has_changed() {
     assert_eq!(gate.read().in_flight, 3);
     drop(leases);
     assert_eq!(listed(), [ReplicaId(1)]);
-    // In the list it stays until it has been read.
+    // A gate stays in the list until it has been read.
     drop(gate.enter_granted());
     assert_eq!(listed(), []);
     assert_eq!((gate.read().in_flight, gate.reading().entered), (0, 4));

@@ -104,7 +104,7 @@ fn weights_that_were_replaced_while_they_were_loaded_are_seen_at_the_next_load()
     assert_eq!(scene.ask().status, 200);
     scene.told(
         "set",
-        "what was measured of the old ones no longer counts (M1)",
+        "measurements of the old weights no longer count (M1)",
     );
     scene.end();
 }

@@ -181,7 +181,7 @@ fn b3_a_node_that_comes_back_with_other_devices_leaves_no_records_of_them() {
         said["devices"] = json!(devices(turn));
         let (answer, _) = greet(&pool, &good, &said);
         let message = answer["refused"]["message"].as_str().unwrap_or_default();
-        assert!(message.contains("start it anew"), "{answer}");
+        assert!(message.contains("restart the node"), "{answer}");
         assert_eq!(listed(), before + 256);
     }
     for turn in 1..5 {

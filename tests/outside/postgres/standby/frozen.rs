@@ -78,7 +78,7 @@ fn d4_a_frozen_leader_is_followed_and_orders_nothing_when_it_wakes_up() {
     assert!(
         first
             .log()
-            .contains("this controller does not lead any more"),
+            .contains("this controller is no longer the leader"),
         "{}",
         first.log()
     );

@@ -180,7 +180,7 @@ fn d4_a_leader_without_its_database_ends_and_the_other_one_leads() {
     assert!(
         first
             .log()
-            .contains("this controller does not lead any more"),
+            .contains("this controller is no longer the leader"),
         "{}",
         first.log()
     );
@@ -221,7 +221,7 @@ fn d4_a_leader_that_stood_still_while_the_other_one_took_over_orders_no_node_any
     assert!(
         first
             .log()
-            .contains("this controller does not lead any more"),
+            .contains("this controller is no longer the leader"),
         "{}",
         first.log()
     );

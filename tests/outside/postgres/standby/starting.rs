@@ -61,7 +61,7 @@ fn d4_one_that_takes_over_shows_that_it_lives_and_ends_at_once_when_it_is_depose
     assert!(second.wait(TAKEOVER_MAX), "it ends by itself");
     let log = second.log();
     assert!(
-        log.contains("this controller does not lead any more"),
+        log.contains("this controller is no longer the leader"),
         "{log}"
     );
     assert!(!log.contains(serves), "{log}");
@@ -139,7 +139,7 @@ fn d4_one_that_reads_models_from_a_slow_disk_says_so_and_ends_at_once_when_it_is
     assert!(second.wait(TAKEOVER_MAX), "it ends by itself");
     let log = second.log();
     assert!(
-        log.contains("this controller does not lead any more"),
+        log.contains("this controller is no longer the leader"),
         "{log}"
     );
     assert!(!log.contains("Swagger UI at"), "{log}");
