@@ -1,4 +1,4 @@
-//! Adapters that come in files of their own join their base models.
+//! Attaches adapters described in separate files to their base models.
 
 use config::Config;
 
@@ -8,14 +8,14 @@ use super::models::Catalog;
 use super::{CatalogError, Warning};
 
 impl Catalog {
-    /// The base model is read anew, with this adapter. Without a base among the files it is left out, with a
-    /// warning: others are served all the same.
+    /// Re-reads the base model with this adapter added. Without a base in the catalogue, the adapter is skipped and a warning
+    /// returned; other models are unaffected.
     pub(super) fn attach(
         &mut self,
         file: &AdapterFile,
         config: &Config,
     ) -> Result<Option<Warning>, CatalogError> {
-        // The document of a registered model is the administrator's alone.
+        // The document of a registered model belongs to the administrator.
         let base = self.get(&file.base);
         let base = base.filter(|base| base.source != Source::Registered);
         let Some(base) = base.cloned() else {
@@ -46,7 +46,7 @@ impl Catalog {
         })?;
         self.remove(&base.name);
         if let Err(error) = self.insert(with) {
-            // What was there before fitted.
+            // Restoring the previous entry cannot conflict: it was in the catalogue before.
             self.insert(base)?;
             return Err(error);
         }

@@ -18,7 +18,7 @@ pub(super) struct AdapterFile {
     pub adapter: LoraAdapter,
 }
 
-/// As users of RayLLM had it.
+/// Field names as RayLLM defined them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
@@ -26,7 +26,7 @@ struct Form {
     model_id: String,
     #[serde(default)]
     lora_mirror_config: Option<Mirror>,
-    /// A folder of this machine.
+    /// A local folder.
     #[serde(default)]
     lora_path: Option<String>,
     #[serde(default)]
@@ -41,7 +41,7 @@ struct Mirror {
     bucket_uri: String,
 }
 
-/// Keys that no release knew; the form is an old one.
+/// Keys that no release had. The form is old, so they only warn unless the configuration is strict.
 fn take_unknown(value: &mut Value, notes: &mut Diagnostics) -> Result<(), CatalogError> {
     let mirror = "lora_mirror_config";
     for (section, known) in [("", fields_of::<Form>()), (mirror, fields_of::<Mirror>())] {
@@ -78,7 +78,7 @@ pub(super) fn read(
         notes.warn("enabled", "is false, so the adapter is left out");
         return Ok(None);
     }
-    // It counts from this file, and the base model's file may lie in another folder.
+    // The path is relative to this file, and the base model's file may be in another folder.
     let lora_path = form
         .lora_path
         .map(|folder| notes.path("lora_path", &folder))

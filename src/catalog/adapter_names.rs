@@ -1,6 +1,6 @@
-//! LoRA adapters without a file in the catalogue: a request names `base:suffix:id`, and the adapter is looked for below a
-//! path of the base model, in a folder of that name or of `suffix:id`, on this machine or in a bucket. Here is which names they have and how many a replica
-//! holds; `controller` looks for them, and the pool decides which leaves for which.
+//! LoRA adapters without a file in the catalogue. A request names `base:suffix:id`, and the adapter is looked up below a path of
+//! the base model, in a folder with that name or `suffix:id`, on this machine or in a bucket. This module defines the names and how
+//! many adapters a replica holds; `controller` finds them, and the pool decides which to unload.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use pool::{Bytes, Span};
 
 use super::weights::{BucketUri, Fetch, Origin};
 
-/// The longest `suffix:id`.
+/// Maximum length of `suffix:id`, in bytes.
 const ID_MAX: usize = 128;
 
-/// What one replica has room for.
+/// The adapters that one replica can hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AdapterRoom {
     pub count: u32,
@@ -19,38 +19,38 @@ pub struct AdapterRoom {
     pub rank: u32,
 }
 
-/// A base model's adapters that are looked for by their names.
+/// A base model's adapters that are found by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DynamicAdapters {
     pub place: AdapterPlace,
     pub room: AdapterRoom,
-    /// The most that the files of one take.
+    /// Maximum size of one adapter's files.
     pub bytes_max: Bytes,
-    /// What the base model is called by those who train adapters for it: the last parts of its names.
+    /// Names of the base model as adapters' configurations give it: the last component of each of its names.
     pub bases: Vec<String>,
-    /// How long it may take to bring one.
+    /// Time limit for fetching one adapter.
     pub timeout: Span,
 }
 
-/// Where adapters are looked for.
+/// The location of a model's adapters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdapterPlace {
-    /// Absolute.
+    /// An absolute path.
     Folder(PathBuf),
     Bucket(Box<AdapterBucket>),
 }
 
-/// A folder of a bucket with a folder for each adapter.
+/// A bucket folder with one subfolder per adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterBucket {
-    /// How the bucket is asked. Its `cache` is the folder of this machine that adapters are brought to.
+    /// Access settings for the bucket. Its `cache` is the local folder that adapters are downloaded to.
     pub fetch: Fetch,
-    /// The most that all adapters in that folder take.
+    /// Maximum size of all adapters in that folder.
     pub cache_bytes_max: Bytes,
 }
 
 impl AdapterBucket {
-    /// How one adapter is fetched, which has a folder of this name. The name has been checked.
+    /// Returns how to fetch the adapter in `folder`. The caller has checked the name.
     pub fn of(&self, folder: &str) -> Fetch {
         let mut fetch = self.fetch.clone();
         if let Origin::Bucket(bucket) = &mut fetch.origin {
@@ -60,7 +60,7 @@ impl AdapterBucket {
         fetch
     }
 
-    /// What the base model's own mirror says of the way to its bucket holds for its adapters in the same kind of bucket.
+    /// Applies the settings of the base model's mirror to its adapters, if both use the same kind of bucket.
     fn ask_as(&mut self, base: &Fetch) {
         if let (Origin::Bucket(own), Some(by)) = (&mut self.fetch.origin, &base.extra_by)
             && by.uri.scheme == own.uri.scheme
@@ -74,14 +74,14 @@ impl AdapterBucket {
 }
 
 impl DynamicAdapters {
-    /// A bucket is asked as that of the base model is.
+    /// Uses the base model's bucket settings for the adapters' bucket.
     pub(super) fn ask_as(&mut self, base: &Fetch) {
         if let AdapterPlace::Bucket(bucket) = &mut self.place {
             bucket.ask_as(base);
         }
     }
 
-    /// What is fetched for them.
+    /// The download settings, or `None` if the adapters are local.
     pub fn fetch(&self) -> Option<&Fetch> {
         match &self.place {
             AdapterPlace::Folder(_) => None,
@@ -89,32 +89,33 @@ impl DynamicAdapters {
         }
     }
 
-    /// Whether an adapter that was trained for a model of this name is one of this model's. Names are compared without
-    /// the organisation or the folders before them, in which copies of a model differ.
+    /// Returns true if an adapter trained for `name` belongs to this model. Names are compared without their organisation or parent
+    /// folders, which differ between copies of a model.
     pub fn is_base(&self, name: &str) -> bool {
         self.bases.contains(&last_of(name))
     }
 
-    /// The `suffix:id` of a name that may be one of the adapters of `base`. A name that could lead out of the folder is
-    /// none.
+    /// Returns the `suffix:id` of a name that may be an adapter of `base`. Names that could lead out of the folder give `None`.
     pub fn id_of<'a>(&self, base: &str, name: &'a str) -> Option<&'a str> {
         let id = name.strip_prefix(base)?.strip_prefix(':')?;
         is_id(id).then_some(id)
     }
 }
 
-/// What is behind the last slash of a model's name or folder, in small letters.
+/// The part after the last slash of a model's name or folder, in lower case.
 pub(super) fn last_of(name: &str) -> String {
     let last = name.trim_end_matches('/').rsplit('/').next();
     last.unwrap_or_default().to_ascii_lowercase()
 }
 
-/// Parts of letters, digits, `.`, `_` and `-`, with colons between; none begins with a dot.
+/// Returns true for parts of letters, digits, `.`, `_` and `-`, separated by colons, none of which begins with a dot.
 fn is_id(id: &str) -> bool {
     let is_part = |part: &str| {
         let mut bytes = part.bytes();
-        bytes.next().is_some_and(|it| it.is_ascii_alphanumeric())
-            && bytes.all(|it| it.is_ascii_alphanumeric() || b"._-".contains(&it))
+        bytes
+            .next()
+            .is_some_and(|byte| byte.is_ascii_alphanumeric())
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
     id.len() <= ID_MAX && id.split(':').all(is_part) && id.split(':').count() <= 2
 }

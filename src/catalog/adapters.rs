@@ -1,6 +1,5 @@
-//! LoRA adapters: small weights beside those of a base model, which the base's engine serves under names of
-//! their own. An adapter is a key of the base's file, or a file of RayLLM's that names the base. It starts
-//! nothing and fetches nothing.
+//! LoRA adapters: small weights that a base model's engine serves under separate names. An adapter is a key of the base's file, or
+//! a RayLLM file that names the base. This module only reads the settings; it starts and fetches nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,15 +12,15 @@ use super::model_file::EngineConfig;
 use super::weights::{BucketUri, ExtraFiles, Scheme, short_digest};
 
 const KEY: &str = "engine_config.lora_adapters";
-/// Where the adapters from buckets lie in a fetched model's folder.
+/// The subfolder for adapters from buckets in a fetched model's folder.
 const FOLDER: &str = "adapters";
-/// Engines hold some hundred.
+/// Engines hold a few hundred.
 const ADAPTERS_MAX: usize = 1000;
 
-/// What a base model serves beside itself: names, and where the weights are.
+/// The name and local folder of each adapter that a base model serves.
 pub(super) type Adapters = Vec<(String, PathBuf)>;
 
-/// Of an engine of the table.
+/// Reads the adapters of a model that runs on an engine from the table.
 pub(super) fn of_engine(
     kind: &Engine,
     engine: &EngineConfig,
@@ -38,7 +37,7 @@ pub(super) fn of_engine(
     read(engine, notes)
 }
 
-/// Those from buckets lie below the model's own folder, once it is fetched.
+/// Reads the names and folders of the adapters. Adapters from buckets are placed below the model's own folder once it is fetched.
 pub(super) fn read(
     engine: &EngineConfig,
     notes: &mut Diagnostics,
@@ -49,7 +48,7 @@ pub(super) fn read(
     if engine.lora_adapters.len() > ADAPTERS_MAX {
         return Err(notes.refuse(KEY, format!("has more than {ADAPTERS_MAX}")));
     }
-    // Whichever comes later on the command line would count alone.
+    // The flag that comes later on the command line would override the other.
     for key in ["enable_lora", "lora_modules", "lora_paths"] {
         if engine.engine_kwargs.contains_key(key) {
             let field = format!("engine_config.engine_kwargs.{key}");
@@ -63,7 +62,7 @@ pub(super) fn read(
     let mut adapters = Vec::new();
     for (nth, adapter) in engine.lora_adapters.iter().enumerate() {
         let field = |key: &str| format!("{KEY}[{nth}].{key}");
-        // RayLLM's have a suffix and an id after colons.
+        // RayLLM's names have a suffix and an id after colons.
         let plain = adapter.name.replace(':', "-");
         if let Some(problem) = limits::model_id_problem(&plain) {
             return Err(notes.refuse(&field("name"), problem));
@@ -102,7 +101,7 @@ pub(super) fn read(
     Ok(adapters)
 }
 
-/// What is fetched beside the base model.
+/// Adapters to fetch along with the base model.
 pub(super) fn to_fetch(
     engine: &EngineConfig,
     notes: &Diagnostics,

@@ -1,4 +1,4 @@
-//! How many tokens an answer may have.
+//! The `max_tokens` sent for conversations that set no limit.
 
 use serde_json::Value;
 
@@ -7,14 +7,13 @@ use super::engine_options::kind_of_command;
 use super::entry::Entry;
 use super::recipe::Recipe;
 
-/// As good as no bound, and no engine's arithmetic overflows.
+/// Effectively unlimited, and too small to overflow any engine's arithmetic.
 const ROOM_MAX: u32 = 1_000_000;
 
 impl Entry {
-    /// `max_tokens` for a conversation without a limit of its own, where the engine's route
-    /// for texts would stop after a few tokens. The embedded engine bounds it by what the prompt leaves; to
-    /// vLLM null says so; others refuse a sum above their context and get a quarter of it. llama-server
-    /// has no bound by itself.
+    /// `max_tokens` for a conversation without a limit, for engines whose text route would otherwise stop after a few tokens. The
+    /// embedded engine bounds it by the space the prompt leaves; null means the same to vLLM; others refuse a sum above their
+    /// context and get a quarter of it. llama-server has no limit by default.
     pub fn room_for_answers(&self) -> Option<Value> {
         let kind = match &self.recipe {
             Recipe::Candle(_) => return Some(Value::from(ROOM_MAX)),

@@ -1,5 +1,5 @@
-//! A model as a file that gives the same model when it lies in the folder of models. The settings
-//! of the reference and of administrators are written into it. Values that may be secrets are left out and named.
+//! Writes a model as a file that describes the same model when placed in the models folder. Settings from the reference and from
+//! administrators are included. Values that may be secrets are left out and listed.
 
 use std::fmt::Write as _;
 
@@ -11,11 +11,11 @@ use super::entry::{Entry, PriorityFrom};
 use super::model_file::Secret;
 use super::recipe::Recipe;
 
-/// In the place of a value that may be a secret.
+/// Replaces a value that may be a secret.
 const FILL_IN: &str = "FILL_IN";
 
 impl Entry {
-    /// The text of the file. `priority` and `keep_hot` are an administrator's, and count instead of the model's own.
+    /// Returns the text of the file. `priority` and `keep_hot` come from an administrator and override the model's own.
     pub fn as_file(&self, priority: Option<Priority>, keep_hot: Option<KeepHot>) -> String {
         let mut document = self.document().clone();
         let engine = &mut document.engine_config;
@@ -55,7 +55,9 @@ impl Entry {
             pool.gpus_per_replica = self.devices_configured.map(i64::from);
         }
         if pool.memory_gib.is_none() {
-            pool.memory_gib = self.memory.map(|it| it.0 as f64 / Bytes::GIB as f64);
+            pool.memory_gib = self
+                .memory
+                .map(|memory| memory.0 as f64 / Bytes::GIB as f64);
         }
         if pool.keep_hot.is_none() {
             pool.keep_hot = self.keep_hot;
@@ -71,7 +73,7 @@ impl Entry {
                 hidden.join(", ")
             );
         }
-        // Plain data with text keys: there is nothing in it that YAML cannot hold.
+        // Plain data with text keys is always valid YAML.
         text.push_str(&reading::to_yaml(&document).unwrap_or_default());
         text
     }

@@ -1,5 +1,5 @@
-//! Model files that cannot be used: which model each is probably about, what is wrong with it, and whether its last
-//! good version is still served.
+//! Model files that cannot be used: the model each one probably describes, the error, and whether the last good version is still
+//! served.
 
 use std::path::{Path, PathBuf};
 
@@ -8,21 +8,21 @@ use serde_json::Value;
 use super::entry_source::Source;
 use super::{CatalogError, limits};
 
-/// A model whose file, or whose registration, cannot be used.
+/// A model whose file or registration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokenModel {
-    /// The model's name if the file says it and no other model has it; otherwise the file's name.
+    /// The model's name if the file states it and no other model has it; otherwise the file's name.
     pub name: String,
     pub source: Source,
-    /// What is wrong, with file, line and field.
+    /// The error, with file, line and field.
     pub error: String,
-    /// The model is served as its file described it when it could last be used.
+    /// The model is still served from the last usable version of its file.
     pub serves_last_good: bool,
 }
 
 impl BrokenModel {
-    /// Whether a request for this name probably means this model: by its name, or by the file's name with or without
-    /// its extension.
+    /// Returns true if a request for `name` probably means this model: the name matches the model's name, or the file's name with
+    /// or without extension.
     pub fn is_called(&self, name: &str) -> bool {
         let stem = |path: &Path| path.file_stem().is_some_and(|stem| stem == name);
         let is_file_name = |path: &Path| path.file_name().is_some_and(|file| file == &*self.name);
@@ -34,16 +34,16 @@ impl BrokenModel {
     }
 }
 
-/// A file, a part of one, or a folder that cannot be used.
+/// A file, a part of a file, or a folder that cannot be used.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub path: PathBuf,
-    /// As far as it can be read.
+    /// The name, if it can be read.
     pub name: Option<String>,
-    /// One of several models of a file; the others are used.
+    /// The file describes several models, and only this one failed.
     pub is_part: bool,
     pub error: Box<CatalogError>,
-    /// What is served as it was before.
+    /// Models that are still served from the previous version.
     pub kept: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl Failed {
         }
     }
 
-    /// Whether it described this model when it could last be used.
+    /// Returns true if the last usable version of this file described the model.
     pub fn described(&self, name: &str, source: &Source) -> bool {
         let Source::File(path) = source else {
             return false;
@@ -70,7 +70,7 @@ impl Failed {
         is_named && path.starts_with(&self.path)
     }
 
-    /// The file's own name, or all of its path if another model is listed under it.
+    /// The file's name, or its full path if another model is listed under that name.
     pub fn file_name(&self, is_taken: impl Fn(&str) -> bool) -> String {
         let full_path = || self.path.display().to_string();
         let file = self.path.file_name();
@@ -80,7 +80,7 @@ impl Failed {
     }
 }
 
-/// The name in a document of any known form.
+/// The model's name in a document of any known form.
 pub(super) fn name_in(document: &Value) -> Option<String> {
     let sections = ["engine_config", "model_config", "model_loading_config"];
     let inner = sections
@@ -89,13 +89,14 @@ pub(super) fn name_in(document: &Value) -> Option<String> {
     sound(inner.or_else(|| document.get("model_id"))?.as_str()?)
 }
 
-/// The name in a text that cannot be parsed: the value of its only `model_id`.
+/// The name in a text that cannot be parsed: the value of its only `model_id` key.
 pub(super) fn name_in_text(text: &str) -> Option<String> {
     const KEY: &str = "model_id";
     let value_at = |at: usize| {
         let (before, after) = (&text[..at], &text[at + KEY.len()..]);
         let line = before.rsplit('\n').next().unwrap_or_default();
-        let is_within_a_word = before.ends_with(|it: char| it.is_alphanumeric() || it == '_');
+        let is_within_a_word =
+            before.ends_with(|letter: char| letter.is_alphanumeric() || letter == '_');
         if is_within_a_word || line.contains('#') {
             return None;
         }

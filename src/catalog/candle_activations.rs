@@ -1,5 +1,5 @@
-//! What the embedded engine has while it computes, beside weights and cache: the rows of a step, and logits, or what the
-//! attention of an encoder takes.
+//! Memory that the embedded engine uses while computing, in addition to weights and cache: the rows of a step and its logits, or an
+//! encoder's attention.
 
 use model_files::{ModelFiles, Widths};
 
@@ -7,35 +7,35 @@ use super::candle_models;
 use super::model_file::ComputeDevice;
 use super::recipe::CandleRecipe;
 
-/// Tokens of one page of the cache, and numbers of a vector.
+/// Tokens in one page of the cache, and numbers in one vector.
 const PAGE_TOKENS: u64 = 16;
-/// Rows that one step computes at most.
+/// Maximum rows computed in one step.
 const STEP_ROWS: u64 = 512;
-/// Rows with logits of a step in which tokens are proposed.
+/// Rows with logits in a step that verifies proposed tokens.
 const PROPOSING_ROWS: u64 = 16;
-/// Tokens of the texts that an encoder computes together.
+/// Tokens of the texts that an encoder computes in one batch.
 const ENCODER_ROWS_CPU: u64 = 1024;
 const ENCODER_ROWS_GPU: u64 = 16_384;
-/// Each text has pages of its own, and counts as a quarter of one at least: tokens of pages for each token of a batch, at most.
+/// Maximum tokens of pages per token of a batch. Each text has separate pages and counts as at least a quarter of a page.
 const ENCODER_PAGED_PER_TOKEN: u64 = 4;
 
-/// Tokens in whole pages, or numbers in whole vectors.
+/// Rounds up to full pages of tokens, or full vectors of numbers.
 pub(super) fn paged(count: u64) -> u64 {
     count.div_ceil(PAGE_TOKENS).saturating_mul(PAGE_TOKENS)
 }
 
-/// What is there while a layer computes the rows of a step.
+/// Numbers held while a layer computes the rows of a step.
 struct Activations {
     rows: u64,
-    /// Rows as wide as the feed-forward part.
+    /// Count of buffers per row that are as wide as the feed-forward part.
     wide: u64,
-    /// Further numbers of each row.
+    /// Additional numbers per row.
     further: u64,
-    /// Numbers that are not of rows.
+    /// Numbers that do not depend on the rows.
     beside: u64,
 }
 
-/// Bytes for texts of at most `context` tokens.
+/// Activation bytes for texts of at most `context` tokens.
 pub(super) fn activations(
     recipe: &CandleRecipe,
     files: &ModelFiles,
@@ -47,9 +47,10 @@ pub(super) fn activations(
         wide,
         further,
         beside,
-    } = match files.architecture.layers.is_empty() {
-        true => of_encoder(recipe, files, widths, context),
-        false => of_decoder(recipe, widths, context),
+    } = if files.architecture.layers.is_empty() {
+        of_encoder(recipe, files, widths, context)
+    } else {
+        of_decoder(recipe, widths, context)
     };
     let parts = [(4, widths.hidden), (wide, widths.wide), (3, widths.queries)];
     let row = parts.iter().fold(further, |sum, (count, width)| {
@@ -66,10 +67,11 @@ fn of_decoder(recipe: &CandleRecipe, widths: Widths, context: u64) -> Activation
         None => recipe.device == ComputeDevice::Cpu,
         Some(tokens) => tokens > 0,
     };
-    // They are there twice: as they are computed, and as answers are drawn from them.
-    let logits = match proposes {
-        true => 2 * concurrency.max(PROPOSING_ROWS),
-        false => concurrency,
+    // Logits are held twice: as computed, and while tokens are sampled from them.
+    let logits = if proposes {
+        2 * concurrency.max(PROPOSING_ROWS)
+    } else {
+        concurrency
     };
     Activations {
         rows: context.saturating_mul(concurrency).min(STEP_ROWS),
@@ -90,7 +92,7 @@ fn of_encoder(
         ComputeDevice::Cuda | ComputeDevice::Metal => ENCODER_ROWS_GPU,
     };
     let batch = recipe.budgets.prefill.map_or(usual, u64::from);
-    // A text that is longer than a batch is computed alone.
+    // A text that is longer than a batch is computed on its own.
     let rows = batch.max(context);
     let heads = files.architecture.attention_heads.unwrap_or(1).max(1);
     let family = candle_models::encoder_family(&files.architecture.origin);
@@ -105,7 +107,7 @@ fn of_encoder(
             beside: scores.saturating_mul(2),
         };
     }
-    // The kernels take scores tile by tile. They read keys and values from pages, which all layers use in turn.
+    // The kernels process scores in tiles. They read keys and values from pages that all layers reuse in turn.
     let head = widths.queries.div_ceil(heads);
     let tokens = batch
         .saturating_mul(ENCODER_PAGED_PER_TOKEN)
@@ -113,9 +115,9 @@ fn of_encoder(
     let keys_and_values = head.saturating_add(paged(head));
     Activations {
         rows,
-        // A gated part has both products, the activated one and what comes of them.
+        // A gated part holds both products, the activated product and their combination.
         wide: 4,
-        // Cosines and sines of each position, in up to two wave lengths: of the context, and of the rows of a batch.
+        // Cosines and sines of each position, for up to two wavelengths: of the context and of the rows of a batch.
         further: head.saturating_mul(4),
         beside: tokens.saturating_mul(heads).saturating_mul(keys_and_values),
     }
@@ -128,7 +130,7 @@ mod tests {
     use super::super::recipe::tests::candle as recipe;
     use super::*;
 
-    /// An encoder of four heads of 24, by the name of its architecture, and the bytes of its activations.
+    /// Activation bytes of an encoder with four heads of 24, by the name of its architecture.
     fn activations_of(architecture: &str, device: ComputeDevice, context: u64) -> u64 {
         let folder = tempfile::tempdir().expect("a folder");
         let origin = folder.path().join("config.json");
@@ -154,7 +156,7 @@ mod tests {
     fn an_encoder_by_kernels_has_pages_of_one_layer_and_no_scores() {
         let need = |context| activations_of("BertModel", ComputeDevice::Cpu, context);
         let row = 4 * 96 + 4 * 200 + 3 * 96 + 4 * 24;
-        // Keys of 24 numbers; values of 24, up to whole vectors of 16.
+        // Keys of 24 numbers; values of 24, rounded up to full vectors of 16.
         let token = 4 * (24 + 32);
         assert_eq!(need(500), (1024 * row + 4 * 1024 * token) * 4);
         assert_eq!(need(2001), (2001 * row + 4 * 1024 * token) * 4);

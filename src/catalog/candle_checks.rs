@@ -1,4 +1,4 @@
-//! What in the options of the embedded engine contradicts each other, or the model's own files where they are here.
+//! Checks the embedded engine's options against each other, and against the model's files if they are on this machine.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::candle_models::{self, ModelSummary, Serves};
 use super::diagnostics::Diagnostics;
 use super::model_file::{CacheType, ComputeDevice, NumberTypes, Quantization, Task};
 
-/// The engine refuses a context that the model was not made for.
+/// The engine refuses a context longer than the model was trained for.
 pub(super) fn context(
     context: Option<u32>,
     summary: ModelSummary,
@@ -22,7 +22,7 @@ pub(super) fn context(
     }
 }
 
-/// It is for matrices of wide numbers, which a GGUF file need not have and an encoder computes as they are.
+/// Quantization applies to matrices of wide numbers. A GGUF file may have none, and encoders compute them unchanged.
 pub(super) fn quantization(
     quantization: Option<Quantization>,
     summary: Option<ModelSummary>,
@@ -33,7 +33,7 @@ pub(super) fn quantization(
         return Ok(());
     };
     let field = "engine_config.engine_kwargs.quantization";
-    if summary.is_some_and(|it| it.is_encoder) {
+    if summary.is_some_and(|summary| summary.is_encoder) {
         return Err(notes.refuse(
             field,
             format!(
@@ -51,7 +51,7 @@ pub(super) fn quantization(
     Ok(())
 }
 
-/// They are of the CPU, and encoders keep nothing for later tokens.
+/// These options apply to the CPU only, and encoders keep no cache.
 pub(super) fn numbers(
     numbers: NumberTypes,
     device: ComputeDevice,
@@ -70,7 +70,7 @@ pub(super) fn numbers(
             ),
         ));
     }
-    let is_encoder = summary.is_some_and(|it| it.is_encoder);
+    let is_encoder = summary.is_some_and(|summary| summary.is_encoder);
     if is_encoder && numbers.kv_cache != CacheType::Auto {
         return Err(notes.refuse(
             "engine_config.engine_kwargs.kv_cache_dtype",
@@ -80,15 +80,15 @@ pub(super) fn numbers(
     Ok(())
 }
 
-/// Of a decoder it can be chosen; others have a form for one thing alone.
+/// A decoder's task can be chosen; other models have a form for a single task.
 pub(super) fn task(
     task: Option<Task>,
     summary: Option<ModelSummary>,
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     match (task, summary) {
-        (Some(task), Some(it)) if it.is_fixed && Serves::of(task) != it.serves => {
-            let own = it.serves.task().as_str();
+        (Some(task), Some(summary)) if summary.is_fixed && Serves::of(task) != summary.serves => {
+            let own = summary.serves.task().as_str();
             Err(notes.refuse(
                 "engine_config.engine_kwargs.task",
                 format!(

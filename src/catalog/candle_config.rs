@@ -1,5 +1,5 @@
-//! From `engine_config` to the recipe of the embedded engine: its own keys, and what of them contradicts the
-//! rest, or the model's own files where they are here.
+//! Reads `engine_config` into a recipe for the embedded engine, and checks its options against each other and against the model's
+//! files if they are on this machine.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,16 +22,17 @@ use super::recipe::{CandleRecipe, Joining, TokenBudgets};
 use super::server_config::Around;
 use super::speculation::{self, SpeculativeConfig};
 
-/// Sequences the embedded engine computes together, unless the file says otherwise.
+/// Sequences computed together by default.
 const CANDLE_CONCURRENCY: u32 = 4;
 const CANDLE_CONCURRENCY_MAX: u32 = 1024;
-/// Less holds no useful prompt and answer; the engine refuses it.
+/// A smaller context holds no useful prompt and response; the engine refuses it.
 const CANDLE_CONTEXT_MIN: u32 = 16;
 const THREADS_MAX: u32 = 1024;
-/// More tokens at once are a mistake.
+/// A larger number of tokens is a mistake.
 const BUDGET_MAX: u32 = 100_000_000;
 
-/// Aviary's own: waiting requests to running ones, and steps, each of which computes a token of a running request.
+/// Aviary's defaults: the ratio of waiting to running requests, and a number of steps, each of which computes one token per running
+/// request.
 const SERVED_RATIO: f64 = 1.2;
 const WAITING_STEPS: i64 = 20;
 const SERVED_RATIO_MAX: f64 = 1000.0;
@@ -127,8 +128,8 @@ pub(super) fn candle(
     check_device(device, around, config, notes)?;
     let summary = candle_models::look(&model_path)
         .map_err(|problem| notes.refuse(path_key(engine), problem))?;
-    if let Some(it) = summary {
-        candle_checks::context(context, it, notes)?;
+    if let Some(summary) = summary {
+        candle_checks::context(context, summary, notes)?;
     }
     check_overflow(overflow, device, around, notes)?;
     candle_checks::quantization(quantization, summary, &model_path, notes)?;
@@ -140,7 +141,9 @@ pub(super) fn candle(
     candle_checks::task(task, summary, notes)?;
     Ok(CandleRecipe {
         model_path,
-        serves: task.map(Serves::of).or(summary.map(|it| it.serves)),
+        serves: task
+            .map(Serves::of)
+            .or(summary.map(|summary| summary.serves)),
         task,
         context,
         concurrency: concurrency.unwrap_or(CANDLE_CONCURRENCY),
@@ -164,41 +167,42 @@ pub(super) fn candle(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EngineKwargs {
-    /// Sequences that are computed together.
+    /// Sequences computed together.
     concurrency: Option<i64>,
     /// Processor threads.
     threads: Option<i64>,
-    /// Requests that are made tokens of at once.
+    /// Requests tokenized simultaneously.
     tokenizer_workers: Option<i64>,
     device: Option<ComputeDevice>,
-    /// Bounds on tokens: of a prompt, of prompts that are computed, of all that runs.
+    /// Limits in tokens: per prompt, per step of prompts, and in total.
     max_input_tokens: Option<i64>,
     max_batch_prefill_tokens: Option<i64>,
     max_batch_total_tokens: Option<i64>,
-    /// When waiting requests join those that run.
+    /// Conditions for adding waiting requests to the running batch.
     max_waiting_tokens: Option<i64>,
     waiting_served_ratio: Option<f64>,
-    /// Tokens that are proposed by looking up a request's own text; `Some(None)` is `null`.
+    /// Number of tokens proposed by lookup in the request's own text; `Some(None)` is an explicit `null`.
     #[serde(default, deserialize_with = "speculation::or_null")]
     speculative_config: Option<Option<SpeculativeConfig>>,
-    /// Wide weights are written anew while they are loaded.
+    /// The form that wide weights are converted to at load.
     quantization: Option<Quantization>,
-    /// What matrices of BF16 are multiplied in, and what keys and values are kept in.
+    /// Number types for multiplying BF16 matrices, and for keys and values.
     dtype: Option<ProductType>,
     kv_cache_dtype: Option<CacheType>,
     verify: Option<bool>,
-    /// Where layers go that do not fit on its GPUs.
+    /// The place for layers that do not fit on the GPUs.
     overflow: Option<Overflow>,
-    /// What the model is served for, where its files do not say.
+    /// The task to serve, where the model's files do not say.
     task: Option<Task>,
 }
 
-/// The options of the embedded engine by name.
+/// Names of the embedded engine's options.
 pub(super) fn option_keys() -> &'static [&'static str] {
     fields_of::<EngineKwargs>()
 }
 
-/// What becomes of an option in a file of an older form, which was for vLLM: not all of its types of numbers and ways to propose tokens are here.
+/// Decides on an option from a file of an older form that was written for vLLM. The embedded engine lacks some of vLLM's number
+/// types and methods of proposing tokens.
 pub(super) fn option_fate(key: &str, value: &Value) -> OptionFate {
     let is_read = match key {
         "dtype" => Option::<ProductType>::deserialize(value).is_ok(),
@@ -207,12 +211,12 @@ pub(super) fn option_fate(key: &str, value: &Value) -> OptionFate {
         key if option_keys().contains(&key) => true,
         _ => return OptionFate::Unknown,
     };
-    match is_read {
-        true => OptionFate::Taken,
-        false if key == "speculative_config" => {
-            OptionFate::Refused("proposes tokens by `method: ngram` alone".to_owned())
-        }
-        false => OptionFate::Refused("has no such type of numbers".to_owned()),
+    if is_read {
+        OptionFate::Taken
+    } else if key == "speculative_config" {
+        OptionFate::Refused("proposes tokens by `method: ngram` alone".to_owned())
+    } else {
+        OptionFate::Refused("has no such type of numbers".to_owned())
     }
 }
 
@@ -222,7 +226,7 @@ enum Overflow {
     Cpu,
 }
 
-/// Only on GPUs, and only where the memory figure comes from a file: else it would ask for room for all of it.
+/// Overflow needs GPUs and a memory figure from the file; without a figure, the model would reserve room for all its layers.
 fn check_overflow(
     overflow: Option<Overflow>,
     device: ComputeDevice,
@@ -250,7 +254,7 @@ fn path_key(engine: &EngineConfig) -> &'static str {
     }
 }
 
-/// Aviary's two keys; one without the other has Aviary's own value for that.
+/// Reads Aviary's two keys. A missing key takes Aviary's default.
 fn joining(
     ratio: Option<f64>,
     steps: Option<i64>,
@@ -263,10 +267,13 @@ fn joining(
     let ratio = notes.check(
         &field("waiting_served_ratio"),
         ratio.unwrap_or(SERVED_RATIO),
-        |ratio| match (0.0..=SERVED_RATIO_MAX).contains(&ratio) {
-            // At most a thousand times a thousand.
-            true => Ok((ratio * 1000.0).round() as u32),
-            false => Err(format!("allowed: 0 to {SERVED_RATIO_MAX}")),
+        |ratio| {
+            if (0.0..=SERVED_RATIO_MAX).contains(&ratio) {
+                // At most 1,000 × 1,000.
+                Ok((ratio * 1000.0).round() as u32)
+            } else {
+                Err(format!("allowed: 0 to {SERVED_RATIO_MAX}"))
+            }
         },
     )?;
     let steps = notes.check(
@@ -280,7 +287,7 @@ fn joining(
     }))
 }
 
-/// A prompt leaves room for an answer, and one request fits into what all may have.
+/// A prompt must leave room for a response, and one request must fit into the total.
 fn check_budgets(
     budgets: &TokenBudgets,
     context: Option<u32>,
@@ -316,7 +323,7 @@ fn kwargs(engine: &EngineConfig, notes: &Diagnostics) -> Result<EngineKwargs, Ca
     })
 }
 
-/// A device that this binary, or this pool, cannot give is refused before anything is loaded.
+/// Refuses a device that this binary or this pool cannot provide, before anything is loaded.
 fn check_device(
     device: ComputeDevice,
     around: &Around,
@@ -324,7 +331,7 @@ fn check_device(
     notes: &mut Diagnostics,
 ) -> Result<(), CatalogError> {
     let field = "engine_config.engine_kwargs.device";
-    // For CUDA there is a second program. Each machine looks for its own, as the model may run on a node.
+    // CUDA has a separate program. Each machine looks for its own, as the model may run on a node.
     let built = match device {
         ComputeDevice::Cpu | ComputeDevice::Cuda => true,
         ComputeDevice::Metal => cfg!(feature = "metal"),

@@ -1,5 +1,5 @@
-//! What the embedded engine can serve, by the files of a model: the architectures that it knows, what each is for, and
-//! the context that a model was made for. It reads `config.json`, or the header of a GGUF file, and no weights.
+//! Finds out from a model's files whether the embedded engine can serve it: its architecture, its task and its trained context.
+//! Reads `config.json` or a GGUF header, but no weights.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,13 @@ use model_files::families::{self, EncoderFamily, GGUF_FORMS, SCORING};
 use model_files::gguf::Gguf;
 use model_files::{Architecture, FileError};
 
-/// What a model is for, and so which routes its engine has.
+/// A model's task, which determines the routes of its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serves {
-    /// Chats and completed texts.
+    /// Chats and text completions.
     Texts,
     Embeddings,
-    /// Ranks and scores of a query and documents.
+    /// Rankings, and scores of a query and documents.
     Ranks,
 }
 
@@ -39,33 +39,36 @@ impl Serves {
     }
 }
 
-/// What a model's files say of it.
+/// Facts from a model's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ModelSummary {
     pub serves: Serves,
-    /// It reads a whole text at once, in wide numbers.
+    /// Encoders process a complete text in one pass, in wide numbers.
     pub is_encoder: bool,
-    /// It cannot be served for anything else.
+    /// The model supports no other task.
     pub is_fixed: bool,
-    /// Tokens that the model was made for, where its files say.
+    /// Context that the model was trained for, in tokens, if its files say.
     pub context: Option<u64>,
 }
 
-/// Where sentence-transformers says how vectors are made of hidden states.
+/// Files in which sentence-transformers defines how vectors are made from hidden states.
 const POOLING: [&str; 2] = ["modules.json", "1_Pooling/config.json"];
 
 fn serves(architecture: &str) -> Option<Serves> {
     if let Some((_, ranks)) = families::encoder(architecture) {
-        return Some(match ranks {
-            true => Serves::Ranks,
-            false => Serves::Embeddings,
+        return Some(if ranks {
+            Serves::Ranks
+        } else {
+            Serves::Embeddings
         });
     }
     let (_, has_head) = families::decoder(architecture)?;
-    Some(match has_head {
-        true => Serves::Texts,
-        false if architecture.ends_with(SCORING) => Serves::Ranks,
-        false => Serves::Embeddings,
+    Some(if has_head {
+        Serves::Texts
+    } else if architecture.ends_with(SCORING) {
+        Serves::Ranks
+    } else {
+        Serves::Embeddings
     })
 }
 
@@ -77,7 +80,7 @@ fn known() -> String {
     )
 }
 
-/// The file of a model in GGUF form, where it is one: a file of that name, or the one in a folder without others.
+/// The GGUF file of a model: the path itself, or the file in a folder that has no other weights.
 pub(super) fn gguf_file(path: &Path) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path.to_owned()).filter(|path| model_files::is_gguf(path));
@@ -88,11 +91,11 @@ pub(super) fn gguf_file(path: &Path) -> Option<PathBuf> {
     model_files::gguf_of(path).ok().flatten()
 }
 
-/// Looks at a model's files; `None` where there is nothing to look at yet. What is broken in them the estimate tells, and the
-/// load.
+/// Inspects a model's files. Returns `None` if there are none yet. Damaged files are not reported here; the estimate and the load
+/// report them.
 ///
 /// # Errors
-/// When the engine does not know the model's form, with those that it knows.
+/// If the engine does not know the model's architecture; the message lists the known ones.
 pub(super) fn look(path: &Path) -> Result<Option<ModelSummary>, String> {
     if let Some(file) = gguf_file(path) {
         return look_at_gguf(&file);
@@ -112,7 +115,7 @@ pub(super) fn look(path: &Path) -> Result<Option<ModelSummary>, String> {
     let (serves, name) = match found {
         Some((Serves::Texts, name)) => (of_decoder(path, &keys), name),
         Some(found) => found,
-        // Some files leave it out, and the engine itself says what it makes of that.
+        // Some files omit the architecture, and the engine reports how it reads them.
         None if names.is_empty() => return Ok(None),
         None => {
             return Err(format!(
@@ -126,13 +129,15 @@ pub(super) fn look(path: &Path) -> Result<Option<ModelSummary>, String> {
     let architecture = Architecture::of_folder(path).ok();
     Ok(Some(ModelSummary {
         serves,
-        is_encoder: architecture.as_ref().is_some_and(|it| it.layers.is_empty()),
+        is_encoder: architecture
+            .as_ref()
+            .is_some_and(|read| read.layers.is_empty()),
         is_fixed: name.ends_with(SCORING) || families::encoder(name).is_some(),
-        context: architecture.and_then(|it| it.context),
+        context: architecture.and_then(|read| read.context),
     }))
 }
 
-/// The family by which the engine computes the encoder that this `config.json` describes.
+/// The implementation that the engine uses for the encoder that this `config.json` describes.
 pub(super) fn encoder_family(config: &Path) -> Option<EncoderFamily> {
     let keys = Keys::read(config).ok()?;
     let mut names = keys.list("architectures")?.iter().filter_map(Value::as_str);
@@ -140,7 +145,7 @@ pub(super) fn encoder_family(config: &Path) -> Option<EncoderFamily> {
     Some(family)
 }
 
-/// What a decoder with a head for texts is for: its files may say that vectors or scores are made of it.
+/// The task of a decoder with a language-model head. Its files may mark it as a model for vectors or scores.
 fn of_decoder(path: &Path, keys: &Keys) -> Serves {
     let sentences = Keys::read(&path.join("config_sentence_transformers.json"));
     let is_cross_encoder = |keys: &Keys| keys.text("model_type") == Some("CrossEncoder");
@@ -176,7 +181,7 @@ fn look_at_gguf(file: &Path) -> Result<Option<ModelSummary>, String> {
     }
     let context = Architecture::of_gguf(file, &gguf)
         .ok()
-        .and_then(|it| it.context);
+        .and_then(|read| read.context);
     let pooling = gguf.values.number(&format!("{name}.pooling_type"));
     Ok(Some(ModelSummary {
         serves: match pooling {
@@ -189,12 +194,12 @@ fn look_at_gguf(file: &Path) -> Result<Option<ModelSummary>, String> {
     }))
 }
 
-/// Foreign names for a message, never longer than a line.
+/// Names from a foreign file for a message, limited to one line.
 fn shown(names: &[&str]) -> String {
     model_files::config_json::shortened(&Value::from(names.join(", ")))
 }
 
-/// The form of the model that lies there.
+/// Reads the architecture of the model at this path.
 pub(super) fn architecture(path: &Path) -> Result<Architecture, FileError> {
     match gguf_file(path) {
         Some(file) => Architecture::of_gguf(&file, &Gguf::read(&file)?),
@@ -252,7 +257,7 @@ mod tests {
         let serves = || {
             look(folder.path())
                 .expect("it is known")
-                .map(|it| it.serves)
+                .map(|summary| summary.serves)
         };
         write("config.json", r#"{"architectures": ["Qwen3ForCausalLM"]}"#);
         assert_eq!(serves(), Some(Serves::Texts));

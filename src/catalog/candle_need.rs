@@ -1,8 +1,8 @@
-//! What a replica of the embedded engine needs before anybody has measured one (M1). The engine takes its cache at the start
-//! and keeps to it, so the figure is of all that it will take:
+//! Estimates the memory of an embedded-engine replica before any measurement (M1). The engine allocates its cache at start and
+//! stays within it, so the estimate is the maximum:
 //!
 //! ```text
-//! weights       on the CPU as they lie in their files, of which they stay mapped, or in the form they are written in at
+//! weights       on the CPU as stored in their files, which stay mapped, or in the form they are converted to at
 //!               load; encoders in four bytes; on a GPU as wide as they are stored
 //! cache         pages of 16 tokens: concurrency × context, at most max_batch_total_tokens; keys and values of four bytes on
 //!               the CPU, or two by `kv_cache_dtype`, of two on a GPU unless weights have four; no windows; latent attention
@@ -11,11 +11,11 @@
 //!               encoders on the CPU: 4 hidden + 4 feed-forward + 3 queries + 4 head widths, and the keys and values of one
 //!               layer in pages of 16 tokens, at most four times a batch; on GPUs, and where distances add to scores: twice
 //!               the scores of all heads instead, rows × heads × context
-//! adapters      as many as may be loaded at once, of the highest rank, in four bytes a number
+//! adapters      as many as may be loaded, each with the highest rank, in four bytes a number
 //! the engine    16 MiB and eight times its tokenizer.json; 512 MiB on each GPU
 //! ```
 //!
-//! With several GPUs each has an equal part of weights and cache, and room for one layer more, since layers are not cut.
+//! With several GPUs each holds an equal share of weights and cache, plus room for one more layer, since layers are not split.
 
 use std::path::Path;
 
@@ -30,12 +30,12 @@ use super::recipe::CandleRecipe;
 use model_files::{CacheLoad, ModelFiles, NumberWidth, Split, Widths};
 use model_files::{Rows, Weights};
 
-/// Bytes that a tokenizer takes for each of its file: texts of tokens and merges, by both their sides.
+/// Memory per byte of the tokenizer's file: the texts of tokens and merges are indexed in both directions.
 const TOKENIZER_FACTOR: u64 = 8;
-/// More is no tokenizer.
+/// A larger file is not a tokenizer.
 const TOKENIZER_BYTES_MAX: u64 = 1 << 30;
 
-/// The need of one replica on each of its devices.
+/// The memory that one replica needs on each of its devices.
 pub(super) fn need(
     recipe: &CandleRecipe,
     files: &ModelFiles,
@@ -60,7 +60,7 @@ pub(super) fn need(
         expands_latent: true,
         ..CacheLoad::even(context, u64::from(recipe.concurrency))
     };
-    // Encoders read a text at once and keep nothing; decoders have their cache, whatever they are for.
+    // Encoders process a text in one pass and have no cache; decoders have a cache whatever their task.
     let cache = architecture.cache_bytes_per_device(&load, Split::Heads, 1);
     let divided = Bytes(weights(recipe, files)) + Bytes(cache);
     let widths = architecture.widths;
@@ -77,16 +77,16 @@ pub(super) fn need(
         + overhead(recipe))
 }
 
-/// All adapters that may be loaded at once, each of the highest rank in every matrix of a block, in four bytes a number: the
-/// reservation has room for them, so that none of them is a decision of its own. The files are copied, and on a GPU the host
-/// has them beside it.
+/// Memory for the maximum number of loaded adapters, each with the highest rank in every matrix of a block, in four bytes a number.
+/// Reserving all of it up front means that loading an adapter needs no separate decision. The files are copied, and with a GPU the
+/// host holds a second copy.
 fn adapters(recipe: &CandleRecipe, widths: Widths) -> u64 {
     let room = recipe.adapter_room;
     let count = u64::from(room.count).saturating_add(recipe.adapters.len() as u64);
     count.saturating_mul(adapter_bytes(room.rank, widths))
 }
 
-/// Both narrow matrices of the four of attention and the three of the feed-forward part.
+/// Both narrow matrices of the four attention and three feed-forward matrices.
 pub(super) fn adapter_bytes(rank: u32, widths: Widths) -> u64 {
     let attention = widths.hidden.saturating_add(widths.queries);
     let feed_forward = widths.hidden.saturating_add(widths.wide);
@@ -99,17 +99,17 @@ pub(super) fn adapter_bytes(rank: u32, widths: Widths) -> u64 {
         .saturating_mul(4)
 }
 
-/// Pages are whole, for each sequence.
+/// Tokens in the cache, rounded up to full pages per sequence.
 fn cache_tokens(recipe: &CandleRecipe, context: u64) -> u64 {
     let all = paged(context).saturating_mul(u64::from(recipe.concurrency));
     let most = recipe.budgets.total.map(|total| paged(u64::from(total)));
     all.min(most.unwrap_or(u64::MAX))
 }
 
-/// Weights on all devices together.
+/// Bytes of the weights on all devices together.
 fn weights(recipe: &CandleRecipe, files: &ModelFiles) -> u64 {
     let weights = files.weights;
-    // Of those that are not here only the size is known. What keeps nothing for later tokens is an encoder.
+    // For weights that are not on this machine only the size is known. A model without cached layers is an encoder.
     let is_encoder = files.architecture.layers.is_empty() && !files.by_config;
     match recipe.quantization {
         _ if is_encoder => weights.held_in(4),
@@ -118,8 +118,8 @@ fn weights(recipe: &CandleRecipe, files: &ModelFiles) -> u64 {
     }
 }
 
-/// Matrices in the form they are written in at load; those whose rows do not divide into its blocks in the next finer one, or
-/// as they are.
+/// Size after conversion at load. Matrices whose rows do not divide into the form's blocks use the next finer form, or stay
+/// unchanged.
 fn quantised(weights: Weights, form: Quantization) -> u64 {
     let [rows_of_32, rows_of_256] = weights.matrices();
     let coarse = match form {
@@ -139,7 +139,7 @@ fn quantised(weights: Weights, form: Quantization) -> u64 {
         .saturating_add(fine.elements.saturating_mul(34) / 32)
 }
 
-/// What the engine takes on each device beside its model.
+/// The engine's own memory on each device, without its model.
 pub(super) fn overhead(recipe: &CandleRecipe) -> Bytes {
     match recipe.device {
         ComputeDevice::Cpu => CANDLE_CPU_OVERHEAD + Bytes(tokenizer_bytes(&recipe.model_path)),
@@ -147,14 +147,14 @@ pub(super) fn overhead(recipe: &CandleRecipe) -> Bytes {
     }
 }
 
-/// What the tables of the model's tokenizer take.
+/// Memory for the tables of the model's tokenizer.
 fn tokenizer_bytes(path: &Path) -> u64 {
     let file = path.join("tokenizer.json");
     let length = std::fs::metadata(file).map_or(0, |file| file.len());
     length.min(TOKENIZER_BYTES_MAX) * TOKENIZER_FACTOR
 }
 
-/// What stands in where headers cannot be read, and whether anything but the engine itself is in it.
+/// A substitute estimate for files whose headers cannot be read. The flag is true if it includes more than the engine itself.
 pub(super) fn by_sizes(recipe: &CandleRecipe, devices: u32) -> (Bytes, bool) {
     let own = match recipe.device {
         ComputeDevice::Cpu => overhead(recipe),
@@ -164,14 +164,14 @@ pub(super) fn by_sizes(recipe: &CandleRecipe, devices: u32) -> (Bytes, bool) {
     (share(sizes.unwrap_or(own), devices), sizes.is_some())
 }
 
-/// Layers that are divided over devices, at least one.
+/// Number of layers that are divided over devices, at least one.
 pub(super) fn blocks(files: &ModelFiles) -> u32 {
     let blocks = files.architecture.widths.map_or(1, |widths| widths.blocks);
     u32::try_from(blocks).unwrap_or(u32::MAX).max(1)
 }
 
 impl CandleRecipe {
-    /// Tokens of one sequence: what the model's file says, or else the model's own.
+    /// Context of one sequence in tokens: from the model's file, or else the model's own.
     pub fn context_tokens(&self) -> Result<u64, EstimateError> {
         match self.context {
             Some(tokens) => Ok(u64::from(tokens)),
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use model_files::{Architecture, LayerCache};
 
-    /// Ten layers, with weights of so many bytes a number.
+    /// Ten layers, with weights of `bytes` bytes per number.
     fn files(bytes: u64) -> ModelFiles {
         let mut architecture = Architecture::of(Path::new("config.json"));
         let heads = LayerCache::Heads {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     const TOKENS: u64 = 2 * 1024;
-    /// Ten layers of two heads of keys and values.
+    /// Numbers per token in ten layers with two heads of keys and values.
     const NUMBERS: u64 = 10 * 2 * 128;
     const ACTIVATIONS: u64 = (512 * (4 * 256 + 3 * 512 + 3 * 256) + 2 * 1000) * 4;
 

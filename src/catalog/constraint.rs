@@ -1,26 +1,27 @@
-//! Which devices a model may use, by its file (`pool_config.devices`): names and labels, not what is free.
+//! The devices that a model may use according to its file (`pool_config.devices`), by name and label. Free memory plays no role
+//! here.
 
 use serde::{Deserialize, Serialize};
 
-/// Every list that is given must be met; within a list one entry is enough.
+/// Device constraints. Every given list must be met; within a list one matching entry is enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeviceConstraint {
-    /// As devices are called here, or their UUIDs.
+    /// Device names as the pool assigns them, or UUIDs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// In the driver's order.
+    /// Indices in the driver's order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indices: Vec<u32>,
-    /// Words of product names, in capitals or not: `H100`, `A100 40GB`. Ray's `A10` is an A10G too.
+    /// Words of product names, ignoring case: `H100`, `A100 40GB`. Ray's `A10` also matches an A10G.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
-    /// Labels of `inventory.devices`.
+    /// Labels from `inventory.devices`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
 }
 
-/// What a device is known by.
+/// The names and numbers that identify a device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceFacts<'a> {
     pub name: &'a str,
@@ -38,8 +39,8 @@ impl DeviceConstraint {
     pub fn allows(&self, device: DeviceFacts<'_>) -> bool {
         let product = device.product.unwrap_or_default().to_lowercase();
         let met = |is_set: bool, any: bool| !is_set || any;
-        let named = |it: &String| it == device.name || Some(it.as_str()) == device.uuid;
-        let made = |it: &String| is_of_kind(&product, it);
+        let named = |name: &String| name == device.name || Some(name.as_str()) == device.uuid;
+        let made = |kind: &String| is_of_kind(&product, kind);
         met(!self.names.is_empty(), self.names.iter().any(named))
             && met(
                 !self.indices.is_empty(),
@@ -48,17 +49,19 @@ impl DeviceConstraint {
             && met(!self.kinds.is_empty(), self.kinds.iter().any(made))
             && met(
                 !self.labels.is_empty(),
-                self.labels.iter().any(|it| device.labels.contains(it)),
+                self.labels
+                    .iter()
+                    .any(|label| device.labels.contains(label)),
             )
     }
 }
 
-/// An entry of a list that no device matches.
+/// A list entry that matches no device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownDevice {
-    /// The key of the model file.
+    /// The key in the model file.
     pub key: String,
-    /// What there is instead.
+    /// A message that lists the devices the pool has.
     pub problem: String,
 }
 
@@ -69,7 +72,7 @@ impl std::fmt::Display for UnknownDevice {
 }
 
 impl DeviceConstraint {
-    /// The entries that match none of these devices.
+    /// Returns the entries that match none of these devices.
     pub fn unknown(&self, devices: &[DeviceFacts<'_>]) -> Vec<UnknownDevice> {
         let mut unknown = Vec::new();
         let mut add = |list: &str, nth: usize, problem: String| {
@@ -78,12 +81,12 @@ impl DeviceConstraint {
                 problem,
             });
         };
-        let all: Vec<String> = devices.iter().map(|it| shown(*it)).collect();
+        let all: Vec<String> = devices.iter().map(|device| shown(*device)).collect();
         let all = all.join(", ");
         for (nth, name) in self.names.iter().enumerate() {
-            let is = |it: &DeviceFacts<'_>| it.name == name || it.uuid == Some(name);
+            let is = |device: &DeviceFacts<'_>| device.name == name || device.uuid == Some(name);
             if !devices.iter().any(is) {
-                let near = reading::nearest(name, devices.iter().map(|it| it.name));
+                let near = reading::nearest(name, devices.iter().map(|device| device.name));
                 let near =
                     near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                 let name = name.escape_debug();
@@ -95,8 +98,11 @@ impl DeviceConstraint {
             }
         }
         for (nth, index) in self.indices.iter().enumerate() {
-            if !devices.iter().any(|it| it.index == *index) {
-                let indices: Vec<String> = devices.iter().map(|it| it.index.to_string()).collect();
+            if !devices.iter().any(|device| device.index == *index) {
+                let indices: Vec<String> = devices
+                    .iter()
+                    .map(|device| device.index.to_string())
+                    .collect();
                 let problem = format!(
                     "no device has the index {index}; there are {}",
                     indices.join(", ")
@@ -105,8 +111,8 @@ impl DeviceConstraint {
             }
         }
         for (nth, kind) in self.kinds.iter().enumerate() {
-            let is = |it: &DeviceFacts<'_>| {
-                is_of_kind(&it.product.unwrap_or_default().to_lowercase(), kind)
+            let is = |device: &DeviceFacts<'_>| {
+                is_of_kind(&device.product.unwrap_or_default().to_lowercase(), kind)
             };
             if !devices.iter().any(is) {
                 let kind = kind.escape_debug();
@@ -119,13 +125,17 @@ impl DeviceConstraint {
             }
         }
         for (nth, label) in self.labels.iter().enumerate() {
-            if !devices.iter().any(|it| it.labels.contains(label)) {
-                let known = devices.iter().flat_map(|it| it.labels).map(String::as_str);
+            if !devices.iter().any(|device| device.labels.contains(label)) {
+                let known = devices
+                    .iter()
+                    .flat_map(|device| device.labels)
+                    .map(String::as_str);
                 let known: std::collections::BTreeSet<&str> = known.collect();
                 let known: Vec<&str> = known.into_iter().collect();
-                let labels = match known.is_empty() {
-                    true => "none has a label".to_owned(),
-                    false => format!("there are {}", known.join(", ")),
+                let labels = if known.is_empty() {
+                    "none has a label".to_owned()
+                } else {
+                    format!("there are {}", known.join(", "))
                 };
                 let label = label.escape_debug();
                 add(
@@ -141,7 +151,7 @@ impl DeviceConstraint {
     }
 }
 
-/// `gpu0 (NVIDIA H100 80GB HBM3)`.
+/// Formats a device as `gpu0 (NVIDIA H100 80GB HBM3)`.
 fn shown(device: DeviceFacts<'_>) -> String {
     match device.product {
         Some(product) => format!("{} ({product})", device.name),
@@ -149,12 +159,12 @@ fn shown(device: DeviceFacts<'_>) -> String {
     }
 }
 
-/// Whether every word of the kind is one of the product's: `A10` is none of `NVIDIA A100-SXM4-40GB`.
+/// Returns true if the product has every word of `kind` as a word: `A10` does not match `NVIDIA A100-SXM4-40GB`.
 fn is_of_kind(product: &str, kind: &str) -> bool {
     let words = |text: &str| -> Vec<String> {
         let parts = text.split(|letter: char| !letter.is_alphanumeric());
         parts
-            .filter(|it| !it.is_empty())
+            .filter(|part| !part.is_empty())
             .map(str::to_lowercase)
             .collect()
     };

@@ -1,5 +1,4 @@
-//! What is found wrong in one document while it is read: warnings, and the refusal that ends it, each with the key
-//! as it stands in the file and the line where that is. It decides nothing.
+//! Warnings and the final error of one document, each with the key as written in the file and its line.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,20 +10,20 @@ use config::positions::Positions;
 use super::entry_source::Source;
 use super::{CatalogError, Warning, relative_paths};
 
-/// Collects warnings, and makes refusals, of one document.
+/// Collects warnings and creates errors for one document.
 #[derive(Debug, Default)]
 pub(super) struct Diagnostics {
     origin: String,
     positions: Arc<Positions>,
-    /// From a key of today's form to the one that it was read from.
+    /// Maps a key of the current form to the key it was read from.
     moved: BTreeMap<String, String>,
-    /// Where in the file the document stands, if it is not the whole.
+    /// The document's position in the file, if it is only a part of the file.
     below: Option<String>,
-    /// The folder that relative paths count from; `None`: the one in which model-pool was started.
+    /// The base folder of relative paths; `None` means the working directory of model-pool.
     folder: Option<PathBuf>,
-    /// Keys that no release of an older form knew are refused, and not warned of.
+    /// Refuse keys that no release of an older form had, instead of warning.
     pub is_strict: bool,
-    /// The first of them.
+    /// The first unknown key.
     unknown: Option<CatalogError>,
     pub warnings: Vec<Warning>,
 }
@@ -37,7 +36,7 @@ impl Diagnostics {
         }
     }
 
-    /// Of a file whose keys have lines.
+    /// Diagnostics for a file whose keys have line numbers.
     pub fn of_file(path: &Path, positions: Arc<Positions>) -> Diagnostics {
         Diagnostics {
             positions,
@@ -45,7 +44,7 @@ impl Diagnostics {
         }
     }
 
-    /// Of a document without lines, such as one that came over the API.
+    /// Diagnostics for a document without line numbers, such as a document from the API.
     pub fn of(source: &Source) -> Diagnostics {
         match source {
             Source::File(path) => Diagnostics {
@@ -56,9 +55,8 @@ impl Diagnostics {
         }
     }
 
-    /// The absolute path for one of the document. A relative one counts from the folder of the file; one that is
-    /// only found from the folder in which model-pool was started is used too, with a warning. `~` and variables
-    /// are expanded.
+    /// Makes a path of the document absolute. A relative path is based on the file's folder; a path that exists only relative to
+    /// the working directory of model-pool is accepted with a warning. `~` and variables are expanded.
     pub fn path(&mut self, field: &str, path: &str) -> Result<PathBuf, CatalogError> {
         let expanded =
             config::expanded_here(path).map_err(|error| self.refuse(field, error.to_string()))?;
@@ -77,9 +75,9 @@ impl Diagnostics {
         Ok(resolved.path)
     }
 
-    /// Whether the text names a folder or file of this machine, rather than a model of the hub.
+    /// Returns true if `text` is a local folder or file, and not a model on the hub.
     pub fn is_local(&self, text: &str) -> bool {
-        // No name of the hub has these characters.
+        // Names on the hub never contain these characters.
         text.starts_with(['~', '$']) || relative_paths::is_local(text, self.folder.as_deref())
     }
 
@@ -103,29 +101,28 @@ impl Diagnostics {
         });
     }
 
-    /// A key of an older form that no release of it knew: a warning, or a refusal where the configuration is strict.
+    /// Records a key of an older form that no release had: a warning, or an error where the configuration is strict.
     pub fn unknown_key<'a>(&mut self, key: &str, known: impl Iterator<Item = &'a str>) {
         let name = key.rsplit('.').next().unwrap_or(key);
         let hint = match reading::nearest(name, known) {
             Some(near) => format!("; did you mean `{near}`?"),
             None => String::new(),
         };
-        match self.is_strict {
-            true => {
-                let problem = format!(
-                    "is known to no release that wrote this form, and catalog.strict is true{hint}"
-                );
-                let refusal = self.refuse(key, problem);
-                self.unknown.get_or_insert(refusal);
-            }
-            false => self.warn(
+        if self.is_strict {
+            let problem = format!(
+                "is known to no release that wrote this form, and catalog.strict is true{hint}"
+            );
+            let refusal = self.refuse(key, problem);
+            self.unknown.get_or_insert(refusal);
+        } else {
+            self.warn(
                 key,
                 format!("has no effect: no release that wrote this form knows the key{hint}"),
-            ),
+            )
         }
     }
 
-    /// Refuses the document if it has keys that are to be refused.
+    /// Returns an error if the document has unknown keys that must be refused.
     pub fn refuse_unknown(&mut self) -> Result<(), CatalogError> {
         match self.unknown.take() {
             Some(error) => Err(error),
@@ -133,7 +130,7 @@ impl Diagnostics {
         }
     }
 
-    /// The checked value, or a refusal with the key, the value and what is allowed.
+    /// Returns the checked value, or an error with the key, the value and the allowed range.
     pub fn check<T: Copy + fmt::Display, U>(
         &self,
         field: &str,
@@ -144,18 +141,18 @@ impl Diagnostics {
             .map_err(|allowed| self.refuse(field, format!("{value} is not allowed; {allowed}")))
     }
 
-    /// From now on the key `new` is spoken of as `old`, as the file has it.
+    /// Reports the key `new` as `old`, the name in the file.
     pub fn moved(&mut self, new: &str, old: &str) {
         let old = self.as_written(old);
         self.moved.insert(new.to_owned(), old);
     }
 
-    /// The whole document is a part of the file.
+    /// Marks the document as a part of the file, at `path`.
     pub fn lies_below(&mut self, path: &str) {
         self.below = Some(path.to_owned());
     }
 
-    /// The key as the file has it; what stands below one that moved has moved with it.
+    /// The key as written in the file, including keys nested below a moved key.
     fn as_written(&self, key: &str) -> String {
         let mut above = key;
         loop {

@@ -1,4 +1,4 @@
-//! A model's document, in any known form, as a typed one.
+//! Parses a model's document, in any known form, into a typed document.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use super::diagnostics::Diagnostics;
 use super::model_file::ModelDocument;
 use super::{CatalogError, forms};
 
-/// Reads a document of any known form; `None`: it says that it is left out. `direct` reads today's form from
-/// the text itself, which knows the column of a mistake.
+/// Reads a document of any known form. Returns `None` if the document asks to be skipped. `direct` reads the current form from the
+/// text itself, to report the column of an error.
 pub(super) fn typed(
     mut value: Value,
     direct: Option<&dyn Fn() -> Result<ModelDocument, CatalogError>>,

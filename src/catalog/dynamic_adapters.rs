@@ -1,4 +1,4 @@
-//! Reads which adapters of a model are looked for by their names: `lora_config`, and RayLLM's `multiplex_config`.
+//! Reads the adapters that a model finds by name: `lora_config`, and RayLLM's `multiplex_config`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,16 +19,16 @@ use super::recipe::Recipe;
 use super::weights::{Bucket, BucketUri, Fetch, GgufFiles, Origin, Scheme};
 
 const PATH: &str = "lora_config.dynamic_lora_loading_path";
-/// As Ray Serve has it.
+/// The default of Ray Serve.
 const PER_REPLICA: u32 = 16;
 const PER_REPLICA_MAX: u32 = 1000;
-/// What most adapters have at most.
+/// The highest rank of most adapters.
 pub(super) const RANK: u32 = 64;
 const RANK_MAX: u32 = 4096;
 const GIB_MAX: f64 = 4.0;
 const CACHE_GIB: f64 = 32.0;
 const CACHE: &str = "lora_config.cache_gib";
-/// Where adapters from buckets lie in the cache of models.
+/// The folder for adapters from buckets in the model cache.
 const CACHE_FOLDER: &str = "model-pool-adapters";
 const FETCH_TIMEOUT: Span = Span(30_000);
 const FETCH_TIMEOUT_MAX_S: f64 = 3600.0;
@@ -95,9 +95,10 @@ pub(super) fn read(
     };
     let gib = section.max_adapter_gib.unwrap_or(GIB_MAX);
     let bytes_max = notes.check("lora_config.max_adapter_gib", gib, limits::memory_gib)?;
-    let place = match path.contains("://") {
-        true => AdapterPlace::Bucket(Box::new(bucket(path, document, bytes_max, config, notes)?)),
-        false => AdapterPlace::Folder(folder(path, section, notes)?),
+    let place = if path.contains("://") {
+        AdapterPlace::Bucket(Box::new(bucket(path, document, bytes_max, config, notes)?))
+    } else {
+        AdapterPlace::Folder(folder(path, section, notes)?)
     };
     let engine = &document.engine_config;
     let names = [&engine.hf_model_id, &engine.model_path];
@@ -181,7 +182,7 @@ fn bucket(
             format!("is {cache_bytes_max}, and one adapter may take {bytes_max} (lora_config.max_adapter_gib); write as much at least"),
         ));
     }
-    // What is missing there is warned of where the engine's own environment is read.
+    // Warnings about this environment are reported where the engine's own environment is read.
     let engine = with_environment(&document.engine_config, &mut Diagnostics::default());
     let env = &engine.env;
     let root = match &config.sources.cache_dir {
@@ -210,7 +211,7 @@ fn bucket(
     })
 }
 
-/// The highest rank: what the section says, or else the engine's own option.
+/// The highest rank: from this section, or else from the engine's own option.
 pub(super) fn rank(document: &ModelDocument, notes: &Diagnostics) -> Result<u32, CatalogError> {
     let own = document.engine_config.engine_kwargs.get("max_lora_rank");
     let own = own.and_then(serde_json::Value::as_i64);
@@ -233,28 +234,29 @@ fn timeout(seconds: Option<f64>, notes: &Diagnostics) -> Result<Span, CatalogErr
     let Some(seconds) = seconds else {
         return Ok(FETCH_TIMEOUT);
     };
-    notes.check(
-        "lora_config.download_timeout_s",
-        seconds,
-        |seconds| match seconds > 0.0 && seconds <= FETCH_TIMEOUT_MAX_S {
-            true => Ok(Span((seconds * 1000.0).ceil() as u64)),
-            false => Err(format!(
+    notes.check("lora_config.download_timeout_s", seconds, |seconds| {
+        if seconds > 0.0 && seconds <= FETCH_TIMEOUT_MAX_S {
+            Ok(Span((seconds * 1000.0).ceil() as u64))
+        } else {
+            Err(format!(
                 "allowed: more than 0, at most {FETCH_TIMEOUT_MAX_S}"
-            )),
-        },
-    )
+            ))
+        }
+    })
 }
 
-/// The engines that take adapters while they run.
+/// Names of the engines that can load adapters at run time.
 fn names_of_able() -> Vec<&'static str> {
-    let tabled = engines::ENGINES.iter().filter(|it| it.lora.is_some());
+    let tabled = engines::ENGINES
+        .iter()
+        .filter(|engine| engine.lora.is_some());
     std::iter::once(CANDLE)
-        .chain(tabled.map(|it| it.name()))
+        .chain(tabled.map(|engine| engine.name()))
         .collect()
 }
 
 impl Recipe {
-    /// Where the engine takes adapters while it runs.
+    /// The engine's routes for loading adapters at run time.
     pub fn adapter_routes(&self) -> Option<engines::AdapterRoutes> {
         match self {
             Recipe::Candle(_) => Some(engines::ADAPTER_ROUTES),

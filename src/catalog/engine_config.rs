@@ -1,4 +1,4 @@
-//! From `engine_config` to a recipe: which engine, with what. Paths become absolute here; nothing is opened.
+//! Turns `engine_config` into a recipe. Makes paths absolute, but opens no files.
 
 use config::Config;
 
@@ -58,7 +58,7 @@ pub(super) fn recipe(
         None => None,
     };
     if let Some(fetch) = &fetch {
-        // To its engine it is a folder of this machine.
+        // The engine sees a local folder.
         engine.model_path = Some(fetch.model_path().display().to_string());
         engine.hf_model_id = None;
         engine.revision = None;
@@ -90,7 +90,7 @@ pub(super) fn recipe(
     Ok((recipe, fetch))
 }
 
-/// How an engine gets weights that are not a folder of this machine; `None`: it gets none from here.
+/// Describes how an engine gets weights that are not in a local folder. `None` means that the pool provides none.
 fn fetching(engine: &EngineConfig, kind: Option<&str>) -> Option<weights_config::Engine> {
     let how = |name, able, pickles| weights_config::Engine {
         name,
@@ -103,19 +103,21 @@ fn fetching(engine: &EngineConfig, kind: Option<&str>) -> Option<weights_config:
         COMMAND => how(COMMAND, Able::EngineFirst, true),
         other => {
             let kind = engines::find(other)?;
-            let able = match kind.reads_gguf {
-                true => Able::EngineOnly,
-                // In a container the pool's cache has another path, or none.
-                false if engine.command_prefix.is_some() => Able::EngineFirst,
-                false => Able::PoolFirst,
+            let able = if kind.reads_gguf {
+                Able::EngineOnly
+            } else if engine.command_prefix.is_some() {
+                // In a container the pool's cache has a different path, or is not mounted.
+                Able::EngineFirst
+            } else {
+                Able::PoolFirst
             };
             how(kind.name(), able, true)
         }
     })
 }
 
-/// The variables of Ray's form among the engine's own, which win; and those of the pool's own environment
-/// that it names.
+/// Adds the variables of Ray's form, and the variables of the pool's environment that it names. The engine's own variables take
+/// precedence.
 pub(super) fn with_environment(engine: &EngineConfig, notes: &mut Diagnostics) -> EngineConfig {
     let mut engine = engine.clone();
     let own = std::mem::take(&mut engine.env);
@@ -130,7 +132,10 @@ pub(super) fn with_environment(engine: &EngineConfig, notes: &mut Diagnostics) -
             ),
         }
     }
-    let of_ray = engine.runtime_env.iter().flat_map(|it| it.env_vars.clone());
+    let of_ray = engine
+        .runtime_env
+        .iter()
+        .flat_map(|ray| ray.env_vars.clone());
     engine.env.extend(of_ray.collect::<Vec<_>>());
     engine.env.extend(own);
     engine
@@ -207,7 +212,7 @@ fn command(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<CommandReci
     Ok(recipe)
 }
 
-/// Both or none: what sleeps has to wake.
+/// Requires both commands or neither: an engine that sleeps must be able to wake.
 fn sleep_commands(
     engine: &EngineConfig,
     notes: &Diagnostics,
@@ -242,8 +247,7 @@ fn sleep_commands(
     }))
 }
 
-/// A local path made absolute, so that it holds in any working directory, or a name on Hugging
-/// Face as it stands.
+/// A local path, made absolute to be valid in any working directory, or a Hugging Face name unchanged.
 fn command_model(
     engine: &EngineConfig,
     notes: &mut Diagnostics,

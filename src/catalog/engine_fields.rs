@@ -1,4 +1,4 @@
-//! Fields of `engine_config` that several engines read in the same way.
+//! Reads the fields of `engine_config` that several engines share.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(super) fn context(
         .transpose()
 }
 
-/// Keys that only the engines of the table read.
+/// Keys that only engines from the table read.
 pub(super) fn only_of_servers(
     engine: &EngineConfig,
     is_command: bool,
@@ -85,7 +85,7 @@ pub(super) fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Diag
     }
 }
 
-/// A program by its name, or by its path, which is made absolute.
+/// A program's name, or its path, made absolute.
 pub(super) fn program(
     field: &str,
     program: &str,
@@ -93,14 +93,15 @@ pub(super) fn program(
     notes: &mut Diagnostics,
 ) -> Result<String, CatalogError> {
     let is_name = !program.contains('/') || program.contains("{{");
-    // The system looks for it there.
+    // The system resolves the program relative to the working directory.
     let is_in_working_dir = || working_dir.is_some_and(|folder| folder.join(program).exists());
     if is_name || is_in_working_dir() {
         return Ok(program.to_owned());
     }
     let path = notes.path(field, program)?;
-    Ok(match path.exists() {
-        true => path.display().to_string(),
-        false => program.to_owned(),
+    Ok(if path.exists() {
+        path.display().to_string()
+    } else {
+        program.to_owned()
     })
 }

@@ -1,14 +1,13 @@
-//! The programs that run models, and the memory that each takes beside weights and cache.
+//! The kinds of programs that run models, and the memory each takes in addition to weights and cache.
 
 use pool::Bytes;
 
 use model_files::Split;
 
-/// What the embedded engine's process takes on the CPU whatever the model is: program, threads, and the tables of a small
-/// tokenizer.
+/// Memory of the embedded engine's process on the CPU for any model: program, threads, and the tables of a small tokenizer.
 pub const CANDLE_CPU_OVERHEAD: Bytes = Bytes(16 * Bytes::MIB);
-/// What an engine takes on each GPU beside weights and cache: the CUDA context and the work space
-/// of its libraries, a few hundred MiB by NVIDIA's own accounts. Measurements replace it.
+/// An engine's memory on each GPU in addition to weights and cache: the CUDA context and the workspace of its libraries, a few
+/// hundred MiB by NVIDIA's documentation. Measurements replace it.
 pub const GPU_OVERHEAD: Bytes = Bytes(512 * Bytes::MIB);
 
 /// A program that runs models.
@@ -26,7 +25,7 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// How it spreads a model over several devices.
+    /// The engine's way to divide a model over several devices.
     pub fn split(self) -> Split {
         match self {
             EngineKind::LlamaCpp => Split::Layers,
@@ -34,18 +33,16 @@ impl EngineKind {
         }
     }
 
-    /// What it takes on each device beside weights and cache. Starting figures, which measurements
-    /// replace:
+    /// Memory on each device in addition to weights and cache. Initial estimates, replaced by measurements:
     ///
-    /// - vLLM: 3 GiB, and on several devices 1.75 GiB more. Its own account of Llama 3 8B on an
+    /// - vLLM: 3 GiB, and on several devices 1.75 GiB more. Its own report for Llama 3 8B on an
     ///   80 GB card is 1.79 GiB outside of PyTorch and 1.26 GiB of activations, on two cards 3.58
-    ///   and 1.26 GiB (vllm-project/vllm pull request 10511). SGLang and TGI, built on the same
-    ///   libraries, are taken to need as much.
-    ///   So is TensorRT-LLM.
+    ///   and 1.26 GiB (vllm-project/vllm pull request 10511). SGLang, TGI and TensorRT-LLM use the
+    ///   same libraries and are assumed to need as much.
     /// - Text Embeddings Inference: 1 GiB. The CUDA context, and the activations of a batch of 16384
-    ///   tokens: some 8 KiB each for a model of 1024 features.
-    /// - llama.cpp: 1 GiB. The CUDA context, and a compute buffer whose larger part is the logits
-    ///   of one batch: 512 tokens × 128256 words × 4 bytes are 251 MiB for Llama 3.
+    ///   tokens: about 8 KiB each for a model of 1024 features.
+    /// - llama.cpp: 1 GiB. The CUDA context, and a compute buffer that mostly holds the logits of
+    ///   one batch: 512 tokens × 128256 words × 4 bytes are 251 MiB for Llama 3.
     /// - other programs: `GPU_OVERHEAD`, the CUDA context alone.
     pub fn overhead_per_device(self, devices: u32) -> Bytes {
         match self {
@@ -62,10 +59,9 @@ impl EngineKind {
         }
     }
 
-    /// Thousandths of each device that it fills by default: vLLM's
-    /// `gpu_memory_utilization` 0.9; SGLang's `mem_fraction_static`, which it sets by the card, to
-    /// 0.87 on one of 80 GB; TGI's `cuda-memory-fraction` 1.0. `None`: it takes what the model
-    /// needs.
+    /// Thousandths of each device that the engine fills by default: vLLM's `gpu_memory_utilization` is 0.9; SGLang's
+    /// `mem_fraction_static` depends on the card and is 0.87 with 80 GB; TGI's `cuda-memory-fraction` is 1.0. `None`: it takes only
+    /// what the model needs.
     pub(super) fn share_per_mille(self) -> Option<u32> {
         match self {
             EngineKind::Vllm => Some(900),
@@ -75,7 +71,7 @@ impl EngineKind {
         }
     }
 
-    /// Whether it holds weights of four bytes in two, as these do with `--dtype auto`.
+    /// Returns true if the engine stores four-byte weights in two bytes, as these do with `--dtype auto`.
     pub(super) fn halves_wide_weights(self) -> bool {
         matches!(
             self,

@@ -1,19 +1,20 @@
-//! The engines by the names that files use for them, and the error for a name that is not known.
+//! Engine names as used in files, and the error for an unknown name.
 
 use super::engine_fields::{CANDLE, COMMAND};
 use super::engines::{self, ENGINES};
 use super::ray_serve_keys::RAY_SERVE;
 use super::remote::REMOTE;
 
-/// Names end with `Engine`, or something like it; it says nothing about which one is meant.
+/// Names end with `Engine` or a similar word, which does not tell engines apart.
 const ENDING: &str = "eng";
 
-/// Refuses a name that no engine has, with those that there are.
+/// Refuses an unknown engine name; the error lists the known ones.
 pub(super) fn check(name: &str) -> Result<(), String> {
     let is_own = [CANDLE, COMMAND, REMOTE, RAY_SERVE].contains(&name);
-    match is_own || engines::find(name).is_some() {
-        true => Ok(()),
-        false => Err(not_run(name)),
+    if is_own || engines::find(name).is_some() {
+        Ok(())
+    } else {
+        Err(not_run(name))
     }
 }
 
@@ -44,7 +45,7 @@ pub(super) fn not_run(name: &str) -> String {
     )
 }
 
-/// The engine with the most similar name, whether or not that ends with `Engine`.
+/// The engine with the most similar name, with or without the ending `Engine`.
 fn meant(name: &str) -> Option<&'static str> {
     let known = ENGINES.iter().flat_map(|engine| engine.names).copied();
     let known: Vec<(String, &str)> = [CANDLE, COMMAND, REMOTE, RAY_SERVE]

@@ -1,5 +1,5 @@
-//! Recognises which program a command starts, and those of its options that decide how much memory it takes. A command
-//! that is not recognised counts as another program, with the figures of one.
+//! Recognises the program that a command starts, and the options that determine its memory. An unrecognised command counts as
+//! `EngineKind::Other`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::recipe::{CommandRecipe, LaunchValues, Listen, Recipe};
 use model_files::NumberWidth;
 use model_files::gguf_types;
 
-/// Which program a command line starts, as far as it is known.
+/// Identifies the program that a command line starts.
 pub(super) fn kind_of_command(line: &[String]) -> EngineKind {
     let line = CommandLine {
         argv: line.to_vec(),
@@ -21,45 +21,45 @@ pub(super) fn kind_of_command(line: &[String]) -> EngineKind {
     line.kind()
 }
 
-/// What a command's words say of its memory.
+/// Memory settings read from a command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineOptions {
     pub kind: EngineKind,
-    /// Thousandths of each device that it fills, whatever the model.
+    /// Thousandths of each device that the engine fills, whatever the model.
     pub share_per_mille: Option<u32>,
-    /// What it takes on each device above that share.
+    /// Memory on each device above that share.
     pub beside_share: Bytes,
-    /// Bytes of its cache on each device, if an option sets them.
+    /// Cache bytes on each device, if an option sets them.
     pub cache: Option<Bytes>,
-    /// Tokens of one sequence; of all together with llama.cpp.
+    /// Context of one sequence in tokens; with llama.cpp, of all sequences together.
     pub context: Option<u64>,
-    /// Sequences that it computes together.
+    /// Sequences computed together.
     pub sequences: Option<u64>,
     pub keys: NumberWidth,
     pub values: NumberWidth,
-    /// llama.cpp's `--swa-full`: windows save nothing.
+    /// llama.cpp's `--swa-full`: sliding windows save no memory.
     pub keeps_old_tokens: bool,
-    /// The model as its own options name it.
+    /// The model named in the options.
     pub model: Option<String>,
-    /// Devices that its own options spread it over.
+    /// Number of devices set in the options.
     pub devices: Option<u64>,
 }
 
 impl CommandRecipe {
-    /// Reads program and options, with the templates filled in for so many devices.
+    /// Reads the program and its options, with the templates rendered for `devices` devices.
     pub fn engine_options(&self, devices: u32) -> EngineOptions {
         let little = self.command_line(devices, Bytes(Bytes::GIB));
         let much = self.command_line(devices, Bytes(64 * Bytes::GIB));
         let mut options = EngineOptions::read(&little);
         if options != EngineOptions::read(&much) {
-            // Its options keep it within what the pool gives it.
+            // The options change with the reservation, so the engine stays within it.
             options.share_per_mille = None;
             options.cache = None;
         }
         options
     }
 
-    /// Whether its program spreads over as many devices as it is given.
+    /// Returns true if the program spreads over all devices it is given.
     pub(super) fn follows_device_count(&self) -> bool {
         let [one, two] = [1, 2].map(|devices| self.engine_options(devices));
         match one.kind {
@@ -69,7 +69,7 @@ impl CommandRecipe {
         }
     }
 
-    /// The number of devices that its options spell out, whatever it is given.
+    /// The number of devices that the options state, independent of the placement.
     fn devices_in_options(&self) -> Option<u32> {
         let [one, two] = [1, 2].map(|devices| self.engine_options(devices).devices);
         let count = one.filter(|_| one == two)?;
@@ -87,7 +87,7 @@ impl CommandRecipe {
             devices: &indices,
             memory,
         };
-        // A template that cannot be filled in is refused when the catalogue is read.
+        // Templates that cannot be rendered are refused when the catalogue is read.
         let Ok(command) = self.render(&values) else {
             return CommandLine::default();
         };
@@ -110,8 +110,7 @@ impl CommandRecipe {
 }
 
 impl ServerRecipe {
-    /// The same figures as those of a command written by hand: they are read from the words that
-    /// the engine would be started with.
+    /// Reads the figures from the generated command line, exactly as from a hand-written command.
     pub fn engine_options(&self, devices: u32) -> EngineOptions {
         let total = Bytes(1024 * Bytes::GIB);
         let devices: Vec<PlacedDevice> = (0..devices)
@@ -133,14 +132,14 @@ impl ServerRecipe {
                 env: command
                     .env
                     .into_iter()
-                    .map(|(name, it)| (name, it.0))
+                    .map(|(name, value)| (name, value.0))
                     .collect(),
             },
-            // Half of a large device is enough for any of them.
+            // Half of a large device is enough for any engine.
             Err(_) => CommandLine::default(),
         };
         let mut options = EngineOptions::of(self.engine.kind, &line);
-        // Its options follow from what is reserved, unless its file asks for a part.
+        // The options follow from the reservation, unless the file sets a share.
         options.share_per_mille = self.share_per_mille;
         options.model = Some(self.model.clone());
         options
@@ -148,7 +147,7 @@ impl ServerRecipe {
 }
 
 impl Recipe {
-    /// The number of devices that a command spells out.
+    /// The number of devices that a command states.
     pub(super) fn devices_in_command(&self) -> Option<u32> {
         match self {
             Recipe::Candle(_) | Recipe::Server(_) | Recipe::Remote(_) | Recipe::RayServe(_) => None,
@@ -190,8 +189,8 @@ impl CommandLine {
         EngineKind::Other
     }
 
-    /// The value of the last option of these names, written `--name value` or `--name=value`,
-    /// with `-` or `_` inside, or else of the variable.
+    /// The value of the last option with any of these names, written `--name value` or `--name=value`, with `-` or `_` inside; or
+    /// else the value of the variable.
     fn option(&self, names: &[&str], variable: &str) -> Option<&str> {
         let is_named = |word: &str| {
             let word = if word.starts_with("--") {
@@ -224,7 +223,7 @@ impl CommandLine {
 
     fn fraction(&self, names: &[&str], variable: &str) -> Option<u32> {
         let fraction: f64 = self.option(names, variable)?.parse().ok()?;
-        // At most a thousand.
+        // At most 1,000.
         (fraction > 0.0 && fraction <= 1.0).then(|| (fraction * 1000.0).round() as u32)
     }
 
@@ -245,7 +244,7 @@ impl CommandLine {
     }
 }
 
-/// A whole number as engines write them: `4096`, `32k` (thousands), `32K` (1024).
+/// Parses an integer as engines write it: `4096`, `32k` (thousands), `32K` (1024).
 fn count(text: &str) -> Option<u64> {
     let (digits, factor) = match text.char_indices().next_back()? {
         (end, 'k') => (&text[..end], 1000),
@@ -284,7 +283,7 @@ impl EngineOptions {
             EngineKind::Tgi => options.read_tgi(line),
             EngineKind::LlamaCpp => options.read_llama(line),
             EngineKind::TrtLlm => options.read_trtllm(line),
-            // It keeps none.
+            // TEI has no cache.
             EngineKind::Tei => options.cache = Some(Bytes::ZERO),
             EngineKind::Other => {}
         }
@@ -315,7 +314,7 @@ impl EngineOptions {
     fn read_sglang(&mut self, line: &CommandLine) {
         let share = line.fraction(&["--mem-fraction-static"], "");
         self.share_per_mille = share.or(self.share_per_mille);
-        // The share holds weights and cache; activations and graphs come beside.
+        // The share holds weights and cache; activations and graphs are added to it.
         self.beside_share = Bytes(3 * Bytes::GIB);
         self.devices = line.number(&["--tp", "--tp-size", "--tensor-parallel-size"], "");
         self.context = line.number(&["--context-length"], "");

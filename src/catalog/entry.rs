@@ -1,6 +1,5 @@
-//! One model of the catalogue: a document, read and checked against the reference and the
-//! configuration. Every mistake is refused with the key that holds it; whatever has no effect is
-//! a warning. How the engine is started is made in `engine_config`.
+//! One model of the catalogue: a document that has been read and checked against the reference and the configuration. Every error
+//! names its key; keys without effect cause warnings. `engine_config` defines how the engine is started.
 
 mod checks;
 mod read;
@@ -26,7 +25,7 @@ use super::validation::Validation;
 use super::weights::Fetch;
 use super::{CatalogError, Warning, document};
 
-/// Which of the places of P1 a model's own priority was found in.
+/// The source of a model's own priority (P1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriorityFrom {
     File,
@@ -44,32 +43,32 @@ impl PriorityFrom {
     }
 }
 
-/// One model. Times that are `None` are the pool's own.
+/// A model. Durations that are `None` use the pool's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub name: String,
     pub aliases: Vec<String>,
-    /// Names of LoRA adapters that its engine serves beside it.
+    /// Names of the LoRA adapters that its engine serves.
     pub adapters: Vec<String>,
     pub source: Source,
     pub recipe: Recipe,
-    /// What the pool fetches for it.
+    /// Weights that the pool fetches for the model.
     pub fetch: Option<Fetch>,
     pub priority: Priority,
     pub priority_from: PriorityFrom,
     /// At least 1: the configured number, or else 1.
     pub devices_per_replica: u32,
-    /// What the model's file, the reference or the command itself says of it, if anything does.
+    /// The number set by the model's file, the reference or the command itself.
     pub devices_configured: Option<u32>,
-    /// The only devices it may use.
+    /// Restricts the devices that the model may use.
     pub devices: DeviceConstraint,
-    /// Adapters that are looked for by their names.
+    /// Adapters that are found by name.
     pub dynamic_adapters: Option<DynamicAdapters>,
-    /// Requests that one replica takes at once; at least 1.
+    /// Simultaneous requests per replica; at least 1.
     pub seats_per_replica: u32,
-    /// How it sleeps, if its file says so.
+    /// The sleep mode, if its file sets one.
     pub parking: Option<&'static Parking>,
-    /// An administrator's figure for one replica, on all its devices together.
+    /// An administrator's memory figure for one replica, on all its devices together.
     pub memory: Option<Bytes>,
     pub keep_hot: Option<KeepHot>,
     pub min_resident: Option<MinResident>,
@@ -82,42 +81,40 @@ pub struct Entry {
     pub first_token_after: Option<Span>,
     pub idle_probe: Option<IdleProbe>,
     pub labels: BTreeMap<String, String>,
-    /// How it grows with its requests.
+    /// Limits and targets for scaling by requests.
     pub scaling: Option<Scaling>,
-    /// What is added to its requests.
+    /// Settings added to the model's requests.
     pub generation: Generation,
-    /// The same of adapters that have their own.
+    /// The same for adapters with separate settings.
     pub adapter_generation: BTreeMap<String, Generation>,
     /// Handling of request fields that the engine is not known to support.
     pub unknown_fields: UnknownFields,
     /// If true, non-streaming requests reach the engine without `stream`. `None` uses the default of the engine's kind.
     pub plain_requests: Option<bool>,
-    /// What texts of users must be.
+    /// Conditions for the text of users.
     pub validation: Option<Validation>,
     document: ModelDocument,
 }
 
 impl Entry {
-    /// The name that its engine knows an adapter by, if this is one of its.
-    /// Of those that are looked for it is whatever may be one.
+    /// Returns the engine's name for an adapter of this model. For adapters found by name, this is any name that may be an adapter.
     pub fn adapter<'a>(&self, name: &'a str) -> Option<&'a str> {
         let is_one = self.adapters.iter().any(|known| known == name);
         (is_one || self.adapter_id(name).is_some()).then_some(name)
     }
 
-    /// The `suffix:id` of a name that may be one of its adapters that are looked for.
+    /// The `suffix:id` of a name that may be an adapter found by name.
     pub fn adapter_id<'a>(&self, name: &'a str) -> Option<&'a str> {
         self.dynamic_adapters.as_ref()?.id_of(&self.name, name)
     }
 
-    /// What is added to requests that have this name: the model's, an alias, or an adapter.
+    /// The settings added to requests with this name: the model's, an alias, or an adapter.
     pub fn generation_of(&self, name: &str) -> &Generation {
         let own = self.adapter_generation.get(name);
         own.unwrap_or(&self.generation)
     }
 
-    /// Reads a document that came over the API or from the store. The warnings name every key
-    /// that has no effect.
+    /// Reads a document from the API or the store. The warnings name every key without effect.
     pub fn from_document(
         document: &Value,
         source: Source,
@@ -134,10 +131,10 @@ impl Entry {
         Ok((entry, notes.warnings))
     }
 
-    /// The document that this entry was read from; reads back to an equal entry. It holds the
-    /// values of `engine_config.env` in clear: for the store, not for answers.
+    /// The document that this entry was read from; it reads back to an equal entry. It contains the values of `engine_config.env`
+    /// in clear text: keep it in the store, and out of responses.
     pub fn to_document(&self) -> Value {
-        // Plain data with text keys: there is nothing in it that JSON cannot hold.
+        // Plain data with text keys is always valid JSON.
         serde_json::to_value(&self.document).unwrap_or(Value::Null)
     }
 
@@ -145,7 +142,7 @@ impl Entry {
         &self.document
     }
 
-    /// The same model with one more adapter.
+    /// The same model with an additional adapter.
     pub(super) fn with_adapter(
         &self,
         adapter: &LoraAdapter,
@@ -158,7 +155,7 @@ impl Entry {
         Entry::from_read(document, self.source.clone(), &mut notes, config, reference)
     }
 
-    /// The key of its document that names the model.
+    /// The document's key for the model's path or name.
     pub(super) fn path_key(&self) -> String {
         let key = match self.document.engine_config.model_path {
             Some(_) => "model_path",
@@ -167,14 +164,14 @@ impl Entry {
         format!("engine_config.{key}")
     }
 
-    /// The model's `tokenizer.json` on this machine. Blocking: looks for it.
+    /// The model's local `tokenizer.json`. Blocking: accesses the file system.
     pub fn tokenizer_file(&self) -> Option<PathBuf> {
         let path = self.weights_path()?;
         let folder = if path.is_dir() { &path } else { path.parent()? };
         Some(folder.join("tokenizer.json")).filter(|file| file.is_file())
     }
 
-    /// Whether its tokens can be counted, now or once its weights have been fetched.
+    /// Checks that tokens can be counted, now or after the weights have been fetched.
     fn can_count_tokens(&self) -> Result<(), String> {
         match (self.tokenizer_file(), self.weights_path()) {
             (Some(_), _) => Ok(()),

@@ -1,4 +1,4 @@
-//! Where a model of the catalogue comes from: a model file, or a registration over the API.
+//! The origin of a model in the catalogue: a model file, or a registration over the API.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     File(PathBuf),
-    /// Over the API, and kept in the store.
+    /// Registered over the API and kept in the store.
     Registered,
 }
 

@@ -1,14 +1,14 @@
-//! What is wrong with a document or the catalogue, and what an administrator should hear that stops nothing.
+//! Errors in documents and in the catalogue, and non-fatal warnings.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
 use reading::ParseError;
 
-/// Something an administrator should hear that stops nothing.
+/// A non-fatal warning for administrators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The file, or what stands for it.
+    /// The file, or a description of another source.
     pub origin: String,
     pub line: Option<u64>,
     pub key: Option<String>,
@@ -46,13 +46,13 @@ impl fmt::Display for Warning {
     }
 }
 
-/// `line 3: `, if the line is known.
+/// Formats `line 3: `, if the line is known.
 fn at_line(line: Option<u64>) -> String {
     line.map(|line| format!("line {line}: "))
         .unwrap_or_default()
 }
 
-/// Why the catalogue, or one document, cannot be used.
+/// The reason why the catalogue or a document cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     #[error("cannot read {}: {source}", path.display())]
@@ -64,7 +64,7 @@ pub enum CatalogError {
     #[error("{origin}: {flaw}")]
     Parse {
         origin: String,
-        /// Such as `pool_config.priority`; empty for the document.
+        /// A key such as `pool_config.priority`; empty for the complete document.
         path: String,
         flaw: ParseError,
     },
@@ -84,13 +84,13 @@ pub enum CatalogError {
         first: String,
         second: String,
     },
-    /// Every file that cannot be used, one a line.
+    /// All files that cannot be used, one per line.
     #[error("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Several { errors: Vec<CatalogError> },
 }
 
 impl CatalogError {
-    /// The path of the value that is wrong; empty for the document.
+    /// The path of the wrong value; empty for the complete document.
     pub(crate) fn path(&self) -> &str {
         match self {
             CatalogError::Parse { path, .. } => path,

@@ -1,6 +1,6 @@
-//! What a replica needs before anybody has measured one (M1): weights, key-value cache, and what
-//! the engine itself takes. It adds up what other files read from headers and `config.json`; it
-//! decides nothing about placement. Reading is blocking: call it off the event loop.
+//! Estimates a replica's memory before any measurement (M1): weights, key-value cache, and the engine's own memory. Adds up figures
+//! that other modules read from headers and `config.json`; it does not decide about placement. Blocking: call it outside the event
+//! loop.
 
 use std::path::Path;
 
@@ -10,23 +10,23 @@ use super::engine_kind::EngineKind;
 use super::engine_options::EngineOptions;
 use model_files::{CacheLoad, FileError, ModelFiles, bytes_of_weight_files};
 
-/// Sequences that llama-server serves at once by default.
+/// llama-server's default number of simultaneous sequences.
 const LLAMA_SEQUENCES: u64 = 4;
-/// Tokens of llama.cpp's batch, which its windows hold beside.
+/// Tokens of a llama.cpp batch, which its sliding windows hold in addition.
 const LLAMA_BATCH: u64 = 512;
-/// Why there is no figure. Each names what to look at.
+/// The reason why memory could not be estimated, with the key or file to look at.
 #[derive(Debug, thiserror::Error)]
 pub enum EstimateError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error("engine_config.model_path names no local model")]
     NotLocal,
-    /// A command whose model cannot be looked at.
+    /// A command whose model cannot be inspected.
     #[error(
         "nothing says how much memory {model} needs: {why}; set pool_config.memory_gib in its file to what one replica takes on all its GPUs together"
     )]
     NoFigure { model: String, why: String },
-    /// A defect of this program, which concerns this model alone.
+    /// A bug in this program that affects only this model.
     #[error(
         "it cannot be worked out how much memory {model} needs: reading its files panicked ({message}); its model file: {file}"
     )]
@@ -37,7 +37,7 @@ pub enum EstimateError {
     },
 }
 
-/// Weights as the engine holds them.
+/// Bytes of the weights in the engine's number type.
 fn held_by(files: &ModelFiles, kind: EngineKind) -> u64 {
     let stored = files.weights.stored_bytes;
     if kind.halves_wide_weights() && !files.by_config {
@@ -47,17 +47,17 @@ fn held_by(files: &ModelFiles, kind: EngineKind) -> u64 {
     }
 }
 
-/// What a command needs on each device.
+/// Memory that a command needs on each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CommandNeed {
-    /// With the cache of as many sequences as requests are given to it.
+    /// With a cache for as many sequences as the replica gets requests.
     pub wanted: Bytes,
-    /// With the cache of one sequence; with less it does not start.
+    /// With a cache for one sequence, the minimum for starting.
     pub least: Bytes,
 }
 
-/// The need of one replica of a command on each of its devices: weights as stored, a cache for
-/// `sequences` where its options do not say another number, and the program's own overhead.
+/// The memory of one command replica on each of its devices: weights as stored, a cache for `sequences` unless the command's
+/// options set another number, and the program's own overhead.
 pub(super) fn command(
     options: &EngineOptions,
     files: &ModelFiles,
@@ -86,8 +86,7 @@ pub(super) fn command(
         Bytes(architecture.cache_bytes_per_device(&load, options.kind.split(), devices))
     };
     if options.kind == EngineKind::LlamaCpp {
-        // Its context is that of all sequences together, and it does not know the file's figure
-        // unless the command hands it over.
+        // llama.cpp's context is for all sequences together, and it knows the file's figure only if the command passes it.
         let tokens =
             architecture.tokens(options.context.or(architecture.context).or(context_tokens))?;
         let sequences = options.sequences.unwrap_or(LLAMA_SEQUENCES);
@@ -110,8 +109,8 @@ pub(super) fn command(
     })
 }
 
-/// What stands in when headers cannot be read: the sizes of the weight files, and the overhead.
-/// `None` when there is no such file.
+/// A substitute estimate when headers cannot be read: the sizes of the weight files plus the overhead. `None` if there are no such
+/// files.
 pub(super) fn by_file_sizes(path: &Path, overhead: Bytes) -> Option<Bytes> {
     bytes_of_weight_files(path).map(|bytes| Bytes(bytes) + overhead)
 }
@@ -125,7 +124,7 @@ pub(super) fn times(bytes: Bytes, count: u32) -> Bytes {
     Bytes(bytes.0.saturating_mul(u64::from(count)))
 }
 
-/// The part of one device, rounded up.
+/// The share of one device, rounded up.
 pub(super) fn share(total: Bytes, devices: u32) -> Bytes {
     Bytes(total.0.div_ceil(u64::from(devices.max(1))))
 }

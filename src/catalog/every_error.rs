@@ -1,4 +1,4 @@
-//! Reads one model file again without its wrong values, until nothing new is wrong, and reports all of them.
+//! Re-reads a model file without its wrong values until no new errors appear, and reports all errors.
 
 use reading::{LeftOut, WrongValue};
 
@@ -10,7 +10,7 @@ use super::model_file::{
 
 /// Later errors are mostly consequences of earlier ones.
 const ERRORS_MAX: usize = 20;
-/// Other keys of `engine_config` mean something else, or nothing, without these.
+/// Keys that determine the meaning of other keys in `engine_config`.
 const DECISIVE: [&str; 7] = [
     "engine_config.command",
     "engine_config.hf_model_id",
@@ -31,7 +31,7 @@ pub(super) fn every_error<T>(
     let mut next = Some(first);
     while let Some(error) = next.take() {
         let (path, message) = (error.path().to_owned(), error.to_string());
-        // Leaving a value out has no effect on files of older forms: the same error follows.
+        // Leaving a value out has no effect on files of older forms: the same error occurs again.
         if errors
             .iter()
             .any(|known: &CatalogError| known.to_string() == message)
@@ -55,14 +55,14 @@ pub(super) fn every_error<T>(
     }
 }
 
-/// Returns true if the error is only there because a value was left out.
+/// Returns true if the error only exists because a value was left out.
 fn is_consequence(path: &str, message: &str, left_out: &LeftOut) -> bool {
     let is_decided_otherwise = DECISIVE.iter().any(|key| left_out.touches(key))
         && (path.is_empty() || path.starts_with("engine_config"));
     left_out.contains(path) || is_decided_otherwise || left_out.explains(path, message)
 }
 
-/// The same error; names the section that an unknown key belongs to.
+/// Returns the same error; for an unknown key, it names the section that the key belongs to.
 pub(super) fn with_section(wrong: &WrongValue) -> WrongValue {
     let sections = [
         ("engine_config", fields_of::<EngineConfig>()),

@@ -1,18 +1,18 @@
-//! The keys that a type is read from, so that a list of them is written down once: in the type.
+//! Obtains the list of a type's keys from the type itself, which avoids a second copy of the list.
 
 use serde::de::value::Error;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// The keys of a section. Empty: the type has no fixed ones.
+/// The keys of a section; empty for a type without fixed keys.
 pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
-    // It reads nothing: what it is asked for is all that is wanted.
+    // Only the requested field names matter; the deserializer returns no values.
     let _nothing: Result<T, Error> = Deserialize::deserialize(FieldNames(&mut fields));
     fields
 }
 
-/// Notes the fields that a type asks for, and gives no values.
+/// A deserializer that records the fields a type requests and returns no values.
 struct FieldNames<'a>(&'a mut &'static [&'static str]);
 
 impl<'de> Deserializer<'de> for FieldNames<'_> {

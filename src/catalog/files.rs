@@ -1,5 +1,5 @@
-//! Finds the model files of a folder and reads each into the models it holds: one, or several in a file of
-//! Ray Serve. Errors have file, line and key; nothing is decided of a model here.
+//! Finds the model files of a folder and reads the models in each: one, or several in a Ray Serve file. Errors carry file, line and
+//! key.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,25 +22,25 @@ use super::model_file::ModelDocument;
 use super::reference::Reference;
 use super::{CatalogError, Warning, forms};
 
-/// A model's description is some kilobytes.
+/// A model's description takes a few kilobytes.
 const BYTES_MAX: u64 = 1 << 20;
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
-/// More in one file are a mistake.
+/// A larger number in one file is a mistake.
 const MODELS_MAX: usize = 1000;
-/// Deeper folders are a mistake, or a circle.
+/// Deeper nesting is a mistake or a cycle.
 const DEPTH_MAX: usize = 8;
 
-/// What a file, or a part of one, describes.
+/// The content of a file or of a part of a file.
 pub(super) enum Item {
     Model(Box<Entry>),
     Adapter(AdapterFile),
 }
 
-/// An item, none where it says that it is left out, or why it is none; and the warnings about it.
+/// The item, or `None` if the file asks to be skipped, or the error; and the warnings.
 pub(super) type Read = (Result<Option<Item>, Failed>, Vec<Warning>);
 
-/// The model files of a folder and of those below it, by name. A missing folder is a warning: models can
-/// be registered. Single files and folders that cannot be used are left out, and added to `failed`.
+/// Lists the model files of a folder and its subfolders, sorted by name. A missing folder is only a warning, since models can also
+/// be registered. Files and folders that cannot be used are skipped and added to `failed`.
 pub(super) fn find(
     folder: &Path,
     warnings: &mut Vec<Warning>,
@@ -67,7 +67,7 @@ pub(super) fn find(
     Ok(files)
 }
 
-/// A search for model files, and what it has found so far.
+/// A search for model files and its results so far.
 struct Search<'a> {
     root: PathBuf,
     files: Vec<PathBuf>,
@@ -76,7 +76,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Errors if the folder itself cannot be read.
+    /// Fails if the folder itself cannot be read.
     fn look_into(&mut self, folder: &Path, depth_left: usize) -> Result<(), CatalogError> {
         let listing = std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;
         for item in listing {
@@ -90,7 +90,7 @@ impl Search<'_> {
 
     fn look_at(&mut self, path: &Path, depth_left: usize) -> Result<(), CatalogError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // Also what mounts of Kubernetes keep beside the files: `..data`.
+        // This also skips `..data`, which Kubernetes mounts contain.
         if name.starts_with('.') {
             return Ok(());
         }
@@ -118,16 +118,16 @@ impl Search<'_> {
                 ),
             ));
         }
-        match is_folder {
-            true if depth_left == 0 => Err(of_file(
+        if is_folder && depth_left == 0 {
+            Err(of_file(
                 path,
                 format!("lies more than {DEPTH_MAX} folders deep"),
-            )),
-            true => self.look_into(path, depth_left - 1),
-            false => {
-                self.files.push(path.to_owned());
-                Ok(())
-            }
+            ))
+        } else if is_folder {
+            self.look_into(path, depth_left - 1)
+        } else {
+            self.files.push(path.to_owned());
+            Ok(())
         }
     }
 }
@@ -153,7 +153,7 @@ fn no_document(path: &Path, problem: &str) -> CatalogError {
     of_file(path, format!("{problem}; {LIKE}"))
 }
 
-/// The models of one file. Errors when the file as a whole cannot be used.
+/// Reads the models of one file. Fails if no part of the file can be used.
 pub(super) fn read(
     path: &Path,
     config: &Config,
@@ -181,9 +181,10 @@ pub(super) fn read(
     } else {
         Format::YamlLastWins
     };
-    let value: Result<Value, ParseError> = match is_json {
-        true => reading::json(&text),
-        false => reading::yaml_last_wins(&text),
+    let value: Result<Value, ParseError> = if is_json {
+        reading::json(&text)
+    } else {
+        reading::yaml_last_wins(&text)
     };
     let no_path = |error| WrongValue {
         path: String::new(),
@@ -264,10 +265,12 @@ pub(super) fn read(
     let failed = |error| Failed::of_file(path, name, error);
     if is_adapter(&value) {
         let adapter = adapter_file::read(&value, path, &mut notes);
-        let item = adapter.map(|it| it.map(Item::Adapter)).map_err(failed);
+        let item = adapter
+            .map(|adapter| adapter.map(Item::Adapter))
+            .map_err(failed);
         return Ok(vec![(item, notes.warnings)]);
     }
-    // Readers of JSON refuse a key given twice; the value that was read has the last one.
+    // JSON readers refuse duplicate keys; the parsed value has the last one.
     let is_read_as_text = !is_json || positions.twice.is_empty();
     let read_without = |left_out: &LeftOut, notes: &mut Diagnostics| {
         let direct = || {
@@ -291,7 +294,7 @@ pub(super) fn read(
     Ok(vec![(entry.map_err(failed), notes.warnings)])
 }
 
-/// Files of weights that lie in the folder of model files.
+/// Files of weights that may lie in the folder of model files.
 const OF_WEIGHTS: [&str; 15] = [
     "adapter_config.json",
     "added_tokens.json",
@@ -310,7 +313,7 @@ const OF_WEIGHTS: [&str; 15] = [
     "vocab.json",
 ];
 
-/// Returns true for a file that belongs to weights: by its name, and because it has no key of a model file.
+/// Returns true for a file that belongs to weights: it has such a name and no key of a model file.
 fn is_part_of_weights(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if !OF_WEIGHTS.contains(&&*name) && !name.ends_with(".index.json") {
@@ -339,7 +342,7 @@ fn text_of(path: &Path) -> Result<String, CatalogError> {
     })
 }
 
-/// Each part of a file with several models, with its own place in it.
+/// Each part of a file with several models, with its position in the file.
 fn several(
     parts: Vec<(String, Value)>,
     path: &Path,

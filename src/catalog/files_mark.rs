@@ -1,5 +1,5 @@
-//! A mark of the files that a model is loaded from: it changes when one of them does, is added or removed. It reads no
-//! file, only what the file system says of them.
+//! A fingerprint of a model's files that changes when a file is changed, added or removed. Uses only file metadata, not file
+//! contents.
 
 use std::fs::Metadata;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use super::entry::Entry;
 use super::recipe::Recipe;
 
-/// Files of one folder that are looked at.
+/// Maximum number of files inspected per folder.
 const FILES_MAX: usize = 10_000;
-/// Endings of what engines read of a model's folder.
+/// Extensions of files that engines read from a model's folder.
 const READ: [&str; 10] = [
     "json",
     "safetensors",
@@ -26,7 +26,7 @@ const READ: [&str; 10] = [
 ];
 
 impl Entry {
-    /// 0 where nothing of it is on this machine. Blocking: looks at the files of its folders.
+    /// The fingerprint, or 0 if no file is on this machine. Blocking: reads the metadata of the files in its folders.
     pub fn files_mark(&self) -> u64 {
         let adapters: Vec<PathBuf> = match &self.recipe {
             Recipe::Server(server) => server
@@ -69,8 +69,8 @@ fn add(path: &Path, files: &mut Vec<(PathBuf, Metadata)>) {
     let listing = std::fs::read_dir(path).into_iter().flatten().flatten();
     for file in listing.take(FILES_MAX) {
         let path = file.path();
-        let ending = path.extension().and_then(|it| it.to_str());
-        if ending.is_none_or(|it| !READ.contains(&it)) {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if ending.is_none_or(|ending| !READ.contains(&ending)) {
             continue;
         }
         match std::fs::metadata(&path) {

@@ -1,5 +1,4 @@
-//! What is missing or damaged of the files that a model is loaded from: what a load would fail with, known before. It
-//! reads headers and sizes, and starts nothing.
+//! Finds missing or damaged model files before a load fails on them. Reads headers and sizes only, and starts nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -14,18 +13,18 @@ use super::ray_serve::RayServeRecipe;
 use super::recipe::{CandleRecipe, Recipe};
 use super::remote::KeySource;
 
-/// Something about the files of a model, on this machine.
+/// A problem with a model's local files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The key of the model file that names what is meant.
+    /// The key of the model file that refers to the file.
     pub key: String,
-    /// What is wrong with which file, with numbers, and what to do.
+    /// The file and its problem, with numbers, and what to do.
     pub problem: String,
-    /// The model cannot be loaded like this.
+    /// The model cannot be loaded in this state.
     pub prevents_load: bool,
 }
 
-/// Any of these is a tokenizer.
+/// File names of tokenizers.
 const TOKENIZERS: [&str; 9] = [
     "tokenizer.json",
     "tokenizer.model",
@@ -37,15 +36,15 @@ const TOKENIZERS: [&str; 9] = [
     "tiktoken.model",
     "qwen.tiktoken",
 ];
-/// Options that name another tokenizer, or do without one.
+/// Options that name another tokenizer, or disable it.
 const TOKENIZER_OPTIONS: [&str; 3] = ["tokenizer", "tokenizer_path", "skip_tokenizer_init"];
 const TOKENIZER: &str = "tokenizer.json";
 const CONFIG: &str = "config.json";
-/// For engines that read the files in the form in which the model was published.
+/// For engines that read the files in the form published by the model's authors.
 const PARAMS: &str = "params.json";
 
 impl Entry {
-    /// What is missing or damaged of the model's files. Blocking: reads their headers.
+    /// Lists missing or damaged files of the model. Blocking: reads their headers.
     pub fn findings(&self) -> Vec<Finding> {
         let mut found = Findings {
             key: self.path_key(),
@@ -67,7 +66,7 @@ impl Entry {
         found.list
     }
 
-    /// Its weights have not been fetched yet.
+    /// The weights have not been fetched yet.
     pub(super) fn waits(&self) -> bool {
         self.fetch.as_ref().is_some_and(|fetch| !fetch.is_here())
     }
@@ -78,7 +77,7 @@ impl Entry {
             return;
         }
         if let Some(file) = candle_models::gguf_file(path) {
-            // A damaged header has been named.
+            // A damaged header has already been reported.
             if let Err(error) = recipe.context_tokens()
                 && found.list.is_empty()
             {
@@ -126,14 +125,14 @@ impl Entry {
     fn of_server(&self, recipe: &ServerRecipe, found: &mut Findings) {
         found.folder("engine_config.working_dir", recipe.working_dir.as_deref());
         for (name, path) in &recipe.adapters {
-            // Those from buckets come with the model.
+            // Adapters from buckets are fetched with the model.
             if !path.exists() && self.fetch.is_none() {
                 let problem = format!("there is no {} for the adapter {name}", path.display());
                 found.prevents("engine_config.lora_adapters", problem);
             }
         }
         let path = Path::new(&recipe.model);
-        // With a prefix it may be a path of the container.
+        // With a command prefix, this may be a path in the container.
         let is_in_container = !recipe.prefix.is_empty() && !path.exists();
         if !recipe.is_local || is_in_container || self.waits() || !found.damaged(path) {
             return;
@@ -153,7 +152,9 @@ impl Entry {
                 path.display()
             ));
         }
-        if !has(CONFIG) && !has(PARAMS) && !model_files::gguf_of(path).is_ok_and(|it| it.is_some())
+        if !has(CONFIG)
+            && !has(PARAMS)
+            && !model_files::gguf_of(path).is_ok_and(|file| file.is_some())
         {
             found.missing(format!("{} has no {CONFIG}", path.display()));
         }
@@ -168,7 +169,7 @@ impl Entry {
     }
 }
 
-/// A key is read when the model is loaded.
+/// A key file is read when the model is loaded.
 fn of_key(key: Option<&KeySource>, found: &mut Findings) {
     match key {
         Some(KeySource::File(path)) if !path.is_file() => found.prevents(
@@ -195,9 +196,9 @@ fn of_ray_serve(recipe: &RayServeRecipe, found: &mut Findings) {
     }
 }
 
-/// The findings about one model.
+/// Collects the findings about one model.
 struct Findings {
-    /// The key that names the model's folder.
+    /// The key for the model's folder.
     key: String,
     list: Vec<Finding>,
 }
@@ -219,7 +220,7 @@ impl Findings {
         self.add(key, problem, false);
     }
 
-    /// The model's folder lacks something.
+    /// Reports that the model's folder lacks a file.
     fn missing(&mut self, problem: String) {
         let problem = format!("{problem}; download the model completely, or name its folder");
         self.prevents(&self.key.clone(), problem);
@@ -227,7 +228,9 @@ impl Findings {
 
     fn names(&self, file: &str) -> bool {
         let end = format!("/{file}: ");
-        self.list.iter().any(|it| it.problem.contains(&end))
+        self.list
+            .iter()
+            .any(|finding| finding.problem.contains(&end))
     }
 
     fn folder(&mut self, key: &str, folder: Option<&Path>) {
@@ -240,7 +243,7 @@ impl Findings {
         }
     }
 
-    /// Adds what is damaged there; false: there is nothing at all.
+    /// Adds the damaged files at `path`. Returns false if the path does not exist or has no weights.
     fn damaged(&mut self, path: &Path) -> bool {
         if !path.exists() {
             let problem = format!(
@@ -275,11 +278,14 @@ fn safetensors_in(folder: &Path) -> Vec<PathBuf> {
     let listing = std::fs::read_dir(folder).into_iter().flatten();
     let files = listing.filter_map(|file| Some(file.ok()?.path()));
     files
-        .filter(|path| path.extension().is_some_and(|it| it == "safetensors"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "safetensors")
+        })
         .collect()
 }
 
-/// Why the embedded engine cannot use a tokenizer, if it cannot.
+/// The reason why the embedded engine cannot use a tokenizer.
 fn tokenizer_problem(file: &Path) -> Option<String> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,

@@ -1,6 +1,6 @@
-//! What a model's file says of its answers: the prompt format, values for parameters that a request leaves out,
-//! and texts and tokens that end an answer (`engine_config.generation`). Here they are checked and put into the
-//! words that the model's engine takes; `http` changes the requests.
+//! Reads a model's settings for its responses (`engine_config.generation`): the prompt format, defaults for omitted parameters, and
+//! texts and tokens that end a response. They are checked and translated to the engine's fields here; `http` applies them to
+//! requests.
 
 use serde_json::{Map, Number, Value};
 
@@ -13,27 +13,27 @@ use super::sampling::{
     who_takes,
 };
 
-/// RayLLM's bound on a model's and a request's stops together.
+/// RayLLM's limit for a model's and a request's stops together.
 pub const STOPS_MAX: usize = 8;
 
-/// Why a temperature beside `do_sample: false` is not used.
+/// The reason why a temperature next to `do_sample: false` is not used.
 const COLD: &str = "has no effect: `do_sample: false` takes the likeliest token";
 
-/// What is added to the requests for a model.
+/// Settings that are added to the requests for a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Generation {
     pub prompt: Prompt,
-    /// Fields that count where a request has none.
+    /// Values for fields that a request omits.
     pub defaults: Map<String, Value>,
-    /// Those that take their place where the engine writes the prompt of a chat itself.
+    /// Replaces `defaults` where the engine renders the prompt of a chat itself.
     pub in_chats: Map<String, Value>,
     pub stops: Vec<String>,
-    /// Ids that end an answer, or lists of them in a row; only for engines that take `stop_token_ids`.
+    /// Token ids, or sequences of ids, that end a response; only for engines with `stop_token_ids`.
     pub stop_tokens: Vec<Value>,
 }
 
 impl Generation {
-    /// An adapter's: what its section leaves out is its base model's.
+    /// An adapter's settings: keys missing in its section come from the base model.
     pub(super) fn over(mut self, base: &Generation, section: &Value) -> Generation {
         let has = |key: &str| section.get(key).is_some();
         if !has("prompt_format") {
@@ -61,7 +61,7 @@ pub(super) const KEYS: &[&str] = &[
     "stopping_tokens",
 ];
 
-/// Reads the section. Without it the engine's own way counts.
+/// Reads the section. Without it, the engine's own defaults apply.
 pub(super) fn read(
     section: Option<&Value>,
     compat: PromptCompat,
@@ -74,7 +74,7 @@ pub(super) fn read(
     }
 }
 
-/// The same of a section that stands at another place: that of an adapter.
+/// Reads the section at another path: an adapter's.
 pub(super) fn read_at(
     at: &str,
     section: &Value,
@@ -151,7 +151,7 @@ pub(super) fn read_at(
     Ok(generation)
 }
 
-/// Only some engines take ids.
+/// Only some engines support stop token ids.
 fn drop_stop_tokens(
     generation: &mut Generation,
     family: Family,
@@ -184,11 +184,11 @@ fn default(
     value: &Value,
     notes: &mut Diagnostics,
 ) -> Result<(), CatalogError> {
-    // What stands beside it in the same section.
+    // Names another key in the same section.
     let beside = |other: &str| format!("{}{other}", &field[..field.len() - key.len()]);
     if key == "do_sample" {
         match value {
-            // The likeliest token, whatever temperature is set.
+            // Greedy decoding, whatever temperature is set.
             Value::Bool(false) => {
                 let before = defaults.insert("temperature".to_owned(), Value::from(0));
                 if before.is_some_and(|value| value.as_f64() != Some(0.0)) {
@@ -206,10 +206,12 @@ fn default(
         }
         return Ok(());
     }
-    let switch = SWITCHES.iter().find(|it| it.is(key));
-    let Some(parameter) = switch.or(PARAMETERS.iter().find(|it| it.is(key))) else {
+    let switch = SWITCHES.iter().find(|switch| switch.is(key));
+    let Some(parameter) = switch.or(PARAMETERS.iter().find(|parameter| parameter.is(key))) else {
         let all = PARAMETERS.iter().chain(SWITCHES);
-        let known = all.flat_map(|it| it.names.split(' ')).chain(["do_sample"]);
+        let known = all
+            .flat_map(|parameter| parameter.names.split(' '))
+            .chain(["do_sample"]);
         let hint = reading::nearest(key, known)
             .map(|near| format!("; did you mean `{near}`?"))
             .unwrap_or_default();
@@ -228,13 +230,13 @@ fn default(
         },
         (false, _) => return Err(notes.refuse(field, "a number is expected here")),
     };
-    // Neither bounds anything.
+    // These values set no limit.
     let is_idle = value == Value::Bool(false) && parameter.is("ignore_eos")
         || parameter.is("top_k") && value.as_i64().is_some_and(|count| count <= 0)
         || parameter.is("min_tokens") && value == 0;
     match parameter.field(family) {
         _ if is_idle => {}
-        // Only `do_sample: false` can have set it before.
+        // Only `do_sample: false` can have set it earlier.
         Some(name) if name == "temperature" && defaults.contains_key(name) => {
             if value.as_f64() != Some(0.0) {
                 notes.warn(field, COLD);
@@ -258,7 +260,7 @@ fn default(
     Ok(())
 }
 
-/// TGI's chats have no field for a repetition penalty: it makes one of the presence penalty, and adds 2.
+/// TGI's chats have no repetition penalty field: TGI adds 2 to the presence penalty and uses the sum as repetition penalty.
 fn penalise_in_chats(generation: &mut Generation, at: &str, notes: &mut Diagnostics) {
     let Some(penalty) = generation.defaults.get("repetition_penalty") else {
         return;
@@ -302,7 +304,7 @@ fn ending(
         Value::String(text) if text.is_empty() => {
             return Err(notes.refuse(field, "is empty, and would end every answer; remove it"));
         }
-        // RayLLM took a text of digits for an id.
+        // RayLLM accepted digits in a text as an id.
         Value::String(text) => match text.parse::<u32>() {
             Ok(id) => generation.stop_tokens.push(Value::from(id)),
             Err(_) => generation.stops.push(text.clone()),

@@ -1,5 +1,5 @@
-//! Where models of Hugging Face lie on this machine: the cache of `huggingface_hub`, and in it the folder of
-//! a model at a revision. It fetches nothing.
+//! Locates Hugging Face models on this machine: the cache of `huggingface_hub`, and in it the folder of a model at a revision.
+//! Downloads nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use super::model_file::Secret;
 
 type Variable<'a> = &'a dyn Fn(&str) -> Option<PathBuf>;
 
-/// The root of the cache, in the order of huggingface_hub: `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`,
-/// `HF_HOME`, `XDG_CACHE_HOME`, `HOME`. The engine's own variables go before those of this process.
+/// The root of the cache, in the order of huggingface_hub: `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`,
+/// `HOME`. The engine's own variables take precedence over the process environment.
 pub(super) fn root(env: &BTreeMap<String, Secret>) -> Option<PathBuf> {
     let variable = |name: &str| match env.get(name) {
         Some(value) => Some(PathBuf::from(&value.0)),
@@ -21,7 +21,7 @@ pub(super) fn root(env: &BTreeMap<String, Secret>) -> Option<PathBuf> {
         .or_else(|| Some(home(&variable)?.join("hub")))
 }
 
-/// huggingface_hub expands `~` and variables, too. A value that cannot be expanded stays.
+/// huggingface_hub expands `~` and variables, too. A value that cannot be expanded stays unchanged.
 fn in_home(path: PathBuf) -> PathBuf {
     let expanded = path
         .to_str()
@@ -29,7 +29,7 @@ fn in_home(path: PathBuf) -> PathBuf {
     expanded.unwrap_or(path)
 }
 
-/// The folder of the hub's programs.
+/// The home folder of Hugging Face's tools.
 pub(super) fn home(variable: Variable<'_>) -> Option<PathBuf> {
     let variable = |name: &str| variable(name).map(in_home);
     variable("HF_HOME")
@@ -37,7 +37,7 @@ pub(super) fn home(variable: Variable<'_>) -> Option<PathBuf> {
         .or_else(|| Some(variable("HOME")?.join(".cache/huggingface")))
 }
 
-/// The folder of `organisation/name`, if it is there.
+/// The cached folder of `organisation/name`, if it exists.
 pub(super) fn snapshot(model: &str, env: &BTreeMap<String, Secret>) -> Option<PathBuf> {
     let (organisation, name) = model.split_once('/')?;
     if [organisation, name]
@@ -52,7 +52,7 @@ pub(super) fn snapshot(model: &str, env: &BTreeMap<String, Secret>) -> Option<Pa
     )
 }
 
-/// The snapshot that a branch, tag or commit names; for `main` without a name, the only one.
+/// The snapshot of a branch, tag or commit. For `main` without a reference, the only snapshot.
 pub(super) fn at_revision(model: &Path, revision: &str) -> Option<PathBuf> {
     let snapshots = model.join("snapshots");
     let is_plain = |text: &str| {

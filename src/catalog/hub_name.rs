@@ -9,17 +9,17 @@ pub(super) const ID: &str = "engine_config.hf_model_id";
 pub(super) const ID_MAX: usize = 96;
 const QUANTIZATION_MAX: usize = 40;
 
-/// What else the model's file says that a quantization has to agree with.
+/// Other settings of the model's file that a quantization must agree with.
 pub(super) struct Around {
     /// The engine's name in files.
     pub engine: &'static str,
-    /// The pool fetches one GGUF model for it.
+    /// The pool fetches a single GGUF file for the engine.
     pub reads_one_gguf: bool,
     pub is_mirrored: bool,
     pub has_gguf_file: bool,
 }
 
-/// The name on the hub, and the quantization that `:Q4_K_M` behind it chooses, in upper case.
+/// The name on the hub, and the quantization from a suffix such as `:Q4_K_M`, in upper case.
 pub(super) fn read<'a>(
     id: &'a str,
     around: &Around,

@@ -1,5 +1,5 @@
-//! The version of an engine that is installed beside its program, read from the `*.dist-info` folders of its Python packages
-//! without a start, and what it means for the flags that the pool knows. It blocks.
+//! Reads the version of an installed engine from the `*.dist-info` folders of its Python packages, without starting it, and
+//! compares it with the version whose flags the pool knows. Blocking.
 
 use std::cmp::Ordering;
 use std::fs::{self, File};
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use super::engines::{PythonPackage, ServerRecipe};
 use super::program_search::find_program;
 
-/// Of a program, what its interpreter is read from.
+/// Bytes of a program read to find its interpreter.
 const HEAD_BYTES_MAX: u64 = 4 << 10;
 
 impl ServerRecipe {
-    /// What to know of the installed engine: that its flags are not those that the pool knows, or that its installation is
-    /// incomplete, and what to do. `None` if it is of the right version, and if nothing is known: of an engine that is no
-    /// Python package, in a container, behind a script of the administrator's, or of a build without a version.
+    /// A notice that the installed engine's version differs from the one whose flags the pool knows, or that its installation is
+    /// incomplete, with advice. `None` if the version matches or is unknown: an engine that is not a Python package, runs in a
+    /// container or behind a custom script, or was built without a version.
     pub fn version_notice(&self) -> Option<String> {
         let package = self.engine.package.filter(|_| self.prefix.is_empty())?;
         let own = self.engine.program.first().copied();
@@ -27,31 +27,31 @@ impl ServerRecipe {
     }
 }
 
-/// What the folders of one environment say.
+/// The state of a package in one environment.
 #[derive(Debug, PartialEq, Eq)]
 enum Installed {
     Version {
         version: String,
         /// The folder of packages.
         folder: PathBuf,
-        /// What `pip` calls it.
+        /// The package's name for `pip`.
         pip: String,
     },
-    /// There is no version in the package's folder.
+    /// The package's folder contains no version.
     Incomplete { metadata: PathBuf, pip: String },
-    /// The package is there under another name alone.
+    /// The package exists only under another name.
     Nameless {
         folder: PathBuf,
         /// The folder under the other name.
         other: String,
-        /// With the kind of build, as the engine looks for it.
+        /// The version with the build suffix, as the engine looks it up.
         version: String,
     },
 }
 
 impl Installed {
     fn in_folder(folder: &Path, package: &PythonPackage) -> Option<Installed> {
-        // By the order of the names, the engine's own first.
+        // Sorted by the order of the names, the engine's own first.
         let mut found: Vec<(usize, String)> = fs::read_dir(folder)
             .ok()?
             .flatten()
@@ -69,9 +69,10 @@ impl Installed {
         if first.0 != 0 {
             let (_, version) = first.1.trim_end_matches(".dist-info").split_once('-')?;
             let build = package.names[first.0].trim_start_matches(package.names[0]);
-            let version = match version.contains('+') {
-                true => version.to_owned(),
-                false => format!("{version}+{}", build.trim_start_matches('_')),
+            let version = if version.contains('+') {
+                version.to_owned()
+            } else {
+                format!("{version}+{}", build.trim_start_matches('_'))
             };
             return Some(Installed::Nameless {
                 folder: folder.to_owned(),
@@ -79,10 +80,10 @@ impl Installed {
                 version,
             });
         }
-        // An update that was interrupted may have left the folder of an earlier version.
+        // An interrupted update may have left the folder of an earlier version.
         let own = found.iter().filter(|(nth, _)| *nth == 0);
-        let versions = own.filter_map(|it| version_in(&metadata(it)));
-        Some(match versions.max_by_key(|it| numbers(it)) {
+        let versions = own.filter_map(|folder| version_in(&metadata(folder)));
+        Some(match versions.max_by_key(|version| numbers(version)) {
             Some(version) => Installed::Version {
                 version,
                 folder: folder.to_owned(),
@@ -106,7 +107,7 @@ impl Installed {
                 pip,
             } => {
                 let of = numbers(&version)?;
-                // A build from a source without its history has a version of its own.
+                // A build from source without git history has an artificial version.
                 if version.contains(".dev") || matches!(of, (0, 0 | 1)) {
                     return None;
                 }
@@ -140,16 +141,16 @@ impl Installed {
     }
 }
 
-/// Folders of Python packages of the environment that the program is in, the latest Python first. A link to the program may
-/// be in another environment than the program itself, which counts. None of a program that another Python runs, or none: a
-/// script in `/usr/local/bin` may start the engine of any environment.
+/// Package folders of the environment that contains the program, the latest Python first. Links are resolved, since a link may be
+/// in another environment than the program. Empty if the program runs under another Python or none: a script in `/usr/local/bin`
+/// may start the engine of any environment.
 fn packages_beside(program: &Path) -> Vec<PathBuf> {
     let itself = fs::canonicalize(program).ok();
     let programs = itself.iter().map(PathBuf::as_path).chain([program]);
     let python = python_folder(program);
-    let linked = python.as_ref().and_then(|it| fs::canonicalize(it).ok());
+    let linked = python.as_ref().and_then(|path| fs::canonicalize(path).ok());
     let folders: Vec<PathBuf> = python.into_iter().chain(linked).collect();
-    let has_python = |root: &&Path| folders.iter().any(|it| it.parent() == Some(*root));
+    let has_python = |root: &&Path| folders.iter().any(|folder| folder.parent() == Some(*root));
     let roots = programs
         .filter_map(|program| program.parent()?.parent())
         .filter(has_python);
@@ -168,13 +169,13 @@ fn packages_beside(program: &Path) -> Vec<PathBuf> {
             .collect();
         pythons.sort_by_key(|(minor, _)| std::cmp::Reverse(*minor));
         for (_, python) in pythons {
-            found.extend(["site-packages", "dist-packages"].map(|it| python.join(it)));
+            found.extend(["site-packages", "dist-packages"].map(|name| python.join(name)));
         }
     }
     found
 }
 
-/// The folder of the Python that runs this program, as `pip` writes it into the program's head.
+/// The folder of the Python that runs this program, from the program's first lines as `pip` writes them.
 fn python_folder(program: &Path) -> Option<PathBuf> {
     let mut head = Vec::new();
     let file = File::open(program).ok()?;
@@ -182,8 +183,8 @@ fn python_folder(program: &Path) -> Option<PathBuf> {
     let text = String::from_utf8_lossy(&head);
     let mut lines = text.lines();
     let first = lines.next()?.strip_prefix("#!")?;
-    // A path that is too long for the first line, or has a space, is on the second one.
-    let second = lines.next().and_then(|it| it.strip_prefix("'''exec' "));
+    // `pip` writes a path with spaces, or too long for the first line, to the second line.
+    let second = lines.next().and_then(|line| line.strip_prefix("'''exec' "));
     let python = match second {
         Some(line) => match line.strip_prefix(['"', '\'']) {
             Some(quoted) => quoted.split(['"', '\'']).next()?,
@@ -196,7 +197,7 @@ fn python_folder(program: &Path) -> Option<PathBuf> {
     python.parent().filter(|_| is_python).map(Path::to_owned)
 }
 
-/// The version in the head of a `METADATA`. A line that was cut off, which no line break ends, does not count.
+/// The version in the head of a `METADATA` file. A truncated line without a line break is ignored.
 fn version_in(metadata: &Path) -> Option<String> {
     let bytes = fs::read(metadata).ok()?;
     let text = String::from_utf8_lossy(&bytes);
@@ -209,14 +210,14 @@ fn version_in(metadata: &Path) -> Option<String> {
     numbers(version).map(|_| version.to_owned())
 }
 
-/// Its first two numbers: `0.33.0rc1+cpu` is of 0.33.
+/// The major and minor number: `0.33.0rc1+cpu` gives 0.33.
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
     let major = parts.next()?.parse().ok()?;
     let minor = parts.next()?;
     let digits = minor.len()
         - minor
-            .trim_start_matches(|it: char| it.is_ascii_digit())
+            .trim_start_matches(|letter: char| letter.is_ascii_digit())
             .len();
     Some((major, minor[..digits].parse().ok()?))
 }

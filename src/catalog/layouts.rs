@@ -1,5 +1,5 @@
-//! The device counts that a model can take, with its need on each device (M5), and needs that depend on how large a
-//! device is. The core chooses among them.
+//! The device counts that a model supports, with its memory on each device (M5), including needs that depend on the size of a
+//! device. The core chooses among them.
 
 use std::collections::BTreeMap;
 
@@ -12,46 +12,46 @@ use super::need::Figures;
 use super::need_source::Measured;
 use super::recipe::Recipe;
 
-/// Device counts that are tried where none is configured.
+/// Device counts to consider if none is configured.
 const COUNTS: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// One way to place a replica.
+/// A possible placement size of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub devices: u32,
     pub bytes_per_device: Bytes,
 }
 
-/// What a replica asks of each of its devices.
+/// A replica's memory demand on each of its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// So much, on any device.
+    /// A fixed size, independent of the device.
     Bytes(Bytes),
-    /// A part of the device, whatever the model: vLLM and its like.
+    /// A share of the device, independent of the model: vLLM and similar engines.
     Share(DeviceShare),
 }
 
-/// A demand for a part of each device.
+/// A demand for a share of each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceShare {
-    /// Thousandths of the device's whole memory, at most 1000.
+    /// Thousandths of the device's total memory, at most 1000.
     pub per_mille: u32,
-    /// Taken above that part.
+    /// Memory used in addition to the share.
     pub beside: Bytes,
-    /// With less on a device the engine does not start; zero where that is not known.
+    /// The minimum for the engine to start; zero if unknown.
     pub least: Bytes,
-    /// What stands in while no device's size is known, if the model's files could be read.
+    /// A substitute for an unknown device size, if the model's files could be read.
     pub wanted: Option<Bytes>,
 }
 
 impl Demand {
-    /// The bytes on a device with so much memory in all, free or not. Never less than the
-    /// engine needs to start, so that a device that is too small shows as one.
+    /// Bytes on a device with `total` memory, free or not. At least the engine's minimum, which makes devices that are too small
+    /// recognisable.
     pub fn on(self, total: Bytes) -> Bytes {
         match self {
             Demand::Bytes(bytes) => bytes,
             Demand::Share(share) => {
-                // Cannot overflow: at most 1000 times a u64, in 128 bits, divided again.
+                // Cannot overflow: a u64 times at most 1000 fits into 128 bits.
                 let part = u128::from(total.0) * u128::from(share.per_mille.min(1000)) / 1000;
                 let part = Bytes(u64::try_from(part).unwrap_or(u64::MAX));
                 (part + share.beside).min(total).max(share.least)
@@ -59,7 +59,7 @@ impl Demand {
         }
     }
 
-    /// The bytes while no device's size is known. `None`: there is no estimate.
+    /// Bytes while no device's size is known; `None` without an estimate.
     pub fn anywhere(self) -> Option<Bytes> {
         match self {
             Demand::Bytes(bytes) => Some(bytes),
@@ -67,7 +67,7 @@ impl Demand {
         }
     }
 
-    /// `on` where the size is known, else `anywhere`.
+    /// `on` if the size is known, else `anywhere`.
     pub fn resolve(self, total: Option<Bytes>) -> Option<Bytes> {
         match total {
             Some(total) => Some(self.on(total)),
@@ -77,13 +77,11 @@ impl Demand {
 }
 
 impl Entry {
-    /// The layouts of the model, the smallest first: one where a file or the command says the
-    /// number of devices; otherwise 1, 2, 4, 8 and 16 as far as they divide its attention heads, or
-    /// the embedded engine has as many layers.
+    /// The model's layouts, smallest first. If a file or the command sets the number of devices, there is one; otherwise 1, 2, 4, 8
+    /// and 16 are considered, provided that they divide the attention heads or, for the embedded engine, do not exceed its layers.
     ///
-    /// `measured` holds what replicas on so many devices took. `device_total` is the memory of one
-    /// device, for engines that fill a share of it. Reads the headers of the model's files: call
-    /// it off the event loop. Fails like `spec`.
+    /// `measured` holds the measured memory of replicas by device count. `device_total` is the memory of one device, for engines
+    /// that fill a share of it. Reads the headers of the model's files: call it outside the event loop. Fails like `spec`.
     pub fn layouts(
         &self,
         measured: &BTreeMap<u32, Measured>,
@@ -108,7 +106,7 @@ impl Entry {
             return vec![configured];
         }
         let most = match &self.recipe {
-            // A remote server computes it.
+            // Computed by another server.
             Recipe::Remote(_) | Recipe::RayServe(_) => 1,
             Recipe::Command(command) if !command.follows_device_count() => 1,
             recipe => recipe.devices_max(),
@@ -116,7 +114,7 @@ impl Entry {
         if most == 1 {
             return vec![1];
         }
-        // It divides its layers, not its heads.
+        // The embedded engine divides its layers, not its heads.
         if let Recipe::Candle(_) = &self.recipe {
             let blocks = figures.files().map_or(1, candle_need::blocks);
             let most = most.min(blocks);

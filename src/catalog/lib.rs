@@ -1,6 +1,5 @@
-//! The catalogue: every model the pool can run, from the model files and `model_reference.json`,
-//! and from registrations that the caller adds. It finds models by name; it does not know which
-//! are loaded, and it never watches the files.
+//! The catalogue of all models that the pool can run, from model files, `model_reference.json` and registrations. Finds models by
+//! name. It does not track which models are loaded, and does not watch the files.
 
 mod adapter_bases;
 mod adapter_file;

@@ -1,21 +1,21 @@
-//! What names and numbers of the catalogue may be. Each check answers the checked value, or the
-//! allowed range in words; the caller adds the key.
+//! Limits for names and numbers in the catalogue. Each check returns the checked value, or the allowed range as text; the caller
+//! adds the key.
 
 use pool::{Bytes, Priority};
 
-/// The most devices one replica may take; they are all of one machine (M5).
+/// Maximum devices per replica; they belong to one machine (M5).
 pub const DEVICES_MAX: u32 = 64;
-/// The longest model id in bytes.
+/// Maximum length of a model id in bytes.
 pub const MODEL_ID_MAX: usize = 200;
-/// Of a name that is none.
+/// Maximum characters of an invalid name shown in a message.
 const SHOWN_LETTERS: usize = 80;
-/// The most requests one replica takes at once.
+/// Maximum simultaneous requests per replica.
 pub const SEATS_MAX: u32 = 100_000;
-/// The longest context in tokens.
+/// Maximum context in tokens.
 pub const CONTEXT_MAX: u32 = 100_000_000;
 const MEMORY_GIB_MAX: f64 = 1_000_000.0;
 
-/// A whole number from 1 to `most`.
+/// An integer from 1 to `most`.
 pub(super) fn count(value: i64, most: u32) -> Result<u32, String> {
     match u32::try_from(value) {
         Ok(count) if (1..=most).contains(&count) => Ok(count),
@@ -36,7 +36,7 @@ pub(super) fn priority(value: i64) -> Result<Priority, String> {
 
 pub(super) fn memory_gib(value: f64) -> Result<Bytes, String> {
     let bytes = (value * Bytes::GIB as f64).ceil();
-    // The range keeps the product far below what a u64 holds; not-a-number fails it too.
+    // The limit prevents an overflow; NaN fails the comparison too.
     if value > 0.0 && value <= MEMORY_GIB_MAX {
         Ok(Bytes(bytes as u64))
     } else {
@@ -44,7 +44,7 @@ pub(super) fn memory_gib(value: f64) -> Result<Bytes, String> {
     }
 }
 
-/// A name of any length, as a message repeats it.
+/// A name shortened for a message.
 pub(super) fn shown(name: &str) -> String {
     match name.char_indices().nth(SHOWN_LETTERS) {
         None => name.to_owned(),
@@ -52,8 +52,8 @@ pub(super) fn shown(name: &str) -> String {
     }
 }
 
-/// What is wrong with a model id or an alias: one or two parts with a `/` between, and perhaps a `:` and a tag behind
-/// them, each of letters, digits, `.`, `_` and `-`, beginning with a letter or digit.
+/// Returns the problem of a model id or alias. Valid names have one or two parts separated by `/`, optionally followed by `:` and a
+/// tag; each consists of letters, digits, `.`, `_` and `-` and begins with a letter or digit.
 pub fn model_id_problem(id: &str) -> Option<String> {
     if id.len() > MODEL_ID_MAX {
         return Some(format!(

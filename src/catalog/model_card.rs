@@ -1,5 +1,4 @@
-//! What a model's files say of it, for people who choose a model: its family, its size and its numbers. Reads headers,
-//! never weights.
+//! Facts from a model's files that help people choose a model: family, size and dimensions. Reads headers, but no weights.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -12,7 +11,7 @@ use model_files::config_json::Keys;
 use model_files::gguf::Gguf;
 use model_files::{Architecture, ModelFiles, bytes_of_weight_files};
 
-/// What is not known is not there.
+/// Facts about a model; unknown ones are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelCard {
     /// `gguf` or `safetensors`.
@@ -20,23 +19,25 @@ pub struct ModelCard {
     /// `model_type`, or GGUF's `general.architecture`.
     pub family: Option<String>,
     pub parameters: Option<u64>,
-    /// `Q4_K_M`, `BF16`, `AWQ`: how the weights are stored.
+    /// Storage type of the weights: `Q4_K_M`, `BF16`, `AWQ`.
     pub quantization: Option<String>,
-    /// Tokens of the longest sequence that it was made for.
+    /// The trained context in tokens.
     pub context: Option<u64>,
-    /// The width of its rows.
+    /// The hidden size.
     pub hidden: Option<u64>,
     pub layers: Option<u64>,
-    /// The weight files.
+    /// Total size of the weight files.
     pub bytes: Option<u64>,
-    /// When they were written.
+    /// Modification time of the weight files.
     pub modified: Option<SystemTime>,
 }
 
 impl Entry {
-    /// A digest of the model's name, of how its engine is started and, where they are known, of its weights.
+    /// A digest of the model's name, its engine's arguments and, if known, its weights.
     pub fn digest(&self, weights: Option<u64>) -> String {
-        let weights = weights.map(|it| format!("{it:016x}")).unwrap_or_default();
+        let weights = weights
+            .map(|digest| format!("{digest:016x}"))
+            .unwrap_or_default();
         let text = format!("{}\n{}\n{weights}", self.name, self.arguments());
         let digest = Sha256::digest(text.as_bytes());
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -44,7 +45,7 @@ impl Entry {
 }
 
 impl ModelCard {
-    /// Of the file or folder of a model. It blocks.
+    /// Reads the file or folder of a model. Blocking.
     pub fn read(path: &Path) -> ModelCard {
         let gguf = candle_models::gguf_file(path);
         let mut card = ModelCard {
@@ -62,8 +63,12 @@ impl ModelCard {
             card.family = architecture.name;
             card.context = architecture.context;
             let widths = architecture.widths;
-            card.hidden = widths.map(|it| it.hidden).filter(|it| *it > 0);
-            card.layers = widths.map(|it| it.blocks).filter(|it| *it > 0);
+            card.hidden = widths
+                .map(|widths| widths.hidden)
+                .filter(|hidden| *hidden > 0);
+            card.layers = widths
+                .map(|widths| widths.blocks)
+                .filter(|layers| *layers > 0);
         }
         card
     }
@@ -89,7 +94,7 @@ impl ModelCard {
         if !files.by_config {
             self.format = Some("safetensors");
             let weights = &files.weights;
-            // Quantized numbers are packed into others, which cannot be counted as what they are.
+            // Quantized numbers are packed and cannot be counted as stored elements.
             let is_plain = weights.other_bytes <= weights.stored_bytes / 100;
             self.parameters = is_plain.then_some(weights.float_elements);
             self.bytes = Some(weights.stored_bytes);
@@ -98,11 +103,11 @@ impl ModelCard {
     }
 }
 
-/// The method of quantization, or the type of plain numbers.
+/// The quantization method, or the type of unquantized numbers.
 fn stored_as(keys: &Keys) -> Option<String> {
     let quantized = keys.value(&["quantization_config"]);
-    let method = quantized.and_then(|it| it.get("quant_method")?.as_str());
-    let method = method.filter(|it| it.len() <= 32);
+    let method = quantized.and_then(|config| config.get("quant_method")?.as_str());
+    let method = method.filter(|method| method.len() <= 32);
     let plain = || match keys.text("torch_dtype").or(keys.text("dtype"))? {
         "float32" => Some("F32"),
         "float16" => Some("F16"),
@@ -114,7 +119,7 @@ fn stored_as(keys: &Keys) -> Option<String> {
         .or_else(|| plain().map(str::to_owned))
 }
 
-/// `general.file_type`, as llama.cpp numbers it.
+/// Names for `general.file_type`, as numbered by llama.cpp.
 fn file_type(number: u64) -> Option<&'static str> {
     Some(match number {
         0 => "F32",

@@ -1,5 +1,5 @@
-//! The form of a model file: RayLLM v0.5's sections, and `pool_config` beside them. Keys and
-//! types alone; what the values mean and whether they are allowed is decided in `entry`.
+//! The structure of a model file: RayLLM v0.5's sections plus `pool_config`. Defines only keys and types; `entry` interprets and
+//! checks the values.
 
 mod values;
 
@@ -23,7 +23,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// One model file. What is absent stays absent when it is written again.
+/// A model file. Absent keys stay absent when it is written again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelDocument {
@@ -38,12 +38,12 @@ pub struct ModelDocument {
     pub enabled: Option<bool>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub lora_config: LoraConfig,
-    /// RayLLM's name of one key of `lora_config`.
+    /// RayLLM's section for one key of `lora_config`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub multiplex_config: MultiplexConfig,
 }
 
-/// A section whose keys are all optional: absent ones are left out when written.
+/// Defines a section of optional keys; absent keys are left out when written.
 macro_rules! optional_keys {
     ($(#[$doc:meta])* $name:ident { $($(#[$attribute:meta])* $key:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -56,18 +56,18 @@ macro_rules! optional_keys {
 }
 
 optional_keys! {
-    /// Adapters that are looked for by their names when a request names them.
+    /// Adapters found by name when a request names them.
     LoraConfig {
-        /// A folder, or an address in a bucket.
+        /// A folder, or a bucket address.
         dynamic_lora_loading_path: Option<String>,
         max_num_adapters_per_replica: Option<i64>,
-        /// The highest rank.
+        /// The highest allowed rank.
         max_lora_rank: Option<i64>,
-        /// The most that the files of one adapter take.
+        /// Maximum size of one adapter's files.
         max_adapter_gib: Option<f64>,
-        /// The most that all adapters take that were brought from a bucket.
+        /// Maximum size of all adapters downloaded from buckets.
         cache_gib: Option<f64>,
-        /// Other names that adapters may give for the model that they were trained for.
+        /// Additional names for the base model in adapters' configurations.
         base_models: Vec<String>,
         download_timeout_s: Option<f64>,
         max_download_tries: Option<i64>,
@@ -75,7 +75,7 @@ optional_keys! {
 }
 
 optional_keys! {
-    /// As RayLLM had it.
+    /// RayLLM's section.
     MultiplexConfig {
         max_num_models_per_replica: Option<i64>,
         max_num_adapters_per_replica: Option<i64>,
@@ -84,7 +84,7 @@ optional_keys! {
     }
 }
 
-/// Which program runs the model, and how.
+/// The program that runs the model, and its settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineConfig {
@@ -95,34 +95,34 @@ pub struct EngineConfig {
     pub hf_model_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_path: Option<String>,
-    /// Of CandleEngine: which file of `hf_model_id` is the model.
+    /// CandleEngine: the model's file in the repository `hf_model_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gguf_file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_total_tokens: Option<i64>,
     #[serde(default, skip_serializing_if = "is_default")]
-    /// The engine's own options; which ones there are depends on the engine.
+    /// The engine's own options, which differ between engines.
     pub engine_kwargs: Map<String, Value>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub env: BTreeMap<String, Secret>,
 
-    // Of the engines that are programs of their own.
+    // For engines that are separate programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_prefix: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// Small weights that the engine serves beside the model's own.
+    /// LoRA adapters that the engine serves along with the model.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lora_adapters: Vec<LoraAdapter>,
-    /// Who brings weights that are not a folder of this machine.
+    /// The component that downloads weights that are not local.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch: Option<Fetcher>,
-    /// `model_path` is where the pool fetches to.
+    /// If true, `model_path` is the pool's download folder.
     #[serde(skip)]
     pub is_fetched: bool,
-    // Of CommandEngine alone.
+    // For CommandEngine only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,13 +133,13 @@ pub struct EngineConfig {
     pub served_model_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
-    /// Puts the engine to sleep, and wakes it: programs such as cuda-checkpoint or criu.
+    /// Command that puts the engine to sleep, with programs such as cuda-checkpoint or criu.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleep_command: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_command: Option<Vec<String>>,
 
-    // Of RemoteEngine alone.
+    // For RemoteEngine only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,11 +151,11 @@ pub struct EngineConfig {
     #[serde(default, skip_serializing_if = "is_default")]
     pub headers: BTreeMap<String, Secret>,
 
-    // Of RayServeEngine alone.
-    /// Ray's dashboard, where it is not that of `cluster.ray`.
+    // For RayServeEngine only.
+    // Ray's dashboard, if it differs from that of `cluster.ray`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The file with Ray's token.
+    /// The file that contains Ray's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<String>,
     /// Serve's HTTP proxy.
@@ -163,7 +163,7 @@ pub struct EngineConfig {
     pub proxy: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator_type: Option<String>,
-    /// An application of the site's own, instead of `ray.serve.llm`.
+    /// A custom application that replaces `ray.serve.llm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import_path: Option<String>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -171,7 +171,7 @@ pub struct EngineConfig {
     #[serde(default, skip_serializing_if = "is_default")]
     pub deployments: Vec<Value>,
 
-    // RayLLM's, read so that its files load, without effect here.
+    // RayLLM's keys, accepted for compatibility with its files, without effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_type: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -182,7 +182,7 @@ pub struct EngineConfig {
     pub gcs_mirror_config: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_env: Option<RuntimeEnv>,
-    /// Variables of the pool's own environment that the engine gets.
+    /// Variables of the pool's environment to pass to the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_vars_to_propogate: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -213,7 +213,7 @@ impl fmt::Debug for RuntimeEnv {
     }
 }
 
-/// A LoRA adapter: the name that users write, and its folder or bucket.
+/// A LoRA adapter: its name for users, and its folder or bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoraAdapter {
@@ -222,19 +222,19 @@ pub struct LoraAdapter {
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket_uri: Option<String>,
-    /// Its own prompt format, defaults and stops, instead of the base model's.
+    /// Prompt format, defaults and stops that replace the base model's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<Value>,
 }
 
 optional_keys! {
-    /// Our own section.
+    /// The settings of model-pool itself.
     PoolConfig {
         priority: Option<i64>,
         keep_hot: Option<KeepHot>,
         preload: Option<bool>,
         aliases: Vec<String>,
-        /// What one replica needs, on all its devices together.
+        /// Memory of one replica, on all its devices together.
         memory_gib: Option<f64>,
         min_resident: Option<MinResident>,
         max_turn: Option<MaxTurn>,
@@ -242,29 +242,29 @@ optional_keys! {
         queue_timeout: Option<Length>,
         labels: BTreeMap<String, String>,
         gpus_per_replica: Option<i64>,
-        /// Of RayServeEngine: the most applications at once.
+        /// RayServeEngine: maximum simultaneous applications.
         max_replicas: Option<i64>,
-        /// The only devices that its replicas may use.
+        /// Restricts the devices of its replicas.
         devices: Option<DeviceConstraint>,
         stop_grace: Option<Length>,
         load_deadline: Option<Length>,
         stall_after: Option<Length>,
         first_token_after: Option<Length>,
         idle_probe: Option<IdleProbe>,
-        /// Whose output a prompt format gives.
+        /// The implementation whose output a prompt format reproduces.
         prompt_compat: PromptCompat,
         sleep: Sleep,
-        /// Handling of request fields that the engine is not known to support; absent is `pool.unknown_fields`.
+        /// Handling of request fields that the engine is not known to support; defaults to `pool.unknown_fields`.
         unknown_fields: Option<UnknownFields>,
-        /// Sends requests without `stream` to the engine without `stream`; absent is what the engine's kind takes.
+        /// Passes non-streaming requests to the engine without `stream`; the default depends on the engine's kind.
         plain_requests: Option<bool>,
-        /// What texts of users must be before the model is asked.
+        /// Conditions that the text of users must meet.
         validation: Option<ValidationSection>,
     }
 }
 
 optional_keys! {
-    /// How many devices a replica takes.
+    /// Devices per replica.
     ScalingConfig {
         num_workers: Option<i64>,
         num_gpus_per_worker: Option<f64>,
@@ -276,18 +276,18 @@ optional_keys! {
 }
 
 optional_keys! {
-    /// How many requests and replicas.
+    /// Numbers of requests and replicas.
     DeploymentConfig {
         autoscaling_config: Option<AutoscalingConfig>,
         max_ongoing_requests: Option<i64>,
-        /// The old name of `max_ongoing_requests`.
+        /// The former name of `max_ongoing_requests`.
         max_concurrent_queries: Option<i64>,
         ray_actor_options: Option<Value>,
     }
 }
 
 optional_keys! {
-    /// Ray Serve's, with the old names. Without effect here.
+    /// Ray Serve's section, including its old names. Some keys have no effect.
     AutoscalingConfig {
         min_replicas: Option<i64>,
         initial_replicas: Option<i64>,

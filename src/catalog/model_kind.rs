@@ -1,4 +1,4 @@
-//! The kind of a model and its context length, as lists of models show them to clients.
+//! The kind of a model and its context length, for lists of models shown to clients.
 
 use super::entry::Entry;
 use super::model_card::ModelCard;
@@ -7,9 +7,9 @@ use crate::engine_kind::EngineKind;
 use crate::prompt::Prompt;
 use crate::recipe::Recipe;
 
-/// The label of a model's file that lists its capabilities, separated by commas or spaces.
+/// The label that lists a model's capabilities, separated by commas or spaces.
 const CAPABILITIES: &str = "capabilities";
-/// Words of that label that name a kind, and the kind.
+/// Words of that label, and the kinds they stand for.
 const NAMED: [(&str, ModelKind); 8] = [
     ("embedding", ModelKind::Embedding),
     ("embeddings", ModelKind::Embedding),
@@ -26,7 +26,7 @@ const NAMED: [(&str, ModelKind); 8] = [
 pub enum ModelKind {
     /// Conversations.
     Chat,
-    /// Texts to continue, without conversations.
+    /// Text completion, without conversations.
     Completion,
     Embedding,
     Rerank,
@@ -48,13 +48,13 @@ impl ModelKind {
 }
 
 impl Entry {
-    /// The words of the label `capabilities`.
+    /// The words of the `capabilities` label.
     pub fn capabilities(&self) -> impl Iterator<Item = &str> {
         let listed = self.labels.get(CAPABILITIES).map_or("", String::as_str);
         listed.split([',', ' ']).filter(|word| !word.is_empty())
     }
 
-    /// The kind of the model. The label `capabilities` decides, then its engine and its files; `None` if none of them says.
+    /// The kind of the model, from the label `capabilities`, then its engine, then its files. `None` if unknown.
     pub fn kind(&self, card: &ModelCard) -> Option<ModelKind> {
         let named = |word: &str| NAMED.iter().find(|(known, _)| *known == word);
         if let Some((_, kind)) = self.capabilities().find_map(named) {

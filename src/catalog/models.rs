@@ -1,4 +1,4 @@
-//! All models by name: read, added, removed, found by what was probably meant, and compared with newer ones.
+//! All models by name: adding, removing, lookup with suggestions, and comparison with a newer catalogue.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use crate::entry_source::Source;
 use crate::error::CatalogError;
 use crate::reference::Reference;
 
-/// Names that `closest` answers at most.
+/// Maximum number of names returned by `closest`.
 const CLOSEST_MAX: usize = 3;
 
 /// All models, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalog {
     pub(super) entries: BTreeMap<String, Entry>,
-    /// From alias to name.
+    /// Maps aliases to names.
     aliases: BTreeMap<String, String>,
     pub(super) reference: Reference,
-    /// By name.
+    /// Broken models, sorted by name.
     pub(super) broken: Vec<BrokenModel>,
-    /// The files of adapters that have joined their base models.
+    /// Files of adapters that are attached to their base models.
     pub(super) adapter_files: Vec<AdapterFile>,
 }
 
-/// What differs between two catalogues, by name.
+/// The differences between two catalogues, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     pub added: Vec<String>,
@@ -37,7 +37,7 @@ pub struct Changes {
 }
 
 impl Catalog {
-    /// The registered models alone, from their documents. One that cannot be read is in `broken`.
+    /// A catalogue of only the registered models, from their documents. Unreadable ones are listed in `broken`.
     pub fn of_registrations(
         documents: impl IntoIterator<Item = (String, Value)>,
         config: &Config,
@@ -71,23 +71,23 @@ impl Catalog {
         &self.reference
     }
 
-    /// Model files and registrations that cannot be used, by the name of the model.
+    /// Model files and registrations that cannot be used, sorted by the model's name.
     pub fn broken(&self) -> &[BrokenModel] {
         &self.broken
     }
 
-    /// The model that a request for this name probably means, if its file cannot be used and it is not served.
+    /// The broken model that a request for this name probably means, if the name is not served.
     pub fn broken_model(&self, name: &str) -> Option<&BrokenModel> {
-        let mut broken = self.broken.iter().filter(|it| !it.serves_last_good);
+        let mut broken = self.broken.iter().filter(|model| !model.serves_last_good);
         broken
-            .find(|it| it.is_called(name))
+            .find(|model| model.is_called(name))
             .filter(|_| self.get(name).is_none())
     }
 
-    /// What is wrong with the file of a model that is served as it last was.
+    /// The problem with the current file of a model that is still served from its last good version.
     pub fn changed_for_the_worse(&self, name: &str) -> Option<&BrokenModel> {
-        let mut broken = self.broken.iter().filter(|it| it.serves_last_good);
-        broken.find(|it| it.name == name)
+        let mut broken = self.broken.iter().filter(|model| model.serves_last_good);
+        broken.find(|model| model.name == name)
     }
 
     /// The model with this name or alias.
@@ -96,8 +96,8 @@ impl Catalog {
             .get(self.aliases.get(name).map_or(name, String::as_str))
     }
 
-    /// Adds a model. A registered one takes the place of a registered one of the same name; any
-    /// other name or alias that is taken is refused, and nothing changes.
+    /// Adds a model. A registered model replaces a registered model of the same name. Any other conflict of names or aliases is an
+    /// error and changes nothing.
     pub fn insert(&mut self, entry: Entry) -> Result<(), CatalogError> {
         let replaces = self.entries.get(&entry.name).is_some_and(|old| {
             old.source == Source::Registered && entry.source == Source::Registered
@@ -114,9 +114,9 @@ impl Catalog {
                 });
             }
         }
-        // When that file is mended there would be two models of one name.
-        let broken = self.broken.iter().find(|it| it.name == entry.name);
-        if let Some(broken) = broken.filter(|it| it.source != entry.source)
+        // Once that file is fixed, two models would have the same name.
+        let broken = self.broken.iter().find(|model| model.name == entry.name);
+        if let Some(broken) = broken.filter(|broken| broken.source != entry.source)
             && entry.source == Source::Registered
             && !replaces
         {
@@ -135,22 +135,22 @@ impl Catalog {
         Ok(())
     }
 
-    /// Removes the model with this name, not alias, and answers it.
+    /// Removes and returns the model with this name. Aliases are not considered.
     pub fn remove(&mut self, name: &str) -> Option<Entry> {
         let entry = self.entries.remove(name)?;
         self.aliases.retain(|_, model| model != name);
         Some(entry)
     }
 
-    /// Drops a registration that cannot be read; false: there is none of this name.
+    /// Drops an unreadable registration. Returns false if none has this name.
     pub fn forget_broken_registration(&mut self, name: &str) -> bool {
         let before = self.broken.len();
         self.broken
-            .retain(|it| it.name != name || it.source != Source::Registered);
+            .retain(|model| model.name != name || model.source != Source::Registered);
         self.broken.len() < before
     }
 
-    /// Names and aliases that were probably meant, best first; at most three.
+    /// Similar names and aliases, best first; at most three.
     pub fn closest(&self, name: &str) -> Vec<String> {
         let wanted = name.to_lowercase();
         let mut scored: Vec<(f64, &String)> = self
@@ -168,7 +168,7 @@ impl Catalog {
             .collect()
     }
 
-    /// What changes when `newer` takes this catalogue's place.
+    /// The changes from this catalogue to `newer`.
     pub fn changes(&self, newer: &Catalog) -> Changes {
         let names = |from: &Catalog, keep: &dyn Fn(&Entry) -> bool| {
             from.entries
@@ -189,7 +189,7 @@ impl Catalog {
     }
 }
 
-/// How alike two names are, 0 to 1. A name without its organisation is the same name.
+/// The similarity of two names, 0 to 1, ignoring a missing organisation.
 fn likeness(wanted: &str, known: &str) -> f64 {
     let base = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
     let (wanted_base, known_base) = (base(wanted), base(known));

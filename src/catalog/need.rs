@@ -1,6 +1,6 @@
-//! From an entry to what the core must know of it (`ModelSpec`): the best figure of its memory
-//! (M1), and the times that follow from its size (L3). Estimates come from `estimate`; this file
-//! only chooses between figures.
+//! Converts an entry to a `ModelSpec` for the core: the best figure for its memory (M1), and the
+//! durations that follow from its size (L3). This file only chooses between figures; `estimate`
+//! computes them.
 //! One file because the figures of a model depend on each other and read its files once.
 
 use std::cell::OnceCell;
@@ -9,7 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use config::{Config, KeepHot};
-use pool::{Bytes, KeepHotBounds, Layout, Loader, LoaderId, ModelSpec, Span};
+use pool::{
+    Bytes, KeepHotBounds, KeepHotScope, Layout, Loader, LoaderId, ModelSpec, Span, UNTIL_NEEDED,
+};
 
 use super::candle_need;
 use super::engine_options::EngineOptions;
@@ -22,32 +24,32 @@ use super::recipe::{CandleRecipe, Recipe};
 use super::weights::Fetch;
 use model_files::{FileError, ModelFiles, name_size};
 
-/// From the host's memory to a GPU, over PCIe 4.0 x16 with room to spare.
+/// Transfer rate from host memory to a GPU, a conservative figure for PCIe 4.0 x16.
 const HOST_BYTES_PER_MILLISECOND: u64 = 10_000_000;
-/// Every waking takes so long beside the copying.
+/// Time of every wake-up in addition to copying.
 const WAKE_BASE: Span = Span(500);
-/// What the processes of an engine keep when its weights do not wait in the host's memory.
+/// Host memory of an engine's processes whose weights are not kept in host memory.
 const SLEEPING_PROCESS: Bytes = Bytes(2 * Bytes::GIB);
 
-/// A load may take this long, and `LOAD_DEADLINE_PER_GIB` more for each GiB (L3).
+/// Time limit of a load, plus `LOAD_DEADLINE_PER_GIB` for each GiB (L3).
 const LOAD_DEADLINE_BASE: Span = Span::from_secs(300);
 const LOAD_DEADLINE_PER_GIB: Span = Span::from_secs(20);
-/// Nothing is loaded: an endpoint that is not ready within this time is in trouble.
+/// No weights are loaded; an endpoint that takes longer than this to become ready has a problem.
 const REMOTE_DEADLINE: Span = Span::from_secs(60);
-/// Ray may have to bring a machine first, and to fetch the weights there.
+/// Ray may have to start a machine first and download the weights there.
 const RAY_SERVE_DEADLINE: Span = Span::from_secs(900);
-/// The guess of a load that has not been measured: process start, and one gigabyte a second.
+/// The estimated load time without a measurement: process start, and one gigabyte per second.
 const RELOAD_BASE: Span = Span::from_secs(2);
 const RELOAD_BYTES_PER_MILLISECOND: u64 = 1_000_000;
-/// Between SIGTERM and SIGKILL, unless the model's file says otherwise (L5).
+/// Time between SIGTERM and SIGKILL, unless the model's file sets it (L5).
 const STOP_GRACE: Span = Span::from_secs(10);
 const BY_SIZES: &str = "the sizes of its files are used instead, without a cache";
-/// With `adaptive`, what stands in for a model without a request so far.
+/// The keep-hot time under `adaptive` before a model's first request.
 const KEEP_HOT_AT_FIRST: Span = Span::from_secs(600);
 
 impl Entry {
-    /// What the core must know of the model. Fails only for a command of which nothing says how
-    /// much memory it needs. Reads the headers of the model's files: call it off the event loop.
+    /// The model's description for the core. Fails only for a command whose memory is unknown. Reads the headers of the model's
+    /// files: call it outside the event loop.
     pub fn spec(
         &self,
         config: &Config,
@@ -56,8 +58,7 @@ impl Entry {
         self.spec_on(config, measured, None)
     }
 
-    /// `spec` where each device has `device_total` memory in all, which engines that fill a share
-    /// of a device depend on.
+    /// Like `spec`, for devices with `device_total` memory, which matters for engines that fill a share of a device.
     pub fn spec_on(
         &self,
         config: &Config,
@@ -67,7 +68,7 @@ impl Entry {
         self.spec_by(&Figures::of(self), config, measured, device_total)
     }
 
-    /// `spec_on`, with what each device would need were nothing measured. The files are looked at once for both.
+    /// Like `spec_on`, plus the estimated memory per device ignoring the measurement. Reads the files once for both.
     pub fn spec_and_estimate(
         &self,
         config: &Config,
@@ -86,7 +87,7 @@ impl Entry {
         Ok((spec, source, estimated))
     }
 
-    /// What one replica needs of each device.
+    /// Memory of one replica on each device.
     fn figure(
         &self,
         figures: &Figures<'_>,
@@ -134,7 +135,8 @@ impl Entry {
         };
         let (keep_hot, adaptive_keep_hot) = match self.keep_hot.unwrap_or(pool.keep_hot) {
             KeepHot::For(length) => (length.0, None),
-            // Until the model's own use is known; an administrator's override replaces either.
+            KeepHot::UntilNeeded => (UNTIL_NEEDED, None),
+            // Until enough use has been observed. An administrator's override replaces both.
             KeepHot::Adaptive => (
                 KEEP_HOT_AT_FIRST.clamp(bounds.least, bounds.most),
                 Some(bounds),
@@ -148,6 +150,12 @@ impl Entry {
             bytes_per_device,
             keep_hot,
             adaptive_keep_hot,
+            // A time in the model's own file means exactly that.
+            keep_hot_scope: if self.keep_hot.is_some() {
+                KeepHotScope::Model
+            } else {
+                pool.keep_hot_scope.into()
+            },
             min_resident: self.min_resident.unwrap_or(pool.min_resident).span(),
             max_turn: self.max_turn.unwrap_or(pool.max_turn).span(),
             queue_limit: self.queue_limit.unwrap_or(pool.queue_limit),
@@ -158,7 +166,7 @@ impl Entry {
                 Recipe::RayServe(_) => RAY_SERVE_DEADLINE,
                 _ => deadline_for(total),
             }),
-            replicas_max: self.recipe.ray_serve().map(|it| it.replicas_max),
+            replicas_max: self.recipe.ray_serve().map(|serve| serve.replicas_max),
             reload,
             stop_grace: self.stop_grace.unwrap_or(STOP_GRACE),
             need_is_fixed: matches!(source, NeedSource::File | NeedSource::Unseen),
@@ -175,10 +183,10 @@ impl Entry {
         Ok((spec, source))
     }
 
-    /// What its engine takes of the host while it sleeps, where it can; `total` is what a replica needs.
+    /// Host memory and wake-up time of the sleeping engine, if it can sleep; `total` is the memory of a replica.
     fn parking(&self, total: Bytes) -> Option<pool::Parking> {
         if let Recipe::Command(super::CommandRecipe { sleep: Some(_), .. }) = &self.recipe {
-            // All that it holds is copied, weights or not.
+            // All of its memory is copied, not only weights.
             return Some(pool::Parking {
                 host: total,
                 resident_per_device: Bytes::ZERO,
@@ -193,7 +201,7 @@ impl Entry {
         let weights = self.weights_per_device(1).unwrap_or(total).min(total);
         let (host, base, source) = match &self.recipe {
             _ if routes.weights_on_host => (weights, WAKE_BASE, HOST_BYTES_PER_MILLISECOND),
-            // Its process is on the device itself, and the pages of its weights are the system's.
+            // The process runs on the device, and the pages of its weights belong to the system's cache.
             Recipe::Candle(_) => (Bytes::ZERO, Span(5), HOST_BYTES_PER_MILLISECOND),
             _ => (SLEEPING_PROCESS, WAKE_BASE, RELOAD_BYTES_PER_MILLISECOND),
         };
@@ -205,7 +213,7 @@ impl Entry {
         })
     }
 
-    /// The numbers of devices it may grow to where none is configured (M5).
+    /// The device counts it may grow to if none is configured (M5).
     fn wider(&self, device_total: Option<Bytes>) -> Vec<Layout> {
         let layouts = self.layouts(&BTreeMap::new(), device_total);
         let layouts = layouts.unwrap_or_default().into_iter().skip(1);
@@ -217,14 +225,14 @@ impl Entry {
             .collect()
     }
 
-    /// Where its weights lie, if that is on this machine.
+    /// The local path of the weights.
     pub fn weights_path(&self) -> Option<PathBuf> {
         Figures::of(self).path()
     }
 
-    /// The disk that its weights lie on, and how long they are read from it.
+    /// The disk that holds the weights, and the time to read them.
     fn loader(&self, total: Bytes) -> Option<Loader> {
-        // The device number of a file system is larger than the core's, which only tells them apart.
+        // The core only compares these ids, so folding the larger device number is enough.
         let place = match &self.fetch {
             Some(fetch) => fetch.root(),
             None => self.weights_path()?,
@@ -236,17 +244,16 @@ impl Entry {
         })
     }
 
-    /// The weights' part of each of so many devices, where their files can be read. Reads headers:
-    /// call it off the event loop.
+    /// The weights' share on each of `devices` devices, if their files can be read. Reads headers: call it outside the event loop.
     pub fn weights_per_device(&self, devices: u32) -> Option<Bytes> {
         let figures = Figures::of(self);
         let weights = figures.files().ok()?.weights.stored_bytes;
         Some(estimate::share(Bytes(weights), devices))
     }
 
-    /// What the headers of its weights on this machine show to be damaged: a load would fail with it (L3). Only of files that
-    /// the engine itself is given and reads: a command may read others, a prefix may show others to the engine under the same
-    /// path, and what is fetched is compared with its source. Looks at the files again: call it off the event loop.
+    /// Returns damage visible in the headers of the local weights, which would make a load fail (L3). Checks only files that the
+    /// engine itself reads: a command may read other files, a prefix may mount other files under the same path, and downloads are
+    /// verified against their source. Reads the files again: call it outside the event loop.
     pub fn damage(&self) -> Option<String> {
         self.damage_in(&Figures::of(self))
     }
@@ -272,9 +279,8 @@ impl Entry {
         }
     }
 
-    /// What one replica on `devices` devices asks of each, and where the figure comes from. Reads
-    /// the headers of the model's files. Fails like `spec`, except for engines that fill a share
-    /// of a device: their demand is known without the model.
+    /// The demand of one replica on each of `devices` devices, and the source of the figure. Reads the headers of the model's
+    /// files. Fails like `spec`, except for engines that fill a share of a device: their demand does not depend on the model.
     pub fn demand(
         &self,
         devices: u32,
@@ -284,7 +290,7 @@ impl Entry {
     }
 }
 
-/// The figures of one model. Its files are read once, and only when they are needed.
+/// The figures of one model. Reads its files at most once, when needed.
 pub(super) struct Figures<'a> {
     entry: &'a Entry,
     files: OnceCell<Result<ModelFiles, EstimateError>>,
@@ -305,7 +311,7 @@ impl<'a> Figures<'a> {
                 if let Some((folder, bytes)) = described {
                     let mut files = ModelFiles::read(&folder)?;
                     files.weights.stored_bytes = bytes;
-                    // They were listed, not counted from the configuration.
+                    // The sizes were listed, not computed from the configuration.
                     files.by_config = false;
                     return Ok(files);
                 }
@@ -317,7 +323,7 @@ impl<'a> Figures<'a> {
             .as_ref()
     }
 
-    /// Where the model lies on this machine.
+    /// The local path of the model.
     fn path(&self) -> Option<PathBuf> {
         if let Some(fetch) = &self.entry.fetch {
             return fetch.found();
@@ -373,7 +379,7 @@ impl<'a> Figures<'a> {
         }
         let measured = measured.map(|measured| measured.bytes_per_device);
         match (&self.entry.recipe, measured) {
-            // It takes its cache at the start and keeps it: what was seen is all there is.
+            // A command allocates its cache at start and keeps it, so the measurement is complete.
             (Recipe::Command(_), Some(bytes)) => Ok((Demand::Bytes(bytes), NeedSource::Measured)),
             (Recipe::Command(command), None) => {
                 self.of_options(&command.engine_options(devices), command.context, devices)
@@ -381,8 +387,8 @@ impl<'a> Figures<'a> {
             (Recipe::Server(server), Some(bytes)) if !server.engine.fills => {
                 Ok((Demand::Bytes(bytes), NeedSource::Measured))
             }
-            // It fills what it is given: a measurement would repeat the last reservation. It stands in
-            // where nothing else is known.
+            // The engine fills its reservation, so a measurement only repeats the last reservation. It is used if nothing else is
+            // known.
             (Recipe::Server(server), measured) => {
                 let options = server.engine_options(devices);
                 match (self.of_options(&options, server.context, devices), measured) {
@@ -392,7 +398,7 @@ impl<'a> Figures<'a> {
             }
             (Recipe::Remote(_), _) => Ok((Demand::Bytes(Bytes::ZERO), NeedSource::File)),
             (Recipe::RayServe(_), _) => Ok((Demand::Bytes(Bytes::ZERO), NeedSource::Unseen)),
-            // Pages of its weights and cache come as they are touched: a measurement may have seen only a part.
+            // Pages of weights and cache are mapped on first use; a measurement may have missed some.
             (Recipe::Candle(candle), measured) => {
                 let (estimate, source) = self.of_candle(candle, devices);
                 let (bytes, source) = match measured.filter(|bytes| *bytes >= estimate) {
@@ -412,11 +418,12 @@ impl<'a> Figures<'a> {
             },
             Err(error) => error.to_string(),
         };
-        // The load will fail with the engine's own reason, or prove the estimate wrong.
+        // The load will fail with the engine's own error, or show that the estimate was wrong.
         let (bytes, has_sizes) = candle_need::by_sizes(recipe, devices);
-        let instead = match has_sizes {
-            true => BY_SIZES,
-            false => "only the engine's own overhead is reserved",
+        let instead = if has_sizes {
+            BY_SIZES
+        } else {
+            "only the engine's own overhead is reserved"
         };
         (bytes, self.rough(&error, instead))
     }
@@ -475,8 +482,8 @@ impl<'a> Figures<'a> {
         }
     }
 
-    /// The whole of a model whose weights its engine will fetch, by its name: weights, a fifth of them for the
-    /// cache, and the engine's own.
+    /// Estimate from the name of a model whose weights its engine will download: weights, a fifth of them for the cache, and the
+    /// engine's overhead.
     fn by_name(&self, overhead: Bytes) -> Option<(Bytes, String)> {
         let Recipe::Server(server) = &self.entry.recipe else {
             return None;
@@ -499,7 +506,7 @@ impl<'a> Figures<'a> {
         Some((total, reason))
     }
 
-    /// The source of a figure from the model's files, with what had to be guessed.
+    /// The source of a figure from the model's files, listing any guesses.
     fn estimate(&self, files: &ModelFiles) -> NeedSource {
         let guesses = files.guesses();
         if guesses.is_empty() {

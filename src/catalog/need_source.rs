@@ -1,37 +1,37 @@
-//! Where the figure of a model's memory comes from (M1).
+//! The source of a model's memory figure (M1).
 
 use std::fmt;
 
 use pool::Bytes;
 
-/// What earlier replicas of the model took, from the store.
+/// Measurements of earlier replicas, from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// The peak on the device that held most.
+    /// The peak on the device that used most.
     pub bytes_per_device: Bytes,
-    /// From launch to ready.
+    /// Time from launch to ready, in milliseconds.
     pub reload_ms: u64,
 }
 
-/// Where the figure of a model's memory comes from.
+/// The source of a model's memory figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NeedSource {
-    /// An administrator's: the model's file, or the reference.
+    /// An administrator: the model's file or the reference.
     File,
     Measured,
     Estimate,
-    /// Nothing tells before the weights are here, and it is not placed before.
+    /// Unknown until the weights have been fetched; the model is not placed before that.
     Unfetched,
-    /// It runs in another scheduler's memory, of which the pool sees nothing.
+    /// It runs in memory managed by another scheduler, invisible to the pool.
     Unseen,
-    /// A rough estimate, with the reason why there is no better one.
+    /// A rough estimate, with the reason for its inaccuracy.
     Rough {
         reason: String,
     },
 }
 
 impl NeedSource {
-    /// The word in answers: `file`, `measured`, `estimate`, `unfetched` or `unseen`.
+    /// The name in API responses: `file`, `measured`, `estimate`, `unfetched` or `unseen`.
     pub fn name(&self) -> &'static str {
         match self {
             NeedSource::File => "file",
@@ -42,7 +42,7 @@ impl NeedSource {
         }
     }
 
-    /// What an administrator should hear about the figure, if anything.
+    /// A warning about the figure for the administrator, if needed.
     pub fn warning(&self) -> Option<&str> {
         match self {
             NeedSource::Rough { reason } => Some(reason),

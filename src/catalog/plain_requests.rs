@@ -1,10 +1,10 @@
-//! Which engines are asked without `stream` when their client is: those that end the work when it leaves, and whose
-//! numbers show meanwhile that they compute.
+//! Decides which engines receive non-streaming requests without `stream`: engines that stop computing when the client disconnects,
+//! and whose metrics show their progress.
 
 use super::engines::Metrics;
 use super::recipe::Recipe;
 
-/// Where the embedded engine shows its numbers.
+/// The embedded engine's metrics.
 pub const CANDLE_METRICS: Metrics = Metrics {
     path: "/metrics",
     running: "candle_engine_requests_running",
@@ -14,7 +14,7 @@ pub const CANDLE_METRICS: Metrics = Metrics {
 };
 
 impl Recipe {
-    /// Where its engine tells its numbers, if it does.
+    /// The engine's metrics, if it has any.
     pub fn metrics(&self) -> Option<Metrics> {
         match self {
             Recipe::Server(server) => server.engine.metrics,
@@ -23,15 +23,18 @@ impl Recipe {
         }
     }
 
-    /// Whether a request without `stream` may go to its engine as it is. Of programs of which nothing is known it is not
-    /// supposed: those are asked for a stream, which ends when its reader leaves and shows each token.
+    /// Returns true if non-streaming requests may be passed to the engine unchanged. Unknown programs always get streaming
+    /// requests, which end when the reader disconnects and show each token.
     pub fn takes_plain_requests(&self) -> bool {
         let ends_with_client = match self {
             Recipe::Server(server) => server.engine.ends_with_client,
             Recipe::Candle(_) => true,
             Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => false,
         };
-        ends_with_client && self.metrics().is_some_and(|it| it.generated.is_some())
+        ends_with_client
+            && self
+                .metrics()
+                .is_some_and(|metrics| metrics.generated.is_some())
     }
 }
 

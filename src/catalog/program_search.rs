@@ -1,4 +1,4 @@
-//! Finds a program as the system does: by its path, or on the `PATH` of an engine.
+//! Finds a program like the system does: by its path, or on the `PATH` of an engine.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::model_file::Secret;
 
-/// The file that would be run, with the engine's own `PATH` if it has one. `folder` is the engine's working directory.
+/// Returns the file that would be executed, using the engine's own `PATH` if set. `folder` is the engine's working directory.
 pub fn find_program(
     program: &str,
     folder: Option<&Path>,
@@ -15,7 +15,7 @@ pub fn find_program(
 ) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         let metadata = std::fs::metadata(path);
-        metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+        metadata.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
     if program.contains('/') {
         let path = folder.map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(find_program(&path, None, &none), found);
         assert_eq!(find_program("serve-it", None, &own(folder.path())), found);
         let below = find_program("./serve-it", Some(folder.path()), &none);
-        assert!(below.is_some_and(|it| it.ends_with("serve-it")));
+        assert!(below.is_some_and(|path| path.ends_with("serve-it")));
         let nowhere = own(Path::new("/nowhere"));
         assert_eq!(find_program("serve-it", None, &nowhere), None);
         assert_eq!(

@@ -1,6 +1,5 @@
-//! RayServeEngine: a model as an application of Ray Serve, in a Ray cluster that places it. It reads the part of a model
-//! file that names the application and the cluster, and refuses what has no meaning there: the pool sees none of its
-//! memory. It connects to nothing and reads no token.
+//! RayServeEngine: a model as a Ray Serve application, placed by the Ray cluster. Reads the keys for the application and the
+//! cluster, and refuses keys without meaning there: the pool does not see its memory. Opens no connections and reads no token.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,63 +21,63 @@ use super::remote::{self, KeySource};
 use super::remote_url::RemoteUrl;
 use super::server_config::Around;
 
-/// Requests that a replica gets at once, unless the file says otherwise.
+/// Simultaneous requests per replica, unless the file sets them.
 pub(super) const RAY_SERVE_SEATS: u32 = 32;
-/// Of one model, each an application with GPUs of its own.
+/// Maximum applications of one model, each with separate GPUs.
 const REPLICAS_MAX: u32 = 64;
-/// Beside letters and digits, in the names of accelerators.
+/// Characters allowed in accelerator names in addition to letters and digits.
 const NAME_CHARACTERS: &str = "-._:";
 
-/// One application for each replica, and how requests reach it.
+/// Settings for running one application per replica, and the route of its requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RayServeRecipe {
     pub place: RayPlace,
-    /// The machine of the dashboard.
+    /// The machine that runs the dashboard.
     pub head: RemoteUrl,
     pub application: ServeApplication,
-    /// The variables of its programs. Everyone who may use Ray's dashboard can read them.
+    /// Environment variables of its programs. Everyone with access to Ray's dashboard can read them.
     pub env: BTreeMap<String, Secret>,
-    /// What else the environment of its programs has in Ray, such as `working_dir`.
+    /// Other settings of the Ray runtime environment, such as `working_dir`.
     pub runtime_env: Map<String, Value>,
-    /// Serve's HTTP proxy; `None`: on the machine of the dashboard, at the port that Serve's own options say.
+    /// Serve's HTTP proxy; `None`: on the dashboard's machine, at the port from Serve's own options.
     pub proxy: Option<RemoteUrl>,
-    /// The name of the model in the application; `None`: the same as here.
+    /// The model's name in the application; `None`: the same name.
     pub served_model_name: Option<String>,
-    /// `None`: the application asks for no key.
+    /// `None`: the application requires no key.
     pub key: Option<KeySource>,
     pub headers: BTreeMap<String, Secret>,
-    /// Below the OpenAI routes of the application; its 2xx answer means ready.
+    /// A path below the application's OpenAI routes; a 2xx response means ready.
     pub health_path: String,
     pub context: Option<u32>,
-    /// The most applications at once.
+    /// Maximum simultaneous applications.
     pub replicas_max: u32,
 }
 
-/// Which Ray, and the pool's name there.
+/// The Ray cluster, and the pool's name in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RayPlace {
-    /// Of the dashboard, as `config::ray_address` spells it.
+    /// The dashboard's address, normalised by `config::ray_address`.
     pub address: String,
     pub token_file: Option<PathBuf>,
     pub timeout: Duration,
-    /// The keys stand in the model file and not in `cluster.ray`.
+    /// The keys are in the model file, not in `cluster.ray`.
     pub is_of_model: bool,
-    /// `cluster.name`: applications are called `model-pool.NAME.rN`.
+    /// `cluster.name`: applications are named `model-pool.NAME.rN`.
     pub pool: String,
 }
 
-/// What Serve builds.
+/// The application that Serve builds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServeApplication {
     /// `ray.serve.llm:build_openai_app`, with one model.
     Llm {
-        /// On the hub, or a folder on Ray's machines.
+        /// A model on the hub, or a folder on Ray's machines.
         source: String,
         engine_kwargs: Map<String, Value>,
         accelerator_type: Option<String>,
         seats: u32,
     },
-    /// Any application that speaks OpenAI's API.
+    /// Any application with an OpenAI API.
     Own {
         import_path: String,
         args: Map<String, Value>,
@@ -87,12 +86,12 @@ pub enum ServeApplication {
 }
 
 impl RayPlace {
-    /// The place that the configuration names, if it does.
+    /// The cluster from the configuration, if set.
     pub fn of_config(config: &Config) -> Option<RayPlace> {
         let ray = &config.cluster.ray;
         let address = ray.address.as_deref()?;
         Some(RayPlace {
-            // A configuration with a wrong address is refused before.
+            // A configuration with an invalid address has already been refused.
             address: config::ray_address(address).unwrap_or_else(|_| address.to_owned()),
             token_file: ray.token_file.clone(),
             timeout: ray.timeout.duration(),
@@ -101,7 +100,7 @@ impl RayPlace {
         })
     }
 
-    /// What the names of the pool's applications begin with.
+    /// The common prefix of the pool's application names.
     pub fn prefix(&self) -> String {
         format!("model-pool.{}.r", self.pool)
     }
@@ -116,9 +115,10 @@ pub(super) fn read(
     ray_serve_keys::refuse_keys_of_engines(engine, notes)?;
     let place = place(engine, config, notes)?;
     let head = RemoteUrl::parse_with(&place.address, "").map_err(|why| {
-        let why = match place.is_of_model {
-            true => why,
-            false => format!("is that of cluster.ray.address, which {why}"),
+        let why = if place.is_of_model {
+            why
+        } else {
+            format!("is that of cluster.ray.address, which {why}")
         };
         notes.refuse("engine_config.address", why)
     })?;
@@ -138,7 +138,7 @@ pub(super) fn read(
         .max_total_tokens
         .map(|value| notes.check("engine_config.max_total_tokens", value, bounded))
         .transpose()?;
-    let rest = engine.runtime_env.as_ref().map(|it| it.rest.clone());
+    let rest = engine.runtime_env.as_ref().map(|env| env.rest.clone());
     Ok(RayServeRecipe {
         place,
         head,
@@ -189,7 +189,7 @@ fn place(
     })
 }
 
-/// An application of the site's own.
+/// A custom application.
 fn own(
     engine: &EngineConfig,
     import_path: &str,
@@ -197,7 +197,7 @@ fn own(
     notes: &Diagnostics,
 ) -> Result<ServeApplication, CatalogError> {
     let is_part = |part: &str| {
-        let is_fit = |it: char| it.is_alphanumeric() || "_.".contains(it);
+        let is_fit = |letter: char| letter.is_alphanumeric() || "_.".contains(letter);
         !part.is_empty() && part.chars().all(is_fit)
     };
     let sides = import_path.split_once(':');
@@ -225,7 +225,7 @@ fn own(
             "is read for ray.serve.llm only; an application with engine_config.import_path says its GPUs itself, or by ray_actor_options in engine_config.deployments",
         ));
     }
-    if let Some(nth) = engine.deployments.iter().position(|it| !it.is_object()) {
+    if let Some(nth) = engine.deployments.iter().position(|item| !item.is_object()) {
         return Err(notes.refuse(
             &format!("engine_config.deployments[{nth}]"),
             "is not a map; write one like {name: MyDeployment, ray_actor_options: {num_gpus: 1}}",
@@ -238,7 +238,7 @@ fn own(
     })
 }
 
-/// What the rest of the document may not say, what only a file may say, and how many replicas there may be.
+/// Checks the rest of the document: keys without meaning here, keys that only a file may set, and the number of replicas.
 pub(super) fn check_document(
     recipe: &mut RayServeRecipe,
     document: &ModelDocument,
@@ -270,26 +270,26 @@ pub(super) fn check_document(
     if *source == Source::Registered
         && let Some((key, _)) = only_in_files.iter().find(|(_, is_given)| *is_given)
     {
-        // Ray's token and the prompts would go wherever the document says.
+        // Otherwise Ray's token and the prompts would be sent to any address in the document.
         return Err(notes.refuse(
             &format!("engine_config.{key}"),
             "is not taken over the API; write a model file, or cluster.ray into the configuration",
         ));
     }
     let scaling = document.deployment_config.autoscaling_config.as_ref();
-    let of_scaling = scaling.and_then(|it| it.max_replicas);
+    let of_scaling = scaling.and_then(|scaling| scaling.max_replicas);
     let bounded = |value| limits::count(value, REPLICAS_MAX);
     let own = pool
         .max_replicas
         .map(|value| notes.check("pool_config.max_replicas", value, bounded))
         .transpose()?;
-    let of_scaling = of_scaling.and_then(|it| limits::count(it, REPLICAS_MAX).ok());
-    // Nothing else bounds the GPUs that it takes in Ray.
+    let of_scaling = of_scaling.and_then(|count| limits::count(count, REPLICAS_MAX).ok());
+    // Nothing else limits the GPUs that the model uses in Ray.
     recipe.replicas_max = own.or(of_scaling).unwrap_or(1);
     Ok(())
 }
 
-/// Scaling within the bound on replicas.
+/// Limits scaling to `replicas_max`.
 pub(super) fn bounded(scaling: Scaling, replicas_max: u32) -> Scaling {
     let most = scaling.most.min(replicas_max);
     Scaling {
@@ -300,8 +300,8 @@ pub(super) fn bounded(scaling: Scaling, replicas_max: u32) -> Scaling {
     }
 }
 
-/// Whether a text is a kind of GPU as Ray names it, such as `H100` or `A100-40G`.
+/// Returns true if a text has the form of a GPU kind in Ray, such as `H100` or `A100-40G`.
 pub(super) fn is_accelerator(text: &str) -> bool {
-    let is_fit = |it: char| it.is_ascii_alphanumeric() || NAME_CHARACTERS.contains(it);
+    let is_fit = |letter: char| letter.is_ascii_alphanumeric() || NAME_CHARACTERS.contains(letter);
     !text.is_empty() && text.chars().all(is_fit)
 }

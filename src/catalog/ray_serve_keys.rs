@@ -1,4 +1,4 @@
-//! Which keys of `engine_config` belong to RayServeEngine alone, and which have no meaning for it.
+//! Keys of `engine_config` that only RayServeEngine has, and keys without meaning for it.
 
 use super::CatalogError;
 use super::diagnostics::Diagnostics;
@@ -6,7 +6,7 @@ use super::model_file::EngineConfig;
 
 pub(super) const RAY_SERVE: &str = "RayServeEngine";
 
-/// Keys of Ray Serve in the file of a model that another engine runs.
+/// Refuses Ray Serve keys in a model file for another engine.
 pub(super) fn refuse_ray_serve_keys(
     engine: &EngineConfig,
     notes: &Diagnostics,
@@ -29,7 +29,7 @@ pub(super) fn refuse_ray_serve_keys(
     }
 }
 
-/// The pool starts no program, and its machine has no weights.
+/// Refuses keys for local programs and weights: the pool starts no program, and the weights are not on its machine.
 pub(super) fn refuse_keys_of_engines(
     engine: &EngineConfig,
     notes: &Diagnostics,

@@ -1,5 +1,5 @@
-//! A RayServeEngine of `ray.serve.llm`: the engine's arguments with the degrees of parallelism that the number of GPUs
-//! asks for. Ray checks the rest of them when it starts the engine.
+//! A RayServeEngine of `ray.serve.llm`: the engine's arguments, with the parallelism that the number of GPUs requires. Ray checks
+//! the other arguments when it starts the engine.
 
 use serde_json::{Map, Value};
 
@@ -67,7 +67,7 @@ pub(super) fn read(
     })
 }
 
-/// Tensor and pipeline parallelism together take the replica's GPUs, which may be of several machines of Ray.
+/// Tensor and pipeline parallelism together use the replica's GPUs, which may be on several machines.
 fn parallelism(
     kwargs: &mut Map<String, Value>,
     around: &Around,

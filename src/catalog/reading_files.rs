@@ -1,5 +1,5 @@
-//! Reads the catalogue: the reference, the model files, and adapters in files of their own. A file that cannot be used
-//! stops nothing: its model stays as it was, or is listed as broken.
+//! Reads the catalogue: the reference, the model files, and adapters in separate files. A file that cannot be used does not affect
+//! others: its model keeps its last good version or is listed as broken.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use super::reference::Reference;
 use super::{CatalogError, Warning};
 
 impl Catalog {
-    /// Reads `catalog.model_reference` and every model file of `catalog.models_dir`. Blocking.
-    /// All files that cannot be used are named in one error.
+    /// Reads `catalog.model_reference` and every model file of `catalog.models_dir`. Blocking. One error lists all files that
+    /// cannot be used.
     pub fn load(config: &Config) -> Result<(Catalog, Vec<Warning>), CatalogError> {
         let folder = std::slice::from_ref(&config.catalog.models_dir);
         let (catalog, warnings, mut errors) = Catalog::load_from(folder, config)?;
@@ -32,8 +32,8 @@ impl Catalog {
         }
     }
 
-    /// The same from these files, and from folders of them, instead of those of the configuration. What
-    /// cannot be used is left out: it is in `broken`, and among the errors.
+    /// Reads these files, and folders of files, instead of the configured ones. Models that cannot be used are skipped; they are
+    /// listed in `broken` and among the errors.
     pub fn load_from(
         paths: &[PathBuf],
         config: &Config,
@@ -41,8 +41,8 @@ impl Catalog {
         read(paths, config, &Catalog::default())
     }
 
-    /// Reads the files of the configuration again. Registered models stay, and so does the last good version of a
-    /// model whose file cannot be used any more. Errors only if the reference or the folder cannot be read.
+    /// Reads the configured files again. Registered models stay, and so does the last good version of a model whose file became
+    /// unusable. Fails only if the reference or the folder cannot be read.
     pub fn reread(&self, config: &Config) -> Result<(Catalog, Vec<Warning>), CatalogError> {
         let folder = std::slice::from_ref(&config.catalog.models_dir);
         let (catalog, warnings, _) = read(folder, config, self)?;
@@ -50,7 +50,7 @@ impl Catalog {
     }
 }
 
-/// The engine of models without a file.
+/// Checks the engine for models without a file.
 fn check_unknown_engine(config: &Config) -> Result<(), CatalogError> {
     const FIELD: &str = "catalog.unknown_engine";
     engine_names::check(&config.catalog.unknown_engine).map_err(|problem| {
@@ -66,7 +66,7 @@ fn check_unknown_engine(config: &Config) -> Result<(), CatalogError> {
     })
 }
 
-/// The models of these files, over those that are known.
+/// Reads the models of these files, on top of the known ones.
 fn read(
     paths: &[PathBuf],
     config: &Config,
@@ -77,20 +77,21 @@ fn read(
     let mut failed = Vec::new();
     let mut files = Vec::new();
     for path in paths {
-        match path.is_file() {
-            true => files.push(path.clone()),
-            false => files.extend(files::find(path, &mut warnings, &mut failed)?),
+        if path.is_file() {
+            files.push(path.clone())
+        } else {
+            files.extend(files::find(path, &mut warnings, &mut failed)?)
         }
     }
-    let served: BTreeSet<&Source> = known.entries.values().map(|it| &it.source).collect();
-    // Of two files with one model, the one that is served stays.
+    let served: BTreeSet<&Source> = known.entries.values().map(|entry| &entry.source).collect();
+    // If two files describe the same model, the one being served wins.
     files.sort_by_cached_key(|file| !served.contains(&Source::File(file.clone())));
     let registered = |source: &Source| *source == Source::Registered;
     let broken = known.broken.iter();
     let mut catalog = Catalog::default();
     catalog.reference = reference;
     catalog.broken = broken
-        .filter(|it| registered(&it.source))
+        .filter(|model| registered(&model.source))
         .cloned()
         .collect();
     let mut reading = Reading {
@@ -101,14 +102,18 @@ fn read(
         adapters: Vec::new(),
         failed,
     };
-    for entry in known.entries.values().filter(|it| registered(&it.source)) {
+    for entry in known
+        .entries
+        .values()
+        .filter(|entry| registered(&entry.source))
+    {
         reading.catalog.insert(entry.clone())?;
     }
     reading.keep_last_good(0);
     for file in &files {
         let failed = reading.failed.len();
         reading.add_file(file);
-        // Before another file takes the name.
+        // This must happen before another file takes the name.
         reading.keep_last_good(failed);
     }
     reading.attach_adapters();
@@ -119,15 +124,15 @@ fn read(
         failed,
         ..
     } = reading;
-    let errors = failed.into_iter().map(|it| *it.error).collect();
+    let errors = failed.into_iter().map(|failed| *failed.error).collect();
     Ok((catalog, warnings, errors))
 }
 
-/// A catalogue that is being read.
+/// State while reading a catalogue.
 struct Reading<'a> {
     catalog: Catalog,
     config: &'a Config,
-    /// What was read before.
+    /// The previous catalogue.
     known: &'a Catalog,
     warnings: Vec<Warning>,
     adapters: Vec<AdapterFile>,
@@ -135,7 +140,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Adds the models of one file; what cannot be used of it is added to `failed`.
+    /// Adds the models of one file; unusable parts are added to `failed`.
     fn add_file(&mut self, path: &Path) {
         let read = match files::read(path, self.config, &self.catalog.reference) {
             Ok(read) => read,
@@ -163,19 +168,19 @@ impl Reading<'_> {
         }
     }
 
-    /// Adapters join their base models: those that were read, and the last good ones of files that cannot be used.
+    /// Attaches adapters to their base models: newly read ones, and the last good version of adapters whose files became unusable.
     fn attach_adapters(&mut self) {
         let mut adapters = std::mem::take(&mut self.adapters);
         for before in &self.known.adapter_files {
             let is_read = adapters
                 .iter()
-                .any(|it| it.adapter.name == before.adapter.name);
+                .any(|file| file.adapter.name == before.adapter.name);
             if !is_read && self.failed.iter().any(|failed| failed.path == before.path) {
                 adapters.push(before.clone());
             }
         }
         for adapter in adapters {
-            // The last good version of its base model has it already.
+            // The last good version of its base model already includes the adapter.
             let is_kept = |failed: &Failed| failed.kept.contains(&adapter.base);
             let base = self.catalog.get(&adapter.base);
             if base.is_some_and(|base| base.adapters.contains(&adapter.adapter.name))
@@ -196,7 +201,7 @@ impl Reading<'_> {
         }
     }
 
-    /// What the failed files from this one on described stays as it was.
+    /// Keeps the previous models of the failed files from index `from` on.
     fn keep_last_good(&mut self, from: usize) {
         for failed in &mut self.failed[from..] {
             for entry in self.known.entries.values() {
@@ -211,13 +216,13 @@ impl Reading<'_> {
         }
     }
 
-    /// Lists all that cannot be used, by the name of the model.
+    /// Lists everything that cannot be used, by the name of the model.
     fn list_broken(&mut self) {
         for failed in &self.failed {
             let adapters = self.catalog.adapter_files.iter();
-            let adapters = adapters.filter(|it| it.path == failed.path);
+            let adapters = adapters.filter(|file| file.path == failed.path);
             let mut kept = failed.kept.clone();
-            kept.extend(adapters.map(|it| it.adapter.name.clone()));
+            kept.extend(adapters.map(|file| file.adapter.name.clone()));
             let listed = |name: String, serves_last_good| BrokenModel {
                 name,
                 source: Source::File(failed.path.clone()),
@@ -227,7 +232,7 @@ impl Reading<'_> {
             if kept.is_empty() {
                 let is_taken = |name: &str| {
                     let mut broken = self.catalog.broken.iter();
-                    self.catalog.get(name).is_some() || broken.any(|it| it.name == name)
+                    self.catalog.get(name).is_some() || broken.any(|model| model.name == name)
                 };
                 let name = failed.name.clone().filter(|name| !is_taken(name));
                 let name = name.unwrap_or_else(|| failed.file_name(is_taken));

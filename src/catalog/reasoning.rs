@@ -1,10 +1,10 @@
-//! How a wish about a model's reasoning reaches the engine of each model: the one place that all APIs share. Reads no request.
+//! Translates reasoning settings for the engine of each model, in one place for all APIs. Reads no requests.
 
 use super::engines::{ReasoningFields, ReasoningSwitch, ReasoningWish};
 use super::recipe::Recipe;
 
 impl Recipe {
-    /// The wish in the fields of this model's engine.
+    /// The settings as fields of this model's engine.
     pub fn reasoning(&self, wish: &ReasoningWish) -> ReasoningFields {
         match self {
             Recipe::Candle(_) => ReasoningSwitch::CANDLE.fields(wish, false),
@@ -20,8 +20,8 @@ impl Recipe {
         }
     }
 
-    /// Whether its engine can tell the usage with every chunk. Of programs of which nothing is known it is not supposed: some
-    /// refuse the field.
+    /// Returns true if the engine can report usage with every chunk. Unknown programs count as unable, because some refuse the
+    /// field.
     pub fn has_continuous_usage(&self) -> bool {
         match self {
             Recipe::Candle(_) => true,
@@ -30,7 +30,7 @@ impl Recipe {
         }
     }
 
-    /// Whether its engine's own fields for reasoning are known, so that a client's are translated into them.
+    /// Returns true if the engine's reasoning fields are known and the client's can be translated.
     pub fn knows_reasoning(&self) -> bool {
         matches!(self, Recipe::Candle(_) | Recipe::Server(_))
     }
@@ -43,7 +43,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn fields_for(word: &str, wish: ReasoningWish) -> Value {
-        let engine = ENGINES.iter().find(|it| it.word == word).unwrap();
+        let engine = ENGINES.iter().find(|engine| engine.word == word).unwrap();
         let recipe = Recipe::Server(Box::new(ServerRecipe::of(engine, "m")));
         let fields_for = recipe.reasoning(&wish);
         let object = |all: Vec<(&'static str, Value)>| {
@@ -54,7 +54,7 @@ mod tests {
         let unmet: Vec<String> = fields_for
             .unmet
             .iter()
-            .map(|it| format!("{it:?}"))
+            .map(|part| format!("{part:?}"))
             .collect();
         json!([
             object(fields_for.fields),
@@ -103,7 +103,7 @@ mod tests {
         );
         let switch = ENGINES
             .iter()
-            .find(|it| it.word == "vllm")
+            .find(|engine| engine.word == "vllm")
             .unwrap()
             .reasoning;
         let fields = switch.fields(&wish, true).fields;

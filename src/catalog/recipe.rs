@@ -1,5 +1,5 @@
-//! How a model's engine is started, and what is known of it: the embedded engine, any command, one of the table, a remote server,
-//! or an application in Ray. It starts nothing.
+//! Recipes for starting a model's engine, and its known properties: the embedded engine, any command, an engine from the table, a
+//! remote server, or an application in Ray. Starts nothing.
 
 mod candle;
 mod command;
@@ -18,21 +18,21 @@ pub use super::model_file::{
 use super::ray_serve::RayServeRecipe;
 use super::remote::RemoteRecipe;
 
-/// How to run one replica.
+/// The settings for running one replica.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recipe {
     Candle(CandleRecipe),
     Command(CommandRecipe),
-    /// An engine of the table.
+    /// An engine from the table.
     Server(Box<ServerRecipe>),
-    /// It runs on a remote server.
+    /// A remote server.
     Remote(RemoteRecipe),
-    /// It runs in a Ray cluster, as applications of Ray Serve that the pool deploys.
+    /// A Ray cluster, in Ray Serve applications that the pool deploys.
     RayServe(Box<RayServeRecipe>),
 }
 
 impl Recipe {
-    /// The engine's word in answers: `candle`, `command`, `vllm`, `remote`, `ray_serve`.
+    /// The engine's name in API responses: `candle`, `command`, `vllm`, `remote`, `ray_serve`.
     pub fn engine(&self) -> &'static str {
         match self {
             Recipe::Candle(_) => "candle",
@@ -43,20 +43,19 @@ impl Recipe {
         }
     }
 
-    /// The name by which the engine itself knows the model, if that is another one.
+    /// The engine's own name for the model, if different.
     pub fn served_model_name(&self) -> Option<&str> {
         match self {
             Recipe::Candle(_) => None,
             Recipe::Command(command) => command.served_model_name.as_deref(),
-            // It gets the catalogue's name where there is no other.
+            // Otherwise it is started with the catalogue's name.
             Recipe::Server(server) => server.served_model_name.as_deref(),
             Recipe::Remote(remote) => remote.served_model_name.as_deref(),
             Recipe::RayServe(serve) => serve.served_model_name.as_deref(),
         }
     }
 
-    /// Whether the engine fills whatever it is given, so that a measurement of its memory tells what
-    /// was reserved and not what it needs.
+    /// Returns true if the engine fills its reservation, which means that measurements do not show its need.
     pub fn fills_its_reservation(&self) -> bool {
         match self {
             Recipe::Candle(_) | Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {
@@ -68,7 +67,7 @@ impl Recipe {
 }
 
 impl Recipe {
-    /// Its 2xx answer means ready.
+    /// A path that returns 2xx once the engine is ready.
     pub fn ready_path(&self) -> &str {
         match self {
             Recipe::Candle(_) => "/health",
@@ -79,18 +78,18 @@ impl Recipe {
         }
     }
 
-    /// Whether its engine takes this field of OpenAI's requests and does nothing with it.
+    /// Returns true if the engine accepts this field of OpenAI's requests but ignores it.
     pub fn ignores(&self, field: &str) -> bool {
         let own: &[&str] = match self {
             Recipe::Candle(_) => &[],
             Recipe::Server(server) => server.engine.ignores,
-            // Nothing is known of them.
+            // Unknown programs.
             Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => return false,
         };
         OF_OPENAI_ALONE.contains(&field) || own.contains(&field)
     }
 
-    /// What its engine's errors contain when it is about to end.
+    /// Texts in the errors that the engine sends while it shuts down.
     pub fn exit_messages(&self) -> &'static [&'static str] {
         match self {
             Recipe::Server(server) => server.engine.last_errors,
@@ -98,13 +97,14 @@ impl Recipe {
         }
     }
 
-    /// Whether its engine says by this error that it is about to end.
+    /// Returns true if this error shows that the engine is shutting down.
     pub fn is_exit_message(&self, error: &str) -> bool {
-        self.exit_messages().iter().any(|it| error.contains(it))
+        self.exit_messages()
+            .iter()
+            .any(|message| error.contains(message))
     }
 
-    /// Whether its engine has this route. Of those of which nothing is known it is supposed; they say
-    /// themselves what they have not.
+    /// Returns true if the engine has this route. Unknown programs are assumed to have it; they report the routes that they lack.
     pub fn has(&self, extra: Extra) -> bool {
         match self {
             Recipe::Candle(candle) => candle.has(extra),
@@ -113,7 +113,7 @@ impl Recipe {
         }
     }
 
-    /// Whether its model writes texts, as far as that is known.
+    /// Returns true unless the model is known not to generate text.
     pub fn generates(&self) -> bool {
         match self {
             Recipe::Candle(candle) => matches!(candle.serves, None | Some(Serves::Texts)),
@@ -122,7 +122,7 @@ impl Recipe {
         }
     }
 
-    /// The configured tokens of one sequence.
+    /// The configured context of one sequence in tokens.
     pub fn context(&self) -> Option<u32> {
         match self {
             Recipe::Candle(candle) => candle.context,
@@ -133,7 +133,7 @@ impl Recipe {
         }
     }
 
-    /// How its engine wants to be asked for tokens.
+    /// The format of the engine's token routes.
     pub fn token_api(&self) -> TokenApi {
         match self {
             Recipe::Server(server) => server.engine.tokens,
@@ -143,7 +143,7 @@ impl Recipe {
         }
     }
 
-    /// Whether its engine's embeddings have as many dimensions as a request wants.
+    /// Returns true if the engine's embeddings support the `dimensions` field.
     pub fn has_dimensions(&self) -> bool {
         match self {
             Recipe::Candle(_) => true,
@@ -152,7 +152,7 @@ impl Recipe {
         }
     }
 
-    /// How its engine wants to be asked for ranks.
+    /// The format of the engine's ranking route.
     pub fn rerank_api(&self) -> RerankApi {
         match self {
             Recipe::Server(server) => server.engine.rerank,
@@ -162,12 +162,12 @@ impl Recipe {
         }
     }
 
-    /// It runs on a remote server or in Ray: nothing is loaded here, and the pool sees no memory of it.
+    /// The model runs on a remote server or in Ray: nothing is loaded here, and its memory is invisible to the pool.
     pub fn is_remote(&self) -> bool {
         matches!(self, Recipe::Remote(_) | Recipe::RayServe(_))
     }
 
-    /// The application of Ray Serve, if it is one.
+    /// The Ray Serve application, for a model in Ray.
     pub fn ray_serve(&self) -> Option<&RayServeRecipe> {
         match self {
             Recipe::RayServe(serve) => Some(&**serve),
@@ -175,7 +175,7 @@ impl Recipe {
         }
     }
 
-    /// The remote server, for people, if there is one.
+    /// The remote server's URL for display, if there is one.
     pub fn remote_url(&self) -> Option<String> {
         match self {
             Recipe::Remote(remote) => Some(remote.url.to_string()),
@@ -184,7 +184,7 @@ impl Recipe {
         }
     }
 
-    /// The most devices that one replica spreads over.
+    /// Maximum number of devices of one replica.
     pub fn devices_max(&self) -> u32 {
         match self {
             Recipe::Candle(candle) if candle.device == ComputeDevice::Cuda => DEVICES_MAX,
@@ -194,7 +194,7 @@ impl Recipe {
         }
     }
 
-    /// How its engine sleeps; `None`: it cannot, or is not to.
+    /// The engine's sleep mode; `None` if it cannot or must not sleep.
     pub fn parking(&self) -> Option<&'static super::Parking> {
         match self {
             Recipe::Candle(candle) => candle.parking(),
@@ -204,7 +204,7 @@ impl Recipe {
     }
 }
 
-/// What concerns OpenAI's own service, and has no meaning on a machine of one's own.
+/// Fields that concern OpenAI's own service and have no meaning on a private machine.
 const OF_OPENAI_ALONE: [&str; 10] = [
     "metadata",
     "prediction",
@@ -214,7 +214,7 @@ const OF_OPENAI_ALONE: [&str; 10] = [
     "service_tier",
     "store",
     "user",
-    // No engine has levels of it.
+    // No engine supports verbosity levels.
     "verbosity",
     "web_search_options",
 ];

@@ -1,4 +1,4 @@
-//! `model_reference.json`: what is known of models by name alone, GPU counts above all. Both of its forms are read.
+//! `model_reference.json`: settings for models by name, mainly GPU counts. Both of its formats are supported.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,25 +16,25 @@ use reading::{Format, Salvaged, UniqueEntries};
 
 use super::{CatalogError, Warning, engine_names, limits};
 
-/// The file, read. Empty when there is none.
+/// The parsed file; empty if it does not exist.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reference {
     models: BTreeMap<String, ReferenceEntry>,
 }
 
-/// What the reference knows of one model; all of it gives way to the model's own file.
+/// The reference's settings for one model; the model's own file overrides them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReferenceEntry {
     pub gpus_per_replica: Option<u32>,
     pub priority: Option<Priority>,
     pub memory: Option<Bytes>,
     pub keep_hot: Option<KeepHot>,
-    /// The engine type of files that name none.
+    /// The engine type for files that name none.
     pub engine: Option<String>,
 }
 
 impl Reference {
-    /// Reads the file. A missing one is an empty reference and a warning.
+    /// Reads the file. A missing file gives an empty reference and a warning.
     pub fn load(path: &Path) -> Result<(Reference, Vec<Warning>), CatalogError> {
         match std::fs::read_to_string(path) {
             Ok(text) => Ok((Reference::parse(path, &text)?, Vec::new())),
@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for ReferenceEntry {
     }
 }
 
-/// The new form as it is written. Each value is checked where it is read, so an error has its key.
+/// The new format. Each value is checked when it is read, which attaches the key to errors.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -174,7 +174,7 @@ fn engine<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Erro
     .transpose()
 }
 
-/// The value that passes the check; otherwise an error with the value and what is allowed.
+/// Returns the checked value; otherwise an error with the value and the allowed range.
 fn checked<'de, D, T, U>(
     value: D,
     check: impl FnOnce(&T) -> Result<U, String>,

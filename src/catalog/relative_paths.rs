@@ -1,5 +1,5 @@
-//! Relative paths in model files. They count from the folder of the file; where nothing lies there, what lies below
-//! the folder in which model-pool was started is found too.
+//! Relative paths in model files. They are based on the file's folder; if nothing exists there, a path below the working directory
+//! of model-pool is used as a fallback.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -8,11 +8,11 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resolved {
     pub path: PathBuf,
-    /// It was found from the folder in which model-pool was started; this would name it from the file's folder.
+    /// Set if the path was only found relative to the working directory: the same path relative to the file's folder.
     pub write_instead: Option<String>,
 }
 
-/// The path that a text names; `folder` is that of its file, if it stands in one.
+/// Resolves a path; `folder` is the folder of the file that contains it, if any.
 pub(super) fn resolve(text: &str, folder: Option<&Path>) -> io::Result<Resolved> {
     resolve_from(&std::env::current_dir()?, text, folder)
 }
@@ -40,10 +40,10 @@ fn resolve_from(start: &Path, text: &str, folder: Option<&Path>) -> io::Result<R
     })
 }
 
-/// Whether the text names a folder or file of this machine, rather than a model of the hub.
+/// Returns true if the text is a local folder or file, and not a model on the hub.
 pub(super) fn is_local(text: &str, folder: Option<&Path>) -> bool {
     let path = Path::new(text);
-    // A folder of model files may be called like an organisation of the hub.
+    // A folder of model files may have the name of an organisation on the hub.
     let holds_a_model = |path: &Path| {
         path.is_file()
             || path.join("config.json").is_file()
@@ -57,13 +57,14 @@ pub(super) fn is_local(text: &str, folder: Option<&Path>) -> bool {
 }
 
 fn absolute_folder(folder: &Path) -> io::Result<PathBuf> {
-    match folder.as_os_str().is_empty() {
-        true => std::env::current_dir(),
-        false => std::path::absolute(folder),
+    if folder.as_os_str().is_empty() {
+        std::env::current_dir()
+    } else {
+        std::path::absolute(folder)
     }
 }
 
-/// The same place without `..`, unless a link on the way leads out of it.
+/// Removes `..` from a path, unless a symbolic link would make it a different place.
 fn without_climbing(path: PathBuf) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -82,7 +83,7 @@ fn without_climbing(path: PathBuf) -> PathBuf {
     }
 }
 
-/// How a file of this folder names the path.
+/// The path relative to `folder`.
 fn from_folder(folder: &Path, path: &Path) -> String {
     let shared = folder.components().zip(path.components());
     let shared = shared.take_while(|(one, other)| one == other).count();
@@ -91,7 +92,7 @@ fn from_folder(folder: &Path, path: &Path) -> String {
         .skip(shared)
         .map(|_| Component::ParentDir);
     let relative: PathBuf = up.chain(path.components().skip(shared)).collect();
-    // Links on the way may lead out of it.
+    // Symbolic links may make the relative path a different place.
     let leads_there =
         || Some(folder.join(&relative).canonicalize().ok()? == path.canonicalize().ok()?);
     match leads_there() {

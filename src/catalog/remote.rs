@@ -1,5 +1,5 @@
-//! RemoteEngine: an OpenAI endpoint of another operator. It reads the part of a model file that names the endpoint and
-//! refuses what has no meaning for it. It connects to nothing and reads no key.
+//! RemoteEngine: an OpenAI endpoint of another operator. Reads the keys for the endpoint and refuses keys without meaning for it.
+//! Opens no connections and reads no key.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use super::model_file::{EngineConfig, ModelDocument, PoolConfig, ScalingConfig, 
 use super::remote_url::RemoteUrl;
 
 pub(super) const REMOTE: &str = "RemoteEngine";
-/// Requests that the endpoint gets at once, unless the file says otherwise.
+/// Simultaneous requests to the endpoint, unless the file sets them.
 pub(super) const REMOTE_SEATS: u32 = 20;
 const HEALTH_PATH: &str = "/models";
-/// Set by the pool on every request, or of one connection only.
+/// Headers that the pool sets itself, or that concern a single connection.
 const HEADERS_OF_THE_POOL: [&str; 13] = [
     "authorization",
     "connection",
@@ -32,23 +32,23 @@ const HEADERS_OF_THE_POOL: [&str; 13] = [
     "upgrade",
 ];
 
-/// An endpoint, and what goes with every request to it.
+/// An endpoint, and the settings for requests to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteRecipe {
     pub url: RemoteUrl,
-    /// The name of the model there; `None`: the same as here.
+    /// The endpoint's name for the model; `None`: the same name.
     pub served_model_name: Option<String>,
-    /// `None`: it asks for no key.
+    /// `None`: the endpoint requires no key.
     pub key: Option<KeySource>,
-    /// Below the prefix of the URL; its 2xx answer means ready.
+    /// A path below the prefix of the URL; a 2xx response means ready.
     pub health_path: String,
     pub headers: BTreeMap<String, Secret>,
     pub context: Option<u32>,
-    /// It was registered over the API, with a plain `http` URL: only this machine may be meant.
+    /// Registered over the API with a plain `http` URL, which may only refer to this machine.
     pub only_loopback: bool,
 }
 
-/// Where the bearer token is read when the model is loaded.
+/// The source of the bearer token, read when the model is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// A variable of the pool's own environment.
@@ -56,7 +56,7 @@ pub enum KeySource {
     File(PathBuf),
 }
 
-/// Keys of a remote endpoint in the file of a model that is run here.
+/// Refuses keys for remote endpoints in a model file for a local engine.
 pub(super) fn refuse_remote_keys(
     engine: &EngineConfig,
     notes: &Diagnostics,
@@ -158,14 +158,17 @@ pub(super) fn key(
             "api_key_env",
             "is given, and api_key_file too; the key is read from one of them, remove the other",
         ),
-        (Some(name), None) => match name.is_empty() || name.contains(['=', '\0']) {
-            // The value may be the key itself, so it is not repeated.
-            true => refuse(
-                "api_key_env",
-                "is no name of an environment variable; write the variable's name, not the key",
-            ),
-            false => Ok(Some(KeySource::Environment(name.clone()))),
-        },
+        (Some(name), None) => {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                // The value may be the key itself and is not repeated.
+                refuse(
+                    "api_key_env",
+                    "is no name of an environment variable; write the variable's name, not the key",
+                )
+            } else {
+                Ok(Some(KeySource::Environment(name.clone())))
+            }
+        }
         (None, Some(_)) => refuse("api_key_file", "is empty; name the file that holds the key"),
         (None, None) => Ok(None),
     }
@@ -199,7 +202,7 @@ pub(super) fn headers(
     Ok(headers)
 }
 
-/// Nothing is loaded here, so there is nothing that these could say.
+/// Nothing is loaded here, so these keys have no meaning.
 fn refuse_keys_of_engines(engine: &EngineConfig, notes: &Diagnostics) -> Result<(), CatalogError> {
     let foreign_keys = [
         ("hf_model_id", engine.hf_model_id.is_some()),
@@ -244,7 +247,7 @@ fn refuse_not_here(field: &str, instead: &str, notes: &Diagnostics) -> CatalogEr
     )
 }
 
-/// What the rest of the document may not say of a remote model, and what only a file may say.
+/// Checks the rest of the document: keys without meaning for a remote model, and keys that only a file may set.
 pub(super) fn check_document(
     recipe: &mut RemoteRecipe,
     document: &ModelDocument,

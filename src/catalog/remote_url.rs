@@ -1,19 +1,19 @@
-//! The URL of an OpenAI endpoint, in its parts.
+//! The URL of an OpenAI endpoint, split into its parts.
 
 use std::fmt;
 
-/// Where nearly all servers have their OpenAI routes.
+/// The usual prefix of OpenAI routes.
 const PREFIX: &str = "/v1";
 const URL_BYTES_MAX: usize = 2048;
 
-/// An address as `https://api.example.org:8443/v1`, in its parts.
+/// An address such as `https://api.example.org:8443/v1`, split into its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteUrl {
     pub https: bool,
     /// A name, or an address without brackets.
     pub host: String,
     pub port: u16,
-    /// Begins with `/` and does not end so; empty for none.
+    /// Begins with `/` and does not end with it; empty for none.
     pub prefix: String,
 }
 
@@ -22,7 +22,7 @@ impl RemoteUrl {
         RemoteUrl::parse_with(text, PREFIX)
     }
 
-    /// `prefix` stands in where the text has no path.
+    /// Parses a URL; `prefix` is the default for a URL without a path.
     pub(super) fn parse_with(text: &str, prefix: &str) -> Result<RemoteUrl, String> {
         let like = "write one like https://api.example.org/v1";
         let wrong = |what: &str| Err(format!("{what}; {like}"));
@@ -88,7 +88,7 @@ impl RemoteUrl {
         })
     }
 
-    /// It names this machine, whatever a name server says.
+    /// The host is this machine, independent of name resolution.
     pub(super) fn is_loopback(&self) -> bool {
         match self.host.parse::<std::net::IpAddr>() {
             Ok(address) => address.is_loopback(),
@@ -101,9 +101,10 @@ impl fmt::Display for RemoteUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.https { "https" } else { "http" };
         write!(f, "{scheme}://")?;
-        match self.host.contains(':') {
-            true => write!(f, "[{}]", self.host)?,
-            false => f.write_str(&self.host)?,
+        if self.host.contains(':') {
+            write!(f, "[{}]", self.host)?
+        } else {
+            f.write_str(&self.host)?
         }
         if self.port != if self.https { 443 } else { 80 } {
             write!(f, ":{}", self.port)?;

@@ -1,5 +1,5 @@
-//! Which fields of a request go on to which engine: OpenAI's own, and the engine's extensions by its documentation. What
-//! lets a client write an engine's templates, or name files, addresses or tensors to it, is on no list. Reads no request.
+//! The request fields passed to each engine: OpenAI's own, and the engine's documented extensions. Fields that would let a client
+//! set templates, or pass files, addresses or tensors, are on no list. Reads no requests.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use model_files::request_fields as candle;
 use super::engines::ENGINES;
 use super::recipe::Recipe;
 
-/// What an engine is asked for.
+/// The kind of a request to an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     Chat,
@@ -21,7 +21,7 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// Returns true if engines sample texts for it.
+    /// Returns true if engines generate text for it.
     fn generates(self) -> bool {
         matches!(self, Ask::Chat | Ask::Completion | Ask::Infill)
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Ask {
     }
 }
 
-/// Of both generating routes.
+/// Fields of both generating routes.
 const GENERATING: &[&str] = &[
     "frequency_penalty",
     "logit_bias",
@@ -86,7 +86,7 @@ const COMPLETION: &[&str] = &["best_of", "echo", "prompt", "suffix"];
 
 const EMBEDDINGS: &[&str] = &["dimensions", "encoding_format", "input", "model", "user"];
 
-/// Cohere's, Jina's and vLLM's words.
+/// Fields of Cohere, Jina and vLLM.
 const RANKS: &[&str] = &[
     "data_1",
     "data_2",
@@ -133,7 +133,7 @@ const IMAGES: &[&str] = &[
     "width",
 ];
 
-/// llama.cpp's words in addition to its extensions of OpenAI's requests.
+/// llama.cpp's fields in addition to its extensions of OpenAI's requests.
 const INFILL: &[&str] = &[
     "cache_prompt",
     "frequency_penalty",
@@ -162,7 +162,7 @@ const INFILL: &[&str] = &[
     "top_p",
 ];
 
-/// What no client may give, whatever the model's file says, and why.
+/// Fields that clients may never set, whatever the model's file says, with the reason.
 const NEVER: &[(&str, &str)] = &[
     ("chat_template", "templates come with the model alone"),
     ("custom_logit_processor", "it would run code in the engine"),
@@ -195,7 +195,7 @@ const NEVER: &[(&str, &str)] = &[
     ("vllm_xargs", "it passes anything to the engine"),
 ];
 
-/// Hints of other services to themselves: where a request runs, what it costs, and what of the response is shown.
+/// Hints of other services to themselves: where a request runs, what it costs, and which parts of the response are shown.
 const OF_OTHER_SERVICES: &[&str] = &[
     "cache_control",
     "include_reasoning",
@@ -213,12 +213,12 @@ pub fn is_hint_of_another_service(field: &str) -> bool {
 }
 
 impl Recipe {
-    /// Returns true if the pool knows which fields the engine takes.
+    /// Returns true if the pool knows the fields that the engine accepts.
     pub fn has_known_fields(&self) -> bool {
         matches!(self, Recipe::Candle(_) | Recipe::Server(_))
     }
 
-    /// Whether the engine gets this field.
+    /// Returns true if the field is passed to the engine.
     pub fn takes(&self, ask: Ask, field: &str) -> bool {
         let of_openai: &[&[&str]] = match ask {
             Ask::Chat => &[GENERATING, CHAT],
@@ -237,17 +237,20 @@ impl Recipe {
             Recipe::Candle(_) => candle::POOLING.contains(&field),
             Recipe::Server(server) if generates => server.engine.extensions.contains(&field),
             Recipe::Server(server) => server.engine.pooling_extensions.contains(&field),
-            // The engine behind the endpoint is unknown: what any of them takes.
+            // The engine behind the endpoint is unknown, so fields of any engine are accepted.
             Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {
-                ENGINES.iter().any(|engine| match generates {
-                    true => engine.extensions.contains(&field),
-                    false => engine.pooling_extensions.contains(&field),
+                ENGINES.iter().any(|engine| {
+                    if generates {
+                        engine.extensions.contains(&field)
+                    } else {
+                        engine.pooling_extensions.contains(&field)
+                    }
                 })
             }
         }
     }
 
-    /// Names that could have been meant.
+    /// Names for suggestions.
     pub fn known_fields(&self, ask: Ask) -> Vec<&'static str> {
         let mut names = of_openai(ask);
         let generates = ask.generates();
@@ -262,14 +265,15 @@ impl Recipe {
     }
 }
 
-/// Every field that some engine takes, OpenAI's own and extensions: what the OpenAPI document describes.
+/// Every field that some engine accepts, OpenAI's own and extensions, for the OpenAPI document.
 pub fn fields_of_all_engines(ask: Ask) -> Vec<&'static str> {
     let generates = ask.generates();
     let mut names = of_openai(ask);
     for engine in ENGINES {
-        names.extend(match generates {
-            true => engine.extensions,
-            false => engine.pooling_extensions,
+        names.extend(if generates {
+            engine.extensions
+        } else {
+            engine.pooling_extensions
         });
     }
     if generates {
@@ -289,13 +293,13 @@ fn of_openai(ask: Ask) -> Vec<&'static str> {
     }
 }
 
-/// Why no client may give this field; `None`: it may.
+/// The reason why clients may not set this field; `None` if they may.
 pub fn never(field: &str) -> Option<&'static str> {
     let found = NEVER.iter().find(|(name, _)| *name == field);
     found.map(|(_, why)| *why)
 }
 
-/// Of `chat_template_kwargs` these alone, with plain values: others reach into how a template is rendered.
+/// The only keys accepted in `chat_template_kwargs`, with plain values: other keys could affect how a template is rendered.
 pub const TEMPLATE_SWITCHES: [&str; 4] = [
     "enable_thinking",
     "thinking",

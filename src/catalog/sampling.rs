@@ -1,4 +1,4 @@
-//! The sampling parameters of Hugging Face's `generate`, and the field by which each engine takes them. Reads no request.
+//! The sampling parameters of Hugging Face's `generate`, and each engine's fields for them. Reads no requests.
 
 use serde_json::Number;
 
@@ -6,26 +6,26 @@ use super::engine_kind::EngineKind;
 use super::engine_options::kind_of_command;
 use super::recipe::Recipe;
 
-/// A group of parameters of Hugging Face's `generate`, and which engines take it under which name.
+/// A group of parameters of Hugging Face's `generate`, with the engines that support it and their names for it.
 pub(super) struct Parameter {
-    /// Its names in model files.
+    /// Names in model files.
     pub names: &'static str,
     pub range: (f64, f64),
     pub is_integer: bool,
-    /// The field of a request, by engine; empty: those that are not named.
+    /// The request field by engine family; an empty list of families means all others.
     pub fields: &'static [(&'static [Family], &'static str)],
 }
 
-/// Engines that take the same fields.
+/// Engines with the same fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Candle,
-    /// vLLM and what follows it: SGLang, TensorRT-LLM.
+    /// vLLM and similar engines: SGLang, TensorRT-LLM.
     Vllm,
     LlamaCpp,
-    /// Text Generation Inference, which has no least number of tokens and no ids that end an answer.
+    /// Text Generation Inference, which has no minimum number of tokens and no token ids as stops.
     Tgi,
-    /// OpenAI's own fields alone.
+    /// OpenAI's own fields only.
     Plain,
 }
 
@@ -78,7 +78,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     ),
 ];
 
-/// Switches, and the field that turns them on.
+/// Switches, and the fields that enable them.
 pub(super) const SWITCHES: &[Parameter] = &[
     number(
         "ignore_eos_token ignore_eos",
@@ -92,7 +92,7 @@ pub(super) const SWITCHES: &[Parameter] = &[
     ),
 ];
 
-/// What asks for nothing with these values; any other value has no effect, and gets a warning.
+/// Parameters whose given value is the default behaviour; other values have no effect and cause a warning.
 pub(super) const IDLE: &[(&str, &str, &str)] = &[
     ("num_beams", "1", "answers are sampled, not searched for"),
     (
@@ -177,14 +177,14 @@ pub(super) fn family_of(recipe: &Recipe) -> Family {
 }
 
 impl Recipe {
-    /// The field by which the model's engine takes a sampling parameter of this name, if it is known to take it.
+    /// The engine's field for this sampling parameter, if it is known to support it.
     pub fn sampling_field(&self, name: &str) -> Option<&'static str> {
-        let parameter = PARAMETERS.iter().find(|it| it.is(name))?;
+        let parameter = PARAMETERS.iter().find(|parameter| parameter.is(name))?;
         parameter.field(family_of(self))
     }
 }
 
-/// The engines that do.
+/// The engines that support the parameter.
 pub(super) fn who_takes(parameter: &Parameter) -> String {
     let names = [
         (Candle, "CandleEngine"),
@@ -196,13 +196,14 @@ pub(super) fn who_takes(parameter: &Parameter) -> String {
         .into_iter()
         .filter(|(family, _)| parameter.field(*family).is_some());
     let takes: Vec<&str> = takes.map(|(_, name)| name).collect();
-    match takes.is_empty() {
-        true => String::new(),
-        false => format!("; {} do", takes.join(", ")),
+    if takes.is_empty() {
+        String::new()
+    } else {
+        format!("; {} do", takes.join(", "))
     }
 }
 
-/// The number as engines want it: `512.0` is a whole one.
+/// The number in the form that engines require: `512.0` becomes an integer.
 pub(super) fn checked(parameter: &Parameter, number: &Number) -> Option<Number> {
     let value = number.as_f64()?;
     let (least, most) = parameter.range;

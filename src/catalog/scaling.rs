@@ -1,5 +1,5 @@
-//! `deployment_config.autoscaling_config`: how many replicas a loaded model has, in Ray Serve's words. Checked
-//! here; the pool does the reckoning.
+//! Reads and checks `deployment_config.autoscaling_config`: the number of replicas of a loaded model, with Ray Serve's keys. The
+//! pool implements the scaling.
 
 use super::CatalogError;
 use super::diagnostics::Diagnostics;
@@ -8,10 +8,10 @@ use super::model_file::AutoscalingConfig;
 use pool::{REPLICAS_MAX, Scaling, Span};
 
 const FIELD: &str = "deployment_config.autoscaling_config";
-/// A year.
+/// One year.
 const SECONDS_MAX: f64 = 31_536_000.0;
 
-/// What the section says; `None`: one replica, or as many as an administrator asks for.
+/// Reads the section. `None`: one replica, or as many as an administrator requests.
 pub(super) fn read(
     section: Option<&AutoscalingConfig>,
     notes: &mut Diagnostics,
@@ -91,7 +91,7 @@ pub(super) fn read(
         up_factor_milli: thousandths("upscaling_factor", up, both)?,
         down_factor_milli: thousandths("downscaling_factor", down, both)?,
     };
-    // It ends with the last request, as keep-hot does; which counts is decided there.
+    // Only checked here; `entry::read` uses it as the model's keep-hot time if no other is set.
     seconds(
         "downscale_to_zero_delay_s",
         section.downscale_to_zero_delay_s,

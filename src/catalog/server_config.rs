@@ -1,5 +1,5 @@
-//! From `engine_config` to the recipe of an engine of the table: what is given in places of its own, what
-//! stands in `engine_kwargs`, and what of it contradicts the rest. Nothing is opened.
+//! Turns `engine_config` into a recipe for an engine from the table: reads the keys with dedicated meanings and `engine_kwargs`,
+//! and refuses contradictions. Opens no files.
 
 use std::path::Path;
 
@@ -15,20 +15,20 @@ use super::engines::{CheckedFlags, Engine, ServerRecipe};
 use super::limits::{self, SEATS_MAX};
 use super::model_file::{EngineConfig, Listen, Sleep};
 
-/// What a model file says beside `engine_config`.
+/// Settings of a model file outside `engine_config`.
 pub(super) struct Around {
-    /// Devices of one replica.
+    /// Devices per replica.
     pub devices: u32,
-    /// The same by the document alone, without the reference.
+    /// Devices per replica from the document alone, ignoring the reference.
     pub devices_in_document: u32,
     /// `deployment_config.max_ongoing_requests`.
     pub seats: Option<u32>,
-    /// For adapters that are loaded with the model or while it runs.
+    /// Room for adapters loaded with the model or at run time.
     pub adapter_room: AdapterRoom,
     pub sleep: Sleep,
-    /// Whether the memory of a replica is configured or in the reference.
+    /// The memory of a replica is set in the file or in the reference.
     pub has_memory_figure: bool,
-    /// Whether models are placed in the host's memory.
+    /// Models are placed in host memory.
     pub in_host_memory: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn server(
             Some(text) if text.trim().is_empty() => {
                 return Err(notes.refuse(&field, "is empty; name it or remove it"));
             }
-            // The engine would read it as a flag.
+            // The engine would parse it as a flag.
             Some(text) if text.starts_with('-') || text.contains(char::is_control) => {
                 return Err(
                     notes.refuse(&field, "may not begin with `-` or hold control characters")
@@ -131,8 +131,8 @@ pub(super) fn server(
             ));
         }
         Some(listen) => listen,
-        // The routes for sleep are in a mode in which every client of the engine can run code in it: a
-        // socket shuts other accounts of the machine out. A container has its own files.
+        // The routes for sleep require a mode in which every client can run code in the engine. A socket keeps out other accounts
+        // of the machine. A container has a separate file system.
         None if around.sleep != Sleep::Off && kind.sockets && engine.command_prefix.is_none() => {
             Listen::Socket
         }
@@ -143,7 +143,7 @@ pub(super) fn server(
         .as_deref()
         .map(|path| notes.path("engine_config.working_dir", path))
         .transpose()?;
-    // With a prefix it is a path of the container.
+    // With a prefix, this is a path in the container.
     let own_program = engine.program.as_deref();
     let own_program = match own_program.filter(|_| engine.command_prefix.is_none()) {
         Some(own) => {
@@ -176,7 +176,7 @@ pub(super) fn server(
         working_dir,
     };
     recipe.check_templates().map_err(|problem| {
-        // The message names the key itself.
+        // The message itself names the key.
         let (field, problem) = problem
             .split_once(": ")
             .unwrap_or(("engine_config.command_prefix", &problem));
@@ -185,7 +185,7 @@ pub(super) fn server(
     Ok(recipe)
 }
 
-/// An absolute path, or the name on Hugging Face, and whether it is a path.
+/// An absolute path, or the name on Hugging Face; the flag is true for a path.
 fn model(
     kind: &Engine,
     engine: &EngineConfig,
@@ -198,17 +198,14 @@ fn model(
         (None, None) => {
             return Err(notes.refuse(
                 "engine_config.model_path",
-                format!("is missing; name the model's local {}, or its name on Hugging Face in engine_config.hf_model_id", match kind.reads_gguf {
-                    true => "GGUF file",
-                    false => "folder",
-                }),
+                format!("is missing; name the model's local {}, or its name on Hugging Face in engine_config.hf_model_id", if kind.reads_gguf { "GGUF file" } else { "folder" }),
             ));
         }
     };
     let path = notes.path(field, path)?;
     warn_of_paths(engine, &path, notes);
-    let path = match kind.reads_gguf && path.is_dir() {
-        true => model_files::gguf_of(&path)
+    let path = if kind.reads_gguf && path.is_dir() {
+        model_files::gguf_of(&path)
             .map_err(|error| notes.refuse(field, error.to_string()))?
             .ok_or_else(|| {
                 notes.refuse(
@@ -219,8 +216,9 @@ fn model(
                         kind.name()
                     ),
                 )
-            })?,
-        false => path,
+            })?
+    } else {
+        path
     };
     match path.to_str() {
         Some(text) if !text.starts_with('-') => Ok((text.to_owned(), true)),
@@ -243,10 +241,10 @@ fn context_of(
     Ok(tokens)
 }
 
-/// Some engines refuse what the model was not made for, others stretch it.
+/// Warns if the context exceeds the trained context: some engines refuse it, others extrapolate.
 fn warn_of_context(engine: &EngineConfig, model: &str, notes: &mut Diagnostics) {
     let path = Path::new(model);
-    // A load would wait at a pipe of that name, and tell it.
+    // Skips special files: reading a named pipe would block. The load reports them.
     let is_there = path.is_file() || path.join("config.json").is_file();
     let own = is_there.then(|| candle_models::architecture(path));
     let own = own.and_then(|read| read.ok()?.context);
@@ -260,7 +258,7 @@ fn warn_of_context(engine: &EngineConfig, model: &str, notes: &mut Diagnostics) 
     }
 }
 
-/// The part of each device that the file asks for, in thousandths.
+/// The share of each device set in the file, in thousandths.
 fn share(
     key: &str,
     value: Option<Value>,
@@ -272,7 +270,7 @@ fn share(
     let field = format!("engine_config.engine_kwargs.{key}");
     let per_mille = value.as_f64().map(|share| (share * 1000.0).floor());
     match per_mille {
-        // At most a thousand.
+        // At most 1,000.
         Some(share) if (1.0..=1000.0).contains(&share) => Ok(Some(share as u32)),
         _ => Err(notes.refuse(
             &field,
@@ -281,7 +279,7 @@ fn share(
     }
 }
 
-/// The bound of the engine's own option where none is configured.
+/// The number of requests, by default the limit in the engine's own options.
 fn seats(
     kind: &Engine,
     flags: &CheckedFlags,

@@ -1,4 +1,4 @@
-//! Reads `speculative_config` of the embedded engine, which has vLLM's names.
+//! Reads the embedded engine's `speculative_config`, which uses vLLM's names.
 
 use serde::{Deserialize, Deserializer};
 
@@ -7,10 +7,10 @@ use super::diagnostics::Diagnostics;
 use super::limits;
 use super::recipe::Speculation;
 
-/// The bounds of the engine.
+/// The engine's limits.
 const TOKENS_MAX: u32 = 64;
 const LOOKUP_MAX: u32 = 16;
-/// What the engine looks up, unless the file says otherwise.
+/// The engine's defaults for the lookup.
 const LONGEST: u32 = 3;
 const SHORTEST: u32 = 2;
 
@@ -18,9 +18,9 @@ const SHORTEST: u32 = 2;
 #[serde(deny_unknown_fields)]
 pub(super) struct SpeculativeConfig {
     method: Option<Method>,
-    /// Most tokens that are proposed in a step.
+    /// Maximum tokens proposed per step.
     num_speculative_tokens: Option<i64>,
-    /// How many last tokens are looked up.
+    /// Number of most recent tokens to look up.
     prompt_lookup_max: Option<i64>,
     prompt_lookup_min: Option<i64>,
 }
@@ -31,7 +31,7 @@ enum Method {
     Ngram,
 }
 
-/// Reads a key whose `null` is a value: here it turns speculation off.
+/// Reads a key whose `null` is meaningful: it disables speculation.
 pub(super) fn or_null<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Option<SpeculativeConfig>>, D::Error> {
@@ -52,7 +52,7 @@ pub(super) fn read(
         }
         Some(Some(config)) => config,
     };
-    // There is no other method.
+    // No other method exists.
     let (Some(Method::Ngram) | None) = config.method;
     let field = |key: &str| format!("engine_config.engine_kwargs.speculative_config.{key}");
     let lookup = |key: &str, value: Option<i64>| {
@@ -80,7 +80,7 @@ pub(super) fn read(
                 ),
             ));
         }
-        // One of the two moves the other, where they would contradict each other.
+        // If only one bound is given, the other default is adjusted to be consistent.
         (Some(longest), None) => (Some(longest), Some(longest.min(SHORTEST))),
         (None, Some(shortest)) => (Some(shortest.max(LONGEST)), Some(shortest)),
         both => both,

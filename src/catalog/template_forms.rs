@@ -1,18 +1,17 @@
-//! What the chat template of an engine's model says, read from the model's files: the one in `engine_kwargs`, if there is
-//! one, else the model's own. It blocks.
+//! Reads the formats in the chat template of an engine's model: the template in `engine_kwargs`, or else the model's own. Blocking.
 
 use std::path::Path;
 
 use super::engines::{ServerRecipe, TemplateForms};
 
 impl ServerRecipe {
-    /// Of a model that is not on this machine nothing is known.
+    /// Returns the formats; nothing is known about a model that is not on this machine.
     pub fn template_forms(&self) -> TemplateForms {
         if self.engine.parsers.is_none() {
             return TemplateForms::default();
         }
         let template = match self.flags.value("chat_template") {
-            // Engines take a template itself in the place of a file's name.
+            // Engines accept a template itself instead of a file name.
             Some(text) if text.contains(['{', '\n']) => Some(text.to_owned()),
             Some(path) => {
                 let folder = self.working_dir.as_deref().unwrap_or(Path::new(""));
@@ -21,11 +20,11 @@ impl ServerRecipe {
             None if self.is_local => model_files::chat_template(Path::new(&self.model)),
             None => None,
         };
-        template.map_or_else(TemplateForms::default, |it| TemplateForms::of(&it))
+        template.map_or_else(TemplateForms::default, |text| TemplateForms::of(&text))
     }
 
-    /// Returns false if the engine refuses tools that the model need not call, because it is started without a parser for
-    /// their calls. The weights of a model may still have to be fetched: then it may call. It blocks.
+    /// Returns false if the engine refuses optional tools because it runs without a parser for calls. Returns true while the
+    /// weights are not yet fetched. Blocking.
     pub fn may_call_tools(&self) -> bool {
         if !self.refuses_tools_without_parser() {
             return true;

@@ -1,4 +1,4 @@
-//! What is wrong with a template that cannot be filled in, with the names in it that have no value.
+//! Explains why a template cannot be rendered, with the names in it that have no value.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Counts the tokens of texts with a model's own `tokenizer.json`, which is read once, when the first text is
-//! counted. Blocking: call it off the event loop. It never renders a chat template and adds no special tokens.
+//! Counts the tokens of texts with a model's `tokenizer.json`, which is read once, on first use. Blocking: call it outside the
+//! event loop. Does not render chat templates and adds no special tokens.
 
 use std::fmt;
 use std::path::Path;
@@ -7,30 +7,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokenizers::Tokenizer;
 
-/// A tokenizer may drop white space before it counts; so much of a text's length is allowed for that.
+/// Allows for white space that a tokenizer drops before counting, as a factor of the text's length.
 const WHITE_SPACE_FACTOR: usize = 4;
-/// A text that was cut at a token's end may have another number of tokens when it is read again.
+/// A text cut at a token boundary may have a different number of tokens when it is tokenized again.
 const CUTS_MAX: usize = 8;
 
-/// Copies share what was read.
+/// Clones share the loaded tokenizer.
 #[derive(Clone, Default)]
 pub struct TokenCounter(Arc<Mutex<Option<Arc<Read>>>>);
 
 struct Read {
     tokenizer: Tokenizer,
-    /// No token stands for more bytes of text.
+    /// Maximum bytes of text that one token stands for.
     longest_token_bytes: usize,
 }
 
-/// How many tokens a text has.
+/// The number of tokens in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     Exactly(usize),
-    /// More than the limit; the count stopped there.
+    /// More than the limit, where counting stopped.
     MoreThan(usize),
 }
 
-/// Why there is no count. For the log: it names files.
+/// An error in counting. For the log only: it contains file names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CountError {
     #[error("{path} cannot be read as a tokenizer: {problem}")]
@@ -40,7 +40,7 @@ pub enum CountError {
 }
 
 impl TokenCounter {
-    /// The tokens of a text, as far as `most`. `file` is the model's tokenizer.
+    /// Counts the tokens of the text, up to `most`. `file` is the model's tokenizer.
     pub fn count(&self, file: &Path, text: &str, most: usize) -> Result<Counted, CountError> {
         let read = self.read(file)?;
         if text.len() > read.bytes_of(most) {
@@ -49,7 +49,7 @@ impl TokenCounter {
         read.count(text).map(Counted::Exactly)
     }
 
-    /// How many bytes of the text are its first `most` tokens.
+    /// The length in bytes of the first `most` tokens of the text.
     pub fn cut(&self, file: &Path, text: &str, most: usize) -> Result<usize, CountError> {
         let read = self.read(file)?;
         let mut end = floor(text, read.bytes_of(most));
@@ -90,7 +90,7 @@ impl Read {
         };
         let mut tokenizer =
             Tokenizer::from_file(file).map_err(|error| unreadable(error.to_string()))?;
-        // Some files cut long texts and fill up short ones.
+        // Some files truncate long texts and pad short ones.
         tokenizer.with_padding(None);
         let uncut = tokenizer.with_truncation(None);
         uncut.map_err(|error| unreadable(error.to_string()))?;
@@ -102,7 +102,7 @@ impl Read {
         })
     }
 
-    /// A longer text has more tokens than so many.
+    /// Length in bytes above which a text has more than `tokens` tokens.
     fn bytes_of(&self, tokens: usize) -> usize {
         tokens
             .saturating_add(1)
@@ -120,7 +120,7 @@ impl Read {
     }
 }
 
-/// The nearest end of a character at or before this byte.
+/// The nearest character boundary at or before this byte.
 fn floor(text: &str, byte: usize) -> usize {
     let mut end = byte.min(text.len());
     while !text.is_char_boundary(end) {
@@ -129,7 +129,7 @@ fn floor(text: &str, byte: usize) -> usize {
     end
 }
 
-/// What was read follows from the model's folder, which the entry has.
+/// The tokenizer follows from the model's folder, which the entry compares.
 impl PartialEq for TokenCounter {
     fn eq(&self, _: &TokenCounter) -> bool {
         true

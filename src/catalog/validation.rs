@@ -1,5 +1,5 @@
-//! Reads and checks the rule for users' texts in a model's file (`pool_config.validation`): how long they may be, and
-//! of which characters. `http` applies the rule.
+//! Reads and checks the rule for users' texts in a model's file (`pool_config.validation`): allowed lengths and characters. `http`
+//! applies the rule.
 
 use regex_syntax::hir::{Class, ClassUnicode, HirKind};
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,12 @@ use super::token_counter::TokenCounter;
 use super::{CatalogError, limits};
 
 const SECTION: &str = "pool_config.validation";
-/// The largest bound that can be set.
+/// The highest limit that can be configured.
 const COUNT_MAX: u32 = 100_000_000;
-/// A class of characters is shorter than this.
+/// Character classes are shorter than this.
 const PATTERN_BYTES_MAX: usize = 1000;
 
-/// The section as it stands in the file.
+/// The section as written in the file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValidationSection {
@@ -26,25 +26,25 @@ pub struct ValidationSection {
     pub min_tokens: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<i64>,
-    /// The characters that a text may have, as a class of a regular expression.
+    /// The allowed characters, as a character class of a regular expression.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_violation: Option<OnViolation>,
 }
 
-/// What becomes of a text that is not as it must be.
+/// The handling of a text that violates the rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnViolation {
-    /// The request is refused.
+    /// Refuse the request.
     #[default]
     Reject,
-    /// Characters that are not allowed are left out, and what is too long is cut.
+    /// Remove characters that are not allowed, and truncate long texts.
     Clean,
 }
 
-/// How much there may be, both ends included.
+/// An inclusive range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     pub min: Option<usize>,
@@ -76,23 +76,23 @@ impl std::fmt::Display for Range {
     }
 }
 
-/// The rule for one model's requests.
+/// The rule for a model's requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Validation {
     pub characters: Range,
     pub tokens: Range,
     pub allowed: Option<AllowedCharacters>,
     pub on_violation: OnViolation,
-    /// Counts with the model's own tokenizer, where tokens are bounded.
+    /// Counts with the model's own tokenizer, if tokens are limited.
     pub counter: TokenCounter,
 }
 
-/// A set of characters. Looked up, never searched with, so that no text takes long.
+/// A set of characters. Matched by lookup and not by regular expression, which keeps the cost per character constant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllowedCharacters {
     pattern: String,
     set: ClassUnicode,
-    /// Nearly all characters that are asked for.
+    /// A lookup table for ASCII, which covers most characters.
     ascii: [bool; 128],
 }
 
@@ -106,7 +106,7 @@ impl AllowedCharacters {
             ));
         }
         let parsed = regex_syntax::parse(pattern).map_err(|error| {
-            // The library draws the place below the pattern; its last line says what is wrong.
+            // The library underlines the position below the pattern; the last line is the message.
             let message = error.to_string();
             let what = message.lines().last().unwrap_or_default();
             format!(
@@ -119,7 +119,7 @@ impl AllowedCharacters {
             HirKind::Class(Class::Bytes(bytes)) => {
                 bytes.to_unicode_class().unwrap_or(ClassUnicode::empty())
             }
-            // A class of one character.
+            // A class of a single character.
             HirKind::Literal(literal) => {
                 match std::str::from_utf8(&literal.0).ok().and_then(single) {
                     Some(only) => {
@@ -152,7 +152,7 @@ impl AllowedCharacters {
         Ok(allowed)
     }
 
-    /// As it stands in the file.
+    /// The pattern as written in the file.
     pub fn pattern(&self) -> &str {
         &self.pattern
     }
@@ -176,7 +176,7 @@ fn single(text: &str) -> Option<char> {
     characters.next().filter(|_| characters.next().is_none())
 }
 
-/// Reads the section. `can_count`: whether tokens of this model can be counted; otherwise why not.
+/// Reads the section. `can_count`: success if tokens of this model can be counted, otherwise the reason.
 pub(super) fn read(
     section: &ValidationSection,
     can_count: impl FnOnce() -> Result<(), String>,
@@ -264,7 +264,7 @@ mod tests {
 
     fn rule(section: serde_json::Value) -> Result<Validation, String> {
         let section: ValidationSection =
-            serde_json::from_value(section).map_err(|it| it.to_string())?;
+            serde_json::from_value(section).map_err(|error| error.to_string())?;
         let here = || Err("there is no tokenizer.json".to_owned());
         read(&section, here, &Diagnostics::new("m.yaml")).map_err(|error| error.to_string())
     }

@@ -1,5 +1,5 @@
-//! Where a model's weights come from when they are not a folder of this machine, and whether they are
-//! here. It fetches nothing; the download leaves a manifest, and what that names must be there.
+//! The source of weights that are not in a local folder, and whether they have been fetched. Downloads
+//! nothing itself; a download leaves a manifest, and every file that it lists must exist.
 //! One file because an origin, its manifest and the test of completeness name the same files.
 
 use std::collections::BTreeMap;
@@ -12,62 +12,61 @@ use sha2::{Digest, Sha256};
 use super::hub_cache;
 use super::model_file::Secret;
 
-/// Letters of a name for people; file systems allow 255.
+/// Maximum length of a readable name; file systems allow 255.
 const KEY_MAX: usize = 160;
 
-/// What has to be fetched for a model, and where it then lies. A controller sends it to its nodes, with the secrets of its
-/// variables.
+/// Describes what to fetch for a model, and its local destination. A controller sends it to its nodes, including secret variables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fetch {
     pub origin: Origin,
-    /// `organisation/name`, or a name alone: what the model is called in the cache.
+    /// The model's name in the cache: `organisation/name`, or a plain name.
     pub id: String,
-    /// The root of the hub's cache; absolute.
+    /// Absolute path of the root of the hub's cache.
     pub cache: PathBuf,
-    /// Where the pool keeps what it knows of fetched models; absolute.
+    /// Absolute path of the folder for the pool's records of fetched models.
     pub notes: PathBuf,
     pub extra_files: Vec<ExtraFiles>,
-    /// How the buckets of extra files are asked.
+    /// Access settings for the buckets of extra files.
     pub extra_by: Option<Bucket>,
-    /// Its engine may load pickles.
+    /// The engine can load pickle files.
     pub pickles: bool,
-    /// The same weights in the form in which they were published.
+    /// Also fetch `consolidated*` weights, the form in which Mistral publishes its models.
     pub consolidated: bool,
-    /// What it reads of GGUF files.
+    /// GGUF files that the engine reads.
     pub gguf: GgufFiles,
-    /// The engine's own variables, which go before those of the pool.
+    /// The engine's own variables, which take precedence over the pool's.
     pub env: BTreeMap<String, Secret>,
 }
 
-/// Which GGUF files an engine reads.
+/// The GGUF files that an engine reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GgufFiles {
     #[default]
     None,
     /// The only model of a repository without other weights.
     OnlyOne,
-    /// This one, or the model in parts of which this is one; its path in the repository.
+    /// This file, or the multi-part model that it belongs to; a path in the repository.
     Named(String),
-    /// The only model of this quantization, such as `Q4_K_M`; in upper case.
+    /// The only model with this quantization, such as `Q4_K_M`; in upper case.
     Quantization(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
-    /// The Hugging Face hub: a branch, a tag or a commit.
+    /// The Hugging Face hub, at a branch, tag or commit.
     Hub {
         revision: String,
     },
     Bucket(Bucket),
 }
 
-/// A bucket, and how it is asked.
+/// A bucket with its access settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
     pub uri: BucketUri,
-    /// Whether each pattern includes or excludes; the last one that matches counts.
+    /// Patterns that include (true) or exclude files; the last match wins.
     pub filters: Vec<(bool, String)>,
-    /// Without credentials.
+    /// Access without credentials.
     pub unsigned: bool,
     pub endpoint: Option<String>,
     pub region: Option<String>,
@@ -80,7 +79,7 @@ pub enum Scheme {
     Gs,
 }
 
-/// `s3://bucket/prefix` or `gs://bucket/prefix`; the prefix has no slash at its ends.
+/// `s3://bucket/prefix` or `gs://bucket/prefix`; the prefix has no slash at either end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketUri {
     pub scheme: Scheme,
@@ -103,7 +102,7 @@ impl fmt::Display for BucketUri {
 }
 
 impl BucketUri {
-    /// Errors say what is wrong with the text.
+    /// Parses an address. Errors describe the problem with the text.
     pub(super) fn parse(text: &str, schemes: &[Scheme]) -> Result<BucketUri, String> {
         let known = [("s3://", Scheme::S3), ("gs://", Scheme::Gs)];
         let allowed: Vec<&str> = known
@@ -138,16 +137,16 @@ impl BucketUri {
     }
 }
 
-/// An address that gives credentials for a bucket.
+/// An address that provides credentials for a bucket.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialsUrl {
     pub url: String,
-    /// Whose value is sent as the bearer token.
+    /// The variable whose value is sent as the bearer token.
     pub token_variable: Option<String>,
 }
 
 impl CredentialsUrl {
-    /// Without its query and user, which may be keys.
+    /// The address without query and user, which may contain keys.
     pub fn shown(&self) -> String {
         let plain = self.url.split(['?', '#']).next().unwrap_or_default();
         match plain.split_once("://") {
@@ -169,30 +168,30 @@ impl fmt::Debug for CredentialsUrl {
     }
 }
 
-/// A folder of a bucket that is stored in a place of its own.
+/// A bucket folder with a separate destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtraFiles {
     pub uri: BucketUri,
-    /// Absolute, or below the model's folder.
+    /// An absolute path, or relative to the model's folder.
     pub destination: PathBuf,
 }
 
-/// What a download wrote down when it was complete.
+/// The record of a completed download.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// For people.
+    /// A description for display.
     pub origin: String,
-    /// Stands for all that was asked for.
+    /// Identifies everything that was requested.
     pub fingerprint: String,
     pub commit: String,
     pub files: Vec<ManifestFile>,
-    /// Extra files, by their absolute paths.
+    /// Extra files, by absolute path.
     #[serde(default, rename = "elsewhere")]
     pub outside: Vec<ManifestFile>,
-    /// Another program's files, which have not been compared with their source.
+    /// Files of another program that have not been verified against their source.
     #[serde(default)]
     pub is_adopted: bool,
-    /// A load failed with them.
+    /// A load with these files has failed.
     #[serde(default)]
     pub is_doubted: bool,
 }
@@ -201,7 +200,7 @@ pub struct Manifest {
 pub struct ManifestFile {
     pub path: String,
     pub bytes: u64,
-    /// What its content was compared with, such as `sha256:…`; `None`: its size alone, or an older version wrote this.
+    /// The verified digest, such as `sha256:…`. `None`: only the size was compared, or an older version wrote this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
@@ -213,18 +212,18 @@ impl Fetch {
         self.cache.join(format!("models--{name}"))
     }
 
-    /// Where engines find the model, once it is here: the same place for every state of it.
+    /// The folder where engines find the model once it is fetched; the same for every revision.
     pub fn folder(&self) -> PathBuf {
         self.notes.join(self.key())
     }
 
-    /// Where what the hub says of the model is kept before it is fetched: its `config.json`, and in `bytes` the size of its
-    /// weights.
+    /// The folder for the hub's description of a model before it is fetched: its `config.json`, and the size of its weights in
+    /// `bytes`.
     pub fn description(&self) -> PathBuf {
         self.notes.join("described").join(self.fingerprint())
     }
 
-    /// The same, if it is there and the model is not.
+    /// The description, if it exists and the model has not been fetched.
     pub(super) fn described(&self) -> Option<(PathBuf, u64)> {
         let folder = self.description();
         let bytes = std::fs::read_to_string(folder.join("bytes")).ok()?;
@@ -232,7 +231,7 @@ impl Fetch {
         Some((folder, bytes)).filter(|_| !self.is_here())
     }
 
-    /// Whether the hub should be asked how large the model is. Blocking.
+    /// Returns true if the hub should be queried for the model's size. Blocking.
     pub fn is_unknown(&self) -> bool {
         matches!(self.origin, Origin::Hub { .. })
             && !self.is_here()
@@ -245,7 +244,7 @@ impl Fetch {
         self.notes.join(name)
     }
 
-    /// Tells sources apart: readable letters, and a digest where those do not say it all.
+    /// A unique name for the source: readable characters, plus a digest if those are ambiguous.
     fn key(&self) -> String {
         let (text, filters) = match &self.origin {
             Origin::Hub { revision } => (format!("{}/{revision}", self.id), ""),
@@ -259,8 +258,8 @@ impl Fetch {
             GgufFiles::Quantization(name) => (format!("{text}:{name}"), filters.to_owned()),
             GgufFiles::None | GgufFiles::OnlyOne => (text, filters.to_owned()),
         };
-        let plain = |it: char| match it {
-            it if it.is_ascii_alphanumeric() || "-_.".contains(it) => it,
+        let plain = |letter: char| match letter {
+            letter if letter.is_ascii_alphanumeric() || "-_.".contains(letter) => letter,
             _ => '-',
         };
         let readable: String = text.chars().map(plain).take(KEY_MAX).collect();
@@ -271,16 +270,16 @@ impl Fetch {
         )
     }
 
-    /// The path for the engine: the model's folder, or the file of it that was named.
+    /// The path for the engine: the model's folder, or the named file in it.
     pub fn model_path(&self) -> PathBuf {
         match &self.gguf {
             GgufFiles::Named(file) => self.folder().join(file),
-            // The folder has this one model.
+            // The folder contains only this model.
             GgufFiles::None | GgufFiles::OnlyOne | GgufFiles::Quantization(_) => self.folder(),
         }
     }
 
-    /// Stands for all that is asked for; whatever differs is fetched anew.
+    /// Identifies everything that is requested; a different fingerprint causes a new download.
     pub fn fingerprint(&self) -> String {
         let parts = format!(
             "{} {:?} {}",
@@ -291,7 +290,7 @@ impl Fetch {
         short_digest(&parts)
     }
 
-    /// For people.
+    /// A description for display.
     pub fn describe(&self) -> String {
         match &self.origin {
             Origin::Hub { revision } => format!("the hub's {}, revision {revision}", self.id),
@@ -299,7 +298,7 @@ impl Fetch {
         }
     }
 
-    /// Whether all that the manifest names is there. Blocking: looks at each file.
+    /// Returns true if every file of the manifest exists. Blocking: accesses each file.
     pub fn is_here(&self) -> bool {
         self.manifest().is_some_and(|manifest| {
             let folder = self.folder();
@@ -316,9 +315,11 @@ impl Fetch {
         })
     }
 
-    /// A load failed with what another program had fetched: it is not taken for whole again. Blocking.
+    /// Records that a load failed with files that another program had fetched; they no longer count as complete. Blocking.
     pub fn doubt_adopted(&self) {
-        let Some(mut manifest) = self.manifest().filter(|it| it.is_adopted && !it.is_doubted)
+        let Some(mut manifest) = self
+            .manifest()
+            .filter(|manifest| manifest.is_adopted && !manifest.is_doubted)
         else {
             return;
         };
@@ -328,9 +329,9 @@ impl Fetch {
         }
     }
 
-    /// The commit that is here, where only what lies beside it has changed: a branch is asked once.
+    /// The fetched commit, if only other settings have changed since: a branch is resolved once.
     pub fn pinned(&self) -> Option<String> {
-        let manifest = self.manifest().filter(|it| !it.is_doubted)?;
+        let manifest = self.manifest().filter(|manifest| !manifest.is_doubted)?;
         let is_commit = manifest.commit.len() == 40
             && manifest.commit.bytes().all(|byte| byte.is_ascii_hexdigit());
         (is_commit && manifest.fingerprint != self.fingerprint()).then_some(manifest.commit)
@@ -341,13 +342,13 @@ impl Fetch {
         serde_json::from_slice(&text).ok()
     }
 
-    /// A whole model of this name and revision that another program has fetched.
+    /// A complete copy of this model and revision that another program has fetched.
     pub fn snapshot_of_others(&self) -> Option<PathBuf> {
         let Origin::Hub { revision } = &self.origin else {
             return None;
         };
-        // It is unknown whether those are right, or a load has failed with it.
-        let is_doubted = self.manifest().is_some_and(|it| it.is_doubted);
+        // The files are unverified, or a load has failed with them.
+        let is_doubted = self.manifest().is_some_and(|manifest| manifest.is_doubted);
         let is_named = matches!(self.gguf, GgufFiles::Named(_) | GgufFiles::Quantization(_));
         if is_doubted || is_named || !self.extra_files.is_empty() {
             return None;
@@ -355,29 +356,30 @@ impl Fetch {
         hub_cache::at_revision(&self.root(), revision).filter(|folder| is_complete(folder))
     }
 
-    /// Its files as far as they are here, to tell how large it is.
+    /// The files fetched so far, for estimating the size.
     pub(super) fn found(&self) -> Option<PathBuf> {
-        match self.folder().exists() {
-            true => Some(self.model_path()),
-            false => self.snapshot_of_others(),
+        if self.folder().exists() {
+            Some(self.model_path())
+        } else {
+            self.snapshot_of_others()
         }
     }
 
-    /// A variable of the engine's own, or else of the pool's environment; empty ones are not set.
+    /// A variable of the engine, or else of the pool's environment; empty values count as unset.
     pub fn variable(&self, name: &str) -> Option<String> {
         let own = self.env.get(name).map(|value| value.0.clone());
         own.or_else(|| std::env::var(name).ok())
             .filter(|value| !value.trim().is_empty())
     }
 
-    /// Where `huggingface-cli login` leaves its token.
+    /// The folder where `huggingface-cli login` stores its token.
     pub fn hub_home(&self) -> Option<PathBuf> {
         hub_cache::home(&|name| self.variable(name).map(PathBuf::from))
     }
 }
 
 impl Bucket {
-    /// Asked in the usual way.
+    /// A bucket with default access settings.
     pub fn at(uri: BucketUri) -> Bucket {
         Bucket {
             uri,
@@ -399,7 +401,7 @@ pub(super) fn short_digest(text: &str) -> String {
         .collect()
 }
 
-/// Weights, and every file that an index of shards names; other programs show files one by one.
+/// Requires weights, including every file of a shard index, because other programs publish files one by one.
 fn is_complete(folder: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return false;
@@ -408,7 +410,7 @@ fn is_complete(folder: &Path) -> bool {
     for entry in entries.flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
-        // A link to what is still coming.
+        // A link to a file that is still being downloaded.
         if !path.exists() {
             return false;
         }

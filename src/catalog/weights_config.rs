@@ -1,6 +1,6 @@
-//! Reads from the keys of `engine_config` where weights are fetched from: the hub, or a mirror in a bucket. Every
-//! mistake is refused with its key; no network is used here.
-//! One file because the keys exclude each other, so that one function reads them all.
+//! Reads the source of weights from `engine_config`: the hub, or a mirror in a bucket. Every
+//! error names its key; no network access.
+//! One file because the keys exclude each other, and one function reads them all.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -25,25 +25,25 @@ use super::weights::{
 const S3: &str = "engine_config.s3_mirror_config";
 const GCS: &str = "engine_config.gcs_mirror_config";
 
-/// How an engine gets its weights.
+/// An engine's options for getting weights.
 pub(super) struct Engine {
-    /// Its name in files.
+    /// The engine's name in files.
     pub name: &'static str,
     pub able: Able,
-    /// It may load pickles.
+    /// The engine can load pickle files.
     pub pickles: bool,
 }
 
-/// Who fetches for an engine.
+/// The components that can download for an engine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Able {
-    /// It reads folders alone.
+    /// The engine only reads folders.
     PoolOnly,
-    /// Both could; the pool does unless the file says otherwise.
+    /// Both can; the pool does by default.
     PoolFirst,
-    /// Both could, and the engine does unless the file says otherwise.
+    /// Both can; the engine does by default.
     EngineFirst,
-    /// It reads one file of a form that the pool does not fetch.
+    /// The engine reads a single file in a form that the pool does not fetch.
     EngineOnly,
 }
 
@@ -80,7 +80,7 @@ struct ExtraFile {
     destination_path: String,
 }
 
-/// The keys of the sections of mirrors.
+/// The keys of the mirror sections.
 pub(super) struct MirrorKeys {
     pub s3: &'static [&'static str],
     pub gcs: &'static [&'static str],
@@ -97,7 +97,7 @@ pub(super) fn keys() -> MirrorKeys {
     }
 }
 
-/// What is fetched for the model; `None`: nothing, or its engine does it.
+/// Reads what to fetch for the model. `None`: nothing, or its engine downloads it.
 pub(super) fn read(
     engine: &EngineConfig,
     kind: &Engine,
@@ -143,24 +143,26 @@ pub(super) fn read(
         (None, Able::EngineFirst | Able::EngineOnly) => Fetcher::Engine,
     };
     if fetcher == Fetcher::Engine {
-        return match is_mirrored {
-            true => Err(notes.refuse(
-                mirror_key(engine),
-                format!("is fetched by the pool alone, and here {} fetches; write engine_config.fetch: pool where it reads a folder, or bring the files into one and name it in engine_config.model_path", kind.name),
-            )),
-            false => Ok(None),
+        return if is_mirrored {
+            Err(notes.refuse(
+            mirror_key(engine),
+            format!("is fetched by the pool alone, and here {} fetches; write engine_config.fetch: pool where it reads a folder, or bring the files into one and name it in engine_config.model_path", kind.name),
+        ))
+        } else {
+            Ok(None)
         };
     }
     let Some(id) = engine.hf_model_id.as_deref() else {
-        return match is_mirrored {
-            true => Err(notes.refuse(
+        return if is_mirrored {
+            Err(notes.refuse(
                 ID,
                 "is missing; it names the mirrored model in the cache: organisation/name",
-            )),
-            false => Ok(None),
+            ))
+        } else {
+            Ok(None)
         };
     };
-    // A folder of this machine.
+    // A local folder.
     if !is_mirrored && notes.is_local(id) {
         return Ok(None);
     }
@@ -229,7 +231,7 @@ pub(super) fn read(
     }))
 }
 
-/// Where this machine keeps fetched weights: `sources.cache_dir`, or the folder of the hub's own programs.
+/// The folder for fetched weights on this machine: `sources.cache_dir`, or the default cache of Hugging Face's tools.
 pub fn cache_dir(config: &Config) -> Option<PathBuf> {
     cache_of(config, &BTreeMap::new())
 }
@@ -386,8 +388,7 @@ fn is_on_this_machine(url: &str) -> bool {
     matches!(host, "127.0.0.1" | "localhost" | "[::1]")
 }
 
-/// The options of `aws s3 sync` that mean something here; those that only change what it prints are
-/// taken, others are refused.
+/// Reads the supported options of `aws s3 sync`. Options that only change its output are ignored, others are refused.
 fn sync_arguments(
     words: &[String],
     bucket: &mut Bucket,
@@ -438,7 +439,7 @@ fn sync_arguments(
     Ok(())
 }
 
-/// Variables and `~` are filled in. Absolute ones must lie where the pool may write.
+/// Expands variables and `~`. Absolute paths must be inside folders that the pool may write to.
 fn destination(text: &str, config: &Config) -> Result<PathBuf, String> {
     let path = config::expanded_here(text).map_err(|error| error.to_string())?;
     let filled = path.to_string_lossy();
@@ -457,7 +458,7 @@ fn destination(text: &str, config: &Config) -> Result<PathBuf, String> {
     let mut roots: Vec<PathBuf> = config.sources.extra_roots.clone();
     roots.extend(home.filter(|home| home.parent().is_some()));
     roots.extend(config.sources.cache_dir.clone());
-    // A link on the way may lead out of it.
+    // A symbolic link may lead outside.
     let real = |path: &Path| {
         let there = path.ancestors().find(|path| path.exists())?;
         let rest = path.strip_prefix(there).ok()?;

@@ -1,5 +1,5 @@
-//! The files of weights that are complete on a machine, with the digests of their content, from what a fetch noted: what
-//! another machine needs to get the same ones. It reads names and sizes, and no content.
+//! Lists the files of complete local weights with their digests, from the record of a fetch, which enables another machine to fetch
+//! the same files. Reads names and sizes, but no file contents.
 
 use std::path::Path;
 
@@ -7,43 +7,44 @@ use serde::{Deserialize, Serialize};
 
 use super::weights::{Fetch, Manifest, Origin, short_digest};
 
-/// A longer list is no model.
+/// A longer list is not a model.
 const FILES_MAX: usize = 20_000;
-/// Forms of weights of which a model takes one, or some, of those in a repository.
+/// Weight formats of which a model uses only some files of a repository.
 const CHOSEN_FORMS: [&str; 6] = [".gguf", ".bin", ".pt", ".pth", ".ckpt", ".pkl"];
 
-/// All files of a model at one state.
+/// All files of a model at one revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightsListing {
     /// The model's folder in the cache, such as `models--org--name`.
     pub name: String,
-    /// The hub's commit, or what the bucket calls its state.
+    /// The hub's commit, or the bucket's identifier of its state.
     pub commit: String,
     pub files: Vec<ListedFile>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedFile {
-    /// Its path in the model's folder.
+    /// The path in the model's folder.
     pub path: String,
     pub bytes: u64,
-    /// The name of its content in the cache.
+    /// The name of the content in the cache.
     pub blob: String,
-    /// `sha256:…`, `git:…` or `md5:…`; `None`: nothing can show whether another copy is right.
+    /// `sha256:…`, `git:…` or `md5:…`; `None` if other copies cannot be verified.
     pub digest: Option<String>,
 }
 
 impl WeightsListing {
-    /// The name of these weights, on every machine. It is the model and its commit; a digest of the contents follows where
-    /// those do not say which files it is, so that a machine with one quantization does not count as one with another.
+    /// A name for these weights that is equal on every machine: the model and its commit. A digest of the contents is appended if
+    /// those do not determine the files, to distinguish machines with different quantizations.
     pub fn id(&self) -> String {
         let state = format!("{}@{}", self.name, self.commit);
-        // A bucket that names no commit has zeros at every state.
+        // A bucket without commits reports zeros in every state.
         let is_unnamed = self.commit.bytes().all(|byte| byte == b'0');
         if !is_unnamed && !self.files.iter().any(|file| is_chosen(&file.path)) {
             return state;
         }
-        // Not their paths: the same file lies in a folder or at the top, as it was chosen by its name or its quantization.
+        // Excludes the paths: the same file is in a folder or at the top level, depending on whether it was chosen by name or by
+        // quantization.
         let mut contents: Vec<&str> = self.files.iter().map(|file| file.blob.as_str()).collect();
         contents.sort_unstable();
         format!("{state}+{}", short_digest(&contents.join(" ")))
@@ -54,7 +55,7 @@ impl WeightsListing {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Whether both name the same contents, in the same order.
+    /// Returns true if both list the same contents in the same order.
     pub fn is_same(&self, other: &WeightsListing) -> bool {
         let same = |(a, b): (&ListedFile, &ListedFile)| {
             (&a.path, a.bytes, &a.blob) == (&b.path, b.bytes, &b.blob)
@@ -64,7 +65,7 @@ impl WeightsListing {
             && self.files.iter().zip(&other.files).all(same)
     }
 
-    /// Whether the folder has every file in its size. Blocking.
+    /// Returns true if the folder has every file with its size. Blocking.
     pub fn is_in(&self, folder: &Path) -> bool {
         let right = |path: &Path, bytes: u64| {
             std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
@@ -75,7 +76,7 @@ impl WeightsListing {
 }
 
 impl Fetch {
-    /// The files that are here, if the model is. Blocking.
+    /// The local files, if the model is complete. Blocking.
     pub fn listing(&self) -> Option<WeightsListing> {
         let manifest = self.manifest().filter(|_| self.is_here())?;
         let is_of_hub = matches!(self.origin, Origin::Hub { .. });
@@ -84,11 +85,11 @@ impl Fetch {
         (listing.name == own).then_some(listing)
     }
 
-    /// The same weights at the commit of the listing, on a machine with these folders.
+    /// The same weights at the commit of the listing, for a machine with these folders.
     pub fn moved(self, cache: &Path, notes: &Path, listing: &WeightsListing) -> Fetch {
         let is_commit = is_hex(&listing.commit, &[40]);
         let origin = match self.origin {
-            // A branch may have moved on since.
+            // A branch may have advanced since.
             Origin::Hub { .. } if is_commit => Origin::Hub {
                 revision: listing.commit.clone(),
             },
@@ -103,11 +104,14 @@ impl Fetch {
     }
 }
 
-/// The states of models that are complete below a folder of notes (`Fetch::notes`), sorted. Blocking.
+/// The ids of complete models below a folder of records (`Fetch::notes`), sorted. Blocking.
 pub fn complete_below(notes: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(notes).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
-    let manifests = paths.filter(|path| path.extension().is_some_and(|it| it == "json"));
+    let manifests = paths.filter(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
     let mut found: Vec<String> = manifests
         .filter_map(|path| {
             let manifest: Manifest = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
@@ -121,7 +125,7 @@ pub fn complete_below(notes: &Path) -> Vec<String> {
     found
 }
 
-/// What the manifest names, with the blobs that its links lead to. `None`: a file is not there, or lies outside of a cache.
+/// The manifest's files with the blobs that they link to. `None` if a file is missing or outside a cache.
 fn listing(folder: &Path, manifest: &Manifest, is_of_hub: bool) -> Option<WeightsListing> {
     if manifest.files.is_empty() || manifest.files.len() > FILES_MAX {
         return None;
@@ -131,12 +135,14 @@ fn listing(folder: &Path, manifest: &Manifest, is_of_hub: bool) -> Option<Weight
     for file in &manifest.files {
         let content = std::fs::canonicalize(folder.join(&file.path)).ok()?;
         let blob = content.file_name()?.to_str()?.to_owned();
-        let blobs = content.parent().filter(|it| it.ends_with("blobs"))?;
+        let blobs = content
+            .parent()
+            .filter(|folder| folder.ends_with("blobs"))?;
         let model = blobs.parent()?.file_name()?.to_str()?.to_owned();
         if name.get_or_insert_with(|| model.clone()) != &model {
             return None;
         }
-        // The hub calls a content by its digest.
+        // The hub names contents by their digest.
         let of_name = || match blob.len() {
             64 if is_of_hub && is_hex(&blob, &[64]) => Some(format!("sha256:{blob}")),
             40 if is_of_hub && is_hex(&blob, &[40]) => Some(format!("git:{blob}")),
@@ -156,7 +162,7 @@ fn listing(folder: &Path, manifest: &Manifest, is_of_hub: bool) -> Option<Weight
     })
 }
 
-/// Whether a model of the same repository may do without this file.
+/// Returns true if this file is optional for a model of the repository.
 fn is_chosen(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default().to_lowercase();
     name.starts_with("consolidated") || CHOSEN_FORMS.iter().any(|form| name.ends_with(form))
@@ -192,7 +198,7 @@ mod tests {
         }
     }
 
-    /// As a fetch leaves it, with one file.
+    /// Files as a fetch leaves them, with one file.
     fn fetched(folder: &Path) -> Fetch {
         let fetch = fetch(folder);
         let (blob, set) = ("ab".repeat(32), fetch.notes.join("sets/one"));
@@ -234,7 +240,7 @@ mod tests {
         assert_eq!(complete_below(&fetch.notes), [listing.id()]);
     }
 
-    /// Paths, and the names of their contents.
+    /// Builds a listing from paths and names of contents.
     fn listing_at(commit: &str, files: &[(&str, &str)]) -> WeightsListing {
         let files = files.iter().map(|(path, blob)| ListedFile {
             path: (*path).to_owned(),
@@ -260,7 +266,7 @@ mod tests {
         let eight = id_of(&[config, ("m-Q8_0.gguf", "a8")]);
         assert!(four.starts_with(&format!("models--lab--small@{COMMIT}+")));
         assert_ne!(four, eight);
-        // In folders of the repository, one name may stand for several.
+        // In folders of the repository, one name may occur several times.
         let (half, brain) = (("m.gguf", "f1"), ("m.gguf", "bf"));
         assert_ne!(id_of(&[config, half]), id_of(&[config, brain]));
     }

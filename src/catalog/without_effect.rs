@@ -1,5 +1,4 @@
-//! The keys of RayLLM's form that load and do nothing here. Each one that a document uses becomes
-//! a warning with what is used instead; none is dropped in silence.
+//! Keys of RayLLM's form that are accepted without effect. Each one used in a document causes a warning with its replacement.
 
 use super::diagnostics::Diagnostics;
 use super::forms::dropped::{self, OUTSIDE_OF_RAY};
@@ -7,7 +6,7 @@ use super::model_file::ModelDocument;
 
 const CLUSTER: &str = "the pool places replicas by GPU memory alone";
 
-/// A key, whether a document has it, and what is used instead.
+/// A key, a test for its presence, and its replacement.
 struct Idle {
     key: &'static str,
     is_present: fn(&ModelDocument) -> bool,
@@ -17,57 +16,57 @@ struct Idle {
 const IDLE: &[Idle] = &[
     Idle {
         key: "engine_config.model_type",
-        is_present: |it| it.engine_config.model_type.is_some(),
+        is_present: |document| document.engine_config.model_type.is_some(),
         instead: "the engine reads it from the model",
     },
     Idle {
         key: "engine_config.tokenizer_id",
-        is_present: |it| it.engine_config.tokenizer_id.is_some(),
+        is_present: |document| document.engine_config.tokenizer_id.is_some(),
         instead: "the tokenizer in the model's folder is used",
     },
     Idle {
         key: "engine_config.model_url",
-        is_present: |it| it.engine_config.model_url.is_some(),
+        is_present: |document| document.engine_config.model_url.is_some(),
         instead: "only the routes for clients of RayLLM and Aviary show it (compat)",
     },
     Idle {
         key: "engine_config.model_description",
-        is_present: |it| it.engine_config.model_description.is_some(),
+        is_present: |document| document.engine_config.model_description.is_some(),
         instead: "only the routes for clients of RayLLM and Aviary show it (compat)",
     },
     Idle {
         key: "scaling_config.num_cpus_per_worker",
-        is_present: |it| it.scaling_config.num_cpus_per_worker.is_some(),
+        is_present: |document| document.scaling_config.num_cpus_per_worker.is_some(),
         instead: CLUSTER,
     },
     Idle {
         key: "scaling_config.placement_strategy",
-        is_present: |it| it.scaling_config.placement_strategy.is_some(),
+        is_present: |document| document.scaling_config.placement_strategy.is_some(),
         instead: "all GPUs of a replica are of one machine",
     },
     Idle {
         key: "scaling_config.resources_per_worker",
-        is_present: |it| it.scaling_config.resources_per_worker.is_some(),
+        is_present: |document| document.scaling_config.resources_per_worker.is_some(),
         instead: CLUSTER,
     },
     Idle {
         key: "scaling_config.pg_timeout_s",
-        is_present: |it| it.scaling_config.pg_timeout_s.is_some(),
+        is_present: |document| document.scaling_config.pg_timeout_s.is_some(),
         instead: "pool_config.load_deadline limits a load",
     },
     Idle {
         key: "deployment_config.ray_actor_options",
-        is_present: |it| it.deployment_config.ray_actor_options.is_some(),
+        is_present: |document| document.deployment_config.ray_actor_options.is_some(),
         instead: CLUSTER,
     },
     Idle {
         key: "pool_config.labels",
-        is_present: |it| !it.pool_config.labels.is_empty(),
+        is_present: |document| !document.pool_config.labels.is_empty(),
         instead: "they are kept, and `capabilities` alone has an effect: lists of models show it",
     },
 ];
 
-/// Values of keys that have an effect with others: the key, the value, and what happens instead.
+/// Values without effect for keys whose other values have one, with the replacement.
 const IDLE_VALUES: &[(&str, &str)] = &[
     (
         "scaling_config.num_workers: 0",
@@ -87,19 +86,21 @@ const IDLE_VALUES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Every key of older systems that loads and has no effect, with what is used instead; sorted, as a table of
-/// Markdown. docs/rayllm.md has it.
+/// A sorted Markdown table of every key of older systems that is accepted without effect, with its replacement. Part of
+/// docs/rayllm.md.
 pub fn table_of_keys_without_effect() -> String {
-    let form = |it: &dropped::Dropped| {
-        let keys: Vec<&str> = it.keys().collect();
-        let place = match it.section {
+    let form = |dropped: &dropped::Dropped| {
+        let keys: Vec<&str> = dropped.keys().collect();
+        let place = match dropped.section {
             "" => String::new(),
             section => format!(" in `{section}`"),
         };
-        (format!("`{}`{place}", keys.join("`, `")), it.instead)
+        (format!("`{}`{place}", keys.join("`, `")), dropped.instead)
     };
     let of_forms = dropped::all().map(form);
-    let own = IDLE.iter().map(|it| (format!("`{}`", it.key), it.instead));
+    let own = IDLE
+        .iter()
+        .map(|idle| (format!("`{}`", idle.key), idle.instead));
     let values = IDLE_VALUES
         .iter()
         .map(|(key, instead)| (format!("`{key}`"), *instead));
@@ -115,10 +116,10 @@ pub fn table_of_keys_without_effect() -> String {
 pub(super) fn warn(document: &ModelDocument, notes: &mut Diagnostics) {
     let deployment = &document.deployment_config;
     let environment = document.engine_config.runtime_env.iter();
-    for key in environment.flat_map(|it| it.rest.keys()) {
+    for key in environment.flat_map(|environment| environment.rest.keys()) {
         notes.warn(&format!("engine_config.runtime_env.{key}"), OUTSIDE_OF_RAY);
     }
-    for idle in IDLE.iter().filter(|it| (it.is_present)(document)) {
+    for idle in IDLE.iter().filter(|idle| (idle.is_present)(document)) {
         let message = format!("has no effect in this version: {}", idle.instead);
         notes.warn(idle.key, message);
     }
@@ -131,7 +132,7 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Diagnostics) {
     let least = deployment
         .autoscaling_config
         .as_ref()
-        .and_then(|it| it.min_replicas);
+        .and_then(|scaling| scaling.min_replicas);
     if least.is_some_and(|count| count >= 1) && document.pool_config.priority.unwrap_or(0) < 2 {
         notes.warn(
             "deployment_config.autoscaling_config.min_replicas",

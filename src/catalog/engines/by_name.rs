@@ -1,4 +1,4 @@
-//! A row of the table as its name, for recipes that another process reads.
+//! Serializes an engine as its name, for recipes that another process reads.
 
 use serde::{Deserialize, Deserializer, Serializer, de};
 

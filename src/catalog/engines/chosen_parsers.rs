@@ -1,19 +1,19 @@
-//! Which of an engine's parsers reads a model's tool calls and its reasoning: chosen from the chat template, unless the
-//! model's file names one. Engines that need no parser have no words here.
+//! Chooses the engine's parsers for a model's tool calls and reasoning from the chat template, unless the model's file names them.
+//! Engines that need no parsers get no flags.
 
 use super::launch::ServerRecipe;
 use super::parsers::{ChosenParser, TemplateForms};
 
-/// The keys of parsers, which are the same in every engine that has them.
+/// The keys for parsers, equal in every engine that has parsers.
 const TOOLS_KEY: &str = "tool_call_parser";
 const REASONING_KEY: &str = "reasoning_parser";
-/// The pool chooses, as it does where the key is absent.
+/// The pool chooses, as if the key were absent.
 const AUTO: &str = "auto";
 /// No parser, whatever the template says.
 const NONE: &str = "none";
 
 impl ServerRecipe {
-    /// The parsers for a model with this template that its file does not name itself.
+    /// The parsers for a model with this template that its file does not name.
     pub fn chosen_parsers(&self, forms: TemplateForms) -> Vec<ChosenParser> {
         let Some(parsers) = self.engine.parsers else {
             return Vec::new();
@@ -22,7 +22,7 @@ impl ServerRecipe {
         let is_off = |key: &str| {
             self.flags
                 .value(key)
-                .is_some_and(|it| it.starts_with("--no-"))
+                .is_some_and(|value| value.starts_with("--no-"))
         };
         let tools = forms
             .tools
@@ -53,12 +53,12 @@ impl ServerRecipe {
         switch.is_some_and(is_on) || chosen.iter().any(|parser| parser.key == TOOLS_KEY)
     }
 
-    /// The words for these parsers, the switch first.
+    /// The arguments for these parsers, with the enabling flag first.
     pub(super) fn parser_arguments(&self, forms: TemplateForms) -> Vec<String> {
         let mut arguments = Vec::new();
         let flags = &self.engine.flags;
         for chosen in self.chosen_parsers(forms) {
-            let switch = self.engine.parsers.and_then(|it| it.tools_switch);
+            let switch = self.engine.parsers.and_then(|parsers| parsers.tools_switch);
             let switch = switch.filter(|key| chosen.key == TOOLS_KEY && !self.flags.has(key));
             arguments.extend(switch.map(|key| flags.flag(key)));
             arguments.extend([flags.flag(chosen.key), chosen.word.to_owned()]);
@@ -66,7 +66,7 @@ impl ServerRecipe {
         arguments
     }
 
-    /// Whether this word of the model's file is for the pool and not for the engine.
+    /// Returns true if this key of the model's file is meant for the pool and not passed to the engine.
     pub(super) fn is_for_the_pool(&self, key: &str) -> bool {
         let is_parser = self.engine.parsers.is_some() && [TOOLS_KEY, REASONING_KEY].contains(&key);
         let value = self.flags.value(key).filter(|_| is_parser);

@@ -1,4 +1,4 @@
-//! What is known of an engine, as plain data: its names, flags, routes, sleep modes and failures.
+//! The description of an engine as plain data: its names, flags, routes, sleep modes and failures.
 
 use std::fmt;
 use std::path::Path;
@@ -18,100 +18,100 @@ use super::routes::{Extra, TokenApi};
 use crate::engine_kind::EngineKind;
 use crate::model_file::Sleep;
 
-/// One engine: what it is called, what it takes, how it is asked, what it says.
+/// An engine from the table: its names, flags, routes and messages.
 pub struct Engine {
-    /// `engine_config.type`, the usual name first.
+    /// Values of `engine_config.type`, the usual name first.
     pub names: &'static [&'static str],
-    /// The word in answers and metrics.
+    /// The name in API responses and metrics.
     pub word: &'static str,
-    /// Its program and the words that always follow, unless `engine_config.program` is another.
+    /// The program and its fixed arguments, unless `engine_config.program` replaces it.
     pub program: &'static [&'static str],
-    /// What to do when there is no such program.
+    /// Advice for the case that the program is missing.
     pub install: &'static str,
-    /// The package of Python that it is, if the pool compares its version.
+    /// The engine's Python package, if the pool compares its version.
     pub package: Option<PythonPackage>,
-    /// How its memory is estimated.
+    /// Selects the memory estimate.
     pub kind: EngineKind,
     pub flags: Flags,
-    /// Whether it listens on a Unix socket too.
+    /// The engine can also listen on a Unix socket.
     pub sockets: bool,
     pub needs_gpu: bool,
-    /// The most devices that one replica spreads over.
+    /// Maximum number of devices of one replica.
     pub devices_max: u32,
-    /// Requests that one replica takes at once, unless its file says otherwise.
+    /// Simultaneous requests per replica, unless the model's file sets another number.
     pub seats: u32,
-    /// The key that bounds the sequences computed together.
+    /// The option that limits the sequences computed together.
     pub sequences_key: Option<&'static str>,
-    /// The key that says which part of a device it fills. In `engine_kwargs` it is what a replica
-    /// asks of each device; on the command line it is made from what was reserved.
+    /// The option that sets which share of a device the engine fills. In `engine_kwargs` it is the share that a replica requests of
+    /// each device; on the command line it is computed from the reservation.
     pub share_key: Option<&'static str>,
-    /// Whether it fills whatever it is given, so that a measurement says nothing of what it needs.
+    /// The engine fills all memory it is given, which makes a measurement useless as an estimate.
     pub fills: bool,
-    /// When its command line depends on the size of the weights.
+    /// Whether the command line depends on the size of the weights.
     pub needs_weight_size: NeedsWeightSize,
-    /// Whether it reads one GGUF file, not a folder.
+    /// The engine reads one GGUF file, not a folder.
     pub reads_gguf: bool,
-    /// What follows the program: the flags that come from the placement and the recipe.
+    /// Arguments after the program, computed from the placement and the recipe.
     pub arguments: fn(&ArgumentContext<'_>) -> Result<Vec<String>, String>,
     pub environment: fn(&ArgumentContext<'_>) -> Vec<(&'static str, String)>,
-    /// Answers 2xx once requests are taken.
+    /// Returns 2xx once the engine accepts requests.
     pub ready_path: &'static str,
-    /// Costs nothing; for heartbeats.
+    /// A cheap route, for heartbeats.
     pub health_path: &'static str,
-    /// Computes a token: for engines whose health says nothing of it.
+    /// A route that computes a token, for engines whose health route does not prove that they generate.
     pub generation_path: Option<&'static str>,
-    /// Variables of its environment that the pool sets, or that are refused for another reason.
+    /// Environment variables that the pool sets, or that are refused for another reason.
     pub barred_env: &'static [FlagReason],
-    /// Its numbers in Prometheus' text form, if it has them.
+    /// Metrics in the Prometheus text format, if the engine has them.
     pub metrics: Option<Metrics>,
-    /// Whether it ends the work of a request without `stream` when its client leaves.
+    /// The engine stops computing a non-streaming request when its client disconnects.
     pub ends_with_client: bool,
-    /// How it sleeps, a row for each depth that it knows.
+    /// The supported sleep modes, one per depth.
     pub parking: &'static [Parking],
-    /// What a line of its output tells of the load.
+    /// Reads the load stage from a line of output.
     pub stage: fn(&str) -> Option<Stage>,
-    /// How it is given LoRA adapters, if the pool gives it any.
+    /// Flags and routes for LoRA adapters, if the engine supports them.
     pub lora: Option<Lora>,
-    /// Fields of OpenAI's requests that it takes and does nothing with, by its own documentation; those
-    /// that concern OpenAI's own service are known beside.
+    /// Fields of OpenAI's requests that the engine accepts but ignores, according to its documentation. Fields that concern
+    /// OpenAI's own service are listed separately.
     pub ignores: &'static [&'static str],
-    /// Fields of its generating routes beside OpenAI's, by its own documentation.
+    /// Fields of the generating routes in addition to OpenAI's, according to the engine's documentation.
     pub extensions: &'static [&'static str],
-    /// The same of its embeddings, ranks and scores.
+    /// The same for embeddings, rankings and scores.
     pub pooling_extensions: &'static [&'static str],
-    /// Whether it can tell the usage with every chunk of a stream (`continuous_usage_stats`).
+    /// The engine can report usage with every chunk of a stream (`continuous_usage_stats`).
     pub continuous_usage: bool,
-    /// Its parsers for tool calls and reasoning, if it has options for them.
+    /// Names of its parsers for tool calls and reasoning, if it has options for them.
     pub parsers: Option<ParserNames>,
-    /// Its field for whether and how much a model reasons.
+    /// The field that controls whether and how much a model reasons.
     pub reasoning: ReasoningSwitch,
-    /// The words of its `/rerank`.
+    /// The format of its `/rerank` route.
     pub rerank: RerankApi,
-    /// What it has beside chats and completed texts.
+    /// Routes in addition to chats and text completions.
     pub routes: &'static [Extra],
-    /// The words of its `/tokenize` and `/detokenize`.
+    /// The format of its `/tokenize` and `/detokenize` routes.
     pub tokens: TokenApi,
-    /// Whether its embeddings have as many dimensions as a request wants.
+    /// Embeddings support the `dimensions` field of a request.
     pub dimensions: bool,
-    /// Words of the errors that it still answers with when it is about to end.
+    /// Texts in the errors that the engine still sends while it shuts down.
     pub last_errors: &'static [&'static str],
-    /// Failures that only it has; those that all share are known beside.
+    /// Failures specific to this engine. Failures common to all engines are listed separately.
     pub failures: &'static [Failure],
 }
 
-/// An engine as a package of Python.
+/// An engine as a Python package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PythonPackage {
-    /// As its project writes it.
+    /// The name as its project writes it.
     pub title: &'static str,
-    /// The beginnings of its `*.dist-info` folders: the name under which the engine looks for its own version, then those of
-    /// its builds.
+    /// Prefixes of its `*.dist-info` folders: the name under which the engine looks up its own version, then the names of its
+    /// builds.
     pub names: &'static [&'static str],
-    /// The version whose flags the pool knows: its first two numbers.
+    /// The version whose flags the pool knows, as major and minor number.
     pub flags_of: (u32, u32),
 }
 
-/// How an engine wants to be asked for ranks.
+/// The request format for rankings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RerankApi {
     /// `/v1/rerank` with `query` and `documents`, as vLLM, llama.cpp and Jina have it.
@@ -120,7 +120,7 @@ pub enum RerankApi {
     Tei,
 }
 
-/// When a command line depends on something.
+/// Condition under which a command line depends on the size of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeedsWeightSize {
     Never,
@@ -128,17 +128,17 @@ pub enum NeedsWeightSize {
     Always,
 }
 
-/// Where an engine tells its numbers, and under which names.
+/// The route and names of an engine's metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metrics {
     pub path: &'static str,
-    /// Requests that it computes.
+    /// Requests being computed.
     pub running: &'static str,
-    /// Requests that wait inside it.
+    /// Requests waiting inside the engine.
     pub waiting: &'static str,
-    /// The part of its cache that is in use, 0 to 1; other names where versions differ.
+    /// The used fraction of the cache, 0 to 1; several names where versions differ.
     pub cache_used: &'static [&'static str],
-    /// Tokens generated so far, a counter that moves with each of them; none where it moves at the end of an answer.
+    /// A counter of generated tokens that increases with each token; `None` if it increases only at the end of a response.
     pub generated: Option<&'static str>,
 }
 
@@ -146,7 +146,7 @@ pub struct Metrics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     pub method: &'static str,
-    /// With its query.
+    /// The path with its query.
     pub path: &'static str,
     pub body: Option<&'static str>,
 }
@@ -159,23 +159,23 @@ pub const fn post(path: &'static str) -> Call {
     }
 }
 
-/// How an engine is put to sleep and woken.
+/// A sleep mode: the calls that put an engine to sleep and wake it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parking {
     pub depth: Sleep,
-    /// Drained first; done when it has been answered 2xx.
+    /// Sent after draining; a 2xx response completes it.
     pub sleep: Call,
-    /// In this order, each after the one before was answered 2xx.
+    /// Sent in order, each after a 2xx response to the previous call.
     pub wake: &'static [Call],
-    /// Answers `{"is_sleeping": true}`, where there is such a route.
+    /// A route that returns `{"is_sleeping": true}`, if the engine has one.
     pub is_sleeping: Option<&'static str>,
-    /// What stays on each device. A starting figure, which measurements replace.
+    /// Memory that stays in use on each device. An initial estimate, replaced by measurements.
     pub resident_per_device: Bytes,
-    /// Whether its weights wait in the host's memory.
+    /// The weights are kept in host memory during sleep.
     pub weights_on_host: bool,
 }
 
-/// What the arguments are made from.
+/// Input for building the arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct ArgumentContext<'a> {
     pub recipe: &'a ServerRecipe,
@@ -191,8 +191,8 @@ impl ArgumentContext<'_> {
         self.place.devices.iter().any(|device| device.is_gpu)
     }
 
-    /// The part of each device that keeps within what is reserved there, less `beside`, which the
-    /// engine takes above its part. Rounded down, so that it is never more.
+    /// The share of each device that stays within the reservation, after subtracting the memory that the engine takes above its
+    /// share (`beside`). Rounded down to stay within the reservation.
     pub fn share(&self, beside: Bytes) -> Result<String, String> {
         let reserved = self.place.reserved;
         let mut least = u64::MAX;
@@ -209,7 +209,7 @@ impl ArgumentContext<'_> {
                 ));
             }
             let inside = reserved.saturating_sub(beside);
-            // At most 10,000: `inside` is no more than `total`.
+            // At most 10,000, because `inside` is at most `total`.
             let part = u128::from(inside.0) * u128::from(SHARE_STEPS) / u128::from(total.0);
             least = least.min(u64::try_from(part).unwrap_or(u64::MAX));
             if least == 0 {
@@ -230,8 +230,8 @@ impl ArgumentContext<'_> {
 }
 
 impl ArgumentContext<'_> {
-    /// What of the reservation is left for a cache beside the weights and the engine itself, for
-    /// engines with an option for the cache alone, and the weights.
+    /// Returns the part of the reservation that remains for a cache after the weights and the engine itself, and the size of the
+    /// weights. For engines with an option for the cache alone.
     pub fn cache_beside_weights(&self) -> Result<(Bytes, Bytes), String> {
         let Some(weights) = self.place.weights else {
             return Err(self.why_weights_are_unknown());
@@ -250,10 +250,10 @@ impl ArgumentContext<'_> {
     fn why_weights_are_unknown(&self) -> String {
         let folder = self.recipe.is_local.then(|| Path::new(&self.recipe.model));
         let damage = folder.map(damage).unwrap_or_default();
-        // What cannot be read may be on the machine of a node.
+        // Files that cannot be read may be on a node's machine.
         let mut damage = damage
             .iter()
-            .filter(|it| !matches!(it, FileError::Read { .. }));
+            .filter(|error| !matches!(error, FileError::Read { .. }));
         match damage.next() {
             Some(error) => format!("the weights are damaged: {error}"),
             None => format!(
@@ -264,7 +264,7 @@ impl ArgumentContext<'_> {
     }
 }
 
-/// Four digits.
+/// Four decimal digits.
 const SHARE_STEPS: u64 = 10_000;
 
 impl Engine {
@@ -273,16 +273,17 @@ impl Engine {
         self.names[0]
     }
 
-    /// What becomes of an option of an earlier version of it.
+    /// Decides on an option from an earlier version of the engine.
     pub fn option(&self, key: &str, value: &Value) -> OptionFate {
         let plain = key.trim_start_matches('-').replace('-', "_");
-        match self.share_key == Some(plain.as_str()) {
-            true => OptionFate::Taken,
-            false => self.flags.fate(key, value),
+        if self.share_key == Some(plain.as_str()) {
+            OptionFate::Taken
+        } else {
+            self.flags.fate(key, value)
         }
     }
 
-    /// Whether the size of the weights is needed to start it there.
+    /// Returns true if starting the engine requires the size of the weights.
     pub fn needs_weights(&self, in_host_memory: bool) -> bool {
         match self.needs_weight_size {
             NeedsWeightSize::Never => false,
@@ -291,18 +292,18 @@ impl Engine {
         }
     }
 
-    /// How it sleeps so deeply, if it can.
+    /// The engine's sleep mode of this depth, if it has one.
     pub fn parks(&self, depth: Sleep) -> Option<&'static Parking> {
         self.parking.iter().find(|parking| parking.depth == depth)
     }
 
-    /// What its last words tell.
+    /// Recognises a failure in the last lines of output.
     pub fn failure(&self, text: &str) -> Option<&'static Failure> {
         lines::failure_in(text, self.failures)
     }
 }
 
-/// Rows are recognised by their names.
+/// Engines are compared by name.
 impl PartialEq for Engine {
     fn eq(&self, other: &Engine) -> bool {
         self.names == other.names
@@ -315,13 +316,13 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// A flag and its value, as two words.
+/// Appends a flag and its value as two arguments.
 pub(super) fn pair(text: &mut Vec<String>, flag: &str, value: impl fmt::Display) {
     text.extend([flag.to_owned(), value.to_string()]);
 }
 
-/// Ports that go with the engine's own, for what it opens beside: below those that the system gives
-/// out, so that two replicas do not meet on one by default.
+/// Ports derived from the engine's own port, for additional listeners. They are below the range that the system assigns, which
+/// avoids collisions between replicas by default.
 #[derive(Clone, Copy)]
 pub(super) enum Beside {
     Prometheus,

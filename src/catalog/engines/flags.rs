@@ -1,50 +1,49 @@
-//! The flags of an engine as tables, and `engine_kwargs` checked against them: every key known, every
-//! value of the right kind, nothing that the pool sets itself. It knows no engine and starts nothing.
+//! Tables of an engine's flags, and the check of `engine_kwargs` against them: every key known, every value of the right type, no
+//! flag that the pool sets itself.
 
 use serde_json::{Map, Value};
 
-/// What a flag takes.
+/// The type of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// `--name`; false is written `--no-name`.
     Switch,
     /// `--name`; false leaves it out.
     On,
-    /// A whole number, from and to.
+    /// An integer in this inclusive range.
     Integer(i64, i64),
-    /// A whole number of at least so much, or one as engines write them: `32k`, `1M`.
+    /// An integer of at least this value, plain or as engines write it: `32k`, `1M`.
     Count(i64),
-    /// From and to.
+    /// A number in this inclusive range.
     Float(f64, f64),
     Text,
-    /// A file or folder of this machine; relative ones are counted from the pool's own folder.
+    /// A local file or folder; relative paths are based on the pool's working directory.
     Path,
-    /// Several words after the flag.
+    /// Several arguments after the flag.
     List,
-    /// Several words with commas between, in one word.
+    /// Several values in one argument, separated by commas.
     Commas,
-    /// A value handed over as JSON text.
+    /// A value passed as JSON text.
     Json,
-    /// One of these words.
+    /// A choice from these words, separated by spaces.
     OneOf(&'static str),
 }
 
-/// Flags of one kind: their keys, with spaces between, as `engine_kwargs` has them (underscores).
+/// Flags of one type: their keys, separated by spaces, as written in `engine_kwargs` (with underscores).
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
     pub kind: Kind,
     pub names: &'static str,
 }
 
-/// Flags that are not the user's to set, or that deserve a warning: why, as a sentence that
-/// follows the key.
+/// Flags that the user must not set, or that deserve a warning, with the reason as a predicate that follows the key.
 #[derive(Clone, Copy, Debug)]
 pub struct FlagReason {
     pub names: &'static str,
     pub why: &'static str,
 }
 
-/// Why keys, certificates and origins are not options of an engine.
+/// The reason why keys, certificates and origins are not options of an engine.
 pub const GATEWAY_ALONE: &str = "is the gateway's business: engines are reached from this machine alone, keys are made with \
                                  `admin-client keys`, and certificates are set in the section `server` of the configuration";
 
@@ -56,12 +55,12 @@ pub const fn reason(names: &'static str, why: &'static str) -> FlagReason {
     FlagReason { names, why }
 }
 
-/// How an engine wants its flags written.
+/// The spelling of an engine's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spelling {
-    /// Between the words of a flag: `-`, or `_` as TensorRT-LLM has it.
+    /// The separator between the words of a flag: `-`, or `_` for TensorRT-LLM.
     pub joint: char,
-    /// Whether `--name=value` is read; values that begin with `-` need it there.
+    /// The engine accepts `--name=value`, which values that begin with `-` require.
     pub equals: bool,
 }
 
@@ -76,39 +75,39 @@ impl Spelling {
     }
 }
 
-/// The tables of one engine.
+/// The flag tables of one engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags {
     pub groups: &'static [Group],
-    /// Set by the pool, or refused for another reason.
+    /// Flags set by the pool, or refused for another reason.
     pub barred: &'static [FlagReason],
-    /// Taken, with a warning when they are not false.
+    /// Flags that are accepted, with a warning unless they are false.
     pub warned: &'static [FlagReason],
     pub spelling: Spelling,
 }
 
-/// A mistake in one key.
+/// An error in one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlagError {
     pub key: String,
     pub problem: String,
 }
 
-/// The checked words of `engine_kwargs`, by key in the user's order.
+/// The checked arguments of `engine_kwargs`, by key in the user's order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CheckedFlags {
     pub of_key: Vec<(String, Vec<String>)>,
-    /// Key and warning.
+    /// Pairs of key and warning.
     pub warnings: Vec<(String, String)>,
 }
 
 impl CheckedFlags {
-    /// The words as they stand on the command line.
+    /// The arguments in command-line order.
     pub fn all(&self) -> impl Iterator<Item = &String> {
         self.of_key.iter().flat_map(|(_, words)| words)
     }
 
-    /// The last word of a key: the value of a flag that takes one, else the flag.
+    /// The last argument of a key: the value of a flag that takes one, else the flag.
     pub fn value(&self, key: &str) -> Option<&str> {
         let found = self.of_key.iter().find(|(known, _)| known == key)?;
         found.1.last().map(String::as_str)
@@ -123,18 +122,18 @@ fn names(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.split_ascii_whitespace()
 }
 
-/// What becomes of an option in a file that was written for an earlier version of the engine.
+/// The decision on an option from a file written for an earlier version of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionFate {
     Taken,
-    /// Why not, as words that follow `it`.
+    /// The reason, as a predicate that follows `it`.
     Refused(String),
     /// The engine has no such option.
     Unknown,
 }
 
 impl Flags {
-    /// What becomes of an option of an earlier version.
+    /// Decides on an option from an earlier version.
     pub fn fate(&self, written: &str, value: &Value) -> OptionFate {
         let key = written.trim_start_matches('-').replace('-', "_");
         let mut barred = self.barred.iter();
@@ -143,7 +142,7 @@ impl Flags {
         }
         match self.kind_of(&key) {
             None => OptionFate::Unknown,
-            // Words that have gone, such as forms of quantization.
+            // Values that have been removed, such as forms of quantization.
             Some(Kind::OneOf(words)) if !value.is_null() => match text(Kind::OneOf(words), value) {
                 Ok(_) => OptionFate::Taken,
                 Err(_) => OptionFate::Refused(one_of(words, value)),
@@ -152,12 +151,12 @@ impl Flags {
         }
     }
 
-    /// Every key that is taken.
+    /// Every accepted key.
     pub fn keys(&self) -> impl Iterator<Item = &'static str> {
         self.groups.iter().flat_map(|group| names(group.names))
     }
 
-    /// The flag of a key as it is written.
+    /// The flag of a key in this engine's spelling.
     pub fn flag(&self, key: &str) -> String {
         self.spelling.flag(key)
     }
@@ -168,7 +167,7 @@ impl Flags {
         found.map(|group| group.kind)
     }
 
-    /// Checks `engine_kwargs` and writes it as words.
+    /// Checks `engine_kwargs` and converts it to arguments.
     pub fn check(&self, kwargs: &Map<String, Value>) -> Result<CheckedFlags, FlagError> {
         let mut all = CheckedFlags::default();
         for (written, value) in kwargs {
@@ -192,7 +191,7 @@ impl Flags {
                 return Err(flaw(self.unknown(&key)));
             };
             if value.is_null() {
-                // As if it were not there: RayLLM's files write defaults out so.
+                // Treat null as absent: RayLLM's files write defaults out like this.
                 continue;
             }
             let words = self.arguments(&key, kind, value).map_err(flaw)?;
@@ -243,7 +242,7 @@ impl Flags {
     }
 }
 
-/// The words of a list; a single one needs no brackets.
+/// The items of a list; a single item needs no brackets.
 fn list(value: &Value) -> Result<Vec<String>, String> {
     let wanted = "is a list; write [one, two]";
     let word = |value: &Value| match value {
@@ -333,7 +332,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// `8192`, `8k`, `8.5K`, `auto`.
+/// Returns true for `8192`, `8k`, `8.5K` and `auto`.
 fn is_count(text: &str) -> bool {
     let digits = text.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']);
     text == "auto"

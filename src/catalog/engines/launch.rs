@@ -1,5 +1,5 @@
-//! Makes a command line with its environment of an engine's row, a model's entry and a placement: the order of the
-//! arguments, and the container around them. The arguments themselves are in the engine's file.
+//! Builds the command line and environment from an engine's description, a model's entry and a placement: the order of the
+//! arguments, and the container around them. The arguments themselves are defined in the engine's file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,48 +18,49 @@ use super::flags::CheckedFlags;
 use super::lora::Room;
 use super::place::{Place, PlacedDevice, ServerCommand, Where};
 
-/// How to run one replica of an engine of the table. Other processes of the same version read it by the engine's name.
+/// Everything needed to run one replica of an engine from the table. Serialized with the engine's name, for other processes of the
+/// same version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerRecipe {
     #[serde(with = "super::by_name")]
     pub engine: &'static Engine,
-    /// Instead of the engine's own program.
+    /// Replaces the engine's own program.
     pub program: Option<String>,
-    /// Words before the program, each a template: `[docker, run, …]`.
+    /// Arguments before the program, each a template: `[docker, run, …]`.
     pub prefix: Vec<String>,
     /// An absolute path, or the model's name on Hugging Face.
     pub model: String,
     pub is_local: bool,
     pub revision: Option<String>,
-    /// Tokens of one sequence; `None`: what the model says.
+    /// Context of one sequence in tokens; `None` uses the model's own.
     pub context: Option<u32>,
-    /// Requests that a replica takes at once.
+    /// Simultaneous requests per replica.
     pub seats: u32,
-    /// Thousandths of each device that it asks for; `None`: what the model needs.
+    /// Thousandths of each device to request; `None` requests what the model needs.
     pub share_per_mille: Option<u32>,
     pub sleep: Sleep,
     pub listen: Listen,
-    /// Checked `engine_kwargs`.
+    /// The checked `engine_kwargs`.
     pub flags: CheckedFlags,
     pub env: BTreeMap<String, Secret>,
     pub served_model_name: Option<String>,
-    /// LoRA adapters that it serves too, with their folders.
+    /// LoRA adapters to serve, with their folders.
     pub adapters: Vec<(String, PathBuf)>,
-    /// Room for adapters that come while it runs.
+    /// Room for adapters loaded at run time.
     pub run_time_adapters: Option<AdapterRoom>,
-    /// Absolute; `None`: the pool's own.
+    /// An absolute path; `None` uses the pool's working directory.
     pub working_dir: Option<PathBuf>,
 }
 
-/// Stands alone for a word `-e NAME` for each variable of the engine.
+/// An argument that expands to `-e NAME` for each environment variable of the engine.
 const ENV_WORD: &str = "{{ env }}";
-/// Marks every process of an engine, as the engines' own module has it.
+/// The variable that marks every engine process, as in the `engine` crate.
 const TAG: &str = "MODEL_POOL_ENGINE";
 /// Programs whose containers outlive the process that started them.
 const CONTAINER_PROGRAMS: [&str; 3] = ["docker", "podman", "nerdctl"];
 
 impl ServerRecipe {
-    /// A recipe with nothing but a local model.
+    /// A recipe for a local model with default settings.
     pub fn of(engine: &'static Engine, model: &str) -> ServerRecipe {
         ServerRecipe {
             engine,
@@ -82,14 +83,17 @@ impl ServerRecipe {
         }
     }
 
-    /// The name by which the engine has to serve the model.
+    /// The name under which the engine must serve the model.
     pub fn served_name<'a>(&'a self, place: &Place<'a>) -> &'a str {
         self.served_model_name
             .as_deref()
             .unwrap_or(place.model_name)
     }
 
-    /// The whole command line, or why there is none in this place, with numbers.
+    /// Builds the complete command line.
+    ///
+    /// # Errors
+    /// If the placement does not allow a command line; the message gives the numbers.
     pub fn command(&self, place: &Place<'_>) -> Result<ServerCommand, String> {
         let engine = self.engine;
         let inputs = ArgumentContext {
@@ -122,7 +126,7 @@ impl ServerRecipe {
         }
         let mut argv = self.prefix_arguments(&templates, &env)?;
         match &self.program {
-            // The words after the engine's own program belong to it: `vllm serve`.
+            // Fixed arguments after the program, such as `serve` in `vllm serve`, also follow a custom program.
             Some(program) => {
                 argv.push(program.clone());
                 argv.extend(self.subcommand());
@@ -183,7 +187,7 @@ impl ServerRecipe {
         let mut words = Vec::new();
         for (index, template) in self.prefix.iter().enumerate() {
             if template == ENV_WORD {
-                // With the tag the processes in the container are known for ours.
+                // The tag identifies the processes in the container as the pool's.
                 let names = env.keys().map(String::as_str).chain([TAG]);
                 words.extend(names.flat_map(|name| ["-e".to_owned(), name.to_owned()]));
                 continue;
@@ -193,7 +197,7 @@ impl ServerRecipe {
         Ok(words)
     }
 
-    /// How many words of the prefix lead to a program that keeps containers.
+    /// The number of leading arguments of the prefix up to and including a container program.
     fn container_prefix_length(&self) -> Option<usize> {
         let base = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
         let position = self.prefix.iter().position(|word| {
@@ -213,7 +217,7 @@ impl ServerRecipe {
         Some(words.chain(remove).collect())
     }
 
-    /// Proves what can be proved before a placement is known: templates, and a name for the container.
+    /// Checks what does not depend on a placement: the templates, and that a container gets a name.
     pub fn check_templates(&self) -> Result<(), String> {
         let device = PlacedDevice {
             index: 0,
@@ -249,7 +253,7 @@ impl ServerRecipe {
     }
 }
 
-/// Fills in what a template may use.
+/// Renders the templates of a command line.
 struct Templates {
     environment: Environment<'static>,
     names: Value,
@@ -263,7 +267,7 @@ impl Templates {
         Templates { environment, names }
     }
 
-    /// Errors name the key within `engine_config`.
+    /// Renders one template. Errors name its key within `engine_config`.
     fn fill(&self, template: &str, key: impl Fn() -> String) -> Result<String, String> {
         let text = self
             .environment
@@ -275,12 +279,13 @@ impl Templates {
                     key()
                 )
             })?;
-        match text.contains('\0') {
-            true => Err(format!(
+        if text.contains('\0') {
+            Err(format!(
                 "engine_config.{}: it holds a NUL byte, which no program can be given",
                 key()
-            )),
-            false => Ok(text),
+            ))
+        } else {
+            Ok(text)
         }
     }
 }
@@ -294,7 +299,7 @@ fn names(recipe: &ServerRecipe, place: &Place<'_>) -> Value {
         ("model_name", place.model_name.into()),
         ("model_path", recipe.model.as_str().into()),
         ("devices", indices.join(",").into()),
-        // A driver takes either where it does not give UUIDs.
+        // The driver accepts an index where it reports no UUIDs.
         (
             "device_uuids",
             uuids
@@ -314,11 +319,10 @@ fn names(recipe: &ServerRecipe, place: &Place<'_>) -> Value {
 const TEMPLATE_NAMES: &str = "{{ container }}, {{ port }} or {{ socket }}, {{ model_path }}, {{ model_name }}, {{ devices }}, {{ device_uuids }}, {{ device_count }}, {{ memory_bytes }}, and in command_prefix the word {{ env }} alone";
 
 impl ServerCommand {
-    /// The command line as a person may see it: values that sound like secrets are masked, words with
-    /// spaces are quoted.
+    /// The command line for display: likely secrets are masked, and arguments with spaces quoted.
     pub fn masked(&self) -> String {
         let sounds_secret = |name: &str| {
-            // Those are counted, not kept.
+            // Names with these words hold counts of tokens, not secrets.
             let name = name
                 .to_uppercase()
                 .replace("TOKENS", "")
@@ -337,13 +341,13 @@ impl ServerCommand {
                 None => word.clone(),
             }
         };
-        let env = self
-            .env
-            .iter()
-            .map(|(name, value)| match sounds_secret(name) {
-                true => format!("{name}=…"),
-                false => format!("{name}={}", value.0),
-            });
+        let env = self.env.iter().map(|(name, value)| {
+            if sounds_secret(name) {
+                format!("{name}=…")
+            } else {
+                format!("{name}={}", value.0)
+            }
+        });
         env.chain(self.argv.iter().map(masked))
             .collect::<Vec<_>>()
             .join(" ")

@@ -1,17 +1,17 @@
-//! What engines print, and what it means: the stage of a load, and the class of a failure with a line
-//! of advice. Tables and their reading; the marks of one engine stand in its own file.
+//! Interprets the output of engines: the stage of a load, and the class of a failure with advice. Contains the shared tables and
+//! their lookup; texts specific to one engine are in its own file.
 
 use std::fmt;
 
-/// How far a load has come.
+/// Progress of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// A word or two.
+    /// A short description of one or two words.
     pub name: &'static str,
     pub percent: Option<u8>,
 }
 
-/// A text that tells the stage; with a per cent after it where the engine counts.
+/// A text that indicates a stage, followed by a percentage where the engine reports one.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
     pub text: &'static str,
@@ -22,7 +22,7 @@ pub const fn mark(text: &'static str, stage: &'static str) -> Mark {
     Mark { text, stage }
 }
 
-/// The stage that a line tells, by the first mark that it holds.
+/// The stage of the first mark that the line contains.
 pub fn by_marks(line: &str, marks: &[Mark]) -> Option<Stage> {
     marks.iter().find_map(|mark| {
         let (_, rest) = line.split_once(mark.text)?;
@@ -33,7 +33,7 @@ pub fn by_marks(line: &str, marks: &[Mark]) -> Option<Stage> {
     })
 }
 
-/// The first number that a `%` follows.
+/// The first number followed by `%`.
 fn percent(text: &str) -> Option<u8> {
     let (before, _) = text.split_once('%')?;
     let digits = before.len() - before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -41,14 +41,14 @@ fn percent(text: &str) -> Option<u8> {
     (number <= 100).then_some(number)
 }
 
-/// What kept an engine from running, as far as its own words tell.
+/// The cause of an engine failure, as far as its output shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureClass {
-    /// Another plan with more memory may help.
+    /// Another placement with more memory may help.
     OutOfMemory,
-    /// The model is gated, or there is no such model for this token.
+    /// The model is gated, or does not exist for this token.
     NoAccess,
-    /// Its files are not where they should be; a disk may come back.
+    /// Model files are missing; the disk may come back.
     ModelMissing,
     UnknownArchitecture,
     PortInUse,
@@ -56,12 +56,12 @@ pub enum FailureClass {
     Quantisation,
     DiskFull,
     DriverTooOld,
-    /// The engine does not know one of the flags.
+    /// The engine does not know a flag.
     WrongFlags,
 }
 
 impl FailureClass {
-    /// The word in answers and metrics.
+    /// The name in API responses and metrics.
     pub fn name(self) -> &'static str {
         match self {
             FailureClass::OutOfMemory => "out_of_memory",
@@ -77,7 +77,7 @@ impl FailureClass {
         }
     }
 
-    /// Whether the same start may succeed the next time, with nothing changed by a person.
+    /// Returns true if the same start may succeed later without a change by the administrator.
     pub fn may_pass(self) -> bool {
         matches!(
             self,
@@ -92,7 +92,7 @@ impl fmt::Display for FailureClass {
     }
 }
 
-/// A known failure: texts of which one is in the engine's words (in capitals or not), and what to do.
+/// A known failure: texts to look for in the engine's output (ignoring case), and advice.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
     pub class: FailureClass,
@@ -101,13 +101,13 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The engine does not know a flag, so that its version may be another than the one whose flags the pool knows.
+    /// Returns true if the engine rejected a flag, which suggests a version other than the one whose flags the pool knows.
     pub fn is_unknown_flag(&self) -> bool {
         self.texts == UNKNOWN_FLAG
     }
 }
 
-/// In lower case.
+/// Texts in lower case.
 const UNKNOWN_FLAG: &[&str] = &[
     "unrecognized arguments",
     "unexpected argument",
@@ -127,14 +127,14 @@ pub const fn failure(
     }
 }
 
-/// The failure that the words tell: the engine's own first, then those that all engines share.
+/// The failure that the output shows. The engine's own failures take precedence over the shared ones.
 pub fn failure_in(output: &str, own: &'static [Failure]) -> Option<&'static Failure> {
     let output = output.to_lowercase();
     let fits = |failure: &&Failure| failure.texts.iter().any(|text| output.contains(text));
     own.iter().chain(SHARED).find(fits)
 }
 
-/// In lower case.
+/// Texts in lower case.
 const SHARED: &[Failure] = &[
     failure(
         FailureClass::OutOfMemory,

@@ -1,9 +1,9 @@
 //! llama.cpp: `llama-server`. The flags match ggml-org/llama.cpp at 0c1e57098, the version in the package
 //! llama-cpp-python 0.3.36; `tests/fixtures/llama_server_flags.txt` lists them.
 //!
-//! `--ctx-size` is the context of all slots together, so it is `max_total_tokens` times `--parallel`.
-//! `--n-gpu-layers` and `LLAMA_ARG_FIT=off` keep layers on the GPU, and an even `--tensor-split` keeps llama-server
-//! from overfilling a device: its own choices follow the free memory.
+//! `--ctx-size` is the context of all slots together, which makes it `max_total_tokens` times `--parallel`. llama-server's own
+//! choices follow the free memory; `--n-gpu-layers` and `LLAMA_ARG_FIT=off` keep layers on the GPU, and an even `--tensor-split`
+//! keeps it from overfilling a device.
 
 use super::engine::{ArgumentContext, Engine, Metrics, NeedsWeightSize, RerankApi, pair};
 use super::flags::{FlagReason, Flags, GATEWAY_ALONE, Group, Kind, Spelling, group, reason};
@@ -52,10 +52,11 @@ pub const LLAMA_CPP: Engine = Engine {
         running: "llamacpp:requests_processing",
         waiting: "llamacpp:requests_deferred",
         cache_used: &["llamacpp:kv_cache_usage_ratio"],
-        // Its counters of tokens move at the end of each answer.
+        // Its token counters increase only at the end of each response.
         generated: None,
     }),
-    // It looks for a client that left only after a second in which no request had a result: not beside a stream.
+    // It checks for a disconnected client only after a second in which no request had a result, so never while another request
+    // streams.
     ends_with_client: false,
     parking: &[],
     stage,
@@ -125,7 +126,7 @@ pub const LLAMA_CPP: Engine = Engine {
     failures: FAILURES,
 };
 
-/// More layers than any model has: all of them. `all` is not known to older versions.
+/// More layers than any model has. Older versions do not know `all`.
 const ALL_LAYERS: u32 = 999;
 
 fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
@@ -145,7 +146,7 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
             pair(&mut argv, "--host", "127.0.0.1");
             pair(&mut argv, "--port", port);
         }
-        // It takes a host that ends so for a socket.
+        // llama-server treats a host with this ending as a socket.
         Where::Socket(path) => pair(&mut argv, "--host", path.display()),
     }
     pair(&mut argv, "--alias", recipe.served_name(inputs.place));
@@ -173,17 +174,17 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
     Ok(argv)
 }
 
-/// What older builds have no flag for, and do not read.
+/// Settings passed as variables, because older builds have no flags for them and ignore unknown variables.
 fn environment(_: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     vec![
-        // It would look for what is free, which the pool has reserved, and read the model twice for it.
+        // Otherwise llama-server would fit the model to the free memory, which the pool has reserved, and read the model twice.
         ("LLAMA_ARG_FIT", "off".to_owned()),
-        // It would answer pages of any origin.
+        // Otherwise it would accept requests from pages of any origin.
         ("LLAMA_ARG_CORS_ORIGINS", "localhost".to_owned()),
     ]
 }
 
-/// A hundred dots are a whole load; the line comes when it is done.
+/// A hundred dots mean a complete load; the line is printed when loading ends.
 fn stage(line: &str) -> Option<Stage> {
     let line = line.trim();
     if line.len() >= 20 && line.bytes().all(|byte| byte == b'.') {
@@ -324,8 +325,8 @@ const WARNED: &[FlagReason] = &[
     ),
 ];
 
-/// Every key of the common and server options, but for those above, those of a command line alone, and
-/// the default models it fetches by itself.
+/// Every key of the common and server options, except the ones above, options that only make sense on a command line, and the
+/// default models that llama-server downloads.
 const GROUPS: &[Group] = &[
     group(
         Kind::Switch,

@@ -1,16 +1,16 @@
-//! How engines are given LoRA adapters: on their command lines, and over their routes while they run.
+//! LoRA adapters of engines: flags for the command line, and routes for loading them at run time.
 
-/// Flags for LoRA adapters: one that turns them on, and one that `NAME=FOLDER` words follow.
+/// Flags for LoRA adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lora {
     pub enable: &'static str,
-    /// Takes adapters that are written down, each as `NAME=FOLDER`; `None`: the pool gives it none.
+    /// The flag for adapters known at start, each written `NAME=FOLDER`. `None`: the pool passes none.
     pub modules: Option<&'static str>,
-    /// How adapters come and leave while it runs.
+    /// Routes to load and unload adapters at run time.
     pub run_time: AdapterRoutes,
-    /// Options for so many adapters at run time, of at most so high a rank; those that are given already are left out.
+    /// Options that limit the number and rank of adapters loaded at run time. Options already given are not repeated.
     pub room: &'static [(&'static str, Room)],
-    /// Whatever else is needed for the routes.
+    /// Environment variables that enable the routes.
     pub environment: &'static [(&'static str, &'static str)],
 }
 
@@ -22,16 +22,16 @@ pub enum Room {
     Word(&'static str),
 }
 
-/// Where an engine takes adapters while it runs, with `{"lora_name", "lora_path"}`, and forgets them.
+/// Routes that load an adapter, given `{"lora_name", "lora_path"}`, and unload it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdapterRoutes {
     pub load: &'static str,
     pub unload: &'static str,
-    /// It calls `base:adapter` what others call by the adapter's whole name.
+    /// If true, requests name an adapter as `base:adapter` instead of the adapter's full name.
     pub names_without_base: bool,
 }
 
-/// vLLM's, which the embedded engine has as well.
+/// vLLM's routes, which the embedded engine implements too.
 pub const ADAPTER_ROUTES: AdapterRoutes = AdapterRoutes {
     load: "/v1/load_lora_adapter",
     unload: "/v1/unload_lora_adapter",

@@ -1,9 +1,8 @@
-//! The engines that the pool knows by name: one file each, as plain data and pure functions, and the
-//! table of them. Whatever another module needs of an engine (its flags, its command line, its routes,
-//! how it sleeps, what its output means) is reached through its row. Nothing here starts anything or
-//! reads a file.
+//! The engines that the pool knows by name, as plain data and pure functions: one file per engine, and a table of all. Other
+//! modules reach everything about an engine (flags, command line, routes, sleep modes, meaning of its output) through its
+//! [`Engine`]. This module starts nothing and reads no files.
 //!
-//! To add an engine: one file that describes it as an [`Engine`], and one row in [`ENGINES`].
+//! To add an engine, add a file that describes it as an [`Engine`] and a row in [`ENGINES`].
 
 mod by_name;
 mod chosen_parsers;
@@ -43,7 +42,7 @@ pub use reasoning::{
 };
 pub use routes::{Extra, TokenApi};
 
-/// The engines, one row each.
+/// All engines.
 pub const ENGINES: [&Engine; 6] = [
     &vllm::VLLM,
     &llama_cpp::LLAMA_CPP,
@@ -53,13 +52,13 @@ pub const ENGINES: [&Engine; 6] = [
     &trtllm::TRTLLM,
 ];
 
-/// Of every engine: what the placement decides.
+/// Variables that the placement sets, for every engine.
 const PLACED_ENV: &[FlagReason] = &[FlagReason {
     names: "CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER MODEL_POOL_ENGINE",
     why: "is set by the pool from the placement; remove it (pool_config.devices says which GPUs the model may use)",
 }];
 
-/// Why a variable is not the user's to set.
+/// The reason why the user must not set this variable.
 pub fn barred_variable(engine: Option<&Engine>, name: &str) -> Option<&'static str> {
     let own = engine.map_or(&[] as &[FlagReason], |engine| engine.barred_env);
     let mut all = own.iter().chain(PLACED_ENV);
@@ -72,7 +71,7 @@ pub fn barred_variable(engine: Option<&Engine>, name: &str) -> Option<&'static s
     found.map(|reason| reason.why)
 }
 
-/// The engine of an `engine_config.type`.
+/// The engine with this `engine_config.type`.
 pub fn find(name: &str) -> Option<&'static Engine> {
     ENGINES
         .into_iter()

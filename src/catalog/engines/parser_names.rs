@@ -1,4 +1,4 @@
-//! The names of parsers in `--tool-call-parser` and `--reasoning-parser`, engine by engine.
+//! The values of `--tool-call-parser` and `--reasoning-parser` for each engine.
 
 use super::parsers::{ParserNames, ThinkForm, ToolForm};
 

@@ -1,7 +1,7 @@
-//! The forms in which models write tool calls and reasoning, as a chat template shows them, and an engine's words for the
-//! parsers of these forms. It knows no engine and reads no file.
+//! The formats in which models write tool calls and reasoning, recognised from the chat template, and the names of an engine's
+//! parsers for them. Independent of any engine; reads no files.
 
-/// How a model writes a call of a tool.
+/// The format of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolForm {
     /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen 2.5 and 3.
@@ -14,9 +14,9 @@ pub enum ToolForm {
     Llama3,
     /// `[TOOL_CALLS]`: Mistral.
     Mistral,
-    /// Calls between marks of their own, with JSON in a code fence: DeepSeek V3 and R1.
+    /// Calls between special tokens, with JSON in a code fence: DeepSeek V3 and R1.
     DeepSeekV3,
-    /// The same without a fence.
+    /// The same without a code fence.
     DeepSeekV31,
     KimiK2,
     MiniMaxM2,
@@ -39,16 +39,16 @@ impl ToolForm {
     ];
 }
 
-/// How a model tells its reasoning apart.
+/// The markup of a model's reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThinkForm {
     /// Between `<think>` and `</think>`, unless `enable_thinking` is false.
     Switched,
-    /// The same, and only when `thinking` is true.
+    /// The same, but only if `thinking` is true.
     OnWish,
-    /// Always, and the prompt opens it.
+    /// Always, and the prompt opens the tag.
     Always,
-    /// GLM 4.5's.
+    /// GLM 4.5.
     Glm,
     Harmony,
 }
@@ -63,7 +63,7 @@ impl ThinkForm {
     ];
 }
 
-/// What a chat template says of the model that it belongs to. `None` is not known, or nothing.
+/// Formats that a chat template reveals. `None`: unknown or not supported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TemplateForms {
     pub tools: Option<ToolForm>,
@@ -95,8 +95,8 @@ impl TemplateForms {
         } else {
             None
         };
-        // A template also cuts old reasoning out of a conversation: only what begins an answer says that this model
-        // reasons now.
+        // A template also strips old reasoning from a conversation, so only the text that begins a response shows that this model
+        // reasons.
         let answer = template.rsplit_once("add_generation_prompt");
         let opens = answer.is_some_and(|(_, after)| after.contains("<think>"));
         let thinks = if tools == Some(ToolForm::Harmony) {
@@ -116,16 +116,16 @@ impl TemplateForms {
     }
 }
 
-/// An engine's words for forms.
+/// An engine's names for the formats.
 #[derive(Clone, Copy, Debug)]
 pub struct ParserNames {
-    /// The key of a switch without which calls that the model decides on are refused.
+    /// The key of the switch that enables calls at the model's own choice; without it the engine refuses them.
     pub tools_switch: Option<&'static str>,
     pub tools: fn(ToolForm) -> &'static str,
     pub reasoning: fn(ThinkForm) -> &'static str,
 }
 
-/// A parser that the pool chose.
+/// A parser chosen by the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChosenParser {
     pub key: &'static str,

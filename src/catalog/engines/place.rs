@@ -1,4 +1,4 @@
-//! Where a replica of an engine is started, and the command line that starts it.
+//! The placement of an engine's replica, and the command line that starts it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use pool::Bytes;
 use super::parsers::TemplateForms;
 use crate::model_file::Secret;
 
-/// Where an engine listens.
+/// The address on which an engine listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where<'a> {
-    /// On 127.0.0.1.
+    /// A port on 127.0.0.1.
     Port(u16),
     Socket(&'a Path),
 }
@@ -20,36 +20,36 @@ pub enum Where<'a> {
 /// One device of a placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedDevice {
-    /// As the driver counts.
+    /// The index in the driver's order.
     pub index: u32,
     pub uuid: Option<String>,
     pub is_gpu: bool,
-    /// The whole memory of the device.
+    /// The total memory of the device.
     pub total: Bytes,
 }
 
-/// What is known only when an engine is started.
+/// Values known only when an engine is started.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
-    /// The catalogue's name.
+    /// The name in the catalogue.
     pub model_name: &'a str,
     pub at: Where<'a>,
     pub devices: &'a [PlacedDevice],
-    /// On each of them.
+    /// Reserved memory on each device.
     pub reserved: Bytes,
-    /// The weights' part of each device, where their files could be read.
+    /// The share of the weights on each device, if their files could be read.
     pub weights: Option<Bytes>,
-    /// A name that no other replica has.
+    /// A unique container name.
     pub container: &'a str,
-    /// Path prefix of the sockets between the engine's own processes. It lies in a folder private to this account, or is
-    /// unpredictable.
+    /// Path prefix of the sockets between the engine's own processes, in a folder private to this account or with an unpredictable
+    /// name.
     pub sockets: &'a str,
-    /// What the model's chat template says.
+    /// Formats found in the model's chat template.
     pub template: TemplateForms,
 }
 
 impl Place<'_> {
-    /// A made-up place without devices, to show and check command lines with.
+    /// A fictitious place without devices, for displaying and checking command lines.
     pub fn example(reserved: Bytes) -> Place<'static> {
         Place {
             model_name: "organisation/model",
@@ -64,12 +64,12 @@ impl Place<'_> {
     }
 }
 
-/// A command line with its environment. `Debug` shows it as `masked` does.
+/// A command line with its environment. Its `Debug` output is that of `masked`.
 #[derive(Clone, PartialEq)]
 pub struct ServerCommand {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, Secret>,
-    /// Removes the container when the process is gone.
+    /// A command that removes the container after the process has ended.
     pub cleanup: Option<Vec<String>>,
 }
 

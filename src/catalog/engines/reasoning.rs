@@ -1,9 +1,9 @@
-//! What a client wants of a model's reasoning, whichever API it uses, and an engine's switches for it. A wish for which
-//! the engine has no switch is named.
+//! A client's settings for a model's reasoning, independent of the API, and their translation to an engine's fields. Settings that
+//! the engine does not support are reported.
 
 use serde_json::Value;
 
-/// How hard a model thinks: OpenAI's levels, and those that others have beyond.
+/// The reasoning effort: OpenAI's levels, and the additional levels of other APIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
     None,
@@ -39,16 +39,16 @@ impl Effort {
     }
 
     pub fn of(word: &str) -> Option<Effort> {
-        Effort::ALL.into_iter().find(|it| it.word() == word)
+        Effort::ALL.into_iter().find(|effort| effort.word() == word)
     }
 
-    /// The level of those three that every engine with levels has.
+    /// The nearest of the three levels that every engine with levels supports.
     fn common(self) -> Effort {
         self.clamp(Effort::Low, Effort::High)
     }
 }
 
-/// What a client wants; `None` is what the model does by itself.
+/// A client's reasoning settings; `None` is the model's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReasoningWish {
     pub thinks: Option<bool>,
@@ -56,7 +56,7 @@ pub struct ReasoningWish {
     pub budget_tokens: Option<u64>,
 }
 
-/// A part of a wish.
+/// A single setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WishPart {
     Thinks,
@@ -64,39 +64,39 @@ pub enum WishPart {
     Budget,
 }
 
-/// A wish in an engine's fields.
+/// Reasoning settings as an engine's fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReasoningFields {
     /// Top-level fields.
     pub fields: Vec<(&'static str, Value)>,
-    /// Of `chat_template_kwargs`.
+    /// Keys of `chat_template_kwargs`.
     pub switches: Vec<(&'static str, Value)>,
-    /// What the engine has no switch for.
+    /// Settings that the engine does not support.
     pub unmet: Vec<WishPart>,
 }
 
-/// An engine's switches for reasoning.
+/// An engine's fields for reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasoningSwitch {
-    /// Where it takes a level.
+    /// The field for the effort.
     pub effort: EffortField,
-    /// Templates are given `chat_template_kwargs`, with `enable_thinking` or `thinking` by the model's own template.
+    /// The engine passes `chat_template_kwargs` to the template, which reads `enable_thinking` or `thinking`.
     pub template: bool,
-    /// The field for the most tokens of a reasoning.
+    /// The field that limits the tokens of the reasoning.
     pub budget: Option<&'static str>,
-    /// A setting of the engine without which it refuses `budget`.
+    /// An engine setting without which `budget` is refused.
     pub budget_needs: Option<&'static str>,
 }
 
-/// Where an engine takes a level.
+/// The place of an effort level in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EffortField {
     Nowhere,
-    /// `reasoning_effort`, with low, medium and high.
+    /// `reasoning_effort` with low, medium and high.
     Common,
-    /// `reasoning_effort` with every level, for engines that map the levels themselves.
+    /// `reasoning_effort` with every level, for engines that map the levels.
     Every,
-    /// `reasoning_effort` among `chat_template_kwargs`.
+    /// `reasoning_effort` as a key of `chat_template_kwargs`.
     OfTemplate,
 }
 
@@ -107,39 +107,37 @@ impl ReasoningSwitch {
         budget: None,
         budget_needs: None,
     };
-    /// The embedded engine, which says itself what the model's template does not read.
+    /// The embedded engine, which reports settings that the model's template does not read.
     pub const CANDLE: ReasoningSwitch = ReasoningSwitch {
         effort: EffortField::Every,
         template: true,
         ..ReasoningSwitch::NONE
     };
-    /// Programs of which nothing is known: OpenAI's own field, and no other.
+    /// Unknown programs: only OpenAI's own field.
     pub const OPENAI: ReasoningSwitch = ReasoningSwitch {
         effort: EffortField::Every,
         ..ReasoningSwitch::NONE
     };
 
-    /// The wish in these fields. `has_budget`: the engine is set up as `budget_needs` says.
+    /// Converts the settings. `has_budget`: the engine has the setting named in `budget_needs`.
     pub fn fields(self, wish: &ReasoningWish, has_budget: bool) -> ReasoningFields {
         let mut known = ReasoningFields::default();
-        // A level says that it thinks at all, unless another field says the opposite.
+        // A level implies that the model reasons, unless another field contradicts it.
         let by_effort = wish.effort.map(|effort| effort != Effort::None);
         if let Some(thinks) = wish.thinks.or(by_effort) {
-            match self.template {
-                true => {
-                    let both = ["enable_thinking", "thinking"];
-                    let both = both.map(|name| (name, Value::Bool(thinks)));
-                    known.switches.extend(both);
-                }
-                false if wish.thinks.is_some() => known.unmet.push(WishPart::Thinks),
-                false => {}
+            if self.template {
+                let both = ["enable_thinking", "thinking"];
+                let both = both.map(|name| (name, Value::Bool(thinks)));
+                known.switches.extend(both);
+            } else if wish.thinks.is_some() {
+                known.unmet.push(WishPart::Thinks)
             }
         }
         if let Some(effort) = wish.effort {
             let word = |effort: Effort| ("reasoning_effort", Value::from(effort.word()));
             match self.effort {
                 EffortField::Every => known.fields.push(word(effort)),
-                // The switch above is all that there is to say.
+                // The template's switch above is enough.
                 EffortField::Common | EffortField::OfTemplate if effort == Effort::None => {}
                 EffortField::Common => known.fields.push(word(effort.common())),
                 EffortField::OfTemplate => known.switches.push(word(effort.common())),

@@ -1,7 +1,7 @@
-//! The routes of engines beside chats and completions: those of OpenAI's and vLLM's APIs, which engine has which, and
-//! where one uses names of its own.
+//! Engine routes in addition to chats and completions: the routes of OpenAI's and vLLM's APIs, and engines that use other names for
+//! them.
 
-/// A route that not every engine has.
+/// A route that only some engines have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extra {
     Embeddings,
@@ -14,7 +14,7 @@ pub enum Extra {
     Images,
     ImageEdits,
     ImageVariations,
-    /// llama.cpp's: what stands between two texts.
+    /// llama.cpp: completes the text between two given texts.
     Infill,
     /// llama.cpp's own form of a completion.
     Completion,
@@ -22,19 +22,19 @@ pub enum Extra {
     Detokenize,
 }
 
-/// How an engine wants to be asked for tokens.
+/// The format of an engine's token routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenApi {
     /// `prompt` or `messages` in, `tokens`, `count` and `max_model_len` out; `tokens` in, `prompt` out.
     Vllm,
-    /// The same of a `prompt` alone, and `text` out.
+    /// The same, but only with a `prompt`, and `text` out.
     Sglang,
-    /// `content` in and out; messages are written by its `/apply-template` first.
+    /// `content` in and out; messages are first rendered with its `/apply-template`.
     LlamaCpp,
 }
 
 impl Extra {
-    /// Where clients ask for it.
+    /// The path that clients use.
     pub fn path(self) -> &'static str {
         match self {
             Extra::Embeddings => "/v1/embeddings",

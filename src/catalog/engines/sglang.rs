@@ -1,10 +1,9 @@
-//! SGLang: `python3 -m sglang.launch_server`. Its flags are those of SGLang 0.5.23;
-//! `tests/fixtures/sglang_flags.txt` has them all.
-//! One file because it is the table of one engine.
+//! SGLang: `python3 -m sglang.launch_server`. The flags match SGLang 0.5.23; `tests/fixtures/sglang_flags.txt` lists them.
+//! One file because it is a single engine's table.
 //!
-//! `--mem-fraction-static` is a part of what is *free* on a device when SGLang starts, for weights and
-//! cache together; activations and CUDA graphs come beside. It is made from the device's whole memory:
-//! on a device that others use too it comes out smaller than reserved, never larger.
+//! `--mem-fraction-static` is a share of the memory that is *free* on a device when SGLang starts, for weights and cache together;
+//! activations and CUDA graphs are added to it. The pool computes it from the device's total memory: on a device shared with other
+//! programs the result is smaller than reserved, never larger.
 
 use pool::Bytes;
 
@@ -57,7 +56,7 @@ pub const SGLANG: Engine = Engine {
         running: "sglang:num_running_reqs",
         waiting: "sglang:num_queue_reqs",
         cache_used: &["sglang:token_usage"],
-        // Its counter of generated tokens moves at the end of each answer.
+        // Its counter of generated tokens increases only at the end of each response.
         generated: None,
     }),
     ends_with_client: true,
@@ -107,7 +106,7 @@ pub const SGLANG: Engine = Engine {
     failures: FAILURES,
 };
 
-/// Activations and CUDA graphs, beside the static part.
+/// Activations and CUDA graphs, in addition to the static share.
 const BESIDE_SHARE: Bytes = Bytes(3 * Bytes::GIB);
 
 fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
@@ -143,7 +142,7 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
     }
     argv.push("--enable-metrics".to_owned());
     if recipe.sleep != Sleep::Off {
-        // Without the copy in host memory the weights would come back as noise.
+        // Without the copy in host memory, the weights would be garbage after waking.
         argv.push("--enable-memory-saver".to_owned());
         argv.push("--enable-weights-cpu-backup".to_owned());
     }
@@ -152,7 +151,7 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
 
 fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     let on = || "1".to_owned();
-    // /health would compute a token each time, and take a second for it.
+    // Otherwise /health would compute a token each time, which takes a second.
     let mut env = vec![(
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION",
         "false".to_owned(),
@@ -311,8 +310,7 @@ const WARNED: &[FlagReason] = &[
     ),
 ];
 
-/// Generated from the sources of SGLang 0.5.23: every key, but for those above and those of
-/// disaggregated serving.
+/// Generated from the sources of SGLang 0.5.23: every key, except the ones above and those for disaggregated serving.
 #[rustfmt::skip]
 const GROUPS: &[Group] = &[
     group(Kind::Integer(1, 100_000), "max_running_requests tokenizer_worker_num detokenizer_worker_num \

@@ -1,7 +1,7 @@
-//! Text Embeddings Inference: `text-embeddings-router`. `tests/fixtures/tei_flags.txt` has its flags.
+//! Text Embeddings Inference: `text-embeddings-router`. `tests/fixtures/tei_flags.txt` lists its flags.
 //!
-//! It computes embeddings, scores and ranks on one device, keeps no cache, and takes the memory that the model
-//! needs. Options of newer versions are passed as environment variables, which older versions ignore.
+//! It computes embeddings, scores and rankings on one device, has no cache, and takes only the memory that the model needs. Options
+//! of newer versions are passed as environment variables, which older versions ignore.
 
 use super::engine::{
     ArgumentContext, Beside, Engine, NeedsWeightSize, RerankApi, pair, port_beside,

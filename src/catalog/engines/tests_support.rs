@@ -1,4 +1,4 @@
-//! What the tests of the engines' files share: recipes and placements. Nothing of it is in the binary.
+//! Recipes and placements shared by the engines' tests. Not compiled into the binary.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ pub fn place(devices: &[PlacedDevice], reserved_gib: u64) -> Place<'_> {
     }
 }
 
-/// A local model with these `engine_kwargs`.
+/// A recipe for a local model with these `engine_kwargs`.
 pub fn recipe(engine: &'static Engine, kwargs: &str) -> ServerRecipe {
     let kwargs: Value = serde_json::from_str(kwargs).expect("JSON");
     let words = engine.flags.check(kwargs.as_object().expect("an object"));
@@ -38,7 +38,7 @@ pub fn recipe(engine: &'static Engine, kwargs: &str) -> ServerRecipe {
     }
 }
 
-/// Why these `engine_kwargs` are refused.
+/// The error for these `engine_kwargs`.
 pub fn refusal(engine: &'static Engine, kwargs: &str) -> String {
     let kwargs: Value = serde_json::from_str(kwargs).expect("JSON");
     let flaw = engine.flags.check(kwargs.as_object().expect("an object"));

@@ -1,8 +1,8 @@
-//! Text Generation Inference: `text-generation-launcher`. `tests/fixtures/tgi_flags.txt` has its flags.
+//! Text Generation Inference: `text-generation-launcher`. `tests/fixtures/tgi_flags.txt` lists its flags.
 //!
-//! `--cuda-memory-fraction` is the part of each device that PyTorch may take; the CUDA context comes
-//! beside. What several launchers on one machine would share by default (the socket of the shards, the
-//! port of torch.distributed, the port of Prometheus) is set apart for each replica.
+//! `--cuda-memory-fraction` is the share of each device that PyTorch may take; the CUDA context is added to it. Several launchers
+//! on one machine would by default share the socket of the shards and the ports of torch.distributed and Prometheus; each replica
+//! gets separate ones.
 
 use pool::Bytes;
 
@@ -105,7 +105,7 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
     );
     if let Some(tokens) = recipe.context {
         pair(&mut argv, "--max-total-tokens", tokens);
-        // By itself it goes by the model's own length, and must be less than the total.
+        // The default is the model's own length, and it must be less than the total.
         if !recipe.flags.has("max_input_tokens") {
             pair(
                 &mut argv,
@@ -127,7 +127,7 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
 fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
     let mut env = Vec::new();
     if let Some(port) = port_beside(inputs.place.at, Beside::Prometheus) {
-        // As a flag it would stop versions that have none.
+        // As a flag it would stop versions that do not know it.
         env.push(("PROMETHEUS_PORT", port.to_string()));
     }
     if inputs.recipe.is_local {

@@ -1,10 +1,9 @@
-//! TensorRT-LLM: `trtllm-serve`. `tests/fixtures/trtllm_flags.txt` has its flags, which it writes with
-//! underscores.
+//! TensorRT-LLM: `trtllm-serve`. `tests/fixtures/trtllm_flags.txt` lists its flags, which are written with underscores.
 //!
-//! `--free_gpu_memory_fraction` is the part for the cache of what the weights leave free. So that it
-//! keeps within the reservation, the weights must be known: they are read from the files of a local
-//! model. With weights `w`, reserved `r` and a device of `t`, it is `(r − w − overhead) / (t − w)`,
-//! which on a device that others use too comes out smaller than reserved, never larger.
+//! `--free_gpu_memory_fraction` is the cache's share of the memory that remains after the weights. To stay within the reservation,
+//! the pool reads the size of the weights from the files of a local model. With weights `w`, a reservation `r` and a device of `t`
+//! bytes, the fraction is `(r − w − overhead) / (t − w)`. On a device shared with other programs the cache is smaller than
+//! reserved, never larger.
 
 use super::engine::{ArgumentContext, Engine, NeedsWeightSize, RerankApi, pair};
 use super::flags::{FlagReason, Flags, Group, Kind, Spelling, group, reason};
@@ -119,7 +118,7 @@ fn cache_fraction(inputs: &ArgumentContext<'_>) -> Result<String, String> {
     let (cache, weights) = inputs.cache_beside_weights()?;
     let largest = inputs.place.devices.iter().map(|device| device.total).max();
     let left = largest.unwrap_or_default().saturating_sub(weights);
-    // Rounded down; no more than one, since the cache is a part of what is left.
+    // Rounded down, and at most 1, since the cache is a part of the rest.
     let part = u128::from(cache.0) * 10_000 / u128::from(left.0.max(1));
     if part == 0 || part > 10_000 {
         return Err(format!(

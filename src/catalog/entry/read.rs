@@ -1,4 +1,4 @@
-//! Makes an entry of a document: each key becomes one field, in the order in which they are checked.
+//! Turns a document into an entry: each key becomes a field, in the order of the checks.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ use crate::{
     validation, without_effect,
 };
 
-/// Requests a command's replica takes at once, unless its file says otherwise.
+/// The default number of simultaneous requests for a command's replica.
 const COMMAND_SEATS: u32 = 20;
 
 impl Entry {
-    /// Reads a document, key by key.
+    /// Reads a document key by key.
     pub(crate) fn from_read(
         document: ModelDocument,
         source: Source,
@@ -42,7 +42,10 @@ impl Entry {
         let pool = &document.pool_config;
         check_aliases(&name, &pool.aliases, notes)?;
         let adapters = &document.engine_config.lora_adapters;
-        if let Some(twice) = adapters.iter().find(|it| pool.aliases.contains(&it.name)) {
+        if let Some(twice) = adapters
+            .iter()
+            .find(|adapter| pool.aliases.contains(&adapter.name))
+        {
             return Err(notes.refuse(
                 "engine_config.lora_adapters",
                 format!("`{}` is an alias of the model too", twice.name),
@@ -103,7 +106,7 @@ impl Entry {
             }
             _ => {}
         }
-        // The reference may tell of a model of that name that is run here.
+        // The reference may describe a model of that name that runs on this machine.
         let here = !recipe.is_remote();
         let device_count = devices_configured
             .filter(|_| here)
@@ -169,13 +172,17 @@ impl Entry {
             }
             (_, scaling) => scaling.filter(|_| here),
         };
-        let to_zero = section.and_then(|it| it.downscale_to_zero_delay_s);
+        let to_zero = section.and_then(|section| section.downscale_to_zero_delay_s);
         let to_zero = to_zero.map(|seconds| KeepHot::For(Length(Span((seconds * 1000.0) as u64))));
         let section = document.engine_config.generation.as_ref();
         let generation = generation::read(section, pool.prompt_compat, &recipe, notes)?;
         let mut adapter_generation = BTreeMap::new();
         for (nth, adapter) in document.engine_config.lora_adapters.iter().enumerate() {
-            if let Some(section) = adapter.generation.as_ref().filter(|it| !it.is_null()) {
+            if let Some(section) = adapter
+                .generation
+                .as_ref()
+                .filter(|section| !section.is_null())
+            {
                 let at = format!("engine_config.lora_adapters[{nth}].generation");
                 let own = generation::read_at(&at, section, pool.prompt_compat, &recipe, notes)?;
                 let own = own.over(&generation, section);
@@ -228,7 +235,8 @@ impl Entry {
             document,
         };
         let section = entry.document.pool_config.validation.as_ref();
-        let rule = section.map(|it| validation::read(it, || entry.can_count_tokens(), notes));
+        let rule =
+            section.map(|section| validation::read(section, || entry.can_count_tokens(), notes));
         entry.validation = rule.transpose()?;
         Ok(entry)
     }

@@ -1,5 +1,5 @@
-//! What surrounds the models in a file of Ray Serve: variables that an application has for all of them, the lists that say
-//! which engine they are for, and keys of the cluster, which have no effect and get a warning.
+//! The parts of a Ray Serve file around its models: an application's variables, the lists that determine the engine, and cluster
+//! keys, which have no effect and cause a warning.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::LISTS;
 use super::dropped::{self, OUTSIDE_OF_RAY, SERVE};
 use crate::diagnostics::Diagnostics;
 
-/// A model of a list that says which engine runs it.
+/// Sets the engine of a model according to its list.
 pub(super) fn of_list(list: &str, mut item: Value) -> Value {
     let kind = match list {
         "embedding_models" => "EmbeddingEngine",
@@ -22,13 +22,16 @@ pub(super) fn of_list(list: &str, mut item: Value) -> Value {
     item
 }
 
-/// Gives a model the variables of its application; its own count.
+/// Adds the application's variables to a model. The model's own take precedence.
 pub(super) fn share_variables(application: &Value, model: &mut Value) {
     let variables = &application["runtime_env"]["env_vars"];
-    let Some(variables) = variables.as_object().filter(|it| !it.is_empty()) else {
+    let Some(variables) = variables
+        .as_object()
+        .filter(|variables| !variables.is_empty())
+    else {
         return;
     };
-    // An adapter has the environment of its base model.
+    // An adapter runs in the environment of its base model.
     if model.get("base_model_id").is_some() {
         return;
     }
@@ -58,12 +61,12 @@ pub(super) fn share_variables(application: &Value, model: &mut Value) {
     }
 }
 
-/// The key of the arguments of an application that all its models have.
+/// The application argument for the adapters of all its models.
 pub(super) const ADAPTERS: &str = "dynamic_lora_loading_path";
 
-/// Gives a model the place where adapters of all models of its application are; its own counts.
+/// Adds the application's adapter location to a model. The model's own takes precedence.
 pub(super) fn share_adapters(args: &Value, model: &mut Value) {
-    let Some(path) = args.get(ADAPTERS).filter(|it| !it.is_null()) else {
+    let Some(path) = args.get(ADAPTERS).filter(|path| !path.is_null()) else {
         return;
     };
     let Some(keys) = model.as_object_mut() else {
@@ -81,7 +84,7 @@ pub(super) fn share_adapters(args: &Value, model: &mut Value) {
     }
 }
 
-/// Warns of every key beside the models.
+/// Warns about every key that does not describe models.
 pub(super) fn tell(value: &Value, notes: &mut Diagnostics) {
     let Some(keys) = value.as_object() else {
         return;
@@ -149,7 +152,7 @@ fn tell_one(path: &str, key: &str, section: &str, read: &[&str], notes: &mut Dia
     }
 }
 
-/// Variables go to the models that are written here; nothing of Ray's remains for those in files of their own.
+/// Variables are applied to the models in this file; models in separate files get none of Ray's settings.
 fn environment(path: &str, application: &Value, notes: &mut Diagnostics) {
     let environment = &application["runtime_env"];
     for key in environment.as_object().into_iter().flat_map(Map::keys) {
@@ -174,7 +177,7 @@ fn environment(path: &str, application: &Value, notes: &mut Diagnostics) {
     }
 }
 
-/// Whether a list of the application names models by their files.
+/// Returns true if a list of the application refers to models by file.
 fn of_other_files(application: &Value) -> bool {
     let args = application.get("args").and_then(Value::as_object);
     let lists = args.into_iter().flatten();

@@ -81,7 +81,7 @@ pub(super) fn model_config(value: &mut Value, notes: &mut Diagnostics) -> Result
     Ok(())
 }
 
-/// Which engine an initialiser becomes, with its options.
+/// Converts an initialiser and its options to an engine.
 fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
     let kind = draft.take(&format!("{INITIALIZER}.type"));
     let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
@@ -164,7 +164,7 @@ fn transformers(draft: &mut Draft<'_>) {
         ),
         _ => draft.rename(&format!("{INITIALIZER}.dtype"), &format!("{KWARGS}.dtype")),
     }
-    // DeepSpeed's room for prompt and answer together.
+    // DeepSpeed's limit for prompt and response together.
     draft.rename(
         &format!("{INITIALIZER}.max_tokens"),
         "engine_config.max_total_tokens",
@@ -172,7 +172,7 @@ fn transformers(draft: &mut Draft<'_>) {
     for (key, instead) in dropped::of(AVIARY, INITIALIZER) {
         let path = format!("{INITIALIZER}.{key}");
         match draft.get(&path) {
-            // What had one key that has moved.
+            // A section whose only key has been moved.
             Some(Value::Object(rest)) if rest.is_empty() => {
                 draft.take(&path);
             }
@@ -184,7 +184,7 @@ fn transformers(draft: &mut Draft<'_>) {
     }
 }
 
-/// The keys of 0.2: `engine_config.scheduler.policy` and `engine_config.model_init_kwargs`.
+/// Converts the keys of 0.2: `engine_config.scheduler.policy` and `engine_config.model_init_kwargs`.
 pub(super) fn scheduler(value: &mut Value, notes: &mut Diagnostics) -> Result<(), CatalogError> {
     let mut draft = Draft { value, notes };
     if let Some(Value::Object(kwargs)) = draft.get("engine_config.model_init_kwargs").cloned() {
@@ -208,7 +208,7 @@ pub(super) fn scheduler(value: &mut Value, notes: &mut Diagnostics) -> Result<()
     Ok(())
 }
 
-/// The budgets of continuous batching, and the order that must hold between them.
+/// The token budgets of continuous batching, and their required order.
 fn policy(draft: &mut Draft<'_>, at: &str) -> Result<(), CatalogError> {
     let number =
         |draft: &Draft<'_>, key: &str| draft.get(&format!("{at}.{key}")).and_then(Value::as_u64);

@@ -1,12 +1,12 @@
-//! Keys of older systems that load and have no effect here, with what is used instead: one table for the warnings of a file
-//! and for docs/rayllm.md.
+//! Keys of older systems that are accepted without effect, with their replacements. The single source for warnings about a file and
+//! for docs/rayllm.md.
 
-/// Keys of one section, and what is used instead of them.
+/// Keys of a section, with their replacement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dropped {
-    /// The section as today's form has it; empty: beside the sections.
+    /// The section in the current form; empty for top-level keys.
     pub section: &'static str,
-    /// With spaces between.
+    /// Keys separated by spaces.
     pub keys: &'static str,
     pub instead: &'static str,
 }
@@ -25,13 +25,13 @@ impl Dropped {
     }
 }
 
-/// Which keys of these sections have no effect.
+/// The keys of `section` without effect, with their replacements.
 pub(crate) fn of(
     table: &[Dropped],
     section: &str,
 ) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let rows = table.iter().filter(move |it| it.section == section);
-    rows.flat_map(|it| it.keys().map(|key| (key, it.instead)))
+    let rows = table.iter().filter(move |row| row.section == section);
+    rows.flat_map(|row| row.keys().map(|key| (key, row.instead)))
 }
 
 const DEPLOYMENT: &str = "deployment_config";
@@ -42,13 +42,13 @@ pub(crate) const APPLICATION: &str = "applications[]";
 pub(crate) const ARGUMENTS: &str = "applications[].args";
 pub(crate) const CLUSTER: &str = "beside applications";
 
-/// Of what Ray prepares for a worker beside its variables.
+/// For the settings of a Ray worker other than its variables.
 pub(crate) const OUTSIDE_OF_RAY: &str = "has no effect outside of Ray: install what the engine needs into its own environment, and name its program in engine_config.program";
 const OF_RAY: &str = "it is Ray Serve's own";
 const OF_CLUSTER: &str = "it described the cluster or the service that ran Ray Serve; the configuration of model-pool has its own";
 const ONE_ADDRESS: &str = "all models are served at one address, under their names";
 
-/// Of RayLLM, of Anyscale's templates and of Ray Serve.
+/// Keys of RayLLM, Anyscale's templates and Ray Serve.
 pub(crate) const RAYLLM: &[Dropped] = &[
     dropped(
         "",
@@ -169,7 +169,7 @@ pub(crate) const RAYLLM: &[Dropped] = &[
     ),
 ];
 
-/// Of `model_loading_config` and what stands beside it.
+/// Keys of `model_loading_config` and of the sections next to it.
 pub(crate) const RAY_SERVE: &[Dropped] = &[
     dropped(
         "",
@@ -198,7 +198,7 @@ pub(crate) const RAY_SERVE: &[Dropped] = &[
     ),
 ];
 
-/// Of a file of Ray Serve around its models.
+/// Keys of a Ray Serve file outside its models.
 pub(crate) const SERVE: &[Dropped] = &[
     dropped(APPLICATION, "name import_path route_prefix", ONE_ADDRESS),
     dropped(
@@ -255,7 +255,7 @@ pub(crate) const SERVE: &[Dropped] = &[
     ),
 ];
 
-/// Of Aviary's static batching.
+/// Keys of Aviary's static batching.
 pub(crate) const AVIARY: &[Dropped] = &[
     dropped("model_config", "max_input_words", WORDS),
     dropped("model_config.generation", "max_input_words", WORDS),
@@ -285,7 +285,7 @@ pub(crate) const AVIARY: &[Dropped] = &[
 const WORDS: &str = "prompts are bounded by tokens: engine_config.max_total_tokens";
 const BATCH: &str = "the engine batches by itself, as requests come; deployment_config.max_ongoing_requests bounds how many it takes at once";
 
-/// Every key of the tables, with its section, and what is used instead.
+/// Every key of the tables, with its section and replacement.
 pub(crate) fn all() -> impl Iterator<Item = &'static Dropped> {
     [AVIARY, RAYLLM, RAY_SERVE, SERVE].into_iter().flatten()
 }

@@ -1,5 +1,5 @@
-//! Keys of an older form that are in none of its sections: no release knew them, and here they have no effect. They are
-//! taken out with a warning, or refused where the configuration is strict. So are options of engines that are gone.
+//! Handles keys of an older form that belong to none of its sections, and that no release had. They are removed with a warning, or
+//! refused where the configuration is strict. Options of removed engines are handled the same way.
 
 use serde_json::{Map, Value};
 
@@ -54,7 +54,7 @@ pub(super) fn take_out(value: &mut Value, notes: &mut Diagnostics) {
         }
     }
     for section in [s3, gcs] {
-        let files = object(value, section).and_then(|it| it.get_mut("extra_files"));
+        let files = object(value, section).and_then(|section| section.get_mut("extra_files"));
         let files = files.and_then(Value::as_array_mut).into_iter().flatten();
         for (nth, file) in files.enumerate() {
             let Some(file) = file.as_object_mut() else {
@@ -72,7 +72,7 @@ pub(super) fn take_out(value: &mut Value, notes: &mut Diagnostics) {
     options(value, notes);
 }
 
-/// What `engine_kwargs` has that the engine has not.
+/// Handles `engine_kwargs` that the engine does not support.
 fn options(value: &mut Value, notes: &mut Diagnostics) {
     let kind = value["engine_config"]["type"].as_str();
     let kind = kind.unwrap_or_default().to_owned();

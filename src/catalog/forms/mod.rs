@@ -1,7 +1,6 @@
-//! Model files of the systems before this one, made into today's form: Aviary 0.0 and 0.1 (`model_config`),
-//! 0.2 (`scheduler.policy`), RayLLM 0.5 and what its users added, the form after it, and Ray Serve LLM's
-//! `llm_configs`. A key that moves keeps its name in messages; one that has no effect is a warning.
-//! Whether a value is allowed is decided where today's form is read.
+//! Converts model files of earlier systems to the current form: Aviary 0.0 and 0.1 (`model_config`), 0.2 (`scheduler.policy`),
+//! RayLLM 0.5 and its users' extensions, the form after it, and Ray Serve LLM's `llm_configs`. Messages use the file's name for a
+//! moved key; a key without effect causes a warning. Values are checked later, when the current form is read.
 
 mod applications;
 mod aviary;
@@ -16,7 +15,7 @@ use serde_json::Value;
 use super::CatalogError;
 use super::diagnostics::Diagnostics;
 
-/// Lists of models in a file of Ray Serve.
+/// Keys for lists of models in a Ray Serve file.
 const LISTS: [&str; 8] = [
     "llm_configs",
     "models",
@@ -28,10 +27,10 @@ const LISTS: [&str; 8] = [
     "multiplex_lora_adapters",
 ];
 
-/// The models of a file that holds several, each with where it stands: those of `llm_configs`, or of the
-/// `args` of Ray Serve's `applications`. `None`: the file is one model.
+/// The models of a file with several, each with its position: the items of `llm_configs`, or of the `args` of Ray Serve's
+/// `applications`. `None`: the file describes one model.
 pub(super) fn parts(value: &Value) -> Option<Vec<(String, Value)>> {
-    // One that is no list stands for itself, and is refused as a model if it is none.
+    // A value that is not a list counts as a single item, and is refused later if it is not a model.
     let items_of = |list: &Value| match list {
         Value::Array(items) => items.clone(),
         Value::Null => Vec::new(),
@@ -52,11 +51,11 @@ pub(super) fn parts(value: &Value) -> Option<Vec<(String, Value)>> {
             .collect()
     };
     if let Some(applications) = value.get("applications").and_then(Value::as_array) {
-        let of_application = |(nth, it): (usize, &Value)| {
-            let args = it.get("args").unwrap_or(&Value::Null);
+        let of_application = |(nth, application): (usize, &Value)| {
+            let args = application.get("args").unwrap_or(&Value::Null);
             let mut parts = list_at(&format!("applications[{nth}].args."), args);
             for (_, part) in &mut parts {
-                applications::share_variables(it, part);
+                applications::share_variables(application, part);
                 applications::share_adapters(args, part);
             }
             parts
@@ -68,7 +67,7 @@ pub(super) fn parts(value: &Value) -> Option<Vec<(String, Value)>> {
     is_several.then(|| list_at("", value))
 }
 
-/// Keys that tell a model's file of some form.
+/// Keys that identify a model file of any form.
 const TELLING: [&str; 9] = [
     "engine_config",
     "model_config",
@@ -86,7 +85,7 @@ pub(super) fn has_telling_key(value: &Value) -> bool {
     TELLING.iter().any(|key| value.get(key).is_some())
 }
 
-/// Keys with which people begin a model file that has no sections.
+/// Top-level keys that people use in model files without sections.
 const ATTEMPTED: [&str; 7] = [
     "model",
     "model_id",
@@ -97,15 +96,14 @@ const ATTEMPTED: [&str; 7] = [
     "priority",
 ];
 
-/// The key that tells a flat document of one model, such as `model: org/name`. It has no known section.
+/// The key that reveals an attempt at a flat document, such as `model: org/name`, without any known section.
 pub(super) fn key_of_an_attempt(value: &Value) -> Option<&'static str> {
     let is_plain = |key: &&&str| value.get(**key).is_some_and(Value::is_string);
     let key = ATTEMPTED.iter().find(is_plain);
     key.filter(|_| !has_telling_key(value)).copied()
 }
 
-/// Whether the document is about something else altogether: it has keys, and none is one of a model's, or
-/// one of those misspelt.
+/// Returns true if the document is not a model file: it has keys, but none that resembles a key of a model.
 pub(super) fn is_something_else(value: &Value) -> bool {
     let near = |key: &String| reading::nearest(key, TELLING.into_iter()).is_some();
     match value {
@@ -114,12 +112,12 @@ pub(super) fn is_something_else(value: &Value) -> bool {
     }
 }
 
-/// Warnings of a file of Ray Serve beside its models.
+/// Warns about the parts of a Ray Serve file outside its models.
 pub(super) fn tell_of_the_rest(value: &Value, notes: &mut Diagnostics) {
     applications::tell(value, notes);
 }
 
-/// Sections that only older forms have.
+/// Sections that exist only in older forms.
 const OLD_SECTIONS: [&str; 4] = [
     "model_config",
     "model_loading_config",
@@ -127,19 +125,19 @@ const OLD_SECTIONS: [&str; 4] = [
     "multiplex_config",
 ];
 
-/// Whether a document is of an older form: keys that no release knew are warnings in it.
+/// Returns true if a document has an older form, in which unknown keys are only warnings.
 fn is_old(value: &Value) -> bool {
     OLD_SECTIONS.iter().any(|key| value.get(key).is_some()) || is_aviary_0_2(value)
 }
 
-/// Its engine has no default.
+/// This form has no default engine.
 fn is_aviary_0_2(value: &Value) -> bool {
     let engine = value.get("engine_config");
     let mut keys = ["scheduler", "model_init_kwargs"].into_iter();
     engine.is_some_and(|engine| keys.any(|key| engine.get(key).is_some()))
 }
 
-/// Makes a document of an older form, or of another system's, one of today's. Whether anything changed.
+/// Converts a document of an older form, or of another system, to the current form. Returns true if it changed.
 pub(super) fn translate(value: &mut Value, notes: &mut Diagnostics) -> Result<bool, CatalogError> {
     if !value.is_object() {
         return Ok(false);
@@ -165,7 +163,7 @@ pub(super) fn translate(value: &mut Value, notes: &mut Diagnostics) -> Result<bo
         notes.refuse_unknown()?;
     }
     let is_translated = *value != before;
-    // What is null is as if it were not there.
+    // Treat null as absent.
     if let Some(sections) = value.as_object_mut().filter(|_| is_translated) {
         sections.retain(|_, section| !section.is_null());
         let keys = sections.values_mut().filter_map(Value::as_object_mut);

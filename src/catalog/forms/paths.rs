@@ -1,11 +1,11 @@
-//! Keys of a document by path, such as `engine_config.generation`: taken out, put in, moved.
+//! Takes, inserts and moves keys of a document by path, such as `engine_config.generation`.
 
 use serde_json::{Map, Value};
 
 use super::dropped::{self, Dropped};
 use crate::diagnostics::Diagnostics;
 
-/// A document that is being translated, and its warnings.
+/// A document being converted, with its warnings.
 pub(super) struct Draft<'a> {
     pub value: &'a mut Value,
     pub notes: &'a mut Diagnostics,
@@ -22,14 +22,14 @@ impl Draft<'_> {
         self.get(path).and_then(Value::as_str)
     }
 
-    /// Takes a key out. One that is null is as if it were not there.
+    /// Removes a key and returns its value. Null counts as absent.
     pub fn take(&mut self, path: &str) -> Option<Value> {
         let (above, key) = path.rsplit_once('.').unwrap_or(("", path));
         let above = self.object(above, false)?;
         above.shift_remove(key).filter(|value| !value.is_null())
     }
 
-    /// Puts a value where none is; false: there is one, which stays.
+    /// Inserts a value unless the key exists. Returns false, without a change, if it does.
     pub fn put(&mut self, path: &str, value: Value) -> bool {
         let (above, key) = path.rsplit_once('.').unwrap_or(("", path));
         match self.object(above, true) {
@@ -41,9 +41,9 @@ impl Draft<'_> {
         }
     }
 
-    /// Moves a key. One whose new place is taken has no effect, and gets a warning.
+    /// Moves a key. If the new key exists, the old one is dropped with a warning.
     pub fn rename(&mut self, old: &str, new: &str) {
-        // Null says something of a prompt format.
+        // Null is meaningful for a prompt format.
         let (above, key) = old.rsplit_once('.').unwrap_or(("", old));
         let Some(value) = self
             .object(above, false)
@@ -61,14 +61,14 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes a key that does nothing here, and says what is used instead.
+    /// Removes a key without effect and warns with its replacement.
     pub fn drop_key(&mut self, path: &str, instead: &str) {
         if self.take(path).is_some() {
             self.notes.warn(path, format!("has no effect: {instead}"));
         }
     }
 
-    /// Takes the keys of a section that have no effect.
+    /// Removes the keys of a section that have no effect.
     pub fn drop_table(&mut self, table: &[Dropped], section: &str) {
         for (key, instead) in dropped::of(table, section) {
             match section {
@@ -78,7 +78,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What is left of a section, which is removed with it: unknown keys. `known`: those of the section.
+    /// Removes a section and warns about its remaining keys as unknown. `known` lists the section's keys.
     pub fn finish(&mut self, path: &str, known: &str) {
         let Some(rest) = self.take(path) else { return };
         match rest {

@@ -1,5 +1,5 @@
-//! The form after RayLLM: `model_loading_config`, `llm_engine`, `accelerator_type`, as Anyscale's templates
-//! and Ray Serve LLM's `LLMConfig` have it.
+//! The form after RayLLM: `model_loading_config`, `llm_engine`, `accelerator_type`, as in Anyscale's templates and Ray Serve LLM's
+//! `LLMConfig`.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ pub(super) fn llm_config(value: &mut Value, notes: &mut Diagnostics) -> Result<(
     ] {
         draft.rename(old, new);
     }
-    // There they are the engine's own; here the pool says both.
+    // In that form these are engine options; here the pool sets both.
     for (old, new) in [
         ("max_model_len", "engine_config.max_total_tokens"),
         ("tensor_parallel_size", "pool_config.gpus_per_replica"),
@@ -100,7 +100,7 @@ fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
     Ok(())
 }
 
-/// A name on the hub, a path, or a bucket.
+/// Reads a name on the hub, a path, or a bucket.
 fn source(draft: &mut Draft<'_>) {
     const SOURCE: &str = "model_loading_config.model_source";
     match draft.get(SOURCE) {
@@ -109,18 +109,20 @@ fn source(draft: &mut Draft<'_>) {
             let is_google = uri.is_some_and(|uri| uri.starts_with("gs://"));
             draft.rename(
                 SOURCE,
-                match is_google {
-                    true => "engine_config.gcs_mirror_config",
-                    false => "engine_config.s3_mirror_config",
+                if is_google {
+                    "engine_config.gcs_mirror_config"
+                } else {
+                    "engine_config.s3_mirror_config"
                 },
             );
         }
         Some(Value::String(text)) if text.starts_with("s3://") || text.starts_with("gs://") => {
             let (uri, section) = (
                 text.clone(),
-                match text.starts_with("gs://") {
-                    true => "engine_config.gcs_mirror_config",
-                    false => "engine_config.s3_mirror_config",
+                if text.starts_with("gs://") {
+                    "engine_config.gcs_mirror_config"
+                } else {
+                    "engine_config.s3_mirror_config"
                 },
             );
             draft.take(SOURCE);
@@ -131,7 +133,7 @@ fn source(draft: &mut Draft<'_>) {
     }
 }
 
-/// A replica takes as many GPUs as both degrees ask for together.
+/// A replica takes the product of both degrees in GPUs.
 fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
     let mut gpus = 1;
     let mut stated = None;

@@ -1,5 +1,5 @@
-//! RayLLM 0.5's form where it is not today's, and what files of its users hold beside it: newer and older
-//! names, keys of Ray Serve, options of engines that are gone, accelerator types.
+//! RayLLM 0.5's form where it differs from the current one, and extensions in its users' files: newer and older names, keys of Ray
+//! Serve, options of removed engines, accelerator types.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::diagnostics::Diagnostics;
 
 const KWARGS: &str = "engine_config.engine_kwargs";
 
-/// `has_default`: the form has an engine for files that name none.
+/// Converts the document. `has_default`: the form has a default engine for files that name none.
 pub(super) fn tidy(
     value: &mut Value,
     has_default: bool,
@@ -26,7 +26,7 @@ pub(super) fn tidy(
     engine(&mut draft)
 }
 
-/// RayLLM 0.5's model classes have a default of their own.
+/// RayLLM 0.5's model classes each have a default engine.
 fn default_engine(draft: &mut Draft<'_>) {
     if draft.get("engine_config").is_none() {
         return;
@@ -69,7 +69,7 @@ fn deployment(draft: &mut Draft<'_>) {
             "it is the old name of target_ongoing_requests, which is given too, and counts",
         );
     }
-    // Variables of the actor were those of the engine in it.
+    // Variables of the actor applied to the engine in it.
     draft.rename(
         "deployment_config.ray_actor_options.runtime_env",
         "engine_config.runtime_env",
@@ -85,7 +85,7 @@ fn deployment(draft: &mut Draft<'_>) {
         .get("deployment_config.max_queued_requests")
         .and_then(Value::as_i64)
     {
-        // Ray's word for no bound.
+        // Ray's value for no limit.
         Some(-1) => draft.drop_key(
             "deployment_config.max_queued_requests",
             "every queue has a bound: pool.queue_limit",
@@ -99,7 +99,7 @@ fn deployment(draft: &mut Draft<'_>) {
     draft.drop_table(RAYLLM, dropped::SCALING);
 }
 
-/// A whole number that is written as `48.0`.
+/// Converts an integer that is written as `48.0`.
 fn as_integer(draft: &mut Draft<'_>, path: &str) {
     let float = draft.get(path).filter(|value| value.is_f64());
     let Some(number) = float.and_then(Value::as_f64) else {
@@ -137,8 +137,7 @@ fn scaling(draft: &mut Draft<'_>) {
     accelerators(draft, "scaling_config.resources_per_worker");
 }
 
-/// Ray's resources that name a kind of GPU become the devices that the model may use; the rest says nothing
-/// here.
+/// Converts Ray's resources that name a kind of GPU to a device constraint; other resources have no meaning here.
 pub(super) fn accelerators(draft: &mut Draft<'_>, path: &str) {
     let Some(Value::Object(resources)) = draft.get(path).cloned() else {
         return;
@@ -171,7 +170,7 @@ pub(super) fn accelerators(draft: &mut Draft<'_>, path: &str) {
     }
 }
 
-/// `accelerator_type_a100_40g`, `accelerator_type:NVIDIA_L4`: `A100 40G`, `L4`. `None`: no kind of GPU.
+/// `accelerator_type_a100_40g`, `accelerator_type:NVIDIA_L4`: `A100 40G`, `L4`. `None`: not a kind of GPU.
 pub(super) fn kind_of(resource: &str) -> Option<String> {
     let name = resource
         .strip_prefix("accelerator_type:")
@@ -187,7 +186,7 @@ pub(super) fn kind_of(resource: &str) -> Option<String> {
     }
 }
 
-/// Variables are texts, whatever YAML takes them for. One of Ray's form without a value is none.
+/// Converts variables to text, whatever type YAML reads. A variable of Ray's form without a value is removed.
 fn texts(draft: &mut Draft<'_>, path: &str) {
     let Some(Value::Object(mut variables)) = draft.get(path).cloned() else {
         return;
@@ -211,9 +210,12 @@ fn texts(draft: &mut Draft<'_>, path: &str) {
         );
     }
     if variables.values().any(is_plain) {
-        let as_text = |(name, value): (String, Value)| match is_plain(&value) {
-            true => (name, Value::String(value.to_string())),
-            false => (name, value),
+        let as_text = |(name, value): (String, Value)| {
+            if is_plain(&value) {
+                (name, Value::String(value.to_string()))
+            } else {
+                (name, value)
+            }
         };
         draft.take(path);
         draft.put(
@@ -250,8 +252,8 @@ fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
     let is_mirrored = ["s3_mirror_config", "gcs_mirror_config"]
         .iter()
         .any(|key| draft.get(&format!("engine_config.{key}")).is_some());
-    // Who names no other place means the model itself; of an embedded engine that is a file or folder, unless a mirror says
-    // where it comes from.
+    // Without another location, the id is the model itself. For an embedded engine that is a file or folder, unless a mirror
+    // provides the weights.
     let means_itself = |id: &String| match kind.as_str() {
         "CommandEngine" | "RemoteEngine" | "RayServeEngine" | "" => false,
         "CandleEngine" => is_mirrored,
@@ -268,7 +270,7 @@ fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
     Ok(())
 }
 
-/// Options that vLLM had once, or that Ray took.
+/// Options that vLLM had in earlier versions, or that Ray handled.
 fn vllm(draft: &mut Draft<'_>) {
     draft.rename("engine_config.tokenizer_id", &format!("{KWARGS}.tokenizer"));
     let eager = format!("{KWARGS}.enable_cuda_graph");
@@ -288,7 +290,7 @@ fn vllm(draft: &mut Draft<'_>) {
     draft.drop_table(RAYLLM, KWARGS);
 }
 
-/// The keys for a draft of several tokens, which vLLM takes as one object now.
+/// The keys for speculative decoding, which vLLM now takes as one object.
 fn speculative(draft: &mut Draft<'_>) {
     const MODEL: &str = "engine_config.engine_kwargs.speculative_model";
     const CONFIG: &str = "engine_config.engine_kwargs.speculative_config";

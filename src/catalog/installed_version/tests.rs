@@ -1,4 +1,4 @@
-//! Environments as `pip` leaves them, as folders alone: of another version, under another name, and incomplete.
+//! Environments as `pip` leaves them, built from folders: another version, another name, incomplete.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::super::engines::find;
 use super::*;
 
-/// An environment below a folder, with an executable `bin/vllm`.
+/// Sets the first lines of the program.
 struct Environment {
     root: PathBuf,
 }
@@ -39,7 +39,7 @@ impl Environment {
         self.root.join("lib/python3.12/site-packages")
     }
 
-    /// A package with the text of its `METADATA`, if it has one.
+    /// Adds a package with this `METADATA` text, if given.
     fn with(self, name: &str, metadata: Option<&str>) -> Environment {
         let folder = self.packages().join(name);
         fs::create_dir_all(&folder).expect("a folder");
@@ -112,7 +112,7 @@ fn an_older_and_a_later_version_are_named_with_what_to_do_and_the_right_one_is_n
         "0.33.0",
         "0.33.2+cu130",
         "0.33",
-        // Built from a source without its history.
+        // Built from source without git history.
         "0.1.dev1+g1234",
         "0.34.1.dev7+g1234",
         "0.0.0",
@@ -165,7 +165,7 @@ fn an_installation_without_a_version_is_incomplete() {
             ],
         );
     }
-    // What an update left behind does not count beside what it brought.
+    // Remains of an old version are ignored if the new version is present.
     let folder = tempfile::tempdir().expect("a folder");
     let environment = Environment::new(folder.path())
         .with("vllm-0.28.0.dist-info", None)

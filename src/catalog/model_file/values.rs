@@ -1,4 +1,4 @@
-//! The values that keys of a model file take: one of a few words, or a secret.
+//! Types for the values in a model file: choices between a few words, and secrets.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What the embedded engine computes on.
+/// The processor for the embedded engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ComputeDevice {
@@ -26,13 +26,13 @@ impl ComputeDevice {
     }
 }
 
-/// The form in which the embedded engine writes wide weights anew while it loads them.
+/// The form that the embedded engine converts wide weights to at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Quantization {
-    /// 8.5 bits a number.
+    /// 8.5 bits per number.
     #[serde(rename = "q8_0")]
     Q8_0,
-    /// 4.5 bits a number.
+    /// 4.5 bits per number.
     #[serde(rename = "q4_k")]
     Q4K,
 }
@@ -46,18 +46,18 @@ impl Quantization {
     }
 }
 
-/// Types of numbers of the embedded engine on the CPU; on GPUs they follow the weights.
+/// Number types of the embedded engine on the CPU; on GPUs they follow the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumberTypes {
-    /// What matrices of BF16 are multiplied in.
+    /// Number type for multiplying BF16 matrices.
     #[serde(default)]
     pub products: ProductType,
-    /// What keys and values are kept in.
+    /// Number type of keys and values.
     #[serde(default)]
     pub kv_cache: CacheType,
 }
 
-/// What the embedded engine multiplies matrices of BF16 in.
+/// Number type in which the embedded engine multiplies BF16 matrices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProductType {
     /// F32.
@@ -80,10 +80,10 @@ impl ProductType {
     }
 }
 
-/// What the embedded engine keeps keys and values in.
+/// Number type of the embedded engine's keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CacheType {
-    /// Four bytes a number.
+    /// Four bytes per number.
     #[default]
     #[serde(rename = "auto")]
     Auto,
@@ -106,7 +106,7 @@ impl CacheType {
     }
 }
 
-/// What the embedded engine serves a model for, where the model's files do not say it.
+/// The task that the embedded engine serves a model for, if the model's files do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
@@ -125,17 +125,17 @@ impl Task {
     }
 }
 
-/// Who fetches a model's weights.
+/// The component that downloads a model's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fetcher {
-    /// The pool, before any GPU memory is taken.
+    /// The pool, before it reserves GPU memory.
     Pool,
-    /// The engine itself, while it starts.
+    /// The engine, while it starts.
     Engine,
 }
 
-/// How deeply an idle model sleeps instead of being unloaded, where its engine can.
+/// The sleep depth of an idle model that is not unloaded, if its engine supports it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -143,9 +143,9 @@ pub enum Fetcher {
 pub enum Sleep {
     #[default]
     Off,
-    /// The weights wait in the host's memory.
+    /// The weights stay in host memory.
     Weights,
-    /// The weights are dropped and read again; the process and what it has compiled stay.
+    /// The weights are dropped and read again on waking; the process and its compiled code stay.
     Discard,
 }
 
@@ -159,7 +159,7 @@ impl Sleep {
     }
 }
 
-/// The place where a command listens: a loopback port or a Unix socket that the pool picks, or a fixed address.
+/// The address of a command: a loopback port or Unix socket that the pool picks, or a fixed address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listen {
     #[default]
@@ -168,11 +168,11 @@ pub enum Listen {
     At(LoopbackAddress),
 }
 
-/// An address of the loopback interface, written `127.0.0.2` or `127.0.0.2:9030`.
+/// A loopback address, written `127.0.0.2` or `127.0.0.2:9030`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopbackAddress {
     pub address: Ipv4Addr,
-    /// `None`: the pool picks a port.
+    /// `None` lets the pool pick a port.
     pub port: Option<u16>,
 }
 
@@ -229,8 +229,8 @@ impl<'de> Deserialize<'de> for Listen {
     }
 }
 
-/// A value of an engine's environment. It may be a token, so it is never printed. Numbers and switches are
-/// texts here: `PORT: 8080`.
+/// A value of an engine's environment. It may be a token and is therefore never printed. Numbers and switches are read as text:
+/// `PORT: 8080`.
 #[derive(Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Secret(pub String);
@@ -267,7 +267,7 @@ impl<'de> Deserialize<'de> for Secret {
             }
         }
 
-        // The text itself where there is one: `010` is no 8 and `yes` no switch.
+        // Keep the text as written: `010` is not 8, and `yes` is not a boolean.
         deserializer.deserialize_str(Visitor)
     }
 }

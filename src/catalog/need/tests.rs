@@ -1,4 +1,4 @@
-//! Tests of `need.rs`: what of a damaged model is seen, and how often its files are looked at.
+//! Tests of `need.rs`: detection of damaged models, and the number of reads of their files.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn write_weights(folder: &Path, data: usize) {
     std::fs::write(folder.join("model.safetensors"), file).expect("written");
 }
 
-/// A model of vLLM in a folder, with these keys of `engine_config`.
+/// A vLLM model in a folder, with these additional keys of `engine_config`.
 fn entry(folder: &Path, more: &Value) -> Entry {
     entry_of("VLLMEngine", folder, more, json!({"memory_gib": 4}))
 }
@@ -51,7 +51,7 @@ fn weights_that_the_engine_may_not_read_are_not_called_damaged() {
     assert!(damage(reads).is_some());
     let reads_none = json!({"engine_kwargs": {"load_format": "dummy"}});
     assert_eq!(damage(reads_none), None);
-    // Another folder may be mounted there.
+    // Another folder may be mounted at this path.
     let prefix = json!({"command_prefix": ["env", "--"]});
     assert_eq!(damage(prefix), None);
 }

@@ -1,4 +1,4 @@
-//! The keys of `generation.prompt_format`, read and checked. The algorithm that uses them is in `render`.
+//! Reads and checks the keys of `generation.prompt_format`. `render` implements the algorithm.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,14 +9,14 @@ use crate::CatalogError;
 use crate::diagnostics::Diagnostics;
 use crate::fields::fields_of;
 
-/// Whose output is wanted.
+/// The implementation whose output is reproduced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
 pub enum PromptCompat {
-    /// With the faults mended.
+    /// RayLLM's algorithm with its bugs fixed.
     #[default]
     #[serde(rename = "none")]
     None,
-    /// Exactly RayLLM 0.5's.
+    /// Exactly as RayLLM 0.5.
     #[serde(rename = "rayllm-0.5")]
     RayLlm05,
 }
@@ -30,7 +30,7 @@ pub struct PromptFormat {
     pub(super) assistant: Template,
     pub(super) trailing_assistant: String,
     pub(super) default_system_message: String,
-    /// Whether the system text stands inside a user's message, and of which.
+    /// The message that contains the system text.
     pub(super) system_in: SystemIn,
     pub(super) tags_for_empty_system: bool,
     pub(super) strips: bool,
@@ -44,7 +44,7 @@ pub(super) enum SystemIn {
     LastUser,
 }
 
-/// The keys as they are written.
+/// The keys as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
@@ -56,7 +56,7 @@ struct Keys {
     system_in_user: Option<bool>,
     add_system_tags_even_if_message_is_empty: Option<bool>,
     strip_whitespace: Option<bool>,
-    // Of the form that came after RayLLM 0.5.
+    // A key of the form after RayLLM 0.5.
     bos: Option<String>,
     system_in_last_user: Option<bool>,
     tool: Option<Value>,
@@ -64,7 +64,7 @@ struct Keys {
     tools_list: Option<Value>,
     tools_list_in_user: Option<Value>,
     tools_list_in_last_user: Option<Value>,
-    /// Read before the others, and alone.
+    /// Read separately, before the others.
     #[expect(dead_code, reason = "it is among the keys that a format may have")]
     use_hugging_face_chat_template: Option<Value>,
 }
@@ -72,15 +72,15 @@ struct Keys {
 /// The key of the form after RayLLM 0.5 that asks for the tokenizer's own template.
 const OF_TOKENIZER: &str = "use_hugging_face_chat_template";
 
-/// The keys that a format may have.
+/// The keys allowed in a format.
 pub fn keys() -> &'static [&'static str] {
     fields_of::<Keys>()
 }
 
-/// The templates of a format that is one text: the user's alone has words around it.
+/// The default template for a format that is a single text: only the user's template adds text.
 const BARE: &str = "{instruction}";
 
-/// Reads `generation.prompt_format` as it stands in the file.
+/// Reads `generation.prompt_format` from the file.
 pub fn read(
     value: &Value,
     field: &str,
@@ -116,17 +116,14 @@ pub fn read(
     Ok(Prompt::Format(Box::new(format)))
 }
 
-/// RayLLM 0.0's form: one text with the prompt in it; an empty one is the prompt alone.
+/// RayLLM 0.0's form: one text with the prompt in it; an empty text means the prompt alone.
 fn one_text(
     text: &str,
     field: &str,
     is_compatible: bool,
     notes: &Diagnostics,
 ) -> Result<PromptFormat, CatalogError> {
-    let user = match text.is_empty() {
-        true => BARE,
-        false => text,
-    };
+    let user = if text.is_empty() { BARE } else { text };
     Ok(PromptFormat {
         bos: String::new(),
         system: Template::read("{instruction}\n"),
@@ -185,7 +182,7 @@ impl Keys {
         let in_user = self.system_in_user.unwrap_or(false);
         let in_last = self.system_in_last_user.unwrap_or(false);
         let system_in = match (in_user, in_last) {
-            // The form after RayLLM 0.5 wants both: the second says which message it is.
+            // The form after RayLLM 0.5 requires both keys; the second one selects the message.
             (_, true) => SystemIn::LastUser,
             (true, false) => SystemIn::FirstUser,
             (false, false) => SystemIn::OwnMessage,

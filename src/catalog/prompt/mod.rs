@@ -1,5 +1,5 @@
-//! How a conversation becomes one text, by the `prompt_format` of a model's file: RayLLM's algorithm with
-//! its faults mended, or exactly as RayLLM 0.5 did it. It never sees a tokenizer.
+//! Renders a conversation to text with the `prompt_format` of a model's file: RayLLM's algorithm with its bugs fixed, or exactly as
+//! RayLLM 0.5. Uses no tokenizer.
 
 mod format;
 mod render;
@@ -12,14 +12,14 @@ pub use format::{PromptCompat, PromptFormat};
 pub(super) use format::{keys, read};
 pub use render::PromptError;
 
-/// How a model takes conversations.
+/// A model's handling of conversations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Prompt {
-    /// By the chat template of its tokenizer, which its engine applies.
+    /// The engine applies the chat template of the tokenizer.
     #[default]
     ChatTemplate,
-    /// Not at all: `prompt_format: null`. It completes texts.
+    /// Not supported (`prompt_format: null`): the model only completes texts.
     Disabled,
-    /// As one text, which the pool writes.
+    /// The pool renders them to text.
     Format(Box<PromptFormat>),
 }

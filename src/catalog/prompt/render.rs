@@ -1,10 +1,9 @@
-//! RayLLM's algorithm: messages in, one text out. `system`, `user` and `assistant` each have a template; the
-//! trailing words that make the model answer end every prompt.
+//! RayLLM's algorithm, from messages to one text. `system`, `user` and `assistant` each have a template; every prompt ends with the
+//! trailing text that makes the model respond.
 //!
-//! Mended, unless the file wants RayLLM 0.5's own output: the system text inside a user's message is
-//! stripped like any other, an empty one leaves no empty tags behind, and a message of a tool is refused
-//! instead of dropped. In both, an assistant's message without content is an empty one, with its calls of
-//! tools as JSON, and content may come in parts.
+//! Bugs of RayLLM 0.5 are fixed unless the file requests its exact output: the system text inside a user message is stripped like
+//! any other, an empty one leaves no empty tags, and a tool message is refused instead of dropped. In both modes an assistant
+//! message without content is empty, with its tool calls as JSON, and content may consist of parts.
 
 use std::borrow::Cow;
 
@@ -12,10 +11,10 @@ use serde_json::Value;
 
 use super::format::{PromptFormat, SystemIn};
 
-/// What is wrong with the messages of a request, and with which.
+/// An error in a request's messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptError {
-    /// Such as `messages[2].content`.
+    /// The field, such as `messages[2].content`.
     pub field: String,
     pub message: String,
 }
@@ -34,7 +33,7 @@ struct Message<'a> {
 }
 
 impl PromptFormat {
-    /// The prompt of a conversation, `messages` as OpenAI's API has them.
+    /// Renders the prompt of a conversation; `messages` follow OpenAI's API.
     pub fn render(&self, messages: &[Value]) -> Result<String, PromptError> {
         let messages = read(messages)?;
         let mut system = None;
@@ -67,10 +66,13 @@ impl PromptFormat {
 
     fn write(&self, system: Option<&str>, messages: &[Message<'_>]) -> String {
         let mut prompt = self.bos.clone();
-        // RayLLM looked before it stripped.
-        let is_empty = |text: &str| match self.is_compatible {
-            true => text.is_empty(),
-            false => self.strip(text).is_empty(),
+        // RayLLM checked for an empty text before stripping.
+        let is_empty = |text: &str| {
+            if self.is_compatible {
+                text.is_empty()
+            } else {
+                self.strip(text).is_empty()
+            }
         };
         let is_wanted = |text: &str| !is_empty(text) || self.tags_for_empty_system;
         let mut inside = String::new();
@@ -82,14 +84,15 @@ impl PromptFormat {
             }
             (SystemIn::OwnMessage, Some(_)) => {}
             (place, Some(text)) => {
-                let mut is_user = messages.iter().map(|it| it.role == Role::User);
+                let mut is_user = messages.iter().map(|message| message.role == Role::User);
                 holder = match place {
-                    SystemIn::LastUser => is_user.rposition(|it| it),
-                    _ => is_user.position(|it| it),
+                    SystemIn::LastUser => is_user.rposition(|is_user| is_user),
+                    _ => is_user.position(|is_user| is_user),
                 };
-                let text = match self.is_compatible {
-                    true => text,
-                    false => self.strip(text),
+                let text = if self.is_compatible {
+                    text
+                } else {
+                    self.strip(text)
                 };
                 if self.is_compatible || is_wanted(text) {
                     inside = self.system.fill(text, "");
@@ -98,9 +101,10 @@ impl PromptFormat {
         }
         for (nth, message) in messages.iter().enumerate() {
             let text = self.strip(&message.text);
-            let of_system = match holder == Some(nth) {
-                true => inside.as_str(),
-                false => "",
+            let of_system = if holder == Some(nth) {
+                inside.as_str()
+            } else {
+                ""
             };
             prompt += &match message.role {
                 Role::Assistant => self.assistant.fill(text, ""),
@@ -111,12 +115,13 @@ impl PromptFormat {
     }
 
     fn strip<'a>(&self, text: &'a str) -> &'a str {
-        // Python counts four control characters as white space that Unicode's property leaves out.
+        // Python counts four control characters as white space that Unicode's property excludes.
         let is_space =
             |letter: char| letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter);
-        match self.strips {
-            true => text.trim_matches(is_space),
-            false => text,
+        if self.strips {
+            text.trim_matches(is_space)
+        } else {
+            text
         }
     }
 }
@@ -180,7 +185,7 @@ fn message((nth, value): (usize, &Value)) -> Result<Message<'_>, PromptError> {
     Ok(Message { role, text })
 }
 
-/// The calls that an assistant made, one JSON object a line.
+/// An assistant's tool calls, one JSON object per line.
 fn calls_as_text(calls: &[Value]) -> String {
     let line = |call: &Value| {
         let function = call.get("function").unwrap_or(call);

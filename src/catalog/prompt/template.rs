@@ -1,5 +1,4 @@
-//! A text with places to fill: `{instruction}` and `{system}`. What is filled in is never looked at for
-//! further places.
+//! Text templates with the placeholders `{instruction}` and `{system}`. Inserted text is not searched for placeholders.
 
 /// One template of a prompt format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,8 +17,7 @@ const PLACES: [(&str, Piece); 2] = [
 ];
 
 impl Template {
-    /// Doubled braces stand for single ones if the whole text is written so, as Python's `format` wants it;
-    /// in any other text each brace stands for itself.
+    /// Doubled braces stand for single ones if the entire text follows Python's `format` syntax; otherwise each brace is literal.
     pub fn read(text: &str) -> Template {
         Template(doubled(text).unwrap_or_else(|| literal(text)))
     }
@@ -54,7 +52,7 @@ fn push(pieces: &mut Vec<Piece>, text: &str) {
     }
 }
 
-/// As Python's `format` reads it; `None` where that would fail.
+/// Parses the text like Python's `format`; `None` if that would fail.
 fn doubled(text: &str) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     let mut rest = text;

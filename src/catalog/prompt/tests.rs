@@ -1,4 +1,4 @@
-//! RayLLM's own outputs, kept as vectors, and what is mended.
+//! RayLLM's original outputs as test vectors, and the fixed bugs.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! How the embedded engine is started, and how it sleeps.
+//! Settings for starting the embedded engine, and its sleep modes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,75 +9,76 @@ use crate::engine_kind::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
 use crate::engines::{Extra, Parking, post};
 use crate::model_file::{ComputeDevice, NumberTypes, Quantization, Secret, Sleep, Task};
 
-/// Bounds on tokens in the embedded engine; `None` is without one.
+/// Token limits in the embedded engine; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TokenBudgets {
-    /// Of one prompt.
+    /// For one prompt.
     pub input: Option<u32>,
-    /// Of all prompts that are computed at the same time.
+    /// For all prompts computed at the same time.
     pub prefill: Option<u32>,
-    /// Of all requests that run, with the most that they may answer.
+    /// For all running requests, including their maximum response lengths.
     pub total: Option<u32>,
-    /// When waiting requests join those that run; `None`: as soon as there is room.
+    /// Conditions for adding waiting requests to the running batch; `None`: as soon as there is room.
     pub joining: Option<Joining>,
 }
 
-/// Waiting requests join once so many of them wait, or after so many steps.
+/// Adds waiting requests once enough are waiting, or after a number of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Joining {
-    /// Thousandths of the number of those that run.
+    /// Waiting requests required, in thousandths of the number of running ones.
     pub served_ratio_milli: u32,
-    /// Steps without a new request after which one joins in any case.
+    /// Steps after which a request is added in any case.
     pub steps: u32,
 }
 
-/// Tokens that the embedded engine proposes by looking up a request's own text; `None` is the engine's own choice.
+/// Tokens proposed by lookup in a request's own text; `None` uses the engine's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Speculation {
-    /// Of one request in a step; 0 is no speculation.
+    /// Proposed tokens per request and step; 0 disables speculation.
     pub tokens: Option<u32>,
-    /// How many last tokens are looked up, at most and at least.
+    /// Maximum and minimum number of most recent tokens to look up.
     pub lookup_max: Option<u32>,
     pub lookup_min: Option<u32>,
 }
 
-/// The embedded engine.
+/// Settings of the embedded engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CandleRecipe {
-    /// The folder with `config.json`, the tokenizer and the weights, or a GGUF file; absolute.
+    /// Absolute path of the folder with `config.json`, the tokenizer and the weights, or of a GGUF file.
     pub model_path: PathBuf,
-    /// What the model is for; `None` while its files are not here and nothing else says it.
+    /// The model's task; `None` if unknown, before its files are fetched.
     pub serves: Option<Serves>,
-    /// What it is served for: by its own file, or else by the model's files.
+    /// The configured task, which overrides the model's files.
     pub task: Option<Task>,
-    /// Tokens of one sequence; `None`: what the model's own files say.
+    /// Context of one sequence in tokens; `None` uses the model's own.
     pub context: Option<u32>,
-    /// Sequences that are computed together.
+    /// Sequences computed together.
     pub concurrency: u32,
-    /// Processor threads; `None`: the engine's own choice.
+    /// Processor threads; `None` lets the engine choose.
     pub threads: Option<u32>,
-    /// Requests that are made tokens of at once; `None`: the engine's own choice.
+    /// Requests tokenized simultaneously; `None` lets the engine choose.
     pub tokenizer_workers: Option<u32>,
     pub budgets: TokenBudgets,
     pub speculation: Speculation,
-    /// Wide weights are written anew in this form while they are loaded.
+    /// The form that wide weights are converted to at load.
     pub quantization: Option<Quantization>,
     pub numbers: NumberTypes,
-    /// Every number of the weights is looked at before the model counts as ready.
+    /// Checks every number of the weights before the model becomes ready.
     pub verify: bool,
-    /// Layers that do not fit on its GPUs are computed on the CPU.
+    /// Computes layers that do not fit on the GPUs on the CPU.
     pub overflows: bool,
     pub device: ComputeDevice,
     pub sleep: Sleep,
-    /// LoRA adapters that are loaded with it, with their folders.
+    /// LoRA adapters to load at start, with their folders.
     pub adapters: Vec<(String, PathBuf)>,
-    /// For those that come while it runs.
+    /// Room for adapters loaded at run time.
     pub adapter_room: AdapterRoom,
     pub env: BTreeMap<String, Secret>,
 }
 
 impl CandleRecipe {
-    /// Whether its model answers on this route; of a model that is not here yet all are supposed.
+    /// Returns true if the model supports this route. A model that has not been fetched is assumed to support every route of the
+    /// engine.
     pub(super) fn has(&self, extra: Extra) -> bool {
         match (extra, self.serves) {
             (Extra::Tokenize | Extra::Detokenize, _) => true,
@@ -100,7 +101,8 @@ impl CandleRecipe {
         }
     }
 
-    /// How it sleeps, if it is to. Of what embeds and ranks most are encoders, whose weights would stay on a GPU.
+    /// The configured sleep mode. On a GPU, embedding and ranking models have none: most are encoders, whose weights would stay on
+    /// the GPU.
     pub(super) fn parking(&self) -> Option<&'static Parking> {
         match (self.sleep, self.device, self.serves) {
             (Sleep::Off | Sleep::Discard, _, _) => None,
@@ -111,7 +113,7 @@ impl CandleRecipe {
     }
 }
 
-/// It keeps its mapping of the weights, whose pages are the system's then, and drops caches.
+/// Keeps the weights mapped, which lets the system reclaim their pages, and drops caches.
 const CANDLE_ON_THE_CPU: Parking = Parking {
     depth: Sleep::Weights,
     sleep: post("/sleep"),
@@ -121,7 +123,7 @@ const CANDLE_ON_THE_CPU: Parking = Parking {
     weights_on_host: false,
 };
 
-/// Its weights wait where they came from: in pages of mapped files, or in what was quantised at load.
+/// The weights stay at their source in host memory: in pages of mapped files, or in the form quantised at load.
 const CANDLE_ON_A_GPU: Parking = Parking {
     resident_per_device: GPU_OVERHEAD,
     weights_on_host: true,

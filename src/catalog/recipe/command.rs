@@ -1,4 +1,4 @@
-//! How any command is started: its templates are filled in, and checked when the catalogue is read.
+//! Settings for starting any command: templates, which are checked when the catalogue is read and rendered at launch.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,37 +9,36 @@ use crate::model_file::{Listen, LoopbackAddress, Secret};
 use crate::template_problem::problem;
 use pool::Bytes;
 
-/// Any program that speaks the OpenAI API.
+/// Any program with an OpenAI API.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandRecipe {
-    /// Program and arguments, each a template.
+    /// Program and arguments; each is a template.
     pub command: Vec<String>,
     pub listen: Listen,
-    /// Answers 200 when the engine is ready.
+    /// Returns 200 when the engine is ready.
     pub ready_path: String,
-    /// Variables of the engine's environment; each value is a template.
+    /// The engine's environment variables; each value is a template.
     pub env: BTreeMap<String, Secret>,
     pub served_model_name: Option<String>,
-    /// Absolute; `None`: the pool's own.
+    /// An absolute path; `None` uses the pool's working directory.
     pub working_dir: Option<PathBuf>,
-    /// An absolute path, or the model's name on Hugging Face for engines that fetch it.
+    /// An absolute path, or the model's name on Hugging Face for engines that download it.
     pub model_path: Option<String>,
     pub context: Option<u32>,
-    /// How it is put to sleep, if that is configured.
+    /// Commands for sleeping and waking, if configured.
     pub sleep: Option<SleepCommands>,
 }
 
-/// Programs that move an engine off its devices and back. Each word may use `{{ pid }}`, the process
-/// that was started for it.
+/// Programs that move an engine off its devices and back. Each argument may use `{{ pid }}`, the process started for the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SleepCommands {
-    /// At least the program.
+    /// Never empty: the program and its arguments.
     pub sleep: Vec<String>,
     pub wake: Vec<String>,
 }
 
 impl SleepCommands {
-    /// The words with the process filled in; `key` names them in the error.
+    /// Renders the arguments with the process id; errors name `key`.
     pub fn render(words: &[String], key: &str, pid: u32) -> Result<Vec<String>, TemplateError> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -56,40 +55,40 @@ impl SleepCommands {
     }
 }
 
-/// What is known only when an engine is started.
+/// Values known only when an engine is started.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchValues<'a> {
     pub model_name: &'a str,
-    /// With `Listen::Port`.
+    /// Set for `Listen::Port`.
     pub port: Option<u16>,
-    /// With `Listen::Socket`.
+    /// Set for `Listen::Socket`.
     pub socket: Option<&'a Path>,
-    /// Indices of the devices, as the engine's own numbering has them.
+    /// Device indices in the engine's own numbering.
     pub devices: &'a [u32],
-    /// What the replica may use on each device.
+    /// Memory the replica may use on each device.
     pub memory: Bytes,
 }
 
-/// A command with nothing left to fill in. The values of `env` stay hidden in `Debug`.
+/// A fully rendered command. `Debug` hides the values of `env`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedCommand {
-    /// At least the program.
+    /// Never empty: the program and its arguments.
     pub argv: Vec<String>,
     pub env: BTreeMap<String, Secret>,
     pub working_dir: Option<PathBuf>,
 }
 
-/// Why a template cannot be filled in.
+/// An error in rendering a template.
 #[derive(Debug, thiserror::Error)]
 #[error("{key}: {}", self.explain())]
 pub struct TemplateError {
-    /// The key that holds the template, such as `engine_config.command[2]`.
+    /// The key with the template, such as `engine_config.command[2]`.
     pub key: String,
     pub problem: String,
 }
 
 impl TemplateError {
-    /// The problem and what a template may use, without the key.
+    /// The problem and the names available to templates, without the key.
     pub fn explain(&self) -> String {
         format!(
             "{}; a template may use {}",
@@ -111,7 +110,7 @@ const TEMPLATE_NAMES: [&str; 8] = [
 ];
 
 impl CommandRecipe {
-    /// Fills in every template. A name that has no value here is an error, never an empty text.
+    /// Renders every template. A name without a value is an error, never an empty text.
     pub fn render(&self, values: &LaunchValues<'_>) -> Result<RenderedCommand, TemplateError> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -180,8 +179,8 @@ impl CommandRecipe {
         Value::from(names)
     }
 
-    /// Fills the templates with made-up values, so that a mistake shows when the catalogue is
-    /// read and not at three in the morning, and proves that the engine gets its address.
+    /// Renders the templates with sample values, to find errors when the catalogue is read instead of at load time, and verifies
+    /// that the engine receives its address.
     pub(crate) fn check(&self) -> Result<(), TemplateError> {
         let socket = Path::new("/run/model-pool-listen-probe.sock");
         let values = LaunchValues {
@@ -215,5 +214,5 @@ impl CommandRecipe {
     }
 }
 
-/// A port that no real command line spells out by itself.
+/// A port unlikely to be in a real command line.
 const PROBE_PORT: u16 = 59_731;

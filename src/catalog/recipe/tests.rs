@@ -1,4 +1,4 @@
-//! What recipes say of their engines.
+//! Tests of recipes' properties.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::adapter_names::AdapterRoom;
 use crate::engine_kind::{CANDLE_CPU_OVERHEAD, GPU_OVERHEAD};
 
-/// A model that generates texts, whose files are nowhere.
+/// A model that generates text and whose files do not exist.
 pub fn candle(device: ComputeDevice) -> CandleRecipe {
     CandleRecipe {
         model_path: "/nowhere".into(),
@@ -39,7 +39,7 @@ fn on_a_gpu_the_embedded_engine_sleeps_where_it_generates_texts() {
             ..candle(device)
         };
         let parking = Recipe::Candle(recipe).parking();
-        parking.map(|it| (it.weights_on_host, it.resident_per_device))
+        parking.map(|parking| (parking.weights_on_host, parking.resident_per_device))
     };
     let on_a_gpu = |serves| parking(ComputeDevice::Cuda, serves, Sleep::Weights);
     let copied = Some((true, GPU_OVERHEAD));

@@ -54,12 +54,12 @@ fn its_log_tells_the_stages_of_a_load_and_its_failures() {
     assert_eq!(stage("..."), None);
     let argv = "llama_model_load: error loading model: unknown model architecture: 'x'";
     assert_eq!(
-        LLAMA_CPP.failure(argv).map(|it| it.class),
+        LLAMA_CPP.failure(argv).map(|failure| failure.class),
         Some(FailureClass::UnknownArchitecture)
     );
     let argv = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory";
     assert_eq!(
-        LLAMA_CPP.failure(argv).map(|it| it.class),
+        LLAMA_CPP.failure(argv).map(|failure| failure.class),
         Some(FailureClass::OutOfMemory)
     );
 }
