@@ -1,5 +1,4 @@
-//! Rewrites matrices in another encoding than the file's: quantised on request, or from types of GGUF that are not
-//! computed with.
+//! Converts matrices to another encoding: quantises them on request, and converts GGUF types that the kernels do not support.
 
 use super::table::Written;
 use crate::stored::Encoding;
@@ -9,20 +8,20 @@ use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-/// Numbers that one thread writes at a time.
+/// Numbers that a thread converts at a time.
 const CHUNK_NUMBERS: usize = 1 << 16;
 
-/// What a matrix of so many columns becomes, of which blocks may not fit a row: then those of Q8_0, or nothing.
+/// Returns `wanted` if its blocks fit rows of `columns` numbers, otherwise Q8_0 if that fits, otherwise `None`.
 pub(super) fn fitting(wanted: Encoding, columns: usize) -> Option<Encoding> {
     [wanted, Encoding::Q8_0].into_iter().find(|encoding| {
         encoding.block_numbers() > 1 && columns.is_multiple_of(encoding.block_numbers())
     })
 }
 
-/// The bytes of a matrix in another encoding, of a block type.
+/// Converts a matrix to a block encoding.
 ///
 /// # Errors
-/// When the bytes are no whole rows.
+/// If the bytes are not complete rows.
 pub(super) fn rewrite(
     bytes: &[u8],
     from: &Written,
@@ -61,12 +60,12 @@ pub(super) fn rewrite(
     Ok(written)
 }
 
-/// The bytes of a matrix that lies in the file with a row for each of its columns, of a type that is not in blocks.
+/// Transposes a matrix that is stored with one row per column. Its type must not be a block type.
 ///
 /// # Errors
-/// When the bytes are no whole rows.
+/// If the bytes are not complete rows.
 pub(super) fn transposed(bytes: &[u8], from: Encoding, columns: usize) -> Result<Vec<u8>, String> {
-    /// Rows that are read together, so that the memory that one read brings is used.
+    /// Number of rows read together, to use every loaded cache line fully.
     const ROWS: usize = 16;
     let size = from.block_bytes();
     let rows = bytes.len() / size / columns.max(1);
@@ -150,8 +149,8 @@ fn numbers(old: &[u8], from: &Written, columns: usize) -> Result<Vec<f32>, Strin
     read.map_err(|error| error.to_string())
 }
 
-/// Q5_0 as Q8_0, which says the same numbers exactly: a block is a factor (F16) and 32 whole numbers from -16 to 15, whose
-/// fifth bits lie apart.
+/// Converts Q5_0 to Q8_0 without loss: a block is an F16 factor and 32 integers from -16 to 15, whose fifth bits are stored
+/// separately.
 fn widened(old: &[u8]) -> Vec<u8> {
     let mut new = Vec::with_capacity(old.len() / 22 * 34);
     for block in old.chunks_exact(22) {

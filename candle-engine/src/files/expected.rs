@@ -1,27 +1,26 @@
-//! Lists the tensors of a decoder by its description: their names in Hugging Face's form, their shapes and what they are
-//! for.
+//! Lists the tensors of a decoder from its description: their names in Hugging Face's form, their shapes and their roles.
 
 use crate::spec::{
     BlockSpec, ExpertNames, Experts, FeedForward, Gated, HeadNorm, Norms, Projections, Spec,
 };
 
-/// The learned positions, which are read on the host as the embedding is.
+/// The learned position embeddings; read on the host, like the embedding.
 pub(crate) const POSITIONS: &str = "model.embed_positions.weight";
 
-/// What a tensor is for.
+/// The role of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Embedding,
     Head,
-    /// A matrix that hidden states are multiplied by.
+    /// A matrix that multiplies hidden states.
     Matrix,
-    /// What chooses experts; small, and choices are sensitive to it.
+    /// The router of experts: small, and its decisions are sensitive to rounding.
     Router,
-    /// Weights of norms, biases, positions, and other rows of numbers.
+    /// Norm weights, biases, positions, and other rows of numbers.
     Row,
 }
 
-/// One tensor that a decoder has.
+/// A tensor that a decoder must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Expected {
     pub name: String,
@@ -29,7 +28,7 @@ pub(crate) struct Expected {
     pub role: Role,
 }
 
-/// Every tensor of the decoder, in the order in which it is used.
+/// Lists every tensor of the decoder, in order of use.
 pub(crate) fn expected(spec: &Spec) -> Vec<Expected> {
     let mut list = List(Vec::new());
     list.add(
@@ -68,7 +67,7 @@ impl List {
         self.add(name, [numbers], Role::Row);
     }
 
-    /// A matrix of `[outputs, inputs]`, and its bias.
+    /// Adds a matrix of `[outputs, inputs]`, and its bias.
     fn linear(&mut self, name: &str, outputs: usize, inputs: usize, bias: bool) {
         self.add(format!("{name}.weight"), [outputs, inputs], Role::Matrix);
         if bias {
@@ -106,7 +105,7 @@ impl List {
         }
     }
 
-    /// A norm over hidden states.
+    /// Adds a norm over hidden states.
     fn norm(&mut self, name: &str, spec: &Spec) {
         self.row(format!("{name}.weight"), spec.hidden);
         if spec.norm.centred {

@@ -1,6 +1,6 @@
-//! What the readers of a model's folder share: a key that `config.json` has no field for, and what to do about wrong files.
+//! Constants shared by the readers of model folders.
 
-/// What `config.json` has no field for.
+/// Key for the pooling type of a GGUF file, which has no field in `config.json`.
 pub(super) const GGUF_POOLING: &str = "gguf_pooling_type";
 
 pub(super) const REMEDY: &str =

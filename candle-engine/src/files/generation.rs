@@ -1,4 +1,4 @@
-//! Reads what a model's files say about the end of an answer and the sampling of tokens.
+//! Reads the end tokens and sampling defaults from a model's files.
 
 use super::json::read_json;
 use crate::error::EngineError;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Defaults of generation.
+/// Generation defaults.
 #[derive(Debug, Default)]
 pub(super) struct Generation {
     pub end_tokens: BTreeSet<u32>,
@@ -18,7 +18,7 @@ impl Generation {
     /// Reads `eos_token_id` of `config.json`, and `generation_config.json`.
     ///
     /// # Errors
-    /// Token ids that are none.
+    /// If token ids are invalid.
     pub fn of_folder(folder: &Path, config: &Value) -> Result<Self, EngineError> {
         let ids = |json: &Value, file: &Path, remedy: &str| {
             token_ids(&json["eos_token_id"]).ok_or_else(|| {
@@ -51,7 +51,7 @@ impl Generation {
     }
 }
 
-/// Numbers that make no sense are left to the defaults: they are advice, not a part of the model.
+/// Values out of range fall back to the defaults: they are advice, not part of the model.
 fn sampling_of(generation: &Value) -> SamplingSettings {
     let number = |name: &str, most: f64| {
         generation[name]

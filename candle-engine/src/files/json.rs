@@ -4,10 +4,10 @@ use crate::error::EngineError;
 use serde_json::Value;
 use std::path::Path;
 
-/// The JSON of a file, `None` where there is no such file.
+/// Reads a JSON file; returns `None` if it does not exist.
 ///
 /// # Errors
-/// A file that cannot be read or is no JSON.
+/// If the file cannot be read or is not JSON.
 pub(crate) fn read_json(file: &Path) -> Result<Option<Value>, EngineError> {
     let bytes = match std::fs::read(file) {
         Ok(bytes) => bytes,

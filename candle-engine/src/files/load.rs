@@ -1,5 +1,5 @@
-//! Reads a model's tensors ahead and in the order of the files, so that progress is real and the first request finds
-//! everything in memory; checked and rewritten on request.
+//! Reads a model's tensors into memory in file order, with progress, so the first request does not wait for the disk. Optionally
+//! checks and quantises them.
 
 use super::folder::REMEDY;
 use super::table::{Place, Written};
@@ -11,45 +11,45 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How tensors are to be loaded.
+/// Options for loading tensors.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LoadPlan {
-    /// What matrices are written anew as that lie in the file as F32, F16 or BF16.
+    /// Encoding to quantise matrices to that are stored as F32, F16 or BF16.
     pub quantization: Option<Encoding>,
-    /// Whether every number is looked at.
+    /// Check every number.
     pub verify: bool,
 }
 
-/// What one thread reads at a time: enough for a disk to be busy, and little enough for progress to move.
+/// Bytes a thread reads at a time: enough to keep a disk busy, but small enough for frequent progress.
 const PIECE_BYTES: usize = 8 << 20;
-/// Threads wait for the disk more than they compute.
+/// Range of thread counts; the threads wait for the disk more than they compute.
 const THREADS: Range<usize> = 4..17;
 
-/// A part of a tensor that one thread reads.
+/// A part of a tensor, read by one thread.
 struct Piece<'a> {
     name: &'a str,
     place: &'a Place,
     range: Range<usize>,
 }
 
-/// A tensor that is written anew.
+/// A tensor to convert.
 struct Rewritten {
     name: String,
     place: Place,
     encoding: Encoding,
 }
 
-/// Tensors that were written anew.
+/// Converted tensors, for [`ModelFiles::take`].
 #[derive(Debug, Default)]
 #[must_use = "the model computes with them"]
 pub(crate) struct WrittenAnew(Vec<(String, Stored)>);
 
 impl ModelFiles {
-    /// Reads all tensors that the model computes with, beside what else is done with the files; [`Self::take`] ends it.
+    /// Reads all tensors that the model computes with. Runs concurrently with other uses of the files; pass the result to
+    /// [`Self::take`].
     ///
     /// # Errors
-    /// A disk that cannot be read, a file that became shorter, a number that is none where that is looked for, a load that was
-    /// cancelled.
+    /// If the disk cannot be read, a file was truncated, a checked number is not finite, or the load was cancelled.
     pub fn read(&self, plan: LoadPlan, progress: &Progress) -> Result<WrittenAnew, EngineError> {
         let rewritten = self.rewritten(plan)?;
         let names: Vec<&str> = self.used().collect();
@@ -79,28 +79,28 @@ impl ModelFiles {
         Ok(WrittenAnew(replaced))
     }
 
-    /// Uses what was written anew in place of what lies in the files.
+    /// Replaces the files' tensors with the converted ones.
     pub fn take(&mut self, written: WrittenAnew) {
         self.replaced.extend(written.0);
     }
 
-    /// Reads all tensors and uses what was written anew.
+    /// Reads all tensors and takes the converted ones.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// See [`Self::read`].
     pub fn load(&mut self, plan: LoadPlan, progress: &Progress) -> Result<(), EngineError> {
         let written = self.read(plan, progress)?;
         self.take(written);
         Ok(())
     }
 
-    /// What the files call a tensor.
+    /// The name of a tensor in the files.
     fn own_name(&self, name: &str) -> String {
         let architecture = self.spec.as_ref().map(|spec| spec.architecture.as_str());
         own_names::own(architecture.unwrap_or_default(), name)
     }
 
-    /// The tensors that are not used as they lie in the file, and what they become.
+    /// The tensors that must be converted, with their new encodings.
     fn rewritten(&self, plan: LoadPlan) -> Result<Vec<Rewritten>, EngineError> {
         let Some(spec) = &self.spec else {
             return Ok(Vec::new());
@@ -115,7 +115,7 @@ impl ModelFiles {
                     Role::Router | Role::Row => false,
                 };
                 let encoding = match (&place.written, plan.quantization) {
-                    // Rows that are no whole blocks stay as they are written.
+                    // Rows that are not complete blocks keep their encoding.
                     (Written::Plain(from), to) if place.transposed => {
                         let columns = place.shape.last().copied().unwrap_or(0);
                         let to = to.filter(|_| matrix);
@@ -189,7 +189,7 @@ impl ModelFiles {
                     .read_piece(piece, verify)
                     .and_then(|()| counter.add(piece.range.len() as u64))
                 {
-                    // The others end at their next piece.
+                    // Other threads stop at their next piece.
                     next.store(pieces.len(), Ordering::Relaxed);
                     lock(&failed).get_or_insert(error);
                     return;
@@ -234,14 +234,14 @@ impl ModelFiles {
     }
 }
 
-/// A poisoned lock means that another thread panicked, which the scope hands on; what it holds is still whole.
+/// Locks a mutex even if poisoned: the scope propagates the panic of the other thread, and the data remains consistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Bytes that were read, reported in order whichever thread read them.
+/// Counts the bytes read, and reports them in increasing order from any thread.
 struct Counter<'a> {
     progress: &'a Progress,
     total: u64,
@@ -256,7 +256,7 @@ impl Counter<'_> {
     }
 }
 
-/// Pieces of a tensor that hold whole numbers, or whole blocks of them.
+/// Splits a tensor into pieces at number or block boundaries.
 fn pieces<'a>(name: &'a str, place: &'a Place) -> impl Iterator<Item = Piece<'a>> {
     let block = match &place.written {
         Written::Plain(encoding) => encoding.block_bytes(),

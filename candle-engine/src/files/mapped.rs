@@ -1,4 +1,4 @@
-//! Files that are mapped into memory.
+//! Memory-mapped files.
 
 use crate::error::EngineError;
 use memmap2::{Advice, Mmap};
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A file whose bytes are read where they lie, in the page cache.
+/// A read-only mapping; its bytes stay in the page cache.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
     pub path: PathBuf,
@@ -22,10 +22,10 @@ impl AsRef<[u8]> for MappedFile {
 }
 
 impl MappedFile {
-    /// Maps the whole of a file.
+    /// Maps a complete file.
     ///
     /// # Errors
-    /// A file that cannot be opened or mapped.
+    /// If the file cannot be opened or mapped.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let failed = |error: std::io::Error| {
             EngineError::model(
@@ -39,11 +39,10 @@ impl MappedFile {
             unsafe_code,
             reason = "weights are computed with where they lie: a copy would need their size a second time"
         )]
-        // SAFETY: the mapping is private and never written to. What it cannot exclude is another process that changes the
-        // file: bytes that change are wrong answers, as they would be after a reload, and a file that is cut shorter ends this
-        // process with SIGBUS at the next touch of what is gone. Every engine that maps its weights lives with that; models
-        // are replaced by a rename, which leaves the mapped file as it was. While the model loads, a file that shrank is met
-        // by `populate` and is an error.
+        // SAFETY: the mapping is private and never written to. It cannot exclude that another process changes the file: changed
+        // bytes give wrong results, as they would after a reload, and truncation ends this process with SIGBUS at the next access.
+        // Every engine that maps its weights accepts that. Models are replaced by a rename, which leaves the mapped file intact. A
+        // file truncated during loading is detected by `populate` and reported as an error.
         let bytes = unsafe { Mmap::map(&file) }.map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
@@ -51,7 +50,7 @@ impl MappedFile {
         })
     }
 
-    /// Asks the system to read a range soon. Only a hint, whose refusal changes nothing.
+    /// Hints to the kernel that a range will be read soon. Errors are ignored.
     pub fn expect_soon(&self, range: Range<usize>) {
         drop(
             self.bytes
@@ -59,23 +58,23 @@ impl MappedFile {
         );
     }
 
-    /// The same for the whole file.
+    /// Hints that the complete file will be read soon.
     pub fn expect_all_soon(&self) {
         self.expect_soon(0..self.bytes.len());
     }
 
-    /// Tells the system that its pages are not needed for now.
+    /// Tells the kernel that the pages are not needed for now.
     ///
     /// # Errors
-    /// When the system does not take the advice.
+    /// If the kernel rejects the advice.
     pub fn give_back(&self) -> Result<(), EngineError> {
         crate::sleep::give_back_pages(&self.bytes)
     }
 
-    /// Reads a range into the page cache and into the tables of this process.
+    /// Reads a range into the page cache and into the page tables of this process.
     ///
     /// # Errors
-    /// When the disk cannot be read, or the file does not have these bytes any more.
+    /// If the disk cannot be read, or the file no longer has these bytes.
     pub fn populate(&self, range: Range<usize>) -> Result<(), EngineError> {
         #[cfg(target_os = "linux")]
         match self
@@ -83,7 +82,7 @@ impl MappedFile {
             .advise_range(Advice::PopulateRead, range.start, range.len())
         {
             Ok(()) => return Ok(()),
-            // Kernels before 5.14 do not know it.
+            // Kernels before 5.14 do not support it.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {}
             Err(error) => {
                 return Err(EngineError::model(

@@ -1,9 +1,9 @@
-//! Opens a model's files: from a path on disk to the description of the model, its mapped tensors and the tokens that end its
-//! answers. Files are not trusted: a contradiction is an error before a byte of a tensor is used. The headers of safetensors
-//! and GGUF files are read by `model_files`.
+//! Opens a model's files: from a path to the description of the model, its mapped tensors and its end tokens. Files are not
+//! trusted: contradictions are reported before a byte of a tensor is used. `model_files` reads the headers of safetensors and GGUF
+//! files.
 //!
-//! [`ModelFiles::open`] reads descriptions and headers alone. [`ModelFiles::load`] reads the tensors: ahead, in the order of
-//! the files, and where it is asked for checked and quantised.
+//! [`ModelFiles::open`] reads only descriptions and headers. [`ModelFiles::load`] reads the tensors in file order, and optionally
+//! checks and quantises them.
 
 mod config;
 mod convert;
@@ -52,27 +52,27 @@ pub(crate) const HEAD: &str = "lm_head.weight";
 /// A model's files: described, checked against each other, and mapped.
 #[derive(Debug)]
 pub(crate) struct ModelFiles {
-    /// The file that describes the model, which errors are about: `config.json`, or the GGUF file.
+    /// The file that describes the model and is named in errors: `config.json`, or the GGUF file.
     description: PathBuf,
     kind: Kind,
-    /// Of a decoder.
+    /// Present for decoders.
     spec: Option<Spec>,
     config: Value,
     table: Table,
-    /// Tensors that are not used as they lie in their files.
+    /// Converted tensors, which replace those in the files.
     replaced: BTreeMap<String, Stored>,
     generation: Generation,
-    /// The vocabulary of a GGUF.
+    /// Present for GGUF files.
     vocabulary: Option<GgufVocabulary>,
-    /// A decoder that was saved without the head that its description has, as some of those are that embed.
+    /// The decoder was saved without the head in its description, as some embedding models are.
     lacks_head: bool,
 }
 
 impl ModelFiles {
-    /// Opens a Hugging Face folder, a GGUF file, or a folder with one GGUF.
+    /// Opens a Hugging Face folder, a GGUF file, or a folder with one GGUF file.
     ///
     /// # Errors
-    /// Files that are missing, damaged, or contradict each other; an architecture that is not known.
+    /// If files are missing, corrupt or contradictory, or the architecture is unknown.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         if !path.exists() {
             return Err(EngineError::model(
@@ -93,15 +93,15 @@ impl ModelFiles {
         }
     }
 
-    /// The files that are mapped.
+    /// The mapped files.
     pub fn mapped(&self) -> &[Arc<MappedFile>] {
         &self.table.files
     }
 
-    /// Opens a folder that has tensors and nothing else, such as a dense layer after an encoder.
+    /// Opens a folder that contains only tensors, such as a dense layer after an encoder.
     ///
     /// # Errors
-    /// Files that are missing or damaged.
+    /// If files are missing or corrupt.
     pub fn open_tensors(folder: &Path) -> Result<Self, EngineError> {
         Ok(Self {
             description: folder.join("config.json"),
@@ -160,7 +160,7 @@ impl ModelFiles {
         if let Some(spec) = &mut spec {
             let is_bare = safetensors::name_as_decoder(&mut table, &spec.architecture);
             lacks_head = is_bare && !spec.ties_head && !table.places.contains_key(HEAD);
-            // Its logits are not needed.
+            // A model without a head needs no logits.
             spec.ties_head |= lacks_head;
             spec.head_bias &= !lacks_head;
             untie_what_differs(spec, &table)?;
@@ -185,33 +185,33 @@ impl ModelFiles {
         self.kind
     }
 
-    /// The whole `config.json`; of a GGUF, the one that says the same.
+    /// The complete `config.json`, or the equivalent of a GGUF file's metadata.
     pub fn config(&self) -> &Value {
         &self.config
     }
 
-    /// The file that describes the model, for errors about it.
+    /// The file that describes the model, for error messages.
     pub fn description(&self) -> &Path {
         &self.description
     }
 
-    /// The way in which a GGUF makes one vector of a text, by llama.cpp's number for it. `None` for a folder too.
+    /// The pooling type of a GGUF file, as numbered by llama.cpp. `None` for folders and unset types.
     pub fn gguf_pooling(&self) -> Option<u64> {
         self.vocabulary.as_ref()?;
         self.config[GGUF_POOLING].as_u64()
     }
 
-    /// Whether a decoder's folder has no head although its description has one.
+    /// Returns true if a decoder's folder lacks the head in its description.
     pub fn lacks_head(&self) -> bool {
         self.lacks_head
     }
 
-    /// Whether the model is a GGUF.
+    /// Returns true for GGUF models.
     pub fn is_gguf(&self) -> bool {
         self.vocabulary.is_some()
     }
 
-    /// The folder that the model's files lie in.
+    /// The folder of the model's files.
     pub fn folder(&self) -> &Path {
         self.description.parent().unwrap_or(Path::new("."))
     }
@@ -219,7 +219,7 @@ impl ModelFiles {
     /// The description of the decoder.
     ///
     /// # Errors
-    /// When the model is none.
+    /// If the model is not a decoder.
     pub fn spec(&self) -> Result<&Spec, EngineError> {
         self.spec.as_ref().ok_or_else(|| {
             EngineError::model(
@@ -241,10 +241,10 @@ impl ModelFiles {
         )
     }
 
-    /// A tensor by its name in Hugging Face's form.
+    /// Returns a tensor by its Hugging Face name.
     ///
     /// # Errors
-    /// When the model has none of that name, or its numbers are written in a way that this engine does not read.
+    /// If the model has no tensor of that name, or this engine does not support its encoding.
     pub fn tensor(&self, name: &str) -> Result<Stored, EngineError> {
         self.maybe_tensor(name)?.ok_or_else(|| {
             EngineError::model(
@@ -255,10 +255,10 @@ impl ModelFiles {
         })
     }
 
-    /// A tensor that not every model has.
+    /// Returns an optional tensor.
     ///
     /// # Errors
-    /// When its numbers are written in a way that this engine does not read.
+    /// If this engine does not support its encoding.
     pub fn maybe_tensor(&self, name: &str) -> Result<Option<Stored>, EngineError> {
         if let Some(stored) = self.replaced.get(name) {
             return Ok(Some(stored.clone()));
@@ -274,7 +274,7 @@ impl ModelFiles {
         self.table.places.keys().map(String::as_str)
     }
 
-    /// Bytes of the tensors as they are used, mapped and held ones together.
+    /// Size of the tensors as used, in mapped files and in memory.
     pub fn weights_bytes(&self) -> u64 {
         self.used()
             .map(|name| match self.replaced.get(name) {
@@ -284,7 +284,7 @@ impl ModelFiles {
             .sum()
     }
 
-    /// Of [`Self::weights_bytes`], those that are no part of a file: memory that the system cannot drop.
+    /// The part of [`Self::weights_bytes`] that is not in files, which the kernel cannot evict.
     pub fn held_bytes(&self) -> u64 {
         self.replaced
             .values()
@@ -292,15 +292,15 @@ impl ModelFiles {
             .sum()
     }
 
-    /// The names of the tensors that a decoder computes with, in the order in which it does.
+    /// The tensors that a decoder computes with, in order of use.
     ///
     /// # Errors
-    /// When the model is no decoder.
+    /// If the model is not a decoder.
     pub fn expected(&self) -> Result<Vec<Expected>, EngineError> {
         Ok(expected::expected(self.spec()?))
     }
 
-    /// The tensors that the model computes with.
+    /// The names of tensors that the model computes with.
     fn used(&self) -> impl Iterator<Item = &str> {
         let expected: Option<BTreeSet<String>> = self.spec.as_ref().map(|spec| {
             let all = expected::expected(spec).into_iter();
@@ -310,19 +310,19 @@ impl ModelFiles {
             .filter(move |name| expected.as_ref().is_none_or(|all| all.contains(*name)))
     }
 
-    /// Tokens that end an answer.
+    /// Tokens that end a completion.
     pub fn end_tokens(&self) -> &BTreeSet<u32> {
         &self.generation.end_tokens
     }
 
-    /// How the model's makers want tokens chosen when a request does not say.
+    /// Default sampling settings from the model's files.
     pub fn sampling_defaults(&self) -> &SamplingSettings {
         &self.generation.sampling
     }
 }
 
-/// Where a head of its own lies beside the embedding that the file declares it to be, the two are one only if they are the same: so does
-/// `transformers` 5.
+/// A file may declare a tied head and still contain a separate one. The head then counts as tied only if it equals the embedding,
+/// as in `transformers` 5.
 fn untie_what_differs(spec: &mut Spec, table: &Table) -> Result<(), EngineError> {
     if let (true, Some(embedding), Some(head)) = (
         spec.ties_head,
@@ -339,7 +339,7 @@ fn untie_what_differs(spec: &mut Spec, table: &Table) -> Result<(), EngineError>
     Ok(())
 }
 
-/// Holds the tensors against the description, before a byte of one is used.
+/// Checks the tensors against the description, before any of their bytes are used.
 fn check(spec: &Spec, table: &Table, description: &Path) -> Result<(), EngineError> {
     let named_by = description
         .file_name()
@@ -352,9 +352,12 @@ fn check(spec: &Spec, table: &Table, description: &Path) -> Result<(), EngineErr
             .get(&name)
             .ok_or_else(|| wrong(format!("the tensor {own} is missing")))?;
         if place.shape != shape {
-            let as_written = |shape: &[usize]| match place.transposed {
-                true => shape.iter().rev().copied().collect(),
-                false => shape.to_vec(),
+            let as_written = |shape: &[usize]| {
+                if place.transposed {
+                    shape.iter().rev().copied().collect()
+                } else {
+                    shape.to_vec()
+                }
             };
             return Err(wrong(format!(
                 "the tensor {own} has shape {:?}, {named_by} says {:?}",

@@ -1,10 +1,10 @@
-//! Maps other names of tensors in folders to the usual ones.
+//! Maps alternative tensor names in folders to the usual ones.
 
 use super::table::{Place, Table};
 
-/// The usual name of a decoder's tensor. `bare` folders are of a decoder without its head and leave `model.` out.
+/// Returns the usual name of a decoder's tensor. `bare` folders contain a decoder without its head and omit `model.`.
 pub(super) fn decoder_name(name: &str, bare: bool) -> String {
-    // Models that also see keep their decoder under another name, older files and newer ones in two ways.
+    // Multimodal models prefix the names of their decoder, in two ways depending on their age.
     for (prefix, usual) in [
         ("model.language_model.", "model."),
         ("language_model.model.", "model."),
@@ -21,7 +21,8 @@ pub(super) fn decoder_name(name: &str, bare: bool) -> String {
     }
 }
 
-/// Makes a tensor of each expert where a folder has all experts of a block in one, as `transformers` 5 holds them in memory.
+/// Splits stacked experts into one tensor per expert. Some folders stack all experts of a block, as `transformers` 5 does in
+/// memory.
 pub(super) fn unstack_experts(table: &mut Table) {
     let mut added: Vec<(String, Place)> = Vec::new();
     for (name, place) in &table.places {

@@ -1,20 +1,19 @@
-//! What older families call a decoder's tensors, beside the usual names that the network asks for; and which of their matrices
-//! lie transposed in the file.
+//! Tensor names of the older decoder families, and which of their matrices are stored transposed.
 
 use super::table::{Place, Table};
 use model_files::families::{self, DecoderFamily as Family};
 
-/// The names of one family. Each pair is the family's own name and the usual one, without what comes before and after.
+/// The tensor names of one family. Each pair is the family's name and the usual name, without prefixes and suffixes.
 #[derive(Debug)]
 pub(crate) struct OwnNames {
-    /// Before all names but the head's; files of a decoder without its head leave it out, and those of GPT-2 often.
+    /// Prefix of all names except the head's. Omitted in files of a decoder without its head, and often in GPT-2's.
     prefix: &'static str,
     head: &'static str,
     outer: &'static [(&'static str, &'static str)],
-    /// What its blocks are called; the usual name is `model.layers`.
+    /// The family's name for `model.layers`.
     blocks: &'static str,
     within: &'static [(&'static str, &'static str)],
-    /// Matrices of blocks, by their usual names, that have a row for each input.
+    /// Matrices that are stored with one row per input, by their usual names.
     transposed: &'static [&'static str],
 }
 
@@ -83,7 +82,7 @@ const BLOCKS: &str = "model.layers.";
 const HEAD: &str = "lm_head";
 
 impl OwnNames {
-    /// Those of an architecture, where it has other names than the usual ones.
+    /// Returns the names of an architecture, or `None` if it uses the usual ones.
     pub fn of(architecture: &str) -> Option<&'static Self> {
         match families::decoder(architecture)?.0 {
             Family::GptJ => Some(&GPT_J),
@@ -93,8 +92,8 @@ impl OwnNames {
         }
     }
 
-    /// Gives tensors their usual names. What has none, such as the masks that older files keep, is not used and stays as it is.
-    /// Whether the files leave the prefix out.
+    /// Renames tensors to their usual names. Unknown tensors, such as the masks in older files, are unused and keep theirs. Returns
+    /// true if the files omit the prefix.
     pub(super) fn rename(&self, table: &mut Table) -> bool {
         let is_bare = !table
             .places
@@ -113,7 +112,7 @@ impl OwnNames {
         is_bare
     }
 
-    /// The usual name of a matrix, without `.weight`, by which it is called in the files of the architecture.
+    /// Returns the usual name of a matrix, without `.weight`, from the architecture's name for it.
     pub fn usual_module(&self, module: &str) -> Option<String> {
         let usual = self.usual(&format!("{module}.weight"))?;
         usual.strip_suffix(".weight").map(str::to_owned)
@@ -134,7 +133,7 @@ impl OwnNames {
         Some(format!("{BLOCKS}{block}.{usual}.{ending}"))
     }
 
-    /// The family's own name of a tensor, for messages.
+    /// Returns the family's name of a tensor, for messages.
     pub fn own(&self, usual: &str) -> Option<String> {
         let (stem, ending) = usual.rsplit_once('.')?;
         if stem == HEAD {
@@ -161,7 +160,7 @@ impl OwnNames {
     }
 }
 
-/// What the files call a tensor.
+/// The name of a tensor in the architecture's files.
 pub(super) fn own(architecture: &str, usual: &str) -> String {
     OwnNames::of(architecture)
         .and_then(|names| names.own(usual))

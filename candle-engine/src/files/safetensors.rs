@@ -1,5 +1,5 @@
-//! Opens the safetensors of a folder: one file, or several with an index, as the table of their tensors. The headers and the
-//! index are read by `model_files`.
+//! Opens the safetensors files of a folder, one or several with an index, as a table of tensors. `model_files` reads the headers
+//! and the index.
 
 use super::folder::REMEDY;
 use super::mapped::MappedFile;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Maps the files of a folder and checks their headers.
 ///
 /// # Errors
-/// Files that are missing or damaged, and an index that contradicts them.
+/// If files are missing or corrupt, or the index contradicts them.
 pub(super) fn table(folder: &Path) -> Result<Table, EngineError> {
     let files = WeightFiles::of_folder(folder)?;
     let mut table = Table::default();
@@ -39,7 +39,7 @@ pub(super) fn table(folder: &Path) -> Result<Table, EngineError> {
     Ok(table)
 }
 
-/// Each tensor must lie in the file that the index names for it.
+/// Checks that each tensor is in the file that the index names for it.
 fn check_index(
     table: &Table,
     index: &Path,
@@ -81,7 +81,7 @@ fn add(table: &mut Table, path: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// A tensor of the file with the index `file` in the table; `None` if it does not lie in the file's bytes any more.
+/// Locates a tensor in the file with index `file` of the table; `None` if the file no longer has its bytes.
 fn place(tensor: &TensorEntry, file: usize, file_bytes: usize) -> Option<Place> {
     let shape = tensor.shape.iter().map(|size| usize::try_from(*size).ok());
     let (begin, end) = (
@@ -102,8 +102,8 @@ fn place(tensor: &TensorEntry, file: usize, file_bytes: usize) -> Option<Place> 
     })
 }
 
-/// Gives the tensors of a decoder the names that [`super::expected`] asks for, however the folder calls them. Whether they were
-/// saved as those of a decoder without its head, whose names leave `model.` out.
+/// Renames the tensors of a decoder as [`super::expected`] lists them. Returns true if they were saved without the head, in which
+/// case their names omit `model.`.
 pub(super) fn name_as_decoder(table: &mut Table, architecture: &str) -> bool {
     if let Some(own) = OwnNames::of(architecture) {
         return own.rename(table);

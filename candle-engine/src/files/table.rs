@@ -1,4 +1,4 @@
-//! Where each tensor of a model lies: its file, its bytes, its shape and how its numbers are written.
+//! The location of each tensor of a model: its file, byte range, shape and encoding.
 
 use super::mapped::MappedFile;
 use crate::error::EngineError;
@@ -8,14 +8,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How numbers are written in a file.
+/// The encoding of a tensor in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Written {
-    /// As this engine computes with them.
+    /// An encoding that the engine computes with.
     Plain(Encoding),
-    /// In blocks that are written anew when the model loads.
+    /// A block type that is converted on loading.
     Converted(candle_core::quantized::GgmlDType),
-    /// In a way that this engine does not read.
+    /// An encoding that this engine does not support.
     Foreign(String),
 }
 
@@ -25,14 +25,14 @@ pub(super) struct Place {
     pub file: usize,
     pub written: Written,
     pub shape: Vec<usize>,
-    /// Within the file; proved to lie in it.
+    /// Byte range, checked to lie within the file.
     pub range: Range<usize>,
-    /// The file has the columns of `shape` as rows. Such a matrix is written anew when the model loads.
+    /// The file stores the columns of `shape` as rows. Such a matrix is transposed on loading.
     pub transposed: bool,
 }
 
 impl Place {
-    /// The rows of one part of a tensor with three dimensions, as experts are stacked: `rows` of part `index`.
+    /// Selects `rows` of part `index` of a three-dimensional tensor, such as stacked experts.
     pub fn part(&self, index: usize, rows: Range<usize>) -> Option<Self> {
         let [parts, all_rows, columns] = self.shape[..] else {
             return None;
@@ -60,16 +60,16 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The file that a tensor lies in, or should.
+    /// The file that contains a tensor, or should contain it.
     pub fn path_of(&self, name: &str) -> &Path {
         let place = self.places.get(name);
         place.map_or(&self.described_by, |place| &self.files[place.file].path)
     }
 
-    /// The tensor of a place, as it lies in the file.
+    /// Returns the tensor at a place, in its stored layout.
     ///
     /// # Errors
-    /// When its numbers are written in a way that this engine does not compute with.
+    /// If this engine does not compute with its encoding.
     pub fn stored(&self, name: &str, place: &Place) -> Result<Stored, EngineError> {
         let wrong = |problem: String| {
             EngineError::model(self.path_of(name), problem, super::folder::REMEDY)
@@ -99,7 +99,7 @@ impl Table {
     }
 }
 
-/// A type that this engine does not read.
+/// The message for an unsupported type.
 pub(super) fn foreign(name: &str, kind: &str) -> String {
     format!(
         "the tensor {name} has type {kind}, this engine supports F32, F16, BF16, and of GGUF files Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K"

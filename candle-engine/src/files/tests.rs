@@ -1,4 +1,4 @@
-//! Models as they lie on disk: every kept model, GGUF files written here, and files that are broken. Owns the breaking.
+//! Tests of models on disk: every test model, generated GGUF files, and broken files.
 
 mod broken_gguf;
 mod computed;

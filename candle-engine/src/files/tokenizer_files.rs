@@ -1,4 +1,4 @@
-//! Finds a model's tokenizer and chat templates: in files of a folder, or in a GGUF.
+//! Finds a model's tokenizer and chat templates, in a folder or a GGUF file.
 
 use super::gguf::GgufVocabulary;
 use super::{ModelFiles, read_json};
@@ -7,10 +7,10 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use tokenizers::Tokenizer;
 
-/// A tokenizer, and the texts of the tokens that begin and end a text.
+/// A tokenizer, and the texts of its begin and end tokens.
 pub(crate) struct TokenizerFile {
     pub tokenizer: Tokenizer,
-    /// The file that errors are about.
+    /// The file to name in errors.
     pub file: PathBuf,
     pub bos_token: Option<String>,
     pub eos_token: Option<String>,
@@ -18,23 +18,23 @@ pub(crate) struct TokenizerFile {
 
 /// The chat templates of a model.
 pub(crate) struct Templates {
-    /// The file that errors are about.
+    /// The file to name in errors.
     pub file: PathBuf,
     pub main: String,
-    /// For requests with tools, where the model has one of its own.
+    /// A separate template for requests with tools, if the model has one.
     pub with_tools: Option<String>,
 }
 
 const SETTINGS_FILE: &str = "tokenizer_config.json";
-/// The chat template of multimodal models, which `transformers` keeps with their processor.
+/// The chat template of multimodal models, which `transformers` saves with their processor.
 const TEMPLATE_FILE: &str = "chat_template.json";
-/// The template for requests with tools of a model whose main one is `chat_template.jinja`.
+/// The template for requests with tools, for models whose main template is `chat_template.jinja`.
 const TOOLS_FILE: &str = "additional_chat_templates/tool_use.jinja";
 
-/// Reads `tokenizer.json` of a folder; also returns the file's path.
+/// Reads a folder's `tokenizer.json`; also returns its path.
 ///
 /// # Errors
-/// A file that is missing or no tokenizer.
+/// If the file is missing or not a tokenizer.
 pub(crate) fn read_tokenizer(folder: &Path) -> Result<(Tokenizer, PathBuf), EngineError> {
     let file = folder.join("tokenizer.json");
     if !file.exists() {
@@ -55,10 +55,10 @@ pub(crate) fn read_tokenizer(folder: &Path) -> Result<(Tokenizer, PathBuf), Engi
 }
 
 impl ModelFiles {
-    /// The tokenizer: of the GGUF, or `tokenizer.json` with the special tokens of `tokenizer_config.json`.
+    /// Loads the tokenizer: from the GGUF file, or from `tokenizer.json` with the special tokens of `tokenizer_config.json`.
     ///
     /// # Errors
-    /// A file that is missing or wrong.
+    /// If a file is missing or invalid.
     pub fn tokenizer(&self) -> Result<TokenizerFile, EngineError> {
         if let Some(vocabulary) = &self.vocabulary {
             return self.tokenizer_of(vocabulary);
@@ -91,12 +91,12 @@ impl ModelFiles {
         })
     }
 
-    /// The chat templates: of the GGUF, `chat_template.jinja`, or `chat_template` of `chat_template.json` or
-    /// `tokenizer_config.json`, which is a string or a list of named templates of which `default` or else the first is taken.
-    /// `None` where the model has none.
+    /// Loads the chat templates: from the GGUF file, `chat_template.jinja`, or the field `chat_template` of `chat_template.json` or
+    /// `tokenizer_config.json`. The field is a string, or a list of named templates of which `default`, or else the first, is used.
+    /// Returns `None` if the model has none.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// If a file cannot be read.
     pub fn templates(&self) -> Result<Option<Templates>, EngineError> {
         if let Some(vocabulary) = &self.vocabulary {
             return Ok(vocabulary.template.clone().map(|main| Templates {
@@ -154,7 +154,7 @@ fn template_of(value: &Value) -> Option<String> {
     }
 }
 
-/// One of a list of named templates.
+/// Finds a template by name in a list.
 fn named(templates: &Value, name: &str) -> Option<String> {
     let mut templates = templates.as_array()?.iter();
     let template = templates.find(|template| template["name"] == name)?;

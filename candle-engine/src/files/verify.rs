@@ -1,11 +1,11 @@
-//! Searches tensors for numbers that are not finite.
+//! Finds numbers in tensors that are not finite.
 
 use super::table::Written;
 use crate::stored::Encoding;
 use candle_core::quantized::GgmlDType;
 
-/// Where the first number begins that is not finite, or of blocks the first whose factors are not: infinities and NaNs are
-/// those whose exponent has all bits.
+/// Returns the offset of the first non-finite number or, for blocks, of the first block with a non-finite factor. Infinities and
+/// NaNs have all exponent bits set.
 pub(super) fn first_that_is_none(bytes: &[u8], written: &Written) -> Option<usize> {
     const F32_EXPONENT: u32 = 0x7f80_0000;
     const F16_EXPONENT: u16 = 0x7c00;
@@ -23,7 +23,7 @@ pub(super) fn first_that_is_none(bytes: &[u8], written: &Written) -> Option<usiz
         }
         Written::Plain(Encoding::F16) => return halves(F16_EXPONENT),
         Written::Plain(Encoding::Bf16) => return halves(BF16_EXPONENT),
-        // Where the factors of a block lie, all in F16.
+        // Offsets of the factors within a block, all F16.
         Written::Plain(encoding) => (
             encoding.block_bytes(),
             match encoding {
@@ -49,7 +49,7 @@ pub(super) fn first_that_is_none(bytes: &[u8], written: &Written) -> Option<usiz
     })
 }
 
-/// Looks at a page at a time without a branch for each number, and then for the one within it.
+/// Checks a page at a time without branching per number, then finds the number within the page.
 fn first(bytes: &[u8], size: usize, is_none: impl Fn(&[u8]) -> bool) -> Option<usize> {
     let page = 1024 * size;
     bytes.chunks(page).enumerate().find_map(|(place, numbers)| {
@@ -109,7 +109,7 @@ mod tests {
                 Written::Converted(kind) => kind.type_size(),
                 Written::Foreign(_) => 0,
             };
-            // Numbers of blocks may have any bits.
+            // The numbers within blocks may have any bits.
             let mut bytes = vec![0xff; size * 3];
             for block in bytes.chunks_exact_mut(size) {
                 for factor in [0, 2, 80, 82, 108, 208] {

@@ -1,14 +1,13 @@
-//! Reads what `config.json` says of mixtures of experts: how many there are, which blocks have them, and how they are
-//! chosen.
+//! Reads the mixture-of-experts fields of `config.json`: the number of experts, the blocks that have them, and the routing.
 
 use super::{Family, Reader};
 use crate::spec::{ExpertGroups, ExpertNames, Experts, Scoring};
 
-/// No model has more experts in all its blocks together; larger is damage.
+/// Maximum number of experts in all blocks of a model; larger values are corrupt.
 const EXPERTS_MAX: usize = 1 << 18;
 
 impl Reader<'_> {
-    /// The experts of the model, and for each block whether it has them.
+    /// Returns the model's experts, and for each block whether it has them.
     pub(super) fn experts(&self) -> Result<Option<(Experts, Vec<bool>)>, String> {
         let found = match self.family {
             Family::Mixtral => Some((self.mixtral()?, vec![true; self.blocks])),
@@ -35,7 +34,7 @@ impl Reader<'_> {
         Ok(found)
     }
 
-    /// The number of experts goes by several names; files of one family have been written with another's.
+    /// The number of experts has several field names; some files use the name of another family.
     fn expert_count(&self, names: [&str; 3], default: usize) -> Result<usize, String> {
         for name in names {
             if let Some(count) = self.config.maybe_count(name)? {
@@ -127,7 +126,7 @@ impl Reader<'_> {
             } else {
                 Scoring::Softmax
             },
-            // The second version has the field and does not look at it.
+            // Version 2 has the field but ignores it.
             normalises_chosen: third && config.flag("norm_topk_prob", true)?,
             factor: config.number("routed_scaling_factor", if third { 2.5 } else { 1.0 })? as f32,
             shared_width: width.checked_mul(shared),

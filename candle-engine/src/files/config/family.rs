@@ -1,10 +1,10 @@
-//! The defaults of the fields of each family of decoders.
+//! Default values of the fields, per family of decoders.
 //!
-//! The defaults are those of the configuration classes of `transformers` 5.
+//! They match the configuration classes of `transformers` 5.
 
 use model_files::families::DecoderFamily as Family;
 
-/// What a field is where `config.json` does not say it.
+/// The values of fields that `config.json` omits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults {
     pub vocabulary: usize,
@@ -12,9 +12,9 @@ pub(super) struct Defaults {
     pub width: usize,
     pub blocks: usize,
     pub heads: usize,
-    /// `None` is as many as `heads`.
+    /// `None` means equal to `heads`.
     pub key_value_heads: Option<usize>,
-    /// `None` is `hidden / heads`.
+    /// `None` means `hidden / heads`.
     pub key_width: Option<usize>,
     pub context_tokens: usize,
     pub epsilon: f64,
@@ -66,7 +66,7 @@ const GPT: Defaults = Defaults {
     ..LLAMA
 };
 
-/// The values of a family.
+/// The defaults of a family.
 pub(super) fn defaults(family: Family) -> Defaults {
     match family {
         Family::Llama => LLAMA,

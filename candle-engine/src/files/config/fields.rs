@@ -1,12 +1,12 @@
-//! Reads single fields of a `config.json`: their types, bounds and defaults.
+//! Reads single fields of a `config.json`, with their types, bounds and defaults.
 
 use serde_json::{Map, Value};
 
-/// An object of a `config.json`. Errors are problems of the file, without its name.
+/// An object of a `config.json`. Errors describe the problem without the file's name.
 #[derive(Clone, Copy)]
 pub(super) struct Fields<'a>(&'a Value);
 
-/// No model has more of anything than this; larger is damage.
+/// Upper bound for counts; larger values are corrupt.
 const COUNT_MAX: usize = 1 << 28;
 
 impl<'a> Fields<'a> {
@@ -14,17 +14,17 @@ impl<'a> Fields<'a> {
         Self(json)
     }
 
-    /// The field, `None` where it is missing or null.
+    /// Returns the field, or `None` if it is missing or null.
     pub fn value(&self, name: &str) -> Option<&'a Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    /// Whether the field is there, be it null: some defaults hold only for a field that is left out.
+    /// Returns true if the field is present, even if null: some defaults apply only to omitted fields.
     pub fn has(&self, name: &str) -> bool {
         self.0.get(name).is_some()
     }
 
-    /// A whole number from 0.
+    /// A non-negative integer.
     pub fn maybe_number_of(&self, name: &str) -> Result<Option<usize>, String> {
         let Some(value) = self.value(name) else {
             return Ok(None);
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
         Ok(Some(number))
     }
 
-    /// A whole number from 1.
+    /// A positive integer.
     pub fn maybe_count(&self, name: &str) -> Result<Option<usize>, String> {
         match self.maybe_number_of(name)? {
             Some(0) => Err(format!(
@@ -72,7 +72,7 @@ impl<'a> Fields<'a> {
         Ok(self.maybe_number(name)?.unwrap_or(default))
     }
 
-    /// A number above 0, where another would divide by zero or turn signs.
+    /// A number above 0, for values that are divisors or must not change signs.
     pub fn maybe_positive(&self, name: &str) -> Result<Option<f64>, String> {
         match self.maybe_number(name)? {
             Some(number) if number <= 0.0 => {
@@ -104,7 +104,7 @@ impl<'a> Fields<'a> {
             .transpose()
     }
 
-    /// An object that is not empty.
+    /// A non-empty object.
     pub fn object(&self, name: &str) -> Result<Option<&'a Map<String, Value>>, String> {
         let object = self
             .value(name)
@@ -117,7 +117,7 @@ impl<'a> Fields<'a> {
         Ok(object.filter(|object| !object.is_empty()))
     }
 
-    /// A list of whole numbers; empty where it is missing.
+    /// A list of non-negative integers; `None` if it is missing.
     pub fn numbers_of(&self, name: &str) -> Result<Option<Vec<usize>>, String> {
         self.list(name, |value| {
             value

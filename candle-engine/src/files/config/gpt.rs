@@ -1,7 +1,7 @@
-//! Describes the older decoders with layer norms and without gates: GPT-J, GPT-NeoX (Pythia) and GPT-2, whose `config.json`
-//! has fields of its own.
+//! Describes the older decoders with layer norms and without gates, whose `config.json` uses different fields: GPT-J, GPT-NeoX
+//! (Pythia) and GPT-2.
 //!
-//! The descriptions here are what `modeling_gptj.py`, `modeling_gpt_neox.py` and `modeling_gpt2.py` of `transformers` 5 compute.
+//! The descriptions follow `modeling_gptj.py`, `modeling_gpt_neox.py` and `modeling_gpt2.py` of `transformers` 5.
 
 use super::family::{Defaults, defaults};
 use super::fields::Fields;
@@ -13,7 +13,7 @@ use crate::spec::{
 };
 use model_files::families::DecoderFamily as Family;
 
-/// What the fields are called: by the family's own names, and by the usual ones that `transformers` takes for them too.
+/// The field names of a family, including the usual names, which `transformers` also accepts.
 struct Names {
     hidden: &'static [&'static str],
     heads: &'static [&'static str],
@@ -44,7 +44,7 @@ const NEO_X: Names = Names {
     epsilon: "layer_norm_eps",
 };
 
-/// Fields that several parts of a description need.
+/// The fields that several parts of a description need.
 struct Reader<'a> {
     config: Fields<'a>,
     family: Family,
@@ -57,10 +57,10 @@ struct Reader<'a> {
     context_tokens: usize,
 }
 
-/// Describes one of these decoders.
+/// Builds the description of a decoder of these families.
 ///
 /// # Errors
-/// Fields of a wrong type, numbers that contradict each other, and what this engine does not compute.
+/// If fields have a wrong type or contradict each other, or require something this engine does not compute.
 pub(super) fn spec(
     config: Fields<'_>,
     family: Family,
@@ -156,9 +156,10 @@ impl<'a> Reader<'a> {
         let is_scaled = self.family != Family::Gpt2 || config.flag("scale_attn_weights", true)?;
         Ok(AttentionSpec {
             projections,
-            score_factor: match is_scaled {
-                true => (self.head_width as f64).powf(-0.5) as f32,
-                false => 1.0,
+            score_factor: if is_scaled {
+                (self.head_width as f64).powf(-0.5) as f32
+            } else {
+                1.0
             },
             score_cap: None,
             query_key_value_bias: bias,
@@ -190,10 +191,11 @@ impl<'a> Reader<'a> {
 
     fn gpt_j_rope(&self) -> Result<Rope, String> {
         const NAME: &str = "rotary_dim";
-        let turned_width = match self.config.has(NAME) {
-            // The published code cannot compute a model that says null, unless it has one head.
-            true => self.config.maybe_count(NAME)?.unwrap_or(self.hidden),
-            false => 64,
+        let turned_width = if self.config.has(NAME) {
+            // The reference implementation fails on null here, unless the model has one head.
+            self.config.maybe_count(NAME)?.unwrap_or(self.hidden)
+        } else {
+            64
         };
         if turned_width > self.head_width {
             return Err(format!(
@@ -248,7 +250,7 @@ impl<'a> Reader<'a> {
         let name = self.names.activation;
         match self.config.text(name)? {
             None if self.family == Family::GptNeoX => Ok(Activation::Gelu),
-            // Three ways to compute the same approximation.
+            // Three implementations of the same approximation.
             None | Some("gelu_new" | "gelu_fast" | "gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
             Some("gelu") => Ok(Activation::Gelu),
             Some("silu" | "swish") => Ok(Activation::Silu),
@@ -259,7 +261,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The first field that is there, with its name.
+/// Returns the first field that is present, with its name.
 fn first(
     config: Fields<'_>,
     names: &[&'static str],

@@ -1,11 +1,11 @@
-//! What a model is for, by the architecture that its files name.
+//! Determines a model's kind from the architecture its files name.
 
 use model_files::families;
 
-/// What a model is for.
+/// The kind of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Reads texts from left to right: continues them, or gives its hidden states for vectors or scores.
+    /// Reads text from left to right and continues it, or provides hidden states for vectors or scores.
     Decoder,
     /// Turns a text into a vector.
     Encoder,
@@ -14,10 +14,10 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The kind of the first architecture that is known.
+    /// Returns the kind of the first known architecture.
     ///
     /// # Errors
-    /// When none is, with those that are.
+    /// If no architecture is known; the message lists the known ones.
     pub fn of(architectures: &[&str]) -> Result<Self, String> {
         architectures
             .iter()
@@ -25,9 +25,12 @@ impl Kind {
                 if families::decoder(name).is_some() {
                     Some(Self::Decoder)
                 } else {
-                    families::encoder(name).map(|(_, ranks)| match ranks {
-                        true => Self::CrossEncoder,
-                        false => Self::Encoder,
+                    families::encoder(name).map(|(_, ranks)| {
+                        if ranks {
+                            Self::CrossEncoder
+                        } else {
+                            Self::Encoder
+                        }
                     })
                 }
             })
@@ -35,7 +38,7 @@ impl Kind {
     }
 }
 
-/// Names what was found and what would be known.
+/// The message for unknown architectures, with the known ones.
 pub(super) fn unknown(found: &[&str]) -> String {
     let found = if found.is_empty() {
         "none".to_owned()

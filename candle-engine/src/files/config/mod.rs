@@ -1,8 +1,7 @@
-//! Turns `config.json` into the description of a decoder, for every known family.
-//! One file because one reader holds the fields, and each family takes what it has of them.
+//! Turns `config.json` into the description of a decoder, for every known family. One file because one reader holds the fields, and
+//! each family uses its part of them.
 //!
-//! The descriptions here of each family are what `modeling_*.py` and `configuration_*.py` of `transformers` 5 compute; fields that a
-//! file leaves out have the values that they have there.
+//! The descriptions follow `modeling_*.py` and `configuration_*.py` of `transformers` 5, including the defaults of omitted fields.
 
 mod experts;
 mod family;
@@ -25,7 +24,7 @@ use model_files::families::{self, DecoderFamily as Family};
 use rope::{Around, FULL, SLIDING, Turned};
 use serde_json::Value;
 
-/// The architectures that a `config.json` names.
+/// The architectures named in `config.json`.
 pub(super) fn architectures(json: &Value) -> Vec<&str> {
     json["architectures"]
         .as_array()
@@ -35,17 +34,17 @@ pub(super) fn architectures(json: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Describes the decoder of a `config.json`.
+/// Builds the description of a decoder from its `config.json`.
 ///
 /// # Errors
-/// What is wrong with the file, without its name: an architecture that is none of [`families::DECODERS`], fields of a wrong type,
-/// numbers that contradict each other, and what this engine does not compute.
+/// The problem, without the file's name: the architecture is not in [`families::DECODERS`], fields have a wrong type or
+/// contradict each other, or require something this engine does not compute.
 pub(super) fn spec(json: &Value) -> Result<Spec, String> {
     let (architecture, family, has_head) = architectures(json)
         .into_iter()
         .find_map(|name| families::decoder(name).map(|(family, has_head)| (name, family, has_head)))
         .ok_or_else(|| kind::unknown(&architectures(json)))?;
-    // A model that also sees keeps the decoder's fields apart; those beside them are of the whole.
+    // Multimodal models keep the decoder's fields in a nested object; the outer fields describe the complete model.
     let inner = json.get("text_config").filter(|inner| inner.is_object());
     let config = Fields::new(inner.unwrap_or(json));
     refuse_quantised(json)?;
@@ -71,7 +70,7 @@ const HIDDEN_MAX: usize = 1 << 20;
 const HEADS_MAX: usize = 1 << 16;
 const BLOCKS_MAX: usize = 4096;
 
-/// Numbers above these are damage.
+/// Rejects corrupt numbers.
 fn within_bounds<const N: usize>(named: [(&str, usize, usize); N]) -> Result<(), String> {
     match named.iter().find(|(_, value, most)| value > most) {
         None => Ok(()),
@@ -81,7 +80,7 @@ fn within_bounds<const N: usize>(named: [(&str, usize, usize); N]) -> Result<(),
     }
 }
 
-/// Fields that nearly all parts of a description need.
+/// The fields that nearly all parts of a description need.
 struct Reader<'a> {
     config: Fields<'a>,
     family: Family,
@@ -101,7 +100,7 @@ impl<'a> Reader<'a> {
         let heads = config.count("num_attention_heads", defaults.heads)?;
         let latent = matches!(family, Family::DeepseekV2 | Family::DeepseekV3);
         let key_value_heads = match config.maybe_count("num_key_value_heads")? {
-            // Keys and values are spread over all heads again.
+            // Latent attention expands keys and values to all heads.
             _ if latent => heads,
             Some(given) => given,
             None if config.has("num_key_value_heads") => heads,
@@ -163,7 +162,7 @@ impl<'a> Reader<'a> {
             }
         };
         let vocabulary = config.count("vocab_size", self.defaults.vocabulary)?;
-        // The field of the whole model wins where there are two.
+        // If both exist, the outer field takes precedence.
         let ties_head = match Fields::new(whole).value("tie_word_embeddings") {
             Some(_) => Fields::new(whole).flag("tie_word_embeddings", false)?,
             None => config.flag("tie_word_embeddings", self.defaults.ties_head)?,
@@ -225,7 +224,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Gemma 2 has both caps where its file says nothing, Gemma 3 has neither, and no other family knows them.
+    /// The default is for Gemma 2, which has both caps even if its file omits them. Gemma 3 has neither, and no other family has
+    /// caps.
     fn cap(&self, name: &str, default: f64) -> Result<Option<f32>, String> {
         let given = match self.family {
             Family::Gemma2 if !self.config.has(name) => Some(default),
@@ -253,9 +253,10 @@ impl<'a> Reader<'a> {
             _ => plain,
         };
         let projections = if self.is_latent() {
-            let query_rank = match config.has("q_lora_rank") {
-                true => config.maybe_count("q_lora_rank")?,
-                false => Some(1536),
+            let query_rank = if config.has("q_lora_rank") {
+                config.maybe_count("q_lora_rank")?
+            } else {
+                Some(1536)
             };
             Projections::Latent {
                 query_rank,
@@ -282,7 +283,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The ropes, and what they do to scores.
+    /// The rotary embeddings, and their factor on attention scores.
     fn ropes(&self) -> Result<(Vec<Rope>, f64), String> {
         let config = self.config;
         let around = Around {
@@ -328,7 +329,7 @@ impl<'a> Reader<'a> {
                 let window = windows[place];
                 let rope = usize::from(ropes.len() > 1 && window.is_some());
                 Ok(BlockSpec {
-                    // A window that no context fills hides nothing.
+                    // A window larger than the context has no effect.
                     window: window.filter(|window| *window < self.context_tokens),
                     rope: turns[place].then_some(rope),
                     score_factor: 1.0,
@@ -362,7 +363,7 @@ impl<'a> Reader<'a> {
 
     fn activation(&self) -> Result<Activation, String> {
         let name = match self.family {
-            // The older `gelu` of its files always meant the approximation.
+            // `gelu` in older Gemma files always meant the tanh approximation.
             Family::Gemma => return Ok(Activation::GeluTanh),
             Family::Gemma2 | Family::Gemma3 => "hidden_activation",
             _ => "hidden_act",
@@ -378,14 +379,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The window of each block.
+    /// The attention window of each block.
     fn windows(&self) -> Result<Vec<Option<usize>>, String> {
         let config = self.config;
-        let window = match config.has("sliding_window") {
-            true => config.maybe_number_of("sliding_window")?,
-            false => self.defaults.window,
+        let window = if config.has("sliding_window") {
+            config.maybe_number_of("sliding_window")?
+        } else {
+            self.defaults.window
         };
-        // Zero is how some files say that there is none.
+        // Some files use zero for no window.
         let window = window.filter(|window| *window > 0);
         let is_set = config.flag("use_sliding_window", false)?;
         let from = config.maybe_number_of("max_window_layers")?.unwrap_or(28);
@@ -425,7 +427,7 @@ impl<'a> Reader<'a> {
             .collect()
     }
 
-    /// Which blocks have a window, where `layer_types` says so.
+    /// Returns for each block whether it has a window, if `layer_types` is present.
     fn kinds(&self) -> Result<Option<Vec<bool>>, String> {
         let Some(kinds) = self.config.texts("layer_types")? else {
             return Ok(None);
@@ -441,13 +443,13 @@ impl<'a> Reader<'a> {
         slides.collect::<Result<Vec<_>, _>>().map(Some)
     }
 
-    /// Which blocks turn queries and keys.
+    /// Returns for each block whether it uses rotary embeddings.
     fn turns(&self) -> Result<Vec<bool>, String> {
         if self.family != Family::SmolLm3 {
             return Ok(vec![true; self.blocks]);
         }
         match self.config.numbers_of("no_rope_layers")? {
-            // In spite of its name a one means that the block turns.
+            // Despite the field's name, one means that the block uses them.
             Some(turns) => {
                 self.one_for_each_block("no_rope_layers", turns.len())?;
                 Ok(turns.into_iter().map(|turns| turns != 0).collect())

@@ -1,37 +1,37 @@
-//! Reads how positions turn queries and keys: `rope_scaling` beside `rope_theta`, or `rope_parameters`, one for all
-//! blocks or one for each kind of them.
+//! Reads the parameters of rotary embeddings: `rope_scaling` together with `rope_theta`, or `rope_parameters`, for all blocks or
+//! per kind of block.
 //!
-//! The formulas and the defaults are those of `modeling_rope_utils.py` in `transformers` 5.
+//! Formulas and defaults follow `modeling_rope_utils.py` of `transformers` 5.
 
 use super::fields::Fields;
 use crate::spec::{Rope, RopeScaling};
 use model_files::families::DecoderFamily as Family;
 use serde_json::{Map, Value};
 
-/// The kinds of blocks that have parameters of their own.
+/// The kinds of blocks that may have separate parameters.
 pub(super) const FULL: &str = "full_attention";
 pub(super) const SLIDING: &str = "sliding_attention";
 
-/// What is known of the model beside its rope.
+/// The parts of the model's description that its rotary embeddings depend on.
 pub(super) struct Around {
     pub family: Family,
-    /// Numbers of a head that may be turned.
+    /// Numbers of a head that may be rotated.
     pub head_width: usize,
     pub context_tokens: usize,
     pub interleaved: bool,
-    /// Where neither form names one.
+    /// Default base, if neither form has one.
     pub theta: f64,
-    /// The part of a head that is turned where neither form names one. `None` for families that turn all of it, whatever the file has.
+    /// Default share of a head to rotate, if neither form has one. `None` for families that always rotate the complete head.
     pub share: Option<f64>,
 }
 
-/// Parameters of one kind of block, with the scale that YaRN as DeepSeek has it puts on scores.
+/// Rotary parameters of one kind of block, with the factor on attention scores from DeepSeek's YaRN.
 pub(super) struct Turned {
     pub rope: Rope,
     pub score_factor: f64,
 }
 
-/// The parameters of all blocks.
+/// The parameters that all blocks share.
 pub(super) fn of_all(config: Fields<'_>, around: &Around) -> Result<Turned, String> {
     let parameters = parameters(config)?;
     if let Some(own) = [FULL, SLIDING].into_iter().find_map(|kind| {
@@ -44,7 +44,7 @@ pub(super) fn of_all(config: Fields<'_>, around: &Around) -> Result<Turned, Stri
     turned(config, &parameters.unwrap_or_default(), around)
 }
 
-/// Gemma 3's: the blocks that look at everything and those with a window have parameters of their own.
+/// Gemma 3's parameters, which are separate for blocks with full and with windowed attention.
 pub(super) fn by_kind(
     config: Fields<'_>,
     around: &Around,
@@ -62,7 +62,7 @@ pub(super) fn by_kind(
     if let Some(scaling) = config.object("rope_scaling")? {
         full.extend(scaling.clone());
     }
-    // The older form's frequency of the blocks with a window.
+    // The base for blocks with a window, in the older form.
     let local = config.positive("rope_local_base_freq", local_theta)?;
     sliding
         .entry("rope_theta")
@@ -80,7 +80,7 @@ fn object(value: &Value) -> Result<Map<String, Value>, String> {
         .ok_or_else(|| format!("rope_parameters contains {value}, which is no object"))
 }
 
-/// The older form wins where both are there.
+/// The older form takes precedence if both are present.
 fn parameters(config: Fields<'_>) -> Result<Option<Map<String, Value>>, String> {
     let old = config.object("rope_scaling")?;
     Ok(match old {
@@ -141,8 +141,8 @@ fn turned(
     })
 }
 
-/// The context that the model was first trained with. A field beside the parameters wins over one among them, and Phi-3's has
-/// a default of its own.
+/// The context of the original training. A top-level field takes precedence over one inside the parameters, and Phi-3 has a
+/// separate default.
 fn first_context(config: Fields<'_>, own: Fields<'_>, around: &Around) -> Result<usize, String> {
     const NAME: &str = "original_max_position_embeddings";
     if let Some(tokens) = config.maybe_count(NAME)? {
@@ -165,7 +165,7 @@ impl Read<'_> {
     fn scaling(&self, kind: &str) -> Result<(RopeScaling, f64), String> {
         let plain = |scaling| Ok((scaling, 1.0));
         match (self.around.family, kind) {
-            // Dynamic scaling begins beyond the model's context, which no request goes.
+            // Dynamic scaling starts beyond the model's context, which requests never exceed.
             (_, "default" | "dynamic") => plain(RopeScaling::None),
             (Family::Phi3, "su" | "yarn" | "longrope") | (_, "longrope") => plain(self.long()?),
             (_, "linear") => plain(RopeScaling::Linear {
@@ -195,7 +195,7 @@ impl Read<'_> {
             .ok_or_else(|| format!("{name} is missing"))
     }
 
-    /// How many times the context was stretched.
+    /// The factor by which the context was extended.
     fn factor(&self) -> Result<f64, String> {
         let stretched = self.around.context_tokens as f64 / self.first_context_tokens as f64;
         self.own.positive("factor", stretched)
@@ -231,7 +231,7 @@ impl Read<'_> {
             }
             None => yarn_amplitude(factor, 1.0),
         };
-        // A zero counts as left out.
+        // Zero counts as omitted.
         let turns = |name: &str, default: f64| {
             let stated = self.own.number(name, default)?;
             Ok::<_, String>(if stated == 0.0 { default } else { stated } as f32)
@@ -275,7 +275,7 @@ impl Read<'_> {
     }
 }
 
-/// YaRN's multiplier for a context that was stretched so many times.
+/// YaRN's attention factor for a context extended by `factor`.
 pub(crate) fn yarn_amplitude(factor: f64, scale: f64) -> f64 {
     if factor <= 1.0 {
         1.0
@@ -284,7 +284,7 @@ pub(crate) fn yarn_amplitude(factor: f64, scale: f64) -> f64 {
     }
 }
 
-/// LongRoPE's multiplier.
+/// LongRoPE's attention factor.
 pub(crate) fn long_amplitude(factor: f64, first_context_tokens: usize) -> f64 {
     if factor <= 1.0 {
         1.0

@@ -1,12 +1,11 @@
-//! What the reader of `config.json` makes of each family's forms. Owns the small configurations; the vectors of whole models
-//! hold the rest.
-//! One file because every test describes one small configuration.
+//! Tests the `config.json` reader on small configurations of each family; complete models are covered by the test vectors. One file
+//! because every test describes one small configuration.
 
 use super::*;
 use crate::spec::{ExpertGroups, RopeScaling, Scoring};
 use serde_json::json;
 
-/// A configuration of a family with few numbers; `more` are laid over it.
+/// A small configuration of a family; fields in `more` override it.
 fn config(architecture: &str, more: Value) -> Value {
     let mut config = json!({
         "architectures": [architecture], "vocab_size": 100, "hidden_size": 64, "intermediate_size": 80,
@@ -182,7 +181,7 @@ fn gemma_3_says_the_same_in_both_forms_and_with_a_file_of_a_model_that_sees() {
         (old.ropes[1].theta, old.ropes[1].scaling.clone()),
         (5000.0, RopeScaling::None)
     );
-    // The decoder's fields of a published model of four billion parameters, which leave out most of them.
+    // The decoder fields of a published model of four billion parameters, which omit most values.
     let seeing = json!({"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"hidden_size": 2560,
         "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024,
         "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}, "vision_config": {"hidden_size": 1152}});
@@ -206,7 +205,7 @@ fn gemma_3_says_the_same_in_both_forms_and_with_a_file_of_a_model_that_sees() {
 fn windows_follow_each_familys_own_rule() {
     let of = |architecture, more| windows(&described(architecture, more));
     let all = |window| vec![window; 4];
-    // Mistral has a window where its file says nothing, and none where it says null.
+    // Mistral has a window if its file omits the field, and none if the field is null.
     let long = json!({"max_position_embeddings": 8192});
     assert_eq!(of("MistralForCausalLM", long), all(Some(4096)));
     assert_eq!(
@@ -238,7 +237,7 @@ fn windows_follow_each_familys_own_rule() {
         ),
         all(Some(8))
     );
-    // A window that no context fills hides nothing.
+    // A window larger than the context has no effect.
     assert_eq!(
         of("MistralForCausalLM", json!({"sliding_window": 512})),
         all(None)

@@ -1,8 +1,7 @@
-//! Turns the metadata of a GGUF into a description: the metadata is written as the `config.json` that it was made from,
-//! and described as that is. Of the tensors only the divisors of a rope are read.
-//! One file because each key of the metadata is written where the configuration has it.
+//! Turns the metadata of a GGUF file into a description: converts it to the equivalent `config.json`, and describes that. Of the
+//! tensors, only rotary divisors are read. One file because each metadata key is written to its field of the configuration.
 //!
-//! The keys are llama.cpp's; what it computes for an architecture without a key for it is described here.
+//! The keys are llama.cpp's. Behavior that llama.cpp hard-codes per architecture is added here.
 
 use crate::files::config;
 use crate::files::folder::GGUF_POOLING;
@@ -14,10 +13,10 @@ use model_files::gguf::Values;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The description, and the `config.json` that says the same.
+/// Returns the description, and the equivalent `config.json`.
 ///
 /// # Errors
-/// An architecture that is not known, values that are missing or contradict each other.
+/// If the architecture is unknown, or values are missing or contradictory.
 pub(super) fn spec(
     metadata: &Values,
     tensors: &BTreeMap<String, Place>,
@@ -38,7 +37,7 @@ pub(super) fn spec(
     Ok((spec, config))
 }
 
-/// More are refused where the description is made.
+/// Bound for this loop; the description rejects larger numbers.
 const BLOCKS_MAX: usize = 4096;
 
 struct Described<'a> {
@@ -111,7 +110,7 @@ impl Described<'_> {
                 "heads have keys of {key_width} numbers and values of {values}, which this engine does not compute"
             ));
         }
-        // Blocks that guess further tokens come after those of the decoder.
+        // Blocks for multi-token prediction follow the decoder's blocks.
         let guessing = self.number("nextn_predict_layers")?.unwrap_or(0);
         let blocks = self.required("block_count")?.saturating_sub(guessing);
         let mut config = json!({
@@ -177,13 +176,13 @@ impl Described<'_> {
         let chosen = self.required("expert_used_count")?;
         fields.insert("num_experts".to_owned(), json!(experts));
         fields.insert("num_experts_per_tok".to_owned(), json!(chosen));
-        // Blocks without a router have none.
+        // Blocks without a router have no experts.
         let plain: Vec<u64> = (0..blocks)
             .take(BLOCKS_MAX)
             .filter(|block| !self.has(&format!("blk.{block}.ffn_gate_inp.weight")))
             .collect();
         fields.insert("mlp_only_layers".to_owned(), json!(plain));
-        // What the architectures compute, which their files do not say.
+        // Hard-coded per architecture; the files do not contain it.
         fields.insert(
             "norm_topk_prob".to_owned(),
             json!(self.architecture == "qwen3moe"),
@@ -202,7 +201,7 @@ impl Described<'_> {
         ] {
             let width = match self.number(key)? {
                 Some(width) => Some(width as usize),
-                // Older files leave it to the tensors.
+                // Older files contain it only in the shape of a tensor.
                 None => self
                     .tensors
                     .get(tensor)
@@ -215,7 +214,7 @@ impl Described<'_> {
         Ok(())
     }
 
-    /// What a family says in keys of its own.
+    /// Adds family-specific fields.
     fn family(
         &self,
         fields: &mut Map<String, Value>,
@@ -244,8 +243,8 @@ impl Described<'_> {
             _ => {}
         }
         if matches!(self.architecture, "gemma2" | "gemma3") {
-            // The largest of both are scored by the width that heads would have without a width of their own; a file says
-            // nothing of it, and their number of blocks identifies them.
+            // The largest models of both families scale scores by `hidden / heads` instead of the key width. The file does not say
+            // so; the number of blocks identifies them.
             let scalar = match (self.architecture, blocks) {
                 ("gemma2", 46) | ("gemma3", 62) => hidden / heads,
                 _ => key_width,
@@ -292,7 +291,7 @@ impl Described<'_> {
                     "of {key_width} numbers of a head {turned} are turned, which this engine does not compute"
                 ));
             }
-            // Half a number more, which is cut off again.
+            // Adds half a number, because the reader truncates.
             let share = (turned as f64 + 0.5) / key_width as f64;
             fields.insert("partial_rotary_factor".to_owned(), json!(share));
         }
@@ -328,7 +327,7 @@ impl Described<'_> {
         };
         if let Some(first) = first {
             scaling["original_max_position_embeddings"] = json!(first);
-            // Phi-3's default would win over the value among the parameters.
+            // Also at the top level; otherwise Phi-3's default would take precedence over the parameter.
             fields.insert("original_max_position_embeddings".to_owned(), json!(first));
         }
         if long && let Some(amplitude) = self.fraction("rope.scaling.attn_factor")? {
@@ -338,7 +337,7 @@ impl Described<'_> {
         Ok(())
     }
 
-    /// The numbers of a small tensor of a rope.
+    /// Reads the numbers of a small rotary tensor.
     fn divisors(&self, name: &str) -> Result<Vec<f32>, String> {
         let place = self
             .tensors
@@ -363,10 +362,10 @@ impl Described<'_> {
         }
     }
 
-    /// What differs from the same model in Hugging Face's form.
+    /// Applies the differences from the same model in Hugging Face's form.
     fn adapt(&self, spec: &mut Spec) -> Result<(), String> {
         self.architecture.clone_into(&mut spec.architecture);
-        // The one that Gemma adds is in the file.
+        // GGUF files store Gemma's norm weights with one already added.
         spec.norm.adds_one = false;
         spec.attention.query_key_value_bias =
             self.has("blk.0.attn_q.bias") || self.has("blk.0.attn_qkv.bias");
@@ -377,15 +376,16 @@ impl Described<'_> {
                 gated.bias = self.has("blk.0.ffn_down.bias");
             }
         }
-        // Rows of queries and keys lie in another order in files of these architectures: those of neighbours, which are turned
-        // together, lie together.
+        // Files of these architectures store the rows of queries and keys in another order: rows that are rotated together are
+        // adjacent.
         let interleaved = matches!(
             self.architecture,
             "llama" | "mistral3" | "smollm3" | "granite"
         );
-        let divisors = match self.has("rope_freqs.weight") {
-            true => Some(self.divisors("rope_freqs.weight")?),
-            false => None,
+        let divisors = if self.has("rope_freqs.weight") {
+            Some(self.divisors("rope_freqs.weight")?)
+        } else {
+            None
         };
         for rope in &mut spec.ropes {
             rope.interleaved = interleaved;

@@ -1,5 +1,4 @@
-//! Opens a model of GGUF files, one or several parts: its description, its vocabulary and its mapped tensors. The headers
-//! are read by `model_files`.
+//! Opens a model of one or more GGUF files: its description, vocabulary and mapped tensors. `model_files` reads the headers.
 
 mod describe;
 mod names;
@@ -19,20 +18,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A model of GGUF files.
+/// A model stored in GGUF files.
 pub(super) struct Gguf {
     pub spec: Spec,
-    /// The `config.json` that says the same.
+    /// The equivalent `config.json`.
     pub config: Value,
     pub table: Table,
     pub vocabulary: GgufVocabulary,
 }
 
 impl Gguf {
-    /// Maps the files of a model and reads what they say.
+    /// Maps the files of a model and reads their metadata.
     ///
     /// # Errors
-    /// Files that are missing or damaged, and what this engine does not compute.
+    /// If files are missing or corrupt, or require something this engine does not compute.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let mut table = Table {
             described_by: path.to_owned(),

@@ -1,10 +1,10 @@
-//! Maps the names of tensors in a GGUF to Hugging Face's names.
+//! Maps GGUF tensor names to Hugging Face's names.
 
 use crate::files::table::Place;
 use crate::spec::{ExpertNames, FeedForward, Norms, Projections, Spec};
 use std::collections::BTreeMap;
 
-/// The tensors by the names that the description asks for; those that it does not know are left out.
+/// Renames the tensors as the description expects them, and drops unknown ones.
 pub(super) fn renamed(spec: &Spec, tensors: BTreeMap<String, Place>) -> BTreeMap<String, Place> {
     let mut renamed = BTreeMap::new();
     for (name, place) in tensors {
@@ -55,7 +55,7 @@ fn names(spec: &Spec, name: &str, place: Place) -> Vec<(String, Place)> {
         "ffn_down_exps" | "ffn_down" => Some(down),
         _ => None,
     };
-    // Older files have a tensor for each expert: `ffn_gate.3.weight`.
+    // Older files have one tensor per expert: `ffn_gate.3.weight`.
     if let Some((stem, expert)) = part.split_once('.') {
         return match (expert_part(stem), expert.parse::<usize>()) {
             (Some(part), Ok(expert)) => one(
@@ -96,7 +96,7 @@ fn names(spec: &Spec, name: &str, place: Place) -> Vec<(String, Place)> {
         "ffn_up_shexp" => "mlp.shared_expert.up_proj",
         "ffn_down_shexp" => "mlp.shared_expert.down_proj",
         "ffn_gate_inp_shexp" => {
-            // One row, which the file says without its first dimension.
+            // A single row, whose first dimension the file omits.
             let shape = vec![1, place.shape.iter().product()];
             return one(
                 format!("{within}.mlp.shared_expert_gate.{ending}"),

@@ -1,17 +1,17 @@
-//! The tensors of a GGUF header as places in a mapped file, with the number formats that this engine reads.
+//! Converts the tensors of a GGUF header to places in a mapped file, with their encodings.
 
 use crate::files::table::{Place, Written};
 use crate::stored::Encoding;
 use candle_core::quantized::GgmlDType;
 use model_files::gguf::TensorEntry;
 
-/// A tensor of the file with the index `file` in the table of the model, which has `file_bytes` bytes.
+/// Locates a tensor in the file with index `file` of the model's table, which has `file_bytes` bytes.
 ///
 /// # Errors
-/// A shape that this engine does not compute with, and a file that became shorter since its header was read.
+/// If this engine does not support the shape, or the file was truncated after its header was read.
 pub(super) fn place(entry: &TensorEntry, file: usize, file_bytes: usize) -> Result<Place, String> {
     let name = &entry.name;
-    // The file has first the dimension whose numbers lie together; here it is the last.
+    // GGUF lists the contiguous dimension first; here it is last.
     let shape = entry.shape.iter().rev().map(|size| {
         let size = usize::try_from(*size).ok().filter(|size| *size > 0);
         size.ok_or_else(|| format!("the tensor {name} has a dimension without size"))
@@ -40,7 +40,7 @@ pub(super) fn place(entry: &TensorEntry, file: usize, file_bytes: usize) -> Resu
     })
 }
 
-/// How numbers of a format are read; `None` for formats that this engine does not read.
+/// Maps a format number to an encoding; `None` for unsupported formats.
 fn written(format: u32) -> Option<Written> {
     Some(match format {
         0 => Written::Plain(Encoding::F32),
@@ -60,7 +60,7 @@ fn written(format: u32) -> Option<Written> {
     })
 }
 
-/// What a type that this engine does not read is called.
+/// The name of an unsupported format.
 fn foreign_name(format: u32) -> String {
     let name = match format {
         9 => "Q8_1",
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use model_files::gguf_types;
 
-    /// The sizes of the formats stand in `model_files` and in the types that the engine computes with: they are the same.
+    /// Block sizes are defined in `model_files` and in the engine's types; they must agree.
     #[test]
     fn the_blocks_of_a_format_have_the_size_that_the_header_counts_with() {
         let mut read = 0;

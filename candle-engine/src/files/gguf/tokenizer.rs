@@ -1,7 +1,7 @@
-//! Makes a tokenizer of the vocabulary of a GGUF that gives the same tokens as the one that the file was made from.
+//! Builds a tokenizer from a GGUF vocabulary that yields the same tokens as the original `tokenizer.json`.
 //!
-//! A GGUF keeps the vocabulary and names the way to split text; normalisers and patterns are those of the `tokenizer.json` of
-//! the families that use the name.
+//! A GGUF file contains the vocabulary and the name of a pre-tokenizer. Normalisers and patterns are taken from the
+//! `tokenizer.json` of the families that use that name.
 
 use super::vocabulary::{CONTROL, GgufVocabulary, UNKNOWN, USER_DEFINED};
 use serde_json::{Value, json};
@@ -9,32 +9,32 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use tokenizers::Tokenizer;
 
-/// Llama 3's: up to three digits together.
+/// Llama 3's pattern: up to three digits together.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen 2's: digits alone.
+/// Qwen 2's pattern: single digits.
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Mistral's Tekken.
+/// The pattern of Mistral's Tekken.
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The one of GPT-4o, which Phi-4-mini has.
+/// GPT-4o's pattern, also used by Phi-4-mini.
 const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// How text is split.
+/// The splitting of text before merges.
 enum Split {
     Pattern(&'static str),
     /// GPT-2's own pattern.
     Gpt2,
-    /// The same, and each digit alone.
+    /// GPT-2's pattern, with single digits.
     Gpt2Digits,
 }
 
-/// A way to split, and what goes with it.
+/// A pre-tokenizer and its settings.
 struct Way {
     split: Split,
-    /// Letters are composed first.
+    /// Normalises to NFC first.
     composes: bool,
-    /// A word that is a token is taken whole.
+    /// A word that is in the vocabulary becomes one token without merges.
     ignores_merges: bool,
-    /// Where the file does not say whether texts begin with a token of their own.
+    /// Default for adding a begin token, if the file does not say.
     adds_begin: bool,
 }
 
@@ -96,10 +96,10 @@ fn way(name: &str) -> Result<Way, String> {
 }
 
 impl GgufVocabulary {
-    /// The tokenizer.
+    /// Builds the tokenizer.
     ///
     /// # Errors
-    /// A kind of vocabulary that is not known, or one that contradicts itself.
+    /// If the kind of vocabulary is unknown, or its lists contradict each other.
     pub fn tokenizer(&self) -> Result<Tokenizer, String> {
         let json = match &self.json {
             Some(json) => json.clone(),
@@ -109,7 +109,7 @@ impl GgufVocabulary {
             .map_err(|error| format!("its vocabulary makes no tokenizer ({error})"))
     }
 
-    /// A `tokenizer.json`.
+    /// Builds the contents of a `tokenizer.json`.
     fn written(&self) -> Result<Value, String> {
         match self.model.as_str() {
             "gpt2" => self.byte_level(),
@@ -160,7 +160,7 @@ impl GgufVocabulary {
 
     fn sentencepiece(&self) -> Result<Value, String> {
         let gemma = self.architecture.starts_with("gemma");
-        // Gemma's files have runs of spaces as spaces.
+        // Gemma's files write runs of spaces as plain spaces.
         let tokens: Vec<String> = self
             .tokens
             .iter()
@@ -174,7 +174,7 @@ impl GgufVocabulary {
             })
             .collect();
         let scores: Vec<f64> = if gemma || self.scores.is_empty() {
-            // Its scores do not follow the order of its merges, its ids do.
+            // Gemma's scores do not follow the order of its merges; its ids do.
             (0..tokens.len()).map(|id| -(id as f64)).collect()
         } else {
             self.scores.clone()
@@ -234,13 +234,13 @@ impl GgufVocabulary {
     fn vocabulary(&self, tokens: &[String]) -> Value {
         let mut token_ids = serde_json::Map::new();
         for (id, token) in tokens.iter().enumerate() {
-            // The first of two of the same text is the one that text becomes.
+            // If two tokens have the same text, the first one is used.
             token_ids.entry(token.clone()).or_insert_with(|| json!(id));
         }
         Value::Object(token_ids)
     }
 
-    /// Tokens that are found in a text before it is split.
+    /// Tokens that are matched before the text is split.
     fn added(&self) -> Vec<Value> {
         let ends = [self.begin, self.end];
         self.tokens
@@ -258,7 +258,7 @@ impl GgufVocabulary {
             .collect()
     }
 
-    /// What is put around a text that is no chat.
+    /// The post-processor, which adds begin and end tokens to plain text.
     fn surrounding(&self, adds_begin: bool) -> Option<Value> {
         let begin = self.begin.filter(|_| adds_begin);
         let end = self.end.filter(|_| self.adds_end);
@@ -287,7 +287,7 @@ impl GgufVocabulary {
         )
     }
 
-    /// The pairs that a sentencepiece vocabulary merges: every way to cut a token into two, the best token first.
+    /// The merges implied by a sentencepiece vocabulary: every split of a token into two tokens, the best token first.
     fn implied_merges(&self, tokens: &[String], scores: &[f64]) -> Vec<Value> {
         let ids: BTreeMap<&str, usize> = tokens
             .iter()

@@ -1,4 +1,4 @@
-//! Reads a GGUF's vocabulary and chat template, and the tokens that end an answer.
+//! Reads the vocabulary, chat templates and end tokens of a GGUF file.
 
 use crate::files::generation::Generation;
 use crate::sampling::SamplingSettings;
@@ -6,12 +6,12 @@ use crate::spec::Spec;
 use model_files::gguf::Values;
 use std::collections::BTreeSet;
 
-/// What a token is for, as llama.cpp numbers it.
+/// Token types, as numbered by llama.cpp.
 pub(super) const UNKNOWN: f64 = 2.0;
 pub(super) const CONTROL: f64 = 3.0;
 pub(super) const USER_DEFINED: f64 = 4.0;
 
-/// Texts of tokens that end a turn. Files name one token for the end, and models of these families have more.
+/// Tokens that end a turn. Files name a single end token, but models of these families use more.
 const TURN_ENDS: [&str; 12] = [
     "<|eot_id|>",
     "<|eom_id|>",
@@ -27,12 +27,12 @@ const TURN_ENDS: [&str; 12] = [
     "<｜end▁of▁sentence｜>",
 ];
 
-/// A vocabulary and what belongs to it.
+/// A vocabulary and its settings.
 #[derive(Debug)]
 pub(crate) struct GgufVocabulary {
     /// `llama` (sentencepiece) or `gpt2` (bytes as letters).
     pub(super) model: String,
-    /// How text is split before pairs are merged.
+    /// Name of the pre-tokenizer.
     pub(super) split: String,
     pub(super) architecture: String,
     pub(super) tokens: Vec<String>,
@@ -45,7 +45,7 @@ pub(crate) struct GgufVocabulary {
     pub(super) adds_begin: Option<bool>,
     pub(super) adds_end: bool,
     pub(super) adds_space: Option<bool>,
-    /// A whole `tokenizer.json`, where the file has one.
+    /// A complete `tokenizer.json`, if the file contains one.
     pub(super) json: Option<String>,
     pub template: Option<String>,
     /// The template for requests with tools.
@@ -58,7 +58,7 @@ impl GgufVocabulary {
     /// Reads the metadata of the vocabulary.
     ///
     /// # Errors
-    /// Lists of different lengths, ids that name no token, more tokens than the embedding has rows.
+    /// If lists have different lengths, ids name no token, or there are more tokens than embedding rows.
     pub(super) fn new(metadata: &Values, spec: &Spec) -> Result<Self, String> {
         const PREFIX: &str = "tokenizer.ggml";
         let key = |name: &str| format!("{PREFIX}.{name}");
@@ -146,13 +146,13 @@ impl GgufVocabulary {
         }
     }
 
-    /// The texts of the tokens that begin and end a text.
+    /// The texts of the begin and end tokens.
     pub fn ends(&self) -> [Option<&str>; 2] {
         [self.begin, self.end].map(|id| Some(self.tokens.get(id?)?.as_str()))
     }
 }
 
-/// What the makers recommend, where newer files say it. Numbers that make no sense are left out: they are advice.
+/// The authors' recommended sampling settings, which newer files contain. Values out of range are ignored: they are advice.
 fn sampling(metadata: &Values) -> Result<SamplingSettings, String> {
     let defaults = SamplingSettings::default();
     let number = |name: &str, most: f64| -> Result<Option<f32>, String> {

@@ -1,4 +1,4 @@
-//! GGUF files that are broken: each is an error that names the file and says what is wrong.
+//! Broken GGUF files: each is reported with the file's name and the problem.
 
 use super::written::Written;
 use crate::files::ModelFiles;
@@ -43,7 +43,7 @@ fn assert_says(bytes: &[u8], expected: &[&str]) {
     );
 }
 
-/// Where the entry of a tensor goes on behind its name.
+/// Offset after the name in a tensor's header entry.
 fn behind(bytes: &[u8], name: &str) -> usize {
     let at = bytes
         .windows(name.len())
@@ -68,7 +68,7 @@ fn counts_that_the_file_has_no_bytes_for_allocate_nothing() {
             &broken,
             &[&format!("a key claims to be {claimed} bytes long")],
         );
-        // The vocabulary: the type of the value, the type of its entries, and their number.
+        // The vocabulary: its value type and entry type, then the number of entries.
         let mut broken = bytes.clone();
         let at = behind(&broken, "tokenizer.ggml.tokens") + 8;
         broken[at..at + 8].copy_from_slice(&claimed.to_le_bytes());
@@ -110,7 +110,7 @@ fn what_is_no_gguf_is_named() {
 #[test]
 fn tensors_that_overlap_or_lie_outside_are_named() {
     let bytes = bytes_of(&written());
-    // Number of dimensions, the one of a row, and the type lie before the offset.
+    // The number of dimensions, the only dimension and the type precede the offset.
     let offset = |bytes: &[u8], name: &str| behind(bytes, name) + 4 + 8 + 4;
     let (one, other) = ("blk.0.attn_norm.weight", "output_norm.weight");
     let mut broken = bytes.clone();
@@ -146,7 +146,7 @@ fn types_that_are_not_read_are_named_where_they_are_needed() {
         broken[at..at + 4].copy_from_slice(&number.to_le_bytes());
         broken
     };
-    // A type whose blocks a row of 64 does not fill, and one whose numbers need more bytes than there are.
+    // A type whose blocks do not fit a row of 64, and a type whose numbers need more bytes than the file has.
     assert_says(&of_type(23), &["blk.1.ffn_norm.weight", "blocks of 256"]);
     assert_says(&of_type(28), &["blk.1.ffn_norm.weight", "overlap"]);
     for (number, name) in [
@@ -257,7 +257,7 @@ fn metadata_that_is_missing_or_wrong_is_named_by_its_key() {
         let mut file = written();
         file.set(key, value);
         let bytes = bytes_of(&file);
-        // What is wrong with words alone is found where they are needed.
+        // Problems that concern only the vocabulary are reported when it is first used.
         if expected.is_empty() {
             let scratch = tempfile::tempdir().expect("a folder");
             let path = scratch.path().join("model.gguf");
@@ -290,7 +290,7 @@ fn metadata_that_is_missing_or_wrong_is_named_by_its_key() {
     );
 }
 
-/// Whatever bytes of a header are changed, the file is opened or refused, and nothing panics.
+/// For any change to the bytes of a header, the file is opened or rejected without a panic.
 #[test]
 fn random_damage_never_panics() {
     let bytes = bytes_of(&written());

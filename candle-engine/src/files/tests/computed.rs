@@ -1,5 +1,5 @@
-//! What the network computes of a GGUF is what it computes of the folder that the GGUF was made of: the order of rows, the
-//! names, the norms and the ropes are right together.
+//! The network computes the same from a GGUF file as from the folder it was made from, which checks row order, names, norms and
+//! rotary embeddings together.
 
 use super::gguf::{MODELS, kept};
 use super::written::Written;
@@ -13,7 +13,8 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Kept models that have what no key of a GGUF says: another activation, other blocks that do not turn, other scores.
+/// Test models with properties that GGUF has no key for: another activation, other blocks without rotary embeddings, other score
+/// factors.
 const NOT_IN_FILE: [&str; 4] = ["llama-biased", "smollm3", "gemma2", "gemma3"];
 const TOKENS: usize = 100;
 
@@ -55,7 +56,7 @@ fn logits(path: &Path) -> Vec<f32> {
 fn a_gguf_computes_what_its_folder_computes() {
     let scratch = tempfile::tempdir().expect("a folder");
     for (name, architecture) in MODELS {
-        // Rows of its own architecture are in another order.
+        // The architecture's own row order differs.
         if NOT_IN_FILE.contains(&name) || architecture == "mistral3" {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Folders in Hugging Face's form.
+//! Tests of folders in Hugging Face's form.
 
 use super::written::tensor;
 use crate::files::{Kind, ModelFiles};
@@ -11,7 +11,7 @@ fn kept() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")
 }
 
-/// Folders of decoders that are kept with what the reference computed.
+/// Folders of the decoders that have reference outputs.
 fn kept_models() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(kept()).expect("the vectors are kept");
     let mut folders: Vec<PathBuf> = entries
@@ -32,7 +32,7 @@ fn kept_models() -> Vec<PathBuf> {
     folders
 }
 
-/// The list of tensors that a description implies is the one that `transformers` wrote: none is missing, none is left over.
+/// A description implies exactly the tensors that `transformers` wrote.
 #[test]
 fn every_kept_model_has_exactly_the_tensors_of_its_description() {
     let folders = kept_models();
@@ -49,7 +49,7 @@ fn every_kept_model_has_exactly_the_tensors_of_its_description() {
         let found: BTreeSet<String> = files.tensor_names().map(str::to_owned).collect();
         let left: Vec<_> = found
             .difference(&expected)
-            // One tensor of all experts stays beside those of each, and a tied head may be written twice.
+            // Stacked experts remain in the table in addition to their parts, and a tied head may be stored twice.
             .filter(|name| !name.contains("experts.") && *name != "lm_head.weight")
             .collect();
         assert!(left.is_empty(), "{}: {left:?}", folder.display());
@@ -61,7 +61,7 @@ fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat")
 }
 
-/// A folder with the demo model's configuration, and its tensors under other names.
+/// A folder with the demo model's configuration, and its tensors renamed.
 fn renamed(rename: impl Fn(&str) -> String, config: impl Fn(&mut Value)) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let tensors =

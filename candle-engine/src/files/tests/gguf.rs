@@ -1,4 +1,4 @@
-//! GGUF files: each says the same as the folder that it was made of.
+//! Tests that GGUF files are equivalent to the folders they were made from.
 
 use super::written::{Written, beside_each_other, tensor};
 use crate::encoder::Purpose;
@@ -19,7 +19,7 @@ fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat")
 }
 
-/// Each kept model that a GGUF can say, and what it is called there.
+/// Each test model that GGUF can represent, and its architecture name there.
 pub const MODELS: [(&str, &str); 22] = [
     ("llama", "llama"),
     ("llama-biased", "llama"),
@@ -45,7 +45,7 @@ pub const MODELS: [(&str, &str); 22] = [
     ("granite", "granite"),
 ];
 
-/// A description without what a GGUF says in another way.
+/// Removes the parts of a description that GGUF represents differently.
 fn comparable(spec: &Spec, architecture: &str) -> Spec {
     let mut spec = spec.clone();
     spec.architecture = String::new();
@@ -59,7 +59,7 @@ fn comparable(spec: &Spec, architecture: &str) -> Spec {
             rope.scaling = RopeScaling::None;
         }
     }
-    // No key of a GGUF says them: each architecture has its own.
+    // GGUF has no keys for these; they are hard-coded per architecture.
     for block in &mut spec.blocks {
         if architecture == "smollm3" {
             block.rope = None;
@@ -68,7 +68,7 @@ fn comparable(spec: &Spec, architecture: &str) -> Spec {
             gated.activation = Activation::Silu;
         }
     }
-    // No key of a GGUF says it: it is the width of a key, but for two models.
+    // GGUF has no key for it: it is the width of a key, except in two models.
     if architecture.starts_with("gemma") {
         spec.attention.score_factor = 0.0;
     }
@@ -154,7 +154,7 @@ fn llama_3s_scaling_comes_as_divisors() {
     assert_eq!(divisors.last(), Some(&8.0));
 }
 
-/// The words of the demo model, as a GGUF has them, become the same tokens.
+/// The demo model's vocabulary, converted to GGUF, yields the same tokens.
 #[test]
 fn the_tokenizer_of_a_gguf_is_the_one_of_the_folder() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -198,7 +198,7 @@ fn the_tokenizer_of_a_gguf_is_the_one_of_the_folder() {
     );
 }
 
-/// A vocabulary of sentencepiece: words with scores, a token for each byte, and no merges.
+/// A sentencepiece vocabulary: words with scores, a token per byte, and no merges.
 #[test]
 fn a_vocabulary_of_sentencepiece_merges_by_its_scores() {
     let scratch = tempfile::tempdir().expect("a folder");
@@ -215,7 +215,7 @@ fn a_vocabulary_of_sentencepiece_merges_by_its_scores() {
     let first = tokens.len();
     tokens.extend(words.map(str::to_owned));
     kinds.resize(tokens.len(), 1);
-    // `he` before `ll` before `▁he`, and so on in the order of the list; letters are last.
+    // `he` ranks before `ll` before `▁he`, in list order; single letters are last.
     let scores: Vec<f32> = (0..tokens.len())
         .map(|id| {
             if id < first + 5 {

@@ -1,4 +1,4 @@
-//! The reading of tensors: progress, checks, and quantisation on request.
+//! Tests of loading: progress, checks, and quantisation on request.
 
 use crate::error::EngineError;
 use crate::files::{LoadPlan, ModelFiles, Role};
@@ -14,7 +14,7 @@ fn kept(name: &str) -> ModelFiles {
     ModelFiles::open(&folder.join(name)).expect("opens")
 }
 
-/// A demo model with weights of a type, of which one tensor is changed.
+/// A demo model with weights of a type, and one changed tensor.
 fn changed(dtype: DType, name: &str, change: impl Fn(&Tensor) -> Tensor) -> TempDir {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat");
     let folder = tempfile::tempdir().expect("a folder");
@@ -99,7 +99,7 @@ fn matrices_are_quantised_and_norms_routers_and_untied_embeddings_stay() {
                 Role::Embedding => ties,
                 Role::Router | Role::Row => false,
             };
-            // Rows that are no whole blocks stay as they are.
+            // Rows that are not complete blocks keep their encoding.
             let fits = expected
                 .shape
                 .last()

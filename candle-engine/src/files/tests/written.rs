@@ -1,4 +1,4 @@
-//! The writing of GGUF files for the tests, as llama.cpp's converter makes them of folders in Hugging Face's form.
+//! Writes GGUF files for the tests as llama.cpp's converter makes them from folders in Hugging Face's form.
 
 use crate::files::ModelFiles;
 use crate::spec::{FeedForward, Norms, Projections, RopeScaling, Spec};
@@ -10,13 +10,13 @@ use serde_json::Value as Json;
 use std::fs::File;
 use std::path::Path;
 
-/// What is written into a GGUF file.
+/// The contents of a GGUF file.
 pub struct Written {
     pub metadata: Vec<(String, Value)>,
     pub tensors: Vec<(String, QTensor)>,
 }
 
-/// The numbers of a tensor that is not in blocks.
+/// Decodes a tensor that is not in blocks.
 pub fn tensor(stored: &Stored) -> Tensor {
     let dtype = match stored.encoding {
         Encoding::F32 => DType::F32,
@@ -29,7 +29,7 @@ pub fn tensor(stored: &Stored) -> Tensor {
         .expect("a tensor")
 }
 
-/// Rows of heads as llama.cpp has them, where halves that are turned together lie beside each other.
+/// Reorders the rows of heads as llama.cpp stores them, with rows that are rotated together adjacent.
 pub fn beside_each_other(rows: &Tensor, heads: usize) -> Tensor {
     let shape = rows.dims().to_vec();
     let columns = shape.get(1).copied().unwrap_or(1);
@@ -41,7 +41,7 @@ pub fn beside_each_other(rows: &Tensor, heads: usize) -> Tensor {
         .expect("halves of heads")
 }
 
-/// The divisors that the converter makes of Llama 3's scaling.
+/// The divisors that the converter computes from Llama 3's scaling.
 fn divisors(spec: &Spec) -> Option<Vec<f32>> {
     let rope = &spec.ropes[0];
     let RopeScaling::Llama3 {
@@ -73,7 +73,7 @@ fn divisors(spec: &Spec) -> Option<Vec<f32>> {
 }
 
 impl Written {
-    /// The model of a folder, with a vocabulary of made-up words.
+    /// Converts a folder's model, with a generated vocabulary.
     pub fn of(folder: &Path, architecture: &str) -> Self {
         let files = ModelFiles::open(folder).expect("opens");
         let spec = files.spec().expect("a decoder");
@@ -205,7 +205,7 @@ impl Written {
         self.set("tokenizer.ggml.eos_token_id", Value::U32(2));
     }
 
-    /// The words of a `tokenizer.json` with letters for bytes.
+    /// Copies the vocabulary of a byte-level `tokenizer.json`.
     pub fn words_of(&mut self, folder: &Path, split: &str) {
         let json = |file: &str| -> Json {
             let bytes = std::fs::read(folder.join(file)).expect("a file");
@@ -276,7 +276,7 @@ impl Written {
                     numbers = beside_each_other(&numbers, heads);
                 }
             }
-            // The one that Gemma adds is written into the file.
+            // GGUF files store Gemma's norm weights with one already added.
             if spec.norm.adds_one && expected.name.contains("norm") {
                 numbers = (numbers + 1.0).expect("adds");
             }
@@ -303,7 +303,7 @@ impl Written {
         }
     }
 
-    /// All experts of a block in one tensor.
+    /// Stacks all experts of a block in one tensor.
     fn stacks(&mut self, files: &ModelFiles, spec: &Spec) {
         for (place, block) in spec.blocks.iter().enumerate() {
             let FeedForward::Experts(experts) = &block.feed_forward else {
@@ -357,7 +357,7 @@ impl Written {
     }
 }
 
-/// The converter's names; `None` for experts, which are stacked.
+/// The converter's name of a tensor; `None` for experts, which are stacked.
 fn name_in_gguf(name: &str, spec: &Spec) -> Option<String> {
     match name {
         "model.embed_tokens.weight" => return Some("token_embd.weight".to_owned()),
