@@ -39,8 +39,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!("Missed: {}.", missed.join("; "));
-    match is_checked {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    if is_checked {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     }
 }

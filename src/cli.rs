@@ -264,9 +264,10 @@ pub struct ClusterReleaseArgs {
 /// It stands in a job's script.
 fn node_name(text: &str) -> Result<String, String> {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.[]".contains(letter);
-    match !text.is_empty() && !text.starts_with('-') && text.chars().all(allowed) {
-        true => Ok(text.to_owned()),
-        false => Err("write names such as gpu07,gpu08".to_owned()),
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(allowed) {
+        Ok(text.to_owned())
+    } else {
+        Err("write names such as gpu07,gpu08".to_owned())
     }
 }
 

@@ -21,10 +21,7 @@ pub fn run(command: &ClusterCommand) -> Result<(), String> {
             let leases = runtime
                 .block_on(cluster.status())
                 .map_err(|error| error.to_string())?;
-            match args.json {
-                true => print_json(&leases),
-                false => print_table(&leases, &config.cluster),
-            }
+            if args.json { print_json(&leases) } else { print_table(&leases, &config.cluster) }
         }
         ClusterCommand::Release(args) => {
             let id = LeaseId::parse(&args.id).map_err(|error| error.to_string())?;
@@ -33,10 +30,7 @@ pub fn run(command: &ClusterCommand) -> Result<(), String> {
                     "--now has no effect in Kubernetes, where a pod has the time of its template to end; release {id} without it, and then `kubectl delete pod --selector model-pool/deployment={id} --grace-period=1`"
                 ));
             }
-            let how = match args.now {
-                true => Release::Now,
-                false => Release::Drain,
-            };
+            let how = if args.now { Release::Now } else { Release::Drain };
             let released = runtime.block_on(cluster.release(&id, how));
             released.map_err(|error| error.to_string())?;
             println!("{id} is given back; `model-pool cluster status` shows when it has ended");
@@ -102,9 +96,10 @@ fn no_exclusion_of(cluster: &OpenedCluster, exclude: &[String]) -> Result<(), St
             return Ok(());
         }
     };
-    match exclude.is_empty() {
-        true => Ok(()),
-        false => Err(why.to_owned()),
+    if exclude.is_empty() {
+        Ok(())
+    } else {
+        Err(why.to_owned())
     }
 }
 

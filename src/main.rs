@@ -114,10 +114,11 @@ fn cuda_probe() -> Result<(), String> {
 /// This program again, also where its file has been replaced since it was started.
 fn grammar_trial() -> Result<TrialProgram, String> {
     let running = PathBuf::from("/proc/self/exe");
-    let program = match running.exists() {
-        true => running,
-        false => std::env::current_exe()
-            .map_err(|error| format!("the file of this program cannot be found: {error}"))?,
+    let program = if running.exists() {
+        running
+    } else {
+        std::env::current_exe()
+            .map_err(|error| format!("the file of this program cannot be found: {error}"))?
     };
     Ok(TrialProgram {
         program,

@@ -31,10 +31,11 @@ pub fn run(args: &MigrateStoreArgs) -> Result<(), String> {
 /// Everybody on the machine sees the words of a command.
 fn url(option: &str, text: &str) -> Result<DatabaseUrl, String> {
     let url = DatabaseUrl::from_str(text).map_err(|error| format!("{option}: {error}"))?;
-    match url.has_password() {
-        true => Err(format!(
+    if url.has_password() {
+        Err(format!(
             "{option} {url}: a password on the command line shows in the list of processes; leave it out, and write it to the file ~/.pgpass or the variable PGPASSWORD"
-        )),
-        false => Ok(url),
+        ))
+    } else {
+        Ok(url)
     }
 }

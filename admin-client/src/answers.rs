@@ -1,6 +1,6 @@
-//! The admin API's responses, as far as they are shown. Plain data. Absent fields are not errors, so
-//! that the client works with older and newer servers.
-//! One file because it is the list of the responses that are shown, as plain data.
+//! Data types for the admin API's responses, with the fields that the client shows.
+//! Absent fields are not errors, which keeps the client compatible with older and newer servers.
+//! One file because it is the list of all these types.
 
 mod load;
 
@@ -28,7 +28,7 @@ pub struct ModelView {
     pub engine: Option<String>,
     pub source: Option<String>,
     pub state: State,
-    /// What is wrong with its file, if anything.
+    /// The problem with the model's file, if it has one.
     pub file_error: Option<String>,
     pub priority: u32,
     pub priority_from: Option<String>,
@@ -103,13 +103,13 @@ pub struct ReplicaView {
     pub state: State,
     pub stage: Option<String>,
     pub percent: Option<f64>,
-    /// How much longer the load is expected to take; 0 if it is overdue.
+    /// Expected time until the load is done; 0 if it is overdue.
     pub expected_ms: Option<u64>,
     pub devices: Vec<Share>,
     pub in_flight: u64,
     pub ready_at: Option<String>,
     pub expires_at: Option<String>,
-    /// Until then an administrator's lease keeps it.
+    /// End of the administrator's lease on the replica.
     pub leased_until_at: Option<String>,
     pub measured_bytes: Option<u64>,
     pub pid: Option<u64>,
@@ -146,7 +146,7 @@ pub struct DeviceView {
     pub stale: Option<String>,
 }
 
-/// Why a device is out of service.
+/// A device's cordon.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Cordon {
@@ -185,7 +185,7 @@ pub struct NodeList {
     pub tokens: Vec<NodeTokenView>,
 }
 
-/// A node that is still to come.
+/// A node that was requested and has not joined yet.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct RequestedNode {
@@ -208,7 +208,7 @@ pub struct NodeView {
     pub ends_at: Option<String>,
 }
 
-/// A token with which machines join.
+/// A join token for nodes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeTokenView {
@@ -329,7 +329,7 @@ pub struct LogLine {
 pub struct CleanupAnswer {
     pub replicas: Vec<CleanupReplica>,
     pub unloaded: Vec<String>,
-    /// Until then always-hot models are loaded on request only.
+    /// Always-hot models load only on request until this time.
     pub reopen_at: Option<String>,
 }
 
@@ -355,7 +355,7 @@ pub struct ReloadAnswer {
     pub warnings: Vec<String>,
 }
 
-/// A key of the configuration with another value.
+/// A configuration key whose value changed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ChangedKey {
@@ -400,7 +400,7 @@ pub struct AuditList {
     pub entries: Vec<AuditEntry>,
 }
 
-/// A change, or a refused attempt.
+/// An administrative change or a refused attempt.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct AuditEntry {

@@ -1,10 +1,10 @@
-//! The answer of `plan` under assumptions, as far as it is shown. Plain data.
+//! The response to `plan` under assumptions, as plain data with the fields that are shown.
 
 use serde::Deserialize;
 
 use crate::answers::{Plan, Share};
 
-/// What the pool would do under assumptions.
+/// The effect of assumptions on the pool.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WhatIf {

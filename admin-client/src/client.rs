@@ -1,5 +1,5 @@
-//! HTTP client of the admin API: single requests and event streams. Adds the key, and distinguishes
-//! a pool's refusal from other failures.
+//! HTTP client of the admin API for single requests and event streams. Adds the key, and distinguishes a pool's refusal from other
+//! failures.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::failure::{Failure, Refusal};
 use crate::settings::Settings;
 use crate::sse;
 
-/// How long to wait for a response.
+/// Time limit for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// A request that the server answers without waiting: 30 s.
+    /// For requests that the server answers without waiting: 30 s.
     Short,
-    /// A poll that is repeated soon: 2 s.
+    /// For polls that are repeated soon: 2 s.
     Glance,
-    /// Loads and drains: no limit here, because the server enforces their deadlines.
+    /// For loads and drains: no limit here, because the server enforces their deadlines.
     Long,
 }
 
@@ -114,7 +114,7 @@ impl Client {
         })
     }
 
-    /// A text of this media type.
+    /// Gets a text of this media type.
     ///
     /// # Errors
     /// As `call`.
@@ -126,13 +126,14 @@ impl Client {
     ) -> Result<String, Failure> {
         let sent = self.sent(Method::GET, path, query, None, Patience::Short);
         let (status, has, text) = sent.await?;
-        match has.starts_with(media_type) {
-            true => Ok(text),
-            false => Err(self.not_the_pool(path, status, &text)),
+        if has.starts_with(media_type) {
+            Ok(text)
+        } else {
+            Err(self.not_the_pool(path, status, &text))
         }
     }
 
-    /// Status, media type and body of a success.
+    /// Sends a request and returns the status, media type and body of a successful response.
     async fn sent(
         &self,
         method: Method,
@@ -160,7 +161,7 @@ impl Client {
             return Err(self.wrong_scheme());
         }
         let media_type = response.headers().get(reqwest::header::CONTENT_TYPE);
-        let media_type = media_type.and_then(|it| it.to_str().ok());
+        let media_type = media_type.and_then(|value| value.to_str().ok());
         let media_type = media_type.unwrap_or_default().to_owned();
         let text = response.text().await.map_err(|error| self.lost(error))?;
         if !ok {
@@ -233,23 +234,25 @@ impl Client {
         lost(&self.settings.base, source)
     }
 
-    /// The failure of a request without a response: perhaps the URL has the wrong scheme.
+    /// Classifies a request that got no response. The URL may have the wrong scheme.
     async fn lost_or_misled(&self, error: reqwest::Error) -> Failure {
         if self.is_tls() {
-            return match chain_contains(&error, NOT_TLS) {
-                true => self.wrong_scheme(),
-                false => self.lost(error),
+            return if chain_contains(&error, NOT_TLS) {
+                self.wrong_scheme()
+            } else {
+                self.lost(error)
             };
         }
-        // A TLS port closes a connection that begins with plain HTTP, or answers with an alert.
+        // A TLS port closes a connection that begins with plain HTTP, or responds with an alert.
         let is_dropped = !error.is_connect() && !error.is_timeout() && !error.is_builder();
-        match is_dropped && self.answers_to_tls().await {
-            true => self.wrong_scheme(),
-            false => self.lost(error),
+        if is_dropped && self.answers_to_tls().await {
+            self.wrong_scheme()
+        } else {
+            self.lost(error)
         }
     }
 
-    /// Whether a TLS handshake gets as far as a certificate. Nothing is sent that needs the key.
+    /// Returns true if a TLS handshake reaches the server's certificate. Does not send the key.
     async fn answers_to_tls(&self) -> bool {
         let Some(rest) = self.settings.base.strip_prefix("http://") else {
             return false;
@@ -263,7 +266,9 @@ impl Client {
 
     fn redirects_to_tls(&self, response: &Response) -> bool {
         let location = response.headers().get("location");
-        let location = location.and_then(|it| it.to_str().ok()).unwrap_or_default();
+        let location = location
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         !self.is_tls() && response.status().is_redirection() && location.starts_with("https://")
     }
 
@@ -299,14 +304,18 @@ impl Client {
     }
 }
 
-/// What the TLS library says of bytes that are not TLS.
+/// Text of the TLS library's error for bytes that are not TLS.
 const NOT_TLS: &str = "InvalidContentType";
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether a cause of the error has this text.
+/// Returns true if a cause of the error contains this text.
 fn chain_contains(error: &reqwest::Error, text: &str) -> bool {
-    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |it| it.source());
-    causes.into_iter().any(|it| it.to_string().contains(text))
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| {
+        error.source()
+    });
+    causes
+        .into_iter()
+        .any(|cause| cause.to_string().contains(text))
 }
 
 fn facts(response: &Response) -> (u16, Option<String>) {
@@ -327,7 +336,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The next event; `None` if the server has ended the stream.
+    /// The next event, or `None` if the server has ended the stream.
     ///
     /// # Errors
     /// `Unreachable` if the connection broke.
@@ -335,8 +344,8 @@ impl Stream {
         self.next_within(None).await
     }
 
-    /// The next event of a stream that says at least this often that it is alive. A longer silence is the end: the
-    /// connection may be gone without a word.
+    /// Like `next`, for a stream with keep-alives. Returns `None` after `silence_max` without a byte, because a connection can
+    /// disappear without an error.
     ///
     /// # Errors
     /// `Unreachable` if the connection broke.
@@ -375,7 +384,7 @@ fn lost(server: &str, source: reqwest::Error) -> Failure {
     Failure::Unreachable {
         server,
         refused: source.is_connect(),
-        // `server` has the address already.
+        // `server` already contains the address.
         source: source.without_url(),
     }
 }

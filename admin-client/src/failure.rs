@@ -1,4 +1,4 @@
-//! The failures of a command: message, exit status, and what to do next. Prints nothing.
+//! Failures of a command, with message, exit status and advice. Prints nothing.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::render::fold::{item, painted, sentence};
 use crate::style::{Style, Tint, clean};
 use terminal::trust::CertificateProblem;
 
-/// Why a command failed.
+/// The failure of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The command line or a file it names cannot be used.
@@ -20,7 +20,7 @@ pub enum Failure {
     #[error("cannot reach the server at {server}")]
     Unreachable {
         server: String,
-        /// Nothing listens there, in contrast to a server that stopped responding.
+        /// Nothing listens at the address, in contrast to a server that stopped responding.
         refused: bool,
         #[source]
         source: reqwest::Error,
@@ -62,13 +62,13 @@ pub enum Failure {
     /// A followed stream ended, and reconnecting failed.
     #[error("the server at {server} ended the stream and did not resume it")]
     StreamEnded { server: String },
-    /// The plan has obstacles. It is on standard output already.
+    /// The plan has obstacles. Standard output has the plan already.
     #[error("a load of {0} would be refused")]
     Infeasible(String),
-    /// Fewer replicas than wanted. The result is on standard output already.
+    /// Fewer replicas became ready than requested. Standard output has the result already.
     #[error("{0}")]
     Partial(String),
-    /// The server cannot use some of its model files. Which ones is on standard output already.
+    /// The server cannot use some of its model files. Standard output has their names already.
     #[error("{0}; everything else is reloaded")]
     BrokenFiles(String),
     /// The user did not confirm.
@@ -142,13 +142,12 @@ impl Failure {
         }
     }
 
-    /// The full message: what failed, why, and what to do next. `key_story` says where the admin
-    /// key came from.
+    /// The full message: the failure, its cause, and advice. `key_story` describes the source of the admin key.
     pub fn explain(&self, style: Style, key_story: Option<&str>) -> String {
         let message = format!("error: {}", clean(&self.to_string()));
         let mut text = painted(&message, &[(Tint::Bad, "error:")], style);
-        // The causes between are the library's: "error sending request", "client error".
-        let causes = std::iter::successors(std::error::Error::source(self), |it| it.source());
+        // The causes in between are the library's own: "error sending request", "client error".
+        let causes = std::iter::successors(std::error::Error::source(self), |error| error.source());
         if let Some(root) = causes.last() {
             text.push_str(&item("cause", None, &clean(&root.to_string()), style));
         }
@@ -194,9 +193,10 @@ fn refused(text: &mut String, refusal: &Refusal, style: Style, key_story: Option
     }
     if let Some(plan) = &refusal.plan {
         let is_said = |reason: &String| refusal.message.contains(reason.as_str());
-        text.push_str(&match plan.reason.as_ref().is_some_and(is_said) {
-            true => render::plan::needs_and_places(plan, style),
-            false => render::plan::obstacles(plan, style),
+        text.push_str(&if plan.reason.as_ref().is_some_and(is_said) {
+            render::plan::needs_and_places(plan, style)
+        } else {
+            render::plan::obstacles(plan, style)
         });
     }
     if let (500.., Some(id)) = (refusal.status, &refusal.request_id) {
@@ -206,13 +206,14 @@ fn refused(text: &mut String, refusal: &Refusal, style: Style, key_story: Option
 }
 
 fn scheme_problem(speaks_tls: &bool) -> &'static str {
-    match speaks_tls {
-        true => "answers with TLS, and the URL says http",
-        false => "answers with plain HTTP, and the URL says https",
+    if speaks_tls {
+        "answers with TLS, and the URL says http"
+    } else {
+        "answers with plain HTTP, and the URL says https"
     }
 }
 
-/// The same URL with the other scheme; the base path that was added stays away.
+/// The same URL with the other scheme, without the default base path.
 fn other_scheme(server: &str) -> String {
     let server = server.strip_suffix("/llm").unwrap_or(server);
     match server.split_once("://") {

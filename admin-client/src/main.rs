@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command. Also returns where the admin key came from, for the message about a refused key.
+/// Runs the command. Also returns the source of the admin key, for the message about a refused key.
 fn run(cli: Cli) -> (Result<(), Failure>, Option<String>) {
     if let Command::Completions { shell } = cli.command {
         return (commands::completions(shell), None);

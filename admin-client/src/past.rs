@@ -1,5 +1,4 @@
-//! What the admin API says of the past: decisions and reports, as far as they are shown. Plain data; absent fields are no
-//! errors.
+//! Data types for the admin API's decisions and reports, with the fields that are shown. Absent fields are not errors.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +42,7 @@ pub struct WhyMemory {
     pub after_bytes: u64,
 }
 
-/// What happened in a time.
+/// A summary of a period.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Report {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::style::Style;
 
-/// An answer that takes longer is announced.
+/// Responses that take longer are announced.
 const ANNOUNCED_AFTER: Duration = Duration::from_secs(2);
 
 /// Standard output or standard error.
@@ -80,8 +80,8 @@ pub fn note(text: &str) {
     let _closed = writeln!(err, "{text}");
 }
 
-/// Waits for an answer. If it does not come at once, a note says what the wait is for: a refusal comes at once, and
-/// nothing has begun then.
+/// Waits for a response. Prints `text` if it takes longer than `ANNOUNCED_AFTER`: a refusal comes sooner, and the text would be
+/// wrong for it.
 pub async fn announced<T>(answer: impl Future<Output = T>, text: Option<&str>) -> T {
     let mut answer = pin!(answer);
     tokio::select! {
@@ -94,13 +94,12 @@ pub async fn announced<T>(answer: impl Future<Output = T>, text: Option<&str>) -
     answer.await
 }
 
-/// Whether somebody sits at a terminal who could answer.
+/// Returns true if a terminal is attached that can ask a question and read the reply.
 pub fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Asks on standard error, which keeps standard output clean. Without a terminal, as in a script,
-/// the answer is yes.
+/// Asks on standard error, which keeps standard output clean. Confirms without asking if there is no terminal, as in a script.
 ///
 /// # Errors
 /// `Failure::Declined` unless the answer is `y` or `yes`.

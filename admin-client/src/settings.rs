@@ -1,5 +1,5 @@
-//! Finds the server and the key: flags first, then the environment, then the key file of a pool on
-//! this machine. Reads at most that one file. The key is sent only to the server.
+//! Finds the server and the key: from flags, then from the environment, then from the key file of a pool on this machine. Reads no
+//! other file, and sends the key only to the server.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use reqwest::Url;
 use crate::cli::{Cli, Key};
 use crate::failure::Failure;
 
-/// Where a pool writes its admin key by default, relative to its working directory.
+/// The default path of a pool's admin key, relative to its working directory.
 const DEFAULT_KEY_FILE: &str = "data/admin.key";
 
 /// The server and the key for it.
@@ -17,12 +17,12 @@ const DEFAULT_KEY_FILE: &str = "data/admin.key";
 pub struct Settings {
     /// With the base path, without a trailing slash: `http://127.0.0.1:8080/llm`.
     pub base: String,
-    /// Whether the server is on this machine.
+    /// True if the server is on this machine.
     pub local: bool,
     pub key: Option<Key>,
     /// Certificates to trust in addition to the system's authorities.
     pub ca_file: Option<PathBuf>,
-    /// Which key was sent, or why none was. For the message about a refused key.
+    /// The source of the key, or the reason that no key was sent. For the message about a refused key.
     pub key_story: String,
 }
 
@@ -99,7 +99,7 @@ fn read_key(file: &Path) -> io::Result<Key> {
     }
 }
 
-/// The base URL of the API, and whether it is on this machine.
+/// The base URL of the API, and true if it is on this machine.
 fn base_of(server: &str) -> Result<(String, bool), Failure> {
     let wrong = |why: String| {
         Failure::Usage(format!(

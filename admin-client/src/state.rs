@@ -1,4 +1,4 @@
-//! The states of models and replicas, as the server names them.
+//! The states of models and replicas, with the server's names.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub enum State {
     Quarantined,
     /// The model's file is wrong.
     Broken,
-    /// Of a newer server; it is shown as it is.
+    /// A state of a newer server, shown as it is.
     Other(String),
 }
 

@@ -1,8 +1,8 @@
-//! How text may be decorated and how wide it may be, and text of the server made harmless. Pure.
+//! Colours and widths for output, and removal of harmful characters from text that the server sent. Pure.
 
 use unicode_width::UnicodeWidthStr;
 
-/// How a stream may be decorated.
+/// Colours and width of an output stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// ANSI colours may be used: a terminal, and `NO_COLOR` is not set.
@@ -15,7 +15,7 @@ pub struct Style {
     pub wide: bool,
 }
 
-/// The colours the client uses, each for one meaning.
+/// The client's colours, each with one meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tint {
     Good,
@@ -28,7 +28,7 @@ pub enum Tint {
 }
 
 impl Style {
-    /// Neither colours nor bars: what pipes and tests get.
+    /// Neither colours nor bars, as in a pipe.
     #[cfg(test)]
     pub const PLAIN: Style = Style {
         colour: false,
@@ -47,7 +47,7 @@ impl Style {
         }
     }
 
-    /// The most columns of a line. `None`: nothing is cut, so that `grep` finds everything in a pipe.
+    /// The maximum width of a line. `None` leaves lines uncut, which lets `grep` find everything in a pipe.
     pub fn limit(self) -> Option<usize> {
         (self.terminal && !self.wide).then_some(self.columns.max(COLUMNS_MIN))
     }
@@ -68,16 +68,16 @@ impl Style {
     }
 }
 
-/// Nothing readable fits into a narrower terminal; its lines wrap.
+/// Narrower terminals wrap their lines: no readable text fits.
 const COLUMNS_MIN: usize = 20;
 
-/// The columns that a text takes on a terminal. The text has no line ends.
+/// The columns of a text on a terminal. The text has no line ends.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Removes escape sequences, control characters and marks that change the direction of text from what a
-/// server or an engine sent, so that it cannot control the terminal. Line ends and tabs stay.
+/// Removes escape sequences, control characters and direction marks from text that a server or an engine sent. They could control
+/// the terminal. Line ends and tabs stay.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -99,12 +99,12 @@ pub fn clean(text: &str) -> String {
     out
 }
 
-/// The same on one line.
+/// Like `clean`, on one line.
 pub fn clean_line(text: &str) -> String {
     clean(text).replace(['\n', '\t'], " ")
 }
 
-/// Line and paragraph separators, and marks of direction: they move what stands after them.
+/// Returns true for line and paragraph separators and direction marks, which move the text after them.
 fn misleads(c: char) -> bool {
     matches!(
         c,

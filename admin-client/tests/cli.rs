@@ -27,7 +27,8 @@ fn one(line: &'static str, status: u16, body: Value) -> Server {
 
 #[test]
 fn a_server_that_is_not_there_is_exit_status_3_with_what_to_do() {
-    // The system gives it to no process that wants any port, as it would one that was free just now.
+    // The system does not assign this port to a process that requests any free port. A port that was free a little earlier could be
+    // assigned.
     let port = "127.0.0.1:1";
     let dir = tempfile::tempdir().expect("a directory");
     let run = run(&format!("http://{port}"), "models", dir.path(), &[]);

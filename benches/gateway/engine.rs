@@ -181,9 +181,10 @@ async fn answer(socket: &mut TcpStream, request: &[u8]) -> std::io::Result<()> {
                 left = socket.readable() => left?,
             }
         }
-        match nth > 0 && !pause.is_zero() {
-            true => event(&mut out, &pace.token(nth)),
-            false => event(&mut out, TOKEN),
+        if nth > 0 && !pause.is_zero() {
+            event(&mut out, &pace.token(nth))
+        } else {
+            event(&mut out, TOKEN)
         }
     }
     event(&mut out, LAST);

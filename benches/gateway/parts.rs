@@ -202,9 +202,10 @@ impl Rounds {
                 if nth == 0 && (*added || is_cpu) {
                     continue;
                 }
-                let value = match added {
-                    true => self.added(nth, pointer),
-                    false => self.median(nth, pointer),
+                let value = if *added {
+                    self.added(nth, pointer)
+                } else {
+                    self.median(nth, pointer)
                 };
                 // What this machine does not say, or this part does not have.
                 if value.is_nan() {

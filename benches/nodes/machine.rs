@@ -228,9 +228,10 @@ impl Machine {
     /// When the devices are to be read again. `last`: when they were.
     pub fn reads_at(&self, last: Instant) -> Instant {
         let inner = self.lock();
-        match inner.looks {
-            true => last,
-            false => last + inner.read_every.unwrap_or(READ_EVERY),
+        if inner.looks {
+            last
+        } else {
+            last + inner.read_every.unwrap_or(READ_EVERY)
         }
     }
 

@@ -149,9 +149,10 @@ impl Played {
                 return Err("the controller's answer to the upgrade broke off".to_owned());
             }
         }
-        match head.starts_with(b"HTTP/1.1 101") {
-            true => Ok(stream),
-            false => Err(String::from_utf8_lossy(&head).into_owned()),
+        if head.starts_with(b"HTTP/1.1 101") {
+            Ok(stream)
+        } else {
+            Err(String::from_utf8_lossy(&head).into_owned())
         }
     }
 

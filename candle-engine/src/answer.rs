@@ -402,17 +402,16 @@ impl Chunks {
 
     fn push(&mut self, chunk: &Value) {
         let has_choices = chunk["choices"].as_array().is_some_and(|it| !it.is_empty());
-        let data = match self.answer.shape.continuous_usage && has_choices {
-            false => chunk.to_string(),
-            true => {
-                let usage = Usage {
-                    prompt_tokens: self.answer.shape.prompt_tokens,
-                    completion_tokens: self.computed.iter().sum(),
-                };
-                let mut chunk = chunk.clone();
-                chunk["usage"] = usage.json();
-                chunk.to_string()
-            }
+        let data = if !(self.answer.shape.continuous_usage && has_choices) {
+            chunk.to_string()
+        } else {
+            let usage = Usage {
+                prompt_tokens: self.answer.shape.prompt_tokens,
+                completion_tokens: self.computed.iter().sum(),
+            };
+            let mut chunk = chunk.clone();
+            chunk["usage"] = usage.json();
+            chunk.to_string()
         };
         self.ready.push_back(Event::default().data(data));
     }

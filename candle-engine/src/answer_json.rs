@@ -194,9 +194,10 @@ fn with_stop(mut choice: Value, stop: Value) -> Value {
 
 /// A message that only calls has no content.
 fn message(text: String, reasoning: String, calls: Vec<Value>) -> Value {
-    let content = match text.is_empty() && !calls.is_empty() {
-        true => Value::Null,
-        false => Value::from(text),
+    let content = if text.is_empty() && !calls.is_empty() {
+        Value::Null
+    } else {
+        Value::from(text)
     };
     let mut message = json!({"role": "assistant", "content": content, "refusal": null});
     if !reasoning.is_empty() {

@@ -160,9 +160,10 @@ impl ChatTemplate {
             tools => Value::from(Serde(tools)),
         };
         let own = self.environment.get_template(TOOLS_NAME);
-        let name = match own.is_ok() && !tools.is_empty() {
-            true => TOOLS_NAME,
-            false => NAME,
+        let name = if own.is_ok() && !tools.is_empty() {
+            TOOLS_NAME
+        } else {
+            NAME
         };
         let variables = context! {
             messages => Value::from(Serde(&messages)),

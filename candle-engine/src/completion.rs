@@ -156,10 +156,11 @@ fn prompt_of(model: &LoadedModel, prompt: PromptInput, echo: bool) -> Result<Pro
             if tokens.len() >= context {
                 return Err(too_long(context, &tokens.len().to_string(), "prompt"));
             }
-            let text = match echo {
+            let text = if echo {
                 // Without its special tokens, as answers are given.
-                true => Some(tokenizer.decode(&tokens)?),
-                false => None,
+                Some(tokenizer.decode(&tokens)?)
+            } else {
+                None
             };
             (tokens, text)
         }
@@ -222,9 +223,10 @@ fn prepare(
     check_tokens(&stops, vocabulary, "stop_token_ids")?;
     let is_search = matches!(settings.strategy, Strategy::Beams(_));
     // One search finds all the choices of its prompt.
-    let (runs, answers) = match is_search {
-        true => (1, settings.choices),
-        false => (settings.best_of, 1),
+    let (runs, answers) = if is_search {
+        (1, settings.choices)
+    } else {
+        (settings.best_of, 1)
     };
     let prompt_tokens = prompts.iter().map(|prompt| prompt.tokens.len()).sum();
     let mut requests = Vec::new();

@@ -166,9 +166,10 @@ impl Grammars {
             let texts = &tokenizer.token_texts;
             let words = (0..tokenizer.vocabulary as u32).map(|token| {
                 let bytes = texts.bytes(token);
-                match texts.special.contains(&token) {
-                    true => compiler::special(bytes),
-                    false => bytes.to_vec(),
+                if texts.special.contains(&token) {
+                    compiler::special(bytes)
+                } else {
+                    bytes.to_vec()
                 }
             });
             compiler::factory(words.collect())
@@ -206,9 +207,10 @@ fn constraint_of(matcher: llguidance::Matcher, tokenizer: &ModelTokenizer) -> Co
 }
 
 fn refused(param: &str, reason: &str) -> ApiError {
-    let reason = match reason.contains(NOTHING_FITS) {
-        true => "no text satisfies it; change the grammar",
-        false => reason,
+    let reason = if reason.contains(NOTHING_FITS) {
+        "no text satisfies it; change the grammar"
+    } else {
+        reason
     };
     ApiError::field(param, format!("`{param}` cannot be followed: {reason}"))
 }

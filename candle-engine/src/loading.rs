@@ -122,9 +122,10 @@ fn tokenizer_and_template(
 /// The threads that compute on the CPU, and what they multiply matrices of BF16 in.
 pub(crate) fn pool(threads: NonZeroUsize, products: ProductType) -> Pool {
     let pool = Pool::new(threads);
-    match products.rounds() {
-        true => pool.rounding(),
-        false => pool,
+    if products.rounds() {
+        pool.rounding()
+    } else {
+        pool
     }
 }
 

@@ -115,9 +115,10 @@ impl AnswerText {
     fn piece(&mut self, text: String, is_all: bool) -> Piece {
         self.emitted_bytes += text.len();
         let emitted = self.emitted_bytes;
-        let count = match is_all {
-            true => self.waiting.len(),
-            false => self.waiting.partition_point(|(start, _)| *start < emitted),
+        let count = if is_all {
+            self.waiting.len()
+        } else {
+            self.waiting.partition_point(|(start, _)| *start < emitted)
         };
         let tokens = self.waiting.drain(..count).map(|(_, token)| token);
         Piece {

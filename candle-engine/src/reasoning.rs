@@ -36,9 +36,10 @@ impl ReasoningReader {
     /// A reader for answers to this prompt. `None` where the model's template knows no reasoning.
     pub fn of(template_knows: bool, prompt: &str) -> Option<Self> {
         // Some templates write the opening themselves.
-        let state = match prompt.trim_end().ends_with(OPENING) {
-            true => State::Reasoning { has_begun: false },
-            false => State::Beginning,
+        let state = if prompt.trim_end().ends_with(OPENING) {
+            State::Reasoning { has_begun: false }
+        } else {
+            State::Beginning
         };
         template_knows.then_some(Self {
             held: String::new(),

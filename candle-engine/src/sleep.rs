@@ -71,13 +71,14 @@ impl SleepGate {
             state.answering += usize::from(awake);
             awake
         });
-        match entered {
-            true => Ok(Answering(Arc::clone(self))),
-            false => Err(ApiError::with_status(
+        if entered {
+            Ok(Answering(Arc::clone(self)))
+        } else {
+            Err(ApiError::with_status(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "model_asleep",
                 "the engine sleeps; POST /wake_up first",
-            )),
+            ))
         }
     }
 
@@ -148,13 +149,14 @@ impl SleepGate {
                 ends_in: from,
             }));
         }
-        match found == to {
-            true => Ok(None),
-            false => Err(ApiError::with_status(
+        if found == to {
+            Ok(None)
+        } else {
+            Err(ApiError::with_status(
                 StatusCode::CONFLICT,
                 "turning",
                 "the engine is falling asleep or waking up already; ask GET /is_sleeping",
-            )),
+            ))
         }
     }
 }

@@ -48,10 +48,10 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError
     let tokens = model.tokenizer.encode(&text, special)?;
     let tokenized = Tokenized::new(tokens, context);
     let vocabulary = &model.tokenizer.token_texts;
-    Ok(match shows_texts {
-        true => tokenized
-            .with_texts(|token| String::from_utf8_lossy(vocabulary.bytes(token)).into_owned()),
-        false => tokenized,
+    Ok(if shows_texts {
+        tokenized.with_texts(|token| String::from_utf8_lossy(vocabulary.bytes(token)).into_owned())
+    } else {
+        tokenized
     })
 }
 

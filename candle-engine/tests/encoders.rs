@@ -148,9 +148,10 @@ async fn scores_are_those_of_transformers_with_every_cross_encoder() {
                 let ours = ours["data"][0]["score"].as_f64().expect("a score");
                 let theirs = case[theirs].as_f64().expect("a score");
                 // A decoder's logits of tokens are several times one, and have fewer digits behind the point then.
-                let near = match expected["longest"].is_null() {
-                    true => 1e-5,
-                    false => 1e-5 * theirs.abs().max(1.0),
+                let near = if expected["longest"].is_null() {
+                    1e-5
+                } else {
+                    1e-5 * theirs.abs().max(1.0)
                 };
                 assert!((ours - theirs).abs() < near, "{name}: {case}: {ours}");
             }

@@ -52,16 +52,13 @@ impl Connection {
         })?;
         let io = TokioIo::new(stream);
         let failed = |error: hyper::Error| format!("cannot connect: {}", describe(&error));
-        let (sender, driver): (_, Moving) = match target.http2 {
-            false => {
-                let (sender, driver) = http1::handshake(io).await.map_err(failed)?;
-                (Sender::One(sender), Box::pin(async { drop(driver.await) }))
-            }
-            true => {
-                let executor = TokioExecutor::new();
-                let (sender, driver) = http2::handshake(executor, io).await.map_err(failed)?;
-                (Sender::Two(sender), Box::pin(async { drop(driver.await) }))
-            }
+        let (sender, driver): (_, Moving) = if !target.http2 {
+            let (sender, driver) = http1::handshake(io).await.map_err(failed)?;
+            (Sender::One(sender), Box::pin(async { drop(driver.await) }))
+        } else {
+            let executor = TokioExecutor::new();
+            let (sender, driver) = http2::handshake(executor, io).await.map_err(failed)?;
+            (Sender::Two(sender), Box::pin(async { drop(driver.await) }))
         };
         Ok(Connection {
             sender,

@@ -153,14 +153,15 @@ impl Run {
 
     /// Fails if the endpoint has answered that it has no such model.
     fn known_model(&self, args: &BenchArgs, drive: &Drive) -> Result<(), String> {
-        match drive.is_model_unknown() {
-            true => Err(format!(
+        if drive.is_model_unknown() {
+            Err(format!(
                 "{} has no model {}, so nothing was measured; choose one that {} lists with --model",
                 self.url(args),
                 self.model,
                 self.client.target.url("/models")
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -118,9 +118,10 @@ impl Prompts {
             let value = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
             bodies.push(self.of_line(value).map_err(wrong)?);
         }
-        match bodies.is_empty() {
-            true => Err(named("it has no line with a prompt".to_owned())),
-            false => Ok(bodies),
+        if bodies.is_empty() {
+            Err(named("it has no line with a prompt".to_owned()))
+        } else {
+            Ok(bodies)
         }
     }
 
@@ -145,9 +146,10 @@ impl Prompts {
             };
             fields.insert(name.to_owned(), value);
         }
-        match fields.contains_key(name) {
-            true => Ok(self.with(fields)),
-            false => Err(format!("an object without `{name}`")),
+        if fields.contains_key(name) {
+            Ok(self.with(fields))
+        } else {
+            Err(format!("an object without `{name}`"))
         }
     }
 }

@@ -81,9 +81,10 @@ impl Target {
 
     /// The URI of a path below the base for the request's HTTP version: complete in HTTP/2.
     pub fn uri(&self, below: &str) -> Result<Uri, String> {
-        let text = match self.http2 {
-            true => self.url(below),
-            false => format!("{}{below}", self.base),
+        let text = if self.http2 {
+            self.url(below)
+        } else {
+            format!("{}{below}", self.base)
         };
         text.parse().map_err(|error| format!("{text}: {error}"))
     }

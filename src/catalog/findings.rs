@@ -243,7 +243,7 @@ impl Findings {
         }
     }
 
-    /// Adds the damaged files at `path`. Returns false if the path does not exist or has no weights.
+    /// Adds the damaged files at `path`. Returns false if the path does not exist.
     fn damaged(&mut self, path: &Path) -> bool {
         if !path.exists() {
             let problem = format!(

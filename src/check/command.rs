@@ -118,12 +118,13 @@ pub(super) fn command(
                 ..Place::example(bytes)
             };
             let command = recipe.command(&place)?;
-            let keyed = match recipe.prefix.is_empty() {
-                true => ("engine_config.program", recipe.engine.install),
-                false => (
+            let keyed = if recipe.prefix.is_empty() {
+                ("engine_config.program", recipe.engine.install)
+            } else {
+                (
                     "engine_config.command_prefix",
                     "install it, or correct the words before the engine's own",
-                ),
+                )
             };
             Ok(Some(shown(&command, recipe.working_dir.as_deref(), keyed)))
         }
@@ -151,9 +152,10 @@ fn shown(
     let missing = find_program(program, folder, &command.env)
         .is_none()
         .then(|| {
-            let place = match program.contains('/') {
-                true => "",
-                false => " on the PATH",
+            let place = if program.contains('/') {
+                ""
+            } else {
+                " on the PATH"
             };
             let problem =
                 format!("there is no program `{program}`{place}, so a load fails; {advice}");

@@ -132,9 +132,10 @@ impl Devices {
     pub fn example(&self, entry: &Entry, count: u32) -> Vec<PlacedDevice> {
         let count = count as usize;
         let some: Vec<PlacedDevice> = self.allowed(entry).take(count).map(placed).collect();
-        match some.is_empty() {
-            true => self.infos.iter().take(count).map(placed).collect(),
-            false => some,
+        if some.is_empty() {
+            self.infos.iter().take(count).map(placed).collect()
+        } else {
+            some
         }
     }
 

@@ -40,9 +40,10 @@ pub(super) fn check(
     };
     for finding in entry.findings() {
         let place = at(entry, &finding.key, finding.problem);
-        match finding.prevents_load {
-            true => checked.problems.push(place),
-            false => checked.warnings.push(place),
+        if finding.prevents_load {
+            checked.problems.push(place)
+        } else {
+            checked.warnings.push(place)
         }
     }
     if let Some(serve) = entry.recipe.ray_serve() {
@@ -173,24 +174,26 @@ fn place(
     let placed = devices.place(entry, spec, config);
     let (on, bytes) = match placed {
         Ok(placement) => {
-            let line = match is_known {
-                true => format!("fits on {} of an empty pool", placement.names.join(", ")),
-                false => format!(
+            let line = if is_known {
+                format!("fits on {} of an empty pool", placement.names.join(", "))
+            } else {
+                format!(
                     "would fit on {} of an empty pool, by an estimate from before its weights are fetched",
                     placement.names.join(", ")
-                ),
+                )
             };
             checked.lines.push(line);
             (placement.devices, placement.bytes)
         }
         Err((key, why)) => {
             let problem = at(entry, key, format!("does not fit: {why}"));
-            match is_known {
+            if is_known && spec.damage.is_some() && !checked.problems.is_empty() {
                 // The files that are damaged are named already.
-                true if spec.damage.is_some() && !checked.problems.is_empty() => {}
-                true => checked.problems.push(problem),
+            } else if is_known {
+                checked.problems.push(problem)
+            } else {
                 // The estimate may be wrong, and the weights decide.
-                false => checked.warnings.push(problem),
+                checked.warnings.push(problem)
             }
             let example = devices.example(entry, spec.devices_per_replica);
             (example, spec.bytes_per_device)
@@ -210,16 +213,18 @@ fn place(
             checked.lines.push(line.to_owned());
         }
         Err(why) => {
-            let key = match why.contains("memory_gib") {
-                true => "pool_config.memory_gib",
-                false => "engine_config.type",
+            let key = if why.contains("memory_gib") {
+                "pool_config.memory_gib"
+            } else {
+                "engine_config.type"
             };
             let problem = at(entry, key, why);
-            match is_known {
-                true if spec.damage.is_some() && !checked.problems.is_empty() => {}
-                true => checked.problems.push(problem),
+            if is_known && spec.damage.is_some() && !checked.problems.is_empty() {
+            } else if is_known {
+                checked.problems.push(problem)
+            } else {
                 // The weights may change it.
-                false => checked.warnings.push(problem),
+                checked.warnings.push(problem)
             }
         }
     }
@@ -229,17 +234,18 @@ fn place(
 fn weights(entry: &Entry) -> Option<String> {
     let fetch = entry.fetch.as_ref()?;
     let origin = fetch.describe();
-    Some(match fetch.is_here() {
-        true => format!(
+    Some(if fetch.is_here() {
+        format!(
             "weights from {origin}, already in {}{}",
             fetch.folder().display(),
             sharing(&fetch.cache, "with the same sources.cache_dir")
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "weights from {origin}, fetched into {} on first use{}",
             fetch.cache.display(),
             sharing(&fetch.cache, "with the same sources.cache_dir")
-        ),
+        )
     })
 }
 

@@ -94,9 +94,10 @@ impl Report {
             count => Some(format!("{count} errors")),
         };
         let parts: Vec<String> = errors.into_iter().chain(models).collect();
-        match parts.is_empty() {
-            true => Ok(()),
-            false => Err(parts.join(", and ")),
+        if parts.is_empty() {
+            Ok(())
+        } else {
+            Err(parts.join(", and "))
         }
     }
 }

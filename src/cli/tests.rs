@@ -35,10 +35,15 @@ fn command_lines(program: &Program, path: &[String], found: &mut Vec<Vec<String>
         let Some(name) = option.get_long().filter(|_| !option.is_hide_set()) else {
             continue;
         };
-        let value = match option.get_action().takes_values() {
-            true if is_number(option) => "-3",
-            true if is_text_of_a_quantity(option) => "-3m",
-            _ => continue,
+        if !option.get_action().takes_values() {
+            continue;
+        }
+        let value = if is_number(option) {
+            "-3"
+        } else if is_text_of_a_quantity(option) {
+            "-3m"
+        } else {
+            continue;
         };
         let own = [format!("--{name}"), value.to_owned()];
         found.push([path, &own[..]].concat());

@@ -87,9 +87,10 @@ impl Errors {
 
     /// What a program has printed that changes nothing. Some end with 0 even without an answer.
     pub fn answer(&self, program: &str, ended: Ended) -> Result<Ended, ClusterError> {
-        match ended.status.success() && !self.is_unreachable(&ended.message) {
-            true => Ok(ended),
-            false => Err(self.failure(program, &ended)),
+        if ended.status.success() && !self.is_unreachable(&ended.message) {
+            Ok(ended)
+        } else {
+            Err(self.failure(program, &ended))
         }
     }
 
@@ -97,9 +98,10 @@ impl Errors {
     pub async fn submit(&self, call: Call<'_>) -> Result<Ended, ClusterError> {
         let program = call.name;
         let ended = run(call).await.map_err(not_submitted)?;
-        match ended.status.success() {
-            true => Ok(ended),
-            false => Err(self.failure(program, &ended)),
+        if ended.status.success() {
+            Ok(ended)
+        } else {
+            Err(self.failure(program, &ended))
         }
     }
 }

@@ -82,12 +82,13 @@ pub(super) fn shared_files(section: &ClusterSection, logs: (&str, Option<&Path>)
 
 /// The folder of the jobs' output, as this machine sees it.
 fn log_folder(key: &str, folder: &Path) -> Finding {
-    match folder.is_dir() {
-        true => Finding::Good(format!("folder of the jobs' output: {}", folder.display())),
-        false => Finding::Problem(format!(
+    if folder.is_dir() {
+        Finding::Good(format!("folder of the jobs' output: {}", folder.display()))
+    } else {
+        Finding::Problem(format!(
             "{key} {} is no folder; create it where the nodes see it, or their jobs fail",
             folder.display()
-        )),
+        ))
     }
 }
 

@@ -156,9 +156,10 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     async fn submitted(&mut self, mut open: Open) -> Option<Open> {
         let now = now();
         self.excluded.retain(|(_, until)| *until > now);
-        let hosts: Vec<String> = match self.excluded.len() <= HOSTS_EXCLUDED_MAX {
-            true => self.excluded.iter().map(|(host, _)| host.clone()).collect(),
-            false => Vec::new(),
+        let hosts: Vec<String> = if self.excluded.len() <= HOSTS_EXCLUDED_MAX {
+            self.excluded.iter().map(|(host, _)| host.clone()).collect()
+        } else {
+            Vec::new()
         };
         let (demand, shape) = (open.demand, open.shape.clone());
         open.begin();
@@ -188,9 +189,10 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
 
     /// Looks at the leases, and at what follows from them.
     async fn look(&mut self) {
-        let pause = match self.is_busy() {
-            true => LOOK_EVERY,
-            false => LOOK_AT_LIMITS_EVERY,
+        let pause = if self.is_busy() {
+            LOOK_EVERY
+        } else {
+            LOOK_AT_LIMITS_EVERY
         };
         self.next_look = now() + pause;
         let leases = match self.cluster.status().await {

@@ -20,11 +20,12 @@ impl LeaseId {
         let is_id = (1..=100).contains(&text.len())
             && text.chars().all(allowed)
             && !text.starts_with(['-', '.']);
-        match is_id {
-            true => Ok(LeaseId(text.to_owned())),
-            false => Err(ClusterError::WrongId {
+        if is_id {
+            Ok(LeaseId(text.to_owned()))
+        } else {
+            Err(ClusterError::WrongId {
                 id: text.chars().take(100).collect(),
-            }),
+            })
         }
     }
 

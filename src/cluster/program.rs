@@ -160,11 +160,12 @@ async fn bounded(
             .read_to_end(&mut bytes)
             .await?;
     }
-    match bytes.len() > bytes_max {
-        true => Err(io::Error::other(format!(
+    if bytes.len() > bytes_max {
+        Err(io::Error::other(format!(
             "its {name} has more than {bytes_max} bytes"
-        ))),
-        false => Ok(bytes),
+        )))
+    } else {
+        Ok(bytes)
     }
 }
 
@@ -184,9 +185,10 @@ pub(super) fn one_line(text: &str) -> String {
 impl Ended {
     /// The message, or the exit status of a program that printed none.
     pub fn reason(&self) -> String {
-        match self.message.is_empty() {
-            true => format!("it printed nothing ({})", self.status),
-            false => self.message.clone(),
+        if self.message.is_empty() {
+            format!("it printed nothing ({})", self.status)
+        } else {
+            self.message.clone()
         }
     }
 }

@@ -1,15 +1,14 @@
-//! Per-engine counters that requests update as they pass: how many wait for a first token or for the next one,
-//! whether tokens arrived recently, and whether requests fail. The liveness watch reads them; nothing is judged
-//! here. A streamed piece usually costs one atomic load. The tokens of requests that are not streamed are seen in the
-//! engine's own counter, which is read from time to time.
+//! Per-engine counters that requests update as they pass: how many wait for a first token or for the next one, whether tokens
+//! arrived recently, and whether requests fail. The liveness watch reads and judges them. A streamed chunk usually costs one atomic
+//! load. Tokens of non-streaming requests are visible only in the engine's own counter, which is read periodically.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Failures of requests in a row after which the engine's health is probed at once, without waiting for the
-/// next heartbeat. Envoy's default for ejecting a host is the same (outlier detection, `consecutive_5xx`).
+/// Consecutive failed requests after which the engine's health is probed immediately, without waiting for the next heartbeat.
+/// Envoy's default for ejecting a host is the same (outlier detection, `consecutive_5xx`).
 const FAILURES_IN_A_ROW: u32 = 5;
 
 /// The counters of all requests inside one engine.
@@ -19,16 +18,16 @@ pub struct ActivityMeter {
     asking: AtomicU32,
     /// Requests that have received tokens and wait for the next.
     answering: AtomicU32,
-    /// A token arrived since the last look.
+    /// A token has arrived since the last sample.
     spoke: AtomicBool,
-    /// Those of the requests whose answers come in one piece.
+    /// Non-streaming requests; they are included in `asking` or `answering`.
     plain: AtomicU32,
     /// Requests that have ended; wraps.
     ended: AtomicU32,
-    /// The engine's counter of tokens was there when it was last read.
+    /// The engine's token counter could be read last time.
     is_counted: AtomicBool,
     counter: Mutex<Counter>,
-    /// A request has been answered at least once.
+    /// A request has succeeded at least once.
     worked: AtomicBool,
     failures: AtomicU32,
     /// The engine sleeps, so its silence means nothing.
@@ -36,54 +35,52 @@ pub struct ActivityMeter {
     alarm: Notify,
 }
 
-/// The engine's counter of tokens, as it was last read.
+/// The last reading of the engine's token counter.
 #[derive(Debug, Default)]
 struct Counter {
     tokens: Option<u64>,
-    /// How many requests had ended when it was read.
+    /// Number of requests that had ended at that reading.
     ended: u32,
-    /// How many had ended before the span began in which it last moved. While no other has ended since, the request that got that
-    /// token is still inside.
+    /// Number of requests that had ended at the reading before the counter last moved. While it still equals the current number,
+    /// the request that got that token is still inside.
     ended_before_token: Option<u32>,
 }
 
-/// What one look at the counters returns.
+/// One sample of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ActivitySample {
     pub asking: u32,
     pub answering: u32,
-    /// Since the last look.
+    /// A token has arrived since the last sample.
     pub spoke: bool,
 }
 
-/// What the counters of one process say to those of another, which watches the engine: the requests pass through the
-/// first, and the engine is a process of the second.
+/// Counters sent from the process that requests pass through to the process that runs and watches the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ActivityReport {
     pub asking: u32,
     pub answering: u32,
-    /// A token arrived since the last report.
+    /// A token has arrived since the last report.
     pub spoke: bool,
     pub worked: bool,
-    /// Requests in a row that failed.
+    /// Consecutive failed requests.
     pub failures: u32,
     pub resting: bool,
 }
 
-/// How far one request has come. Only one task writes it at a time; it is atomic because a task moves between
-/// threads.
+/// Progress of one request. Only one task writes it at a time; it is atomic because a task moves between threads.
 #[derive(Debug)]
 pub struct Beat(AtomicU8);
 
-/// The request was sent; no answer yet.
+/// The request has been sent and has no response yet.
 const PENDING: u8 = 0;
-/// The first piece arrived. Many engines send an empty chunk with the role before they compute anything, so
-/// this is not yet a token.
+/// The first chunk has arrived. Many engines send an empty chunk with the role before they compute anything, so it does not count
+/// as a token.
 const FIRST: u8 = 1;
 const ANSWERING: u8 = 2;
-/// Added while the client does not read: then the engine owes nothing.
+/// Flag: the client does not read, so no output is expected of the engine.
 const HELD: u8 = 4;
-/// Added to a request whose answer comes in one piece.
+/// Flag: a non-streaming request.
 const PLAIN: u8 = 8;
 
 impl ActivityMeter {
@@ -93,8 +90,8 @@ impl ActivityMeter {
         Beat(AtomicU8::new(PENDING))
     }
 
-    /// The request's answer is to come in one piece: what the engine does for it meanwhile shows in its counter alone. False
-    /// if the counter cannot be read. Called at most once, before anything has arrived.
+    /// Marks the request as non-streaming: only the engine's token counter shows its progress. Returns false if the counter cannot
+    /// be read. Call at most once, before any part of the response has arrived.
     pub fn expect_whole(&self, beat: &Beat) -> bool {
         let is_counted = self.is_counted.load(Ordering::Relaxed);
         if is_counted {
@@ -104,16 +101,16 @@ impl ActivityMeter {
         is_counted
     }
 
-    /// How many requests have ended until now; for [`ActivityMeter::counted`].
+    /// The number of requests that have ended, as input for [`ActivityMeter::counted`].
     pub(super) fn ended(&self) -> u32 {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// The engine's counter was read. `ended`: how many requests had ended before it was asked.
+    /// Takes a reading of the engine's token counter. `ended` is the number of requests that had ended before the reading.
     pub(super) fn counted(&self, tokens: Option<u64>, ended: u32) {
         self.is_counted.store(tokens.is_some(), Ordering::Relaxed);
         let mut counter = self.counter.lock().unwrap_or_else(PoisonError::into_inner);
-        // An engine that was started anew begins at nothing, which is a movement, too.
+        // The counter of a restarted engine starts at zero, which counts as movement, too.
         if counter.tokens != tokens && counter.tokens.is_some() && tokens.is_some() {
             counter.ended_before_token = Some(counter.ended);
             if self.plain.load(Ordering::Relaxed) > 0 {
@@ -124,13 +121,13 @@ impl ActivityMeter {
         counter.ended = ended;
     }
 
-    /// Whether a request whose answer comes in one piece, or another one inside, has surely had a token.
+    /// Returns true if a non-streaming request has certainly got a token, or another request inside has.
     fn has_plain_token(&self) -> bool {
         let counter = self.counter.lock().unwrap_or_else(PoisonError::into_inner);
         counter.ended_before_token == Some(self.ended())
     }
 
-    /// A piece of the answer arrived. Comments that keep a connection open do not count.
+    /// A part of the response has arrived. Comments that keep a connection open do not count.
     pub fn token(&self, beat: &Beat) {
         if !self.spoke.load(Ordering::Relaxed) {
             self.spoke.store(true, Ordering::Relaxed);
@@ -147,7 +144,7 @@ impl ActivityMeter {
         }
     }
 
-    /// The client does not read; until [`ActivityMeter::resume`] the request does not count as waiting for the
+    /// Suspends the request while its client does not read. Until [`ActivityMeter::resume`], it does not count as waiting for the
     /// engine.
     pub fn hold(&self, beat: &Beat) {
         let state = beat.0.load(Ordering::Relaxed);
@@ -183,7 +180,7 @@ impl ActivityMeter {
         }
     }
 
-    /// The engine answered a request with something other than a failure of its own.
+    /// Records a response that shows a working engine, even if it is an error of the client's.
     pub fn worked(&self) {
         if !self.worked.load(Ordering::Relaxed) {
             self.worked.store(true, Ordering::Relaxed);
@@ -193,7 +190,7 @@ impl ActivityMeter {
         }
     }
 
-    /// The engine could not be reached, closed the connection, or answered with 5xx. Several failures in a row
+    /// Records that the engine could not be reached, closed the connection, or responded with 5xx. Several consecutive failures
     /// trigger an immediate health probe.
     pub fn failed(&self) {
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
@@ -216,12 +213,12 @@ impl ActivityMeter {
         self.worked.load(Ordering::Relaxed)
     }
 
-    /// Returns when several requests in a row have failed.
+    /// Returns after several consecutive requests have failed.
     pub(super) async fn alarm(&self) {
         self.alarm.notified().await;
     }
 
-    /// For the process that watches the engine, where that is not this one.
+    /// The counters, for the process that watches the engine if that is another one.
     pub fn report(&self) -> ActivityReport {
         let ActivitySample {
             asking,
@@ -238,8 +235,7 @@ impl ActivityMeter {
         }
     }
 
-    /// Takes over what another process counted. A process that hears nothing any more sets zero: it cannot know
-    /// whether requests wait.
+    /// Takes over the counters of another process. When its reports stop, pass zeros: it is then unknown whether requests wait.
     pub fn mirror(&self, report: ActivityReport) {
         self.asking.store(report.asking, Ordering::Relaxed);
         self.answering.store(report.answering, Ordering::Relaxed);
@@ -250,7 +246,7 @@ impl ActivityMeter {
             self.worked.store(true, Ordering::Relaxed);
         }
         self.resting.store(report.resting, Ordering::Relaxed);
-        // The other process starts again from zero when it has counted this many.
+        // The other process counts from zero again after this many.
         let before = self.failures.swap(report.failures, Ordering::Relaxed);
         if report.failures < before && !report.worked {
             self.alarm.notify_one();
@@ -284,7 +280,7 @@ mod tests {
         let beat = pulse.enter();
         assert_eq!(counts(&pulse), (1, 0, false));
         pulse.token(&beat);
-        assert_eq!(counts(&pulse), (1, 0, true), "a role is no token yet");
+        assert_eq!(counts(&pulse), (1, 0, true), "a role is not a token");
         pulse.token(&beat);
         assert_eq!(counts(&pulse), (0, 1, true));
         assert_eq!(counts(&pulse), (0, 1, false), "nothing since");
@@ -338,7 +334,7 @@ mod tests {
         pulse.expect_whole(&second);
         pulse.counted(Some(6), pulse.ended());
         assert_eq!(counts(&pulse), (1, 1, true));
-        // Its last token is counted after it has ended.
+        // The request's last token is counted after it has ended.
         pulse.leave(&first);
         pulse.counted(Some(7), pulse.ended());
         assert_eq!(
@@ -347,7 +343,7 @@ mod tests {
             "that may have been the first's"
         );
         pulse.counted(Some(8), pulse.ended());
-        assert_eq!(counts(&pulse), (0, 1, true), "nobody else is there");
+        assert_eq!(counts(&pulse), (0, 1, true), "no other request is inside");
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! Engines of an earlier controller: finds them by the journal and the guardians' sockets, verifies them by
-//! process number, start time and token, probes them, and adopts them, stops them or leaves them alone. The
-//! caller decides whether a model still needs its engine.
+//! Adopts engines of an earlier controller: finds them by the journal and the guardians' sockets, verifies them by process number, start time and token, probes them, and then adopts them, stops them or leaves them alone. The caller decides whether a model still needs its engine.
+//!
 //! One file because the steps from a found process to its fate follow each other, and each may end it.
 //!
 //! | in the journal               | found                                      | result                |
@@ -44,11 +43,11 @@ use guardian::{cgroup, proc};
 use pool::ReplicaId;
 use ray_api::Hold;
 
-/// How long a guardian may take to answer, and an engine to be healthy.
+/// Time limit for a guardian's response, and for an engine to prove healthy.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How long the previous controller's connection may take to close.
+/// Time limit for the previous controller's connection to close.
 const TAKEN_MAX: Duration = Duration::from_secs(2);
-/// How long the guardian of a stopped engine may take to remove all of its processes.
+/// Time limit for the guardian of a stopped engine to remove all of its processes.
 const STOP_MAX: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -56,8 +55,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Adopted {
     pub(super) guard: Guard,
     pub record: Record,
-    /// Whether it was serving requests when the last controller left, and when the last one ended, in Unix
-    /// milliseconds.
+    /// End of its last request in Unix milliseconds; the time of the adoption if requests may still have been running.
     pub last_end_ms: Option<u64>,
 }
 
@@ -79,25 +77,24 @@ impl std::fmt::Debug for Adopted {
     }
 }
 
-/// All remains of an earlier controller.
+/// Everything that an earlier controller left behind.
 #[derive(Debug, Default)]
 pub struct Resolved {
     pub adopted: Vec<Adopted>,
-    /// In Ray, by `resolve_applications`.
+    /// Found in Ray by `resolve_applications`.
     pub applications: Vec<AdoptedApplication>,
     pub others: Vec<Found>,
-    /// Nothing is deployed in the Rays of these applications until this is dropped.
+    /// Blocks deployments in the Ray clusters of these applications until dropped.
     pub holds: Vec<Hold>,
 }
 
-/// Returns when every remaining engine has been dealt with. `refuse` gives the reason why an engine is no
-/// longer needed; such an engine is stopped.
+/// Resolves every remaining engine. `refuse` returns the reason an engine is no longer needed; such an engine is stopped.
 pub async fn resolve(
     guardians: &Arc<Guardians>,
     refuse: impl Fn(&Record) -> Option<String>,
 ) -> Resolved {
     let mut resolved = Resolved::default();
-    // Engines' sockets are reached by this link, which a cleanup of temporary files may have removed.
+    // Engines' sockets are reached through this link, which a cleanup of temporary files may have removed.
     let folder = std::path::absolute(&guardians.settings.runtime_dir);
     if let Err(error) = folder.and_then(|folder| short_path(&folder, LONGEST_NAME)) {
         tracing::warn!(%error, "cannot make a short path for the sockets of engines");
@@ -109,7 +106,7 @@ pub async fn resolve(
     for (path, record) in guardians.journal.read_all() {
         match record {
             Ok(record) if record.boot == boot => known.push(record),
-            // Its processes ended with the system.
+            // An earlier boot: its processes are gone.
             Ok(_) => drop(std::fs::remove_file(path)),
             Err(error) => resolved.others.push(Found {
                 model: None,
@@ -174,7 +171,7 @@ async fn fate_of(
         reason,
     };
     let closed = async |fate, reason| {
-        // No other process is left to remove its container.
+        // No other process is left to remove the engine's container.
         container::remove_silently(&record.cleanup).await;
         guardians.journal.remove(record.replica());
         Err(found(fate, reason))
@@ -218,7 +215,7 @@ async fn fate_of(
         status, last_words, ..
     }) = &hello.end
     {
-        // With the acknowledgement the guardian knows that its report arrived, and exits.
+        // The acknowledgement tells the guardian that its report has arrived, and it exits.
         let _ = writer.send(&adopt).await;
         drop((reader, writer));
         until_gone(guardian).await;
@@ -255,9 +252,10 @@ async fn fate_of(
         tag: record.tag.clone(),
         cgroup: record.cgroup.clone(),
     };
-    let last_end_ms = match hello.busy {
-        true => hello.alone_since_ms,
-        false => hello.last_end_ms,
+    let last_end_ms = if hello.busy {
+        hello.alone_since_ms
+    } else {
+        hello.last_end_ms
     };
     Ok(Box::new(Adopted {
         guard: Guard::adopted(guardians, record.clone(), group, (reader, writer)),
@@ -266,7 +264,7 @@ async fn fate_of(
     }))
 }
 
-/// What is left when the guardian is gone: the engine died with it, but processes that escaped did not.
+/// Cleans up after a guardian that is gone: the engine died with it, but escaped processes may remain.
 async fn without_guardian(record: &Record) -> (Fate, String) {
     let gone = "its guardian is gone".to_owned();
     // The folder's name contains the token, which is unique.
@@ -278,7 +276,7 @@ async fn without_guardian(record: &Record) -> (Fate, String) {
     let Some(leader) = record.engine else {
         return (Fate::Ended, gone);
     };
-    // A dying process no longer shows its environment and is gone in a moment.
+    // A dying process no longer shows its environment and is about to disappear.
     let dying = async {
         while leader.lives() && proc::is_between_programs(leader.pid) {
             sleep(PAUSE / 10).await;
@@ -300,9 +298,10 @@ async fn without_guardian(record: &Record) -> (Fate, String) {
         cgroup: record.cgroup.clone(),
     };
     group.sweep().await;
-    match is_engine {
-        true => (Fate::Stopped, gone),
-        false => (Fate::Ended, gone),
+    if is_engine {
+        (Fate::Stopped, gone)
+    } else {
+        (Fate::Ended, gone)
     }
 }
 
@@ -312,8 +311,7 @@ enum Greeting {
     Silent,
 }
 
-/// Connects to the guardian that the journal names. The last controller's connection may be closing at this
-/// moment.
+/// Connects to the guardian that the journal names. The last controller's connection may still be closing.
 async fn greet(guardians: &Guardians, record: &Record) -> Greeting {
     let name = socket_name(record.replica());
     let folder = &guardians.settings.runtime_dir;
@@ -322,7 +320,7 @@ async fn greet(guardians: &Guardians, record: &Record) -> Greeting {
         loop {
             match greet_once(folder, &name).await {
                 Greeting::Taken if taken < TAKEN_MAX => taken += PAUSE,
-                // It listens before it starts its engine, and may end at any moment.
+                // A guardian listens before it starts its engine, and may end at any time.
                 Greeting::Silent if record.guardian.lives() => {}
                 greeting => return greeting,
             }
@@ -345,7 +343,7 @@ async fn greet_once(folder: &Path, name: &str) -> Greeting {
     }
 }
 
-/// Why the engine cannot serve, after 5 s of probes.
+/// Returns the reason the engine cannot serve, after 5 s of probes.
 async fn sick(record: &Record) -> Option<String> {
     let endpoint = Endpoint::from(&record.endpoint);
     let mut problem = String::new();
@@ -369,7 +367,7 @@ async fn sick(record: &Record) -> Option<String> {
     })
 }
 
-/// Stops at once, since the engine serves no requests any more. Returns when all of its processes are gone.
+/// Stops the engine immediately, since it serves no requests any more. Returns when all of its processes are gone.
 async fn stop(reader: &mut GuardianReader, writer: &mut GuardianWriter, guardian: ProcessId) {
     let _ = writer.send(&Order::Stop { grace_ms: 0 }).await;
     let ended = async {
@@ -387,7 +385,7 @@ async fn stop(reader: &mut GuardianReader, writer: &mut GuardianWriter, guardian
     }
 }
 
-/// Bounded: a process that hangs must not keep the pool from serving.
+/// Returns when the guardian is gone. Bounded: a hanging process must not keep the pool from serving.
 async fn until_gone(guardian: ProcessId) {
     let gone = async {
         while guardian.lives() {
@@ -397,7 +395,7 @@ async fn until_gone(guardian: ProcessId) {
     let _ = timeout(TAKEN_MAX, gone).await;
 }
 
-/// Guardians in our folder without a journal file, and sockets without a listener.
+/// Stops guardians in our folder without a journal file, and removes sockets without a listener.
 async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) {
     let folder = &guardians.settings.runtime_dir;
     let Ok(entries) = std::fs::read_dir(folder) else {
@@ -423,7 +421,7 @@ async fn stop_unknown_guardians(guardians: &Guardians, resolved: &mut Resolved) 
                     unknown.push((format!("{stem}.sock"), replica));
                 }
             }
-            // An engine's socket; its process has been stopped by now.
+            // An engine's socket. Its process has been stopped already.
             None if number(stem).is_some_and(|replica| !ours(replica)) => {
                 drop(std::fs::remove_file(folder.join(&name)));
             }

@@ -1,5 +1,5 @@
-//! The driver of the embedded engine: our own executable, or on NVIDIA GPUs that with CUDA, as `EXE engine …`, listening on a
-//! Unix socket before it has loaded. It makes the command line and reads the health answer.
+//! The driver of the embedded engine: our own executable, or its build with CUDA for NVIDIA GPUs, started as `EXE engine …`. It
+//! listens on a Unix socket before it has loaded. Builds the command line and parses health responses.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -48,9 +48,9 @@ impl EngineDriver for CandleDriver {
             ("--max-batch-total-tokens", budgets.total),
             (
                 "--waiting-served-ratio-milli",
-                budgets.joining.map(|it| it.served_ratio_milli),
+                budgets.joining.map(|joining| joining.served_ratio_milli),
             ),
-            ("--max-waiting-steps", budgets.joining.map(|it| it.steps)),
+            ("--max-waiting-steps", budgets.joining.map(|joining| joining.steps)),
         ] {
             if let Some(tokens) = tokens {
                 option(name, tokens.to_string().into());
@@ -74,7 +74,7 @@ impl EngineDriver for CandleDriver {
             ("--dtype", numbers.products.as_str()),
             ("--kv-cache-dtype", numbers.kv_cache.as_str()),
         ] {
-            // Left out where it is the default, so that a program with CUDA of an earlier version starts.
+            // Omitted at its default, which lets a CUDA program of an earlier version start.
             if value != "auto" {
                 option(name, value.into());
             }
@@ -93,7 +93,7 @@ impl EngineDriver for CandleDriver {
             option("--max-lora-rank", room.rank.to_string().into());
         }
         if program.device == CandleDevice::Cuda {
-            // Otherwise one GPU that fits the model would get all of it, and use more than is reserved there.
+            // Without the limit, a GPU that can hold the model would get all of it, and use more than is reserved there.
             let reserved = launch.bytes_per_device.0;
             option("--device-memory", reserved.to_string().into());
             if program.overflows {
@@ -134,7 +134,7 @@ impl EngineDriver for CandleDriver {
     }
 }
 
-/// The devices as numbered among those visible to the engine; `None` if the placement is not possible.
+/// The devices by their number among those visible to the engine; `None` if the placement is not possible.
 fn devices(kind: CandleDevice, count: usize) -> Option<String> {
     match kind {
         CandleDevice::Cpu if count == 1 => Some("cpu".to_owned()),

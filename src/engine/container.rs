@@ -1,5 +1,5 @@
-//! The container of an engine, by the commands of its recipe: `run.rs` finds its main process here and removes it when
-//! the engine has ended, `adoption.rs` after a restart. Its processes are not our descendants, and they outlive the program
+//! The container of an engine, handled with the commands of its recipe: `run.rs` finds its main process and removes it when the
+//! engine has ended, `adoption.rs` removes it after a restart. Its processes are not our descendants, and they outlive the program
 //! that started them.
 
 use std::process::Stdio;
@@ -12,14 +12,14 @@ use super::log::{LogStream, ReplicaLog};
 
 const COMMAND_MAX: Duration = Duration::from_secs(10);
 
-/// Runs the command to its end, at most 10 s; an empty command does nothing. Problems go to the log.
+/// Runs the command for at most 10 s; an empty command does nothing. Logs any problem.
 pub(super) async fn remove(command: &[String], log: &ReplicaLog) {
     if let Some(problem) = remove_silently(command).await {
         log.push(LogStream::Stderr, &problem);
     }
 }
 
-/// The same for an engine without a log; returns the problem.
+/// Like [`remove`], for an engine without a log. Returns the problem.
 pub(super) async fn remove_silently(command: &[String]) -> Option<String> {
     let [program, arguments @ ..] = command else {
         return None;
@@ -45,8 +45,8 @@ pub(super) async fn remove_silently(command: &[String]) -> Option<String> {
 /// Pause between attempts while the container does not exist yet.
 const INSPECT_EVERY: Duration = Duration::from_millis(500);
 
-/// The host process number of the main process of the container that `clean_up` removes. Returns once it runs;
-/// never where there is no container.
+/// The host process number of the main process in the container that `clean_up` removes. Returns once it runs; pending forever
+/// without a container.
 pub(super) async fn main_process(clean_up: &[String]) -> u32 {
     let [program, arguments @ .., _remove, _force, name] = clean_up else {
         return std::future::pending().await;

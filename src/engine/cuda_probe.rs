@@ -1,5 +1,5 @@
-//! Looks for the program with CUDA once, at the start: runs it as `PROGRAM cuda-probe`, which opens the driver, and reads what it
-//! prints. Where libraries are missing, the dynamic loader's message says which.
+//! Probes the program with CUDA once, at the start: runs it as `PROGRAM cuda-probe`, which opens the driver, and parses its output.
+//! If libraries are missing, the dynamic loader's message names them.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,25 +14,25 @@ use super::cuda_program::{CUDA_PROGRAM, LIBRARY_PATH, with_folder};
 use super::cuda_trouble::{self, CudaTrouble};
 use super::{CudaProgram, Failure, ReadyCuda, environment};
 
-/// The command that prints the facts.
+/// The subcommand that prints the facts.
 const PROBE: &str = "cuda-probe";
-/// The driver takes seconds to wake many GPUs, where nothing else keeps them awake.
+/// The driver takes seconds to wake many GPUs if nothing else keeps them awake.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Beside the program.
+/// Folder of libraries next to the program.
 const LIBRARIES: &str = "model-pool-cuda-libraries";
-/// The same for a program in `bin`, from there.
+/// Folder of libraries relative to a program in `bin`.
 const LIBRARIES_OF_PREFIX: &str = "../lib/model-pool-cuda-libraries";
 
-/// Where to look, and what for.
+/// Places to search, and the version to find.
 #[derive(Clone, Debug)]
 pub struct CudaSearch {
     /// Our own executable.
     pub own: PathBuf,
-    /// It was built with CUDA itself, so that no other is needed.
+    /// Our own executable is built with CUDA, so no other program is needed.
     pub own_has_cuda: bool,
-    /// From the configuration.
+    /// The program that the configuration names.
     pub named: Option<PathBuf>,
-    /// Ours: its command line has to be the same.
+    /// Our version. The command lines of both programs have to match.
     pub version: &'static str,
 }
 
@@ -46,7 +46,7 @@ impl CudaSearch {
     }
 }
 
-/// What the program answers.
+/// Output of the probe.
 #[derive(Debug, Deserialize)]
 struct Facts {
     version: String,
@@ -55,7 +55,7 @@ struct Facts {
     gpus: u32,
 }
 
-/// Finds the program and tries it. Nothing is run where there is none.
+/// Finds the program and probes it. Runs nothing if there is no program.
 pub async fn find_cuda(search: &CudaSearch) -> CudaProgram {
     let executable = search.executable();
     if !executable.is_file() {
@@ -89,7 +89,7 @@ fn libraries_of(executable: &Path) -> Option<PathBuf> {
     Some(std::fs::canonicalize(&found).unwrap_or(found))
 }
 
-/// With the variables that an engine gets, and no others.
+/// Runs the probe with the variables that an engine gets, and no others.
 async fn run(executable: &Path, library_path: Option<&str>) -> Result<Output, CudaTrouble> {
     let own = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -135,7 +135,7 @@ fn facts(output: &Output, version: &str) -> Result<Facts, CudaTrouble> {
     let facts: Facts = serde_json::from_slice(&output.stdout).map_err(|_| {
         CudaTrouble::new(
             Failure::NotExecutable,
-            format!("it is no model-pool, it answers {PROBE} with something else: build it from the same source as model-pool"),
+            format!("it is not a model-pool program: its response to {PROBE} cannot be read; build it from the same source as model-pool"),
         )
     })?;
     if facts.version != version {
@@ -176,7 +176,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
     }
 
-    /// What is found where this script is the program.
+    /// The result of a search in which this script is the program.
     async fn found(text: &str) -> CudaProgram {
         let folder = tempfile::tempdir().expect("a folder");
         script(&folder.path().join(CUDA_PROGRAM), text);

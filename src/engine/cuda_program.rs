@@ -1,6 +1,6 @@
-//! The program that computes on NVIDIA GPUs: the same as `model-pool`, built with CUDA. It needs the driver's library to start
-//! at all, so that it is a second one, which only engines on GPUs are started with. Here is what is known of it, and which program
-//! an engine gets; `cuda_probe` finds out.
+//! The program that computes on NVIDIA GPUs: `model-pool` built with CUDA. It needs the driver's library to start at all, so it is
+//! a second program, used only for engines on GPUs. This module holds the facts found by `cuda_probe`, and chooses the program of
+//! an engine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 use super::cuda_trouble::{CudaTrouble, version};
 use super::{CandleDevice, CandleProgram, DeviceKind, EngineFault, Failure, Launch};
 
-/// Beside `model-pool`, unless the configuration names another.
+/// File name of the program, next to `model-pool` unless the configuration names another.
 pub const CUDA_PROGRAM: &str = "model-pool-cuda";
-/// The configuration's key for it.
+/// The configuration's key for the program.
 pub const CUDA_PROGRAM_KEY: &str = "inventory.cuda_program";
 
 pub(super) const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// What was found at the start of this process.
+/// Result of the search at the start of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CudaProgram {
     Ready(ReadyCuda),
-    /// It is there and cannot be used.
+    /// The program exists and cannot be used.
     Unusable {
         executable: PathBuf,
         trouble: CudaTrouble,
     },
-    /// There is no such file.
+    /// The file does not exist.
     Absent {
         executable: PathBuf,
     },
@@ -35,18 +35,18 @@ pub enum CudaProgram {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyCuda {
     pub executable: PathBuf,
-    /// Versions as CUDA writes them: 13000 is 13.0.
+    /// Version in CUDA's notation: 13000 is 13.0.
     pub built_for: u32,
     pub driver: u32,
     pub gpus: u32,
-    /// The folder with its libraries, if there is one beside it.
+    /// The folder of libraries next to the program, if it exists.
     pub libraries: Option<PathBuf>,
-    /// `LD_LIBRARY_PATH` with that folder, unless the model's file has its own.
+    /// `LD_LIBRARY_PATH` with that folder, unless the model's file sets its own.
     pub library_path: Option<String>,
 }
 
 impl Default for CudaProgram {
-    /// Of another machine, or not looked for.
+    /// Another machine's program, or none searched for.
     fn default() -> CudaProgram {
         CudaProgram::Absent {
             executable: CUDA_PROGRAM.into(),
@@ -59,7 +59,7 @@ impl CudaProgram {
         matches!(self, CudaProgram::Ready(_))
     }
 
-    /// Why it cannot be used, with what to do; `None` if it can.
+    /// The reason the program cannot be used, with advice; `None` if it can.
     pub fn trouble(&self) -> Option<CudaTrouble> {
         match self {
             CudaProgram::Ready(_) => None,
@@ -89,7 +89,7 @@ impl CudaProgram {
 impl fmt::Display for CudaProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CudaProgram::Ready(ready) = self else {
-            let trouble = self.trouble().map(|it| it.problem);
+            let trouble = self.trouble().map(|trouble| trouble.problem);
             return f.write_str(&trouble.unwrap_or_default());
         };
         write!(
@@ -108,7 +108,7 @@ impl fmt::Display for CudaProgram {
     }
 }
 
-/// The program of an engine, and its environment.
+/// Chooses the program of an engine, and its environment.
 pub(super) fn choose(
     program: &CandleProgram,
     launch: &Launch,
@@ -144,7 +144,7 @@ pub(super) fn choose(
     }
 }
 
-/// The value of a model's file comes first: it is there for a reason.
+/// The value of a model's file comes first, since it is set on purpose.
 fn library_path_of(ready: &ReadyCuda, of_model: Option<&str>) -> Option<String> {
     match of_model {
         None => ready.library_path.clone(),

@@ -1,9 +1,9 @@
-//! Reads what a program with CUDA wrote when it could not start: messages of the dynamic loader (glibc), of CUDA's driver, and the
-//! program's own. Says what is missing and what to do.
+//! Parses the output of a program with CUDA that could not start: messages of the dynamic loader (glibc), of CUDA's driver, and of
+//! the program itself. Reports the missing part and what to do.
 
 use super::Failure;
 
-/// Why the program cannot be used, with what to do.
+/// The reason the program cannot be used, with advice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaTrouble {
     pub problem: String,
@@ -19,7 +19,7 @@ impl CudaTrouble {
     }
 }
 
-/// A line of output is cut after this many characters.
+/// Lines of output are cut after this many characters.
 const LINE_CHARS_MAX: usize = 300;
 
 const INSTALL_DRIVER: &str = "install NVIDIA's driver, 580 or later; in a container, give it the GPUs (docker run --gpus all) and NVIDIA_DRIVER_CAPABILITIES=compute,utility";
@@ -27,7 +27,7 @@ const NEWER_DRIVER: &str =
     "install a newer one (580 or later for CUDA 13), or build model-pool-cuda with an older CUDA";
 const RESTART: &str = "then start model-pool again";
 
-/// Names in the driver's errors, and what to do about them.
+/// Names of driver errors, with advice.
 const DRIVER_ERRORS: &[(&str, &str)] = &[
     (
         "CUDA_ERROR_NO_DEVICE",
@@ -51,7 +51,7 @@ const DRIVER_ERRORS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Of an engine that was started although the program had worked before: kernels that do not fit the driver or the GPU, and a
+/// Advice for an engine that failed although the program had worked before: kernels that do not fit the driver or the GPU, or a
 /// driver that has changed since.
 pub(super) fn advice(output: &str) -> Option<(Failure, &'static str)> {
     const KERNELS: &[(&str, Failure, &str)] = &[
@@ -77,9 +77,9 @@ pub(super) fn advice(output: &str) -> Option<(Failure, &'static str)> {
     of_kernels.or(driver.map(|(_, advice)| (Failure::MissingLibrary, *advice)))
 }
 
-/// Of the standard error of a program that ended with an error.
+/// Interprets the standard error of a program that ended with an error.
 pub(super) fn read(output: &str) -> CudaTrouble {
-    let lines = || output.lines().map(str::trim).filter(|it| !it.is_empty());
+    let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
     if let Some(trouble) = lines().find_map(of_line) {
         return trouble;
     }
@@ -145,7 +145,7 @@ fn of_library(library: &str, reason: &str) -> CudaTrouble {
     let advice = match package_of(library) {
         _ if library.starts_with("libcuda.so") => INSTALL_DRIVER.to_owned(),
         Some(package) => format!(
-            "put it into the folder model-pool-cuda-libraries beside the program, or install it (pip install {package}, or NVIDIA's packages) and add its folder to LD_LIBRARY_PATH"
+            "put it into the folder model-pool-cuda-libraries next to the program, or install it (pip install {package}, or NVIDIA's packages) and add its folder to LD_LIBRARY_PATH"
         ),
         None => "install the package that has it".to_owned(),
     };
@@ -155,7 +155,7 @@ fn of_library(library: &str, reason: &str) -> CudaTrouble {
     )
 }
 
-/// The package of PyPI with a library of CUDA.
+/// The PyPI package of a CUDA library.
 fn package_of(library: &str) -> Option<&'static str> {
     let stem = library.split(".so").next().unwrap_or(library);
     match stem {
@@ -167,7 +167,7 @@ fn package_of(library: &str) -> Option<&'static str> {
     }
 }
 
-/// Beginnings of functions, and the library that has them.
+/// Prefixes of function names, with the library that contains them.
 const LIBRARIES: &[(&str, &str)] = &[
     ("cublas", "libcublas"),
     ("curand", "libcurand"),
@@ -175,30 +175,31 @@ const LIBRARIES: &[(&str, &str)] = &[
     ("nvrtc", "libnvrtc"),
 ];
 
-/// A function that a library does not have is of a newer version of it.
+/// A function missing from a library belongs to a newer version of it.
 fn of_symbol(symbol: &str) -> CudaTrouble {
     let mut rows = LIBRARIES.iter();
     if let Some((_, library)) = rows.find(|(beginning, _)| symbol.starts_with(*beginning)) {
         return CudaTrouble::new(
             Failure::MissingLibrary,
             format!(
-                "{library} has no {symbol}, it is older than the program: use the one that it was built with, or remove the older one from LD_LIBRARY_PATH"
+                "{library} has no {symbol}: it is older than the program; use the version that the program was built with, or remove the older one from LD_LIBRARY_PATH"
             ),
         );
     }
-    match symbol.starts_with("cu") {
-        true => CudaTrouble::new(
+    if symbol.starts_with("cu") {
+        CudaTrouble::new(
             Failure::DriverTooOld,
             format!("NVIDIA's driver is too old, it has no {symbol}: {NEWER_DRIVER}"),
-        ),
-        false => CudaTrouble::new(
+        )
+    } else {
+        CudaTrouble::new(
             Failure::MissingLibrary,
             format!("a library has no {symbol}: build the program on this system"),
-        ),
+        )
     }
 }
 
-/// A driver of an earlier major version runs nothing that was built for a later one.
+/// Returns a problem if the driver's major version is older than the one the program was built for.
 pub(super) fn of_versions(built_for: u32, driver: u32) -> Option<CudaTrouble> {
     (driver / 1000 < built_for / 1000).then(|| {
         CudaTrouble::new(

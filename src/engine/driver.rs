@@ -1,4 +1,4 @@
-//! The interface of a kind of engine: how it is started, and how its answers and its output are read.
+//! The interface to a kind of engine: how to start it, and how to read its responses and output.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,27 +11,27 @@ use super::failure::Failure;
 use super::fault::EngineFault;
 use super::launch::Launch;
 
-/// How one kind of engine is started, and how its health answers are read. Stateless.
+/// Starts one kind of engine and reads its health responses. Stateless.
 pub trait EngineDriver: Send + Sync {
-    /// The command line, environment and routes that start `launch` so that it listens on `endpoint`. Errors
-    /// name the field of the recipe that cannot be used.
+    /// The command line, environment and routes that start `launch` listening on `endpoint`. Errors name the field of the recipe
+    /// that cannot be used.
     fn prepare(&self, launch: &Launch, endpoint: &Endpoint) -> Result<Prepared, EngineFault>;
 
-    /// What the body of a 503 health answer says about the load: a short stage, and per cent when the engine
-    /// reports them. `None` when the body says nothing about it.
+    /// The load's progress in the body of a 503 health response: a short stage, and a percentage if the engine reports it. `None`
+    /// if the body contains neither.
     fn progress(&self, body: &[u8]) -> Option<(String, Option<u8>)>;
 
-    /// The route that reports how much of its weights are pages of mapped files, where there is one.
+    /// The route that reports how much of the weights are pages of mapped files, if the engine has one.
     fn memory_path(&self) -> Option<&'static str> {
         None
     }
 
-    /// What a line of the engine's output says about the load of `launch`.
+    /// The progress of the load in a line of the engine's output.
     fn progress_of_line(&self, _launch: &Launch, _line: &str) -> Option<(String, Option<u8>)> {
         None
     }
 
-    /// What its last output means, with a line of advice, where this kind of engine knows more than the common
+    /// The kind of failure shown by the last output, with a line of advice, where this kind of engine knows more than the common
     /// patterns.
     fn advice(&self, _launch: &Launch, _output: &str) -> Option<(Failure, Cow<'static, str>)> {
         None
@@ -42,17 +42,17 @@ pub trait EngineDriver: Send + Sync {
 pub struct Prepared {
     /// The program and its arguments; never empty.
     pub argv: Vec<OsString>,
-    /// What the recipe adds to the environment that every engine gets.
+    /// Variables of the recipe, in addition to those every engine gets.
     pub env: BTreeMap<String, String>,
     /// The engine's working directory; `None` is the controller's.
     pub working_dir: Option<PathBuf>,
-    /// The route whose 2xx answer means ready, with its leading slash.
+    /// The route whose 2xx response means ready, with its leading slash.
     pub ready_path: String,
-    /// Whether the engine's standard input is a pipe whose end tells it that the controller died.
+    /// True if the engine's standard input is a pipe whose end tells it that the controller has died.
     pub lifeline: bool,
-    /// Removes the container that the engine runs in, once its process is gone.
+    /// Removes the engine's container after its process is gone.
     pub cleanup: Option<Vec<OsString>>,
-    /// How to install the program, if it is missing.
+    /// Instructions to install a missing program.
     pub install: Option<&'static str>,
 }
 

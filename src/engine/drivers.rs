@@ -1,4 +1,4 @@
-//! The table of drivers: one for each kind of program.
+//! The table of drivers, one per kind of program.
 
 use super::driver::EngineDriver;
 use super::launch::Program;
@@ -8,7 +8,7 @@ use super::{candle, command, server};
 pub(crate) fn driver_of(program: &Program) -> &'static dyn EngineDriver {
     match program {
         Program::Candle(_) => &candle::CandleDriver,
-        // `run` passes what has no process of ours to `remote_run` and `ray_serve` before it looks up a driver.
+        // `run` passes programs without a local process to `remote_run` and `ray_serve` before it looks up a driver.
         Program::Command(_) | Program::Remote(_) | Program::RayServe(_) => &command::CommandDriver,
         Program::Server(_) => &server::ServerDriver,
     }

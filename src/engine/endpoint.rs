@@ -1,4 +1,4 @@
-//! Where an engine listens, and [`connect`], which every HTTP client of an engine uses.
+//! The address of an engine, and [`connect`], which every HTTP client of an engine uses.
 
 use std::fmt;
 use std::io;
@@ -36,15 +36,15 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Opens a connection, with `TCP_NODELAY` set. Errors are the system's: `NotFound` or `ConnectionRefused` while
-/// the engine does not listen yet. An engine of this machine that accepts nothing is waited for until the caller gives up.
+/// Opens a connection with `TCP_NODELAY`. Errors are the system's: `NotFound` or `ConnectionRefused` while the engine does not
+/// listen yet. Has no timeout of its own: it waits as long as the caller for a local engine that does not accept.
 pub async fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
     match endpoint {
         Endpoint::Unix(path) => UnixStream::connect(path).await.map(Stream::unix),
         Endpoint::Tcp(address) => {
             let stream = TcpStream::connect(address).await?;
-            // A client that connects often enough to a port without a listener eventually gets that very port
-            // as its local one, and then talks to itself.
+            // A client that connects often enough to a port without a listener eventually gets that port as its local one, and then
+            // talks to itself.
             if stream.local_addr()? == stream.peer_addr()? {
                 stream.set_zero_linger()?;
                 return Err(io::ErrorKind::ConnectionRefused.into());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::{DeviceAddress, DeviceKind, EngineFault};
 
-/// Passed on by exact name.
+/// Variables passed on by exact name.
 const NAMES: [&str; 25] = [
     "HF_DATASETS_CACHE",
     "HF_HOME",
@@ -35,7 +35,7 @@ const NAMES: [&str; 25] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// Passed on by prefix, unless the name looks like a secret (`NVIDIA_API_KEY`).
+/// Variables passed on by prefix, unless the name looks like a secret (`NVIDIA_API_KEY`).
 const PREFIXES: [&str; 3] = ["CUDA", "LC_", "NVIDIA_"];
 const SECRET_WORDS: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
@@ -45,7 +45,7 @@ const RESERVED: [&str; 3] = [VISIBLE_DEVICES, DEVICE_ORDER, TAG];
 const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 const DEVICE_ORDER: &str = "CUDA_DEVICE_ORDER";
 
-/// Marks every process of an engine, including those that left its session.
+/// Marks every process of an engine, even in another session.
 pub(super) const TAG: &str = "MODEL_POOL_ENGINE";
 
 /// Refuses a recipe that sets a reserved variable: the engine would use devices that are not reserved for it.
@@ -75,7 +75,7 @@ pub(super) fn complete(
     all
 }
 
-/// Of the controller's variables, those that every engine gets.
+/// The controller's variables that every engine gets.
 pub(super) fn passed_on(
     own: impl Iterator<Item = (String, String)>,
 ) -> impl Iterator<Item = (String, String)> {
@@ -88,8 +88,8 @@ fn is_passed_on(name: &str) -> bool {
         || (PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !sounds_secret)
 }
 
-/// UUIDs when all are known, otherwise indices. Empty for a placement in host memory, so that the engine cannot
-/// use GPU memory that is not reserved for it.
+/// UUIDs if all are known, otherwise indices. Empty for a placement in host memory: such an engine must not use GPU memory, none of
+/// which is reserved for it.
 fn visible_devices(devices: &[DeviceAddress]) -> String {
     let gpus = || {
         devices

@@ -1,8 +1,8 @@
-//! Formatting of an error with its causes.
+//! Formats an error with its causes.
 
 use std::error::Error;
 
-/// An error and all its causes on one line.
+/// The error and all its causes on one line.
 pub(super) fn explain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,5 +1,5 @@
-//! Classifies why an engine ended, by its exit status and its last output, and gives advice for each kind. What
-//! the pool does about a kind is decided in the pool (L3).
+//! Classifies the end of an engine by its exit status and its last output, with advice for each kind. The pool decides how to react
+//! to a kind (L3).
 //!
 //! The patterns are messages of Python's argparse and click, clap, llama.cpp (`error: invalid argument`,
 //! `unknown model architecture`, `couldn't bind HTTP server socket`), vLLM (`Model architectures … are not
@@ -29,7 +29,7 @@ pub enum Failure {
     NotExecutable,
     /// The engine refused its command line, or no command line could be made.
     WrongArguments,
-    /// There are no weights at the configured place.
+    /// The weights do not exist at the configured path.
     ModelMissing,
     /// The weights are cut off or are not what their header says.
     WeightsDamaged,
@@ -43,7 +43,7 @@ pub enum Failure {
     Quantisation,
     /// The GPU's driver is older than the engine requires.
     DriverTooOld,
-    /// There was no disk space for what it wrote.
+    /// The engine's disk was full.
     DiskFull,
     /// Another process took the port between our choice and the engine's start.
     PortTaken,
@@ -53,7 +53,7 @@ pub enum Failure {
     Unresponsive,
     /// It ended for a reason that is not recognised.
     Crashed,
-    /// The pool could not start it, which is no fault of the engine.
+    /// The pool could not start the engine, which is not the engine's fault.
     NotStarted,
     /// It never listened within the deadline of its load.
     TimedOut,
@@ -117,7 +117,7 @@ impl Failure {
         }
     }
 
-    /// The kind that a text made by [`Failure::tell`] begins with.
+    /// The kind named at the start of a text made by [`Failure::tell`].
     pub fn parse(text: &str) -> Option<Failure> {
         let kind = |failure: &Failure| {
             let rest = text.strip_prefix(&failure.to_string());
@@ -126,7 +126,7 @@ impl Failure {
         Failure::ALL.into_iter().find(kind)
     }
 
-    /// Retrying does not help: it fails again until an administrator changes something.
+    /// Returns true if a retry fails again until an administrator changes something.
     pub fn is_lasting(self) -> bool {
         matches!(
             self,
@@ -142,7 +142,7 @@ impl Failure {
         )
     }
 
-    /// It is not caused by the model: a retry is likely to succeed.
+    /// Returns true if the model is not the cause and a retry is likely to succeed.
     pub fn is_chance(self) -> bool {
         self == Failure::PortTaken
     }
@@ -183,7 +183,7 @@ impl Failure {
             Failure::NeverReady | Failure::TimedOut => {
                 "raise pool_config.load_deadline if it needs more time"
             }
-            // The engine's driver gives this advice.
+            // The engine's driver adds this advice.
             Failure::MissingLibrary
             | Failure::Quantisation
             | Failure::DriverTooOld
@@ -195,7 +195,7 @@ impl Failure {
             | Failure::NotStarted
             | Failure::KeyRefused
             | Failure::Unreachable => "",
-            // The pool handles these itself.
+            // The pool handles these on its own.
             Failure::OutOfMemory | Failure::Unresponsive | Failure::Crashed => "",
         }
     }
@@ -232,7 +232,7 @@ impl fmt::Display for Failure {
 /// Text that identifies a kind of failure.
 #[derive(Clone, Copy, Debug)]
 struct Pattern {
-    /// All of them must occur in the last output; in lower case.
+    /// Lower-case texts that must all occur in the last output.
     texts: &'static [&'static str],
     failure: Failure,
 }
@@ -244,7 +244,7 @@ const fn row(failure: Failure, output: &'static [&'static str]) -> Pattern {
     }
 }
 
-/// Patterns for all engines. The first row that matches counts.
+/// Patterns for all engines. The first matching row counts.
 #[rustfmt::skip]
 const PATTERNS: &[Pattern] = &[
     row(Failure::PortTaken, &["address already in use"]),
@@ -262,7 +262,7 @@ const PATTERNS: &[Pattern] = &[
     row(Failure::ModelMissing, &["does not appear to have a file named"]),
     row(Failure::ModelMissing, &["repositorynotfounderror"]),
     row(Failure::ModelMissing, &["failed to open gguf file"]),
-    // Of the catalogue, before a start.
+    // Reported by the catalogue, before a start.
     row(Failure::WeightsDamaged, &["the weights are damaged"]),
     row(Failure::WeightsDamaged, &["model is corrupted or incomplete"]),
     row(Failure::WeightsDamaged, &["invalid magic characters"]),
@@ -282,8 +282,7 @@ const PATTERNS: &[Pattern] = &[
     row(Failure::WrongArguments, &["unknown flag"]),
 ];
 
-/// The kind of failure that the output of an engine that did not become ready shows. Patterns of the engine's
-/// kind go first.
+/// Classifies the output of an engine that did not become ready. Patterns of the engine's kind take precedence.
 pub(super) fn classify(output: &str) -> Failure {
     let output = output.to_lowercase();
     let fits = |pattern: &&Pattern| pattern.texts.iter().all(|word| output.contains(word));
@@ -317,12 +316,12 @@ pub(super) fn of_fault(fault: &EngineFault) -> Failure {
         | EngineFault::ReadyPath { .. }
         | EngineFault::CandleDevices { .. }
         | EngineFault::CudaWithoutGpu { .. } => Failure::WrongArguments,
-        // A problem of the pool as a whole, or of a disk that may come back.
+        // A problem of the entire pool, or of a disk that may recover.
         _ => Failure::NotStarted,
     }
 }
 
-/// What to do about a program that cannot be run.
+/// Advice for a program that cannot be run.
 pub(super) fn cure_of_start(
     program: &str,
     source: &io::Error,
@@ -357,7 +356,7 @@ pub(super) fn cure_of_start(
     }
 }
 
-/// The interpreter in the first line of a script, if that is missing. The system then reports the script as missing.
+/// The interpreter in a script's first line, if it is missing. The system then reports the script as missing.
 fn missing_interpreter(program: &str) -> Option<String> {
     let mut start = [0; 512];
     let mut script = std::fs::File::open(program).ok()?;
@@ -377,7 +376,7 @@ fn of_start(source: &io::Error) -> Failure {
     }
 }
 
-/// How to install the programs that run models, according to their projects.
+/// Installation instructions of the projects for the programs that run models.
 const INSTALL: &[(&str, &str)] = &[
     ("vllm", "`pip install vllm`"),
     (

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::Endpoint;
 use super::failure::{Failure, cure_of_start};
 
-/// Why an engine could not be started. One variant for each operation that can fail.
+/// The reason an engine could not be started. One variant per operation that can fail.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineFault {
     #[error("the command of model {model} is empty: give at least the name of a program")]
@@ -17,7 +17,7 @@ pub enum EngineFault {
     #[error("model {model}: {field} does not render (names: {names})")]
     Template {
         model: String,
-        /// Such as `command[3]` or `env.HOME`.
+        /// For example `command[3]` or `env.HOME`.
         field: String,
         /// The names that have a value in this launch.
         names: String,
@@ -43,12 +43,12 @@ pub enum EngineFault {
     #[error("model {model}: engine_kwargs.device is cuda, and {problem}")]
     CudaProgram {
         model: String,
-        /// With what to do.
+        /// The problem, with advice.
         problem: String,
         failure: Failure,
     },
     #[error(
-        "model {model}: engine_kwargs.device is cuda, and this machine shows no NVIDIA GPU, so that it was placed in the host's memory: install the driver, or write device: cpu"
+        "model {model}: engine_kwargs.device is cuda, and this machine shows no NVIDIA GPU; the model was placed in host memory: install the driver, or write device: cpu"
     )]
     CudaWithoutGpu { model: String },
     #[error("model {model}: {engine} cannot be started with this placement: {problem}")]
@@ -95,7 +95,7 @@ pub enum EngineFault {
     Start {
         model: String,
         program: String,
-        /// How to install the program, where the kind of engine is known.
+        /// Instructions to install the program, where the kind of engine is known.
         install: Option<&'static str>,
         #[source]
         source: io::Error,

@@ -1,15 +1,15 @@
-//! What has become of an engine of an earlier controller that is no replica now.
+//! The fate of engines of an earlier controller that were not adopted.
 
 use pool::ReplicaId;
 
-/// What happened to an engine or guardian that was not adopted.
+/// An engine or guardian that was not adopted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// From the journal, where it is known.
+    /// As recorded in the journal, if known.
     pub model: Option<String>,
     pub replica: Option<ReplicaId>,
     pub fate: Fate,
-    /// Why, for people.
+    /// The reason, as text.
     pub reason: String,
 }
 

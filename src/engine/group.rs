@@ -1,6 +1,5 @@
-//! All processes of one engine whose guardian is gone: its session, its process group, and every process with
-//! its tag. This file finds and kills them, including those of an earlier run, and never touches a process
-//! without an engine's mark.
+//! The processes of one engine whose guardian is gone: its session, its process group, and every process with its tag. Finds and
+//! kills them, including those of an earlier run, and never touches a process without an engine's mark.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,7 @@ use super::environment::TAG;
 use guardian::protocol::ProcessId;
 use guardian::{cgroup, proc};
 
-/// How long killed processes may take to disappear.
+/// Time limit for killed processes to disappear.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 
 /// The process that leads the engine's session and group, and the tag that its descendants inherit in their
@@ -27,8 +26,8 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Kills what is left of an engine that lost its guardian, and returns when it is gone. Returns the
-    /// processes that still exist after 2 s, which hang in the kernel.
+    /// Kills the remains of an engine that lost its guardian, and returns when they are gone. Returns the processes that still
+    /// exist after 2 s, which hang in the kernel.
     pub async fn sweep(&self) -> Vec<u32> {
         if let Some(folder) = &self.cgroup {
             cgroup::kill(folder);
@@ -38,7 +37,7 @@ impl Group {
         let mut found = self.find(None).await;
         loop {
             for &process in &found.ours {
-                // Found a moment ago: its number cannot have been reused yet.
+                // The process was found just now, so its number cannot have been reused.
                 let _ = kill(raw(process), Signal::SIGKILL);
             }
             let is_empty = self.cgroup.as_deref().is_none_or(cgroup::remove);
@@ -60,7 +59,7 @@ impl Group {
         let group = self.clone();
         let scan = move || {
             let mut found = Found::default();
-            // If the leader is gone, its number may be reused, and so may its session.
+            // If the leader is gone, its number may have been reused, and so may its session.
             let leads = proc::started_at(group.leader.pid)
                 .is_none_or(|started| started == group.leader.started);
             for process in among.unwrap_or_else(proc::all) {
@@ -85,12 +84,13 @@ impl Group {
         let is_ours = match is_member.then_some(true).or_else(has_tag) {
             Some(is_ours) => is_ours,
             None if proc::is_between_programs(process) => return Kinship::Unknown,
-            // It may have completed its exec a moment ago.
+            // It may have completed its exec just now.
             None => has_tag().unwrap_or(false),
         };
-        match is_ours && proc::is_alive(process) {
-            true => Kinship::Ours,
-            false => Kinship::Foreign,
+        if is_ours && proc::is_alive(process) {
+            Kinship::Ours
+        } else {
+            Kinship::Foreign
         }
     }
 
@@ -101,7 +101,7 @@ impl Group {
     }
 }
 
-/// Whether a process belongs to an engine.
+/// The relation of a process to an engine.
 enum Kinship {
     Ours,
     Foreign,
@@ -115,9 +115,8 @@ struct Found {
     unknown: Vec<u32>,
 }
 
-/// The tag for a new engine. It names the guardian by process namespace, number and start time, so that engines
-/// of other containers are not mistaken for orphans. It also counts launches, so that each engine has a
-/// different tag.
+/// The tag for a new engine. It names the guardian by process namespace, number and start time, which keeps engines of other
+/// containers from being mistaken for orphans. A launch counter makes each engine's tag unique.
 pub(super) fn new_tag(guardian: ProcessId, replica: pool::ReplicaId) -> String {
     let namespace = namespace().unwrap_or_default();
     let launch = LAUNCHES.fetch_add(1, Ordering::Relaxed);
@@ -131,7 +130,7 @@ static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orphan {
     pub pid: u32,
-    /// As the dead controller numbered it.
+    /// The replica's number in the dead controller.
     pub replica: String,
 }
 
@@ -167,7 +166,7 @@ fn raw(process: u32) -> Pid {
     Pid::from_raw(process.cast_signed())
 }
 
-/// Such as `4026531836`, from `pid:[4026531836]`: the other characters would break a tag.
+/// For example `4026531836`, from `pid:[4026531836]`: the other characters would break a tag.
 fn namespace() -> Option<String> {
     let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
     let digits: String = link

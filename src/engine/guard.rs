@@ -1,6 +1,6 @@
-//! One engine, controlled through its guardian: the launch, the engine's journal file, and the report of its
-//! end. Dropping it ends the engine, unless the controller leaves its engines to a successor.
-//! One file because the launch, the journal and the report of the end are the life of one handle.
+//! One engine, controlled through its guardian: the launch, the engine's journal file, and the report of its end. Dropping it ends the engine, unless the controller leaves its engines to a successor.
+//!
+//! One file because the launch, the journal and the report of the end share the state of one handle.
 
 use std::io;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use guardian::{cgroup, proc};
 /// A guardian that takes longer to start a process is treated as hung.
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// What is known before an engine is started.
+/// The launch of an engine, before it is started.
 pub(super) struct Plan {
     pub argv: Vec<std::ffi::OsString>,
     pub working_dir: Option<PathBuf>,
@@ -31,7 +31,7 @@ pub(super) struct Plan {
     pub ready_path: String,
     /// The command that removes the container; empty if there is none.
     pub cleanup: Vec<String>,
-    /// How to install the program, if it is missing.
+    /// Instructions to install a missing program.
     pub install: Option<&'static str>,
 }
 
@@ -46,13 +46,13 @@ pub(super) struct Guard {
     /// Lines that arrived before `listen` was called.
     early: Vec<Line>,
     heard: Arc<Heard>,
-    /// There is nothing left to end.
+    /// The engine has ended, and dropping the handle has no effect.
     over: bool,
     /// Our child process, unless the guardian was adopted.
     _child: Option<Child>,
 }
 
-/// How the engine ended, once it has.
+/// The end of the engine, once it is known.
 #[derive(Default)]
 pub(super) struct Heard {
     end: OnceLock<Ended>,
@@ -61,13 +61,13 @@ pub(super) struct Heard {
 
 #[derive(Clone)]
 pub(super) enum Ended {
-    /// As the guardian reported.
+    /// Reported by the guardian.
     Reported(End),
     /// The guardian itself is gone.
     Lost,
 }
 
-/// A guardian that has its engine.
+/// A guardian whose engine has started.
 struct Started {
     record: Record,
     group: Group,
@@ -148,8 +148,7 @@ impl Started {
 }
 
 impl Guard {
-    /// Writes the journal and has the engine started. `environment` makes the engine's complete environment
-    /// from its tag.
+    /// Writes the journal and has the engine started. `environment` builds the engine's complete environment from its tag.
     pub async fn launch(
         guardians: &Arc<Guardians>,
         launch: &Launch,
@@ -159,7 +158,7 @@ impl Guard {
         log_file: Option<PathBuf>,
         environment: impl Fn(&str) -> std::collections::BTreeMap<String, String>,
     ) -> Result<Guard, EngineFault> {
-        // The spare guardian may have been killed; the second one has just been started.
+        // The spare guardian may have been killed; the second one is new.
         let fresh = guardians.take().await?;
         let attempt = |fresh: Fresh| {
             let tag = super::group::new_tag(fresh.id, launch.replica);
@@ -187,7 +186,7 @@ impl Guard {
         })
     }
 
-    /// An engine that already runs, whose guardian knows that this controller adopted it.
+    /// An engine that already runs, whose guardian has been notified of the adoption.
     pub fn adopted(
         guardians: &Arc<Guardians>,
         record: Record,
@@ -208,8 +207,8 @@ impl Guard {
         }
     }
 
-    /// Copies everything the guardian sends into the log until the engine has ended. Polled beside everything
-    /// else that is done with the engine.
+    /// Copies everything the guardian sends into the log until the engine has ended. Must be polled concurrently with all other
+    /// work on the engine.
     pub fn listen<'a>(&mut self, log: &'a ReplicaLog) -> impl Future<Output = ()> + use<'a> {
         let reader = self.reader.take();
         let early = std::mem::take(&mut self.early);
@@ -237,8 +236,7 @@ impl Guard {
         }
     }
 
-    /// Returns when the engine has ended and all its remains are gone, at once if that is already so. Cancel
-    /// safe.
+    /// Returns when the engine has ended and all its remains are gone; immediately if they are already. Cancel safe.
     pub async fn ended(&self) -> Ended {
         loop {
             let mut news = std::pin::pin!(self.heard.news.notified());
@@ -250,13 +248,13 @@ impl Guard {
         }
     }
 
-    /// Tells the guardian that the engine is ready: from now on it can be adopted, even if the controller dies
-    /// before it reports this.
+    /// Reports to the guardian that the engine is ready: from now on it can be adopted, even if the controller dies before it
+    /// reports this.
     pub async fn ready(&mut self) {
         self.send(Order::Ready).await;
     }
 
-    /// Writes the time to the journal, which is not urgent.
+    /// Writes the time to the journal. Not urgent.
     pub fn ready_at(&mut self, ready_at_ms: u64) {
         self.record.ready_at_ms = Some(ready_at_ms);
         if let Err(error) = self.guardians.journal.write(&self.record) {
@@ -264,7 +262,7 @@ impl Guard {
         }
     }
 
-    /// Notified when there is a use to send.
+    /// Notified when there is a change of use to send.
     pub fn use_changed(&self) -> Arc<Notify> {
         self.guardians.use_changed(self.record.replica())
     }
@@ -281,8 +279,8 @@ impl Guard {
         self.send(Order::Stop { grace_ms }).await;
     }
 
-    /// Kills a guardian that did not carry out an order to kill its engine, because it is stopped or stuck. The
-    /// engine dies with it, and its end is reported as a lost guardian's.
+    /// Kills a guardian that does not carry out an order to kill its engine, because it is stopped or stuck. The engine dies with
+    /// it, and its end is reported as a lost guardian's.
     pub fn end_if_frozen(&self) {
         let (guardian, engine) = (self.record.guardian, self.group.leader);
         if !guardian.lives() || !engine.lives() || proc::is_being_killed(engine.pid) {
@@ -297,12 +295,12 @@ impl Guard {
         let _ = nix::sys::signal::kill(raw, nix::sys::signal::Signal::SIGKILL);
     }
 
-    /// Whether the controller leaves its engines to a successor.
+    /// Returns true if the controller leaves its engines to a successor.
     pub fn is_left(&self) -> bool {
         self.guardians.leaving().is_some()
     }
 
-    /// Called when the engine has ended: kills what a lost guardian could not. Returns the processes that still exist.
+    /// Call after the engine has ended: kills the processes that a lost guardian could not. Returns the processes that still exist.
     pub async fn left(&self, ended: &Ended) -> Vec<u32> {
         match ended {
             Ended::Reported(end) => end.left.clone(),
@@ -310,9 +308,9 @@ impl Guard {
         }
     }
 
-    /// Called after the end is reported, since the engine that waits for the memory need not wait for a disk: removes the
-    /// journal's file and lets the guardian go. Should the controller die before this, its successor finds a file of an engine
-    /// that is gone, as it does if the engine ends while there is no controller.
+    /// Removes the journal's file and releases the guardian. Call after the end is reported: an engine that waits for the memory
+    /// must not wait for a disk. If the controller dies before this, its successor finds the file of an engine that is gone, as it
+    /// does when an engine ends without a controller.
     pub fn close(mut self) {
         self.over = true;
         self.guardians.forget_use(self.record.replica());
@@ -321,7 +319,7 @@ impl Guard {
 
     async fn send(&mut self, order: Order) {
         if let Err(error) = self.writer.send(&order).await {
-            // A lost connection is noticed at once by the reader.
+            // The reader notices a lost connection immediately.
             tracing::debug!(%error, "cannot write to a guardian");
         }
     }
@@ -342,7 +340,7 @@ impl Drop for Guard {
             }
             None => {
                 self.writer.send_now(&Order::Stop { grace_ms: 0 });
-                // Without a controller the guardian removes the file; if the guardian is gone, it is removed here.
+                // Without a controller, the guardian removes the file; if the guardian is gone, it is removed here.
                 if !guardian.lives() {
                     self.guardians.journal.remove(self.record.replica());
                 }

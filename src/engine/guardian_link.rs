@@ -1,4 +1,4 @@
-//! The controller's end of the connection to one guardian: reads messages, writes orders.
+//! The controller's end of the connection to one guardian: reads messages and writes orders.
 
 use std::io;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(super) fn socket_name(replica: ReplicaId) -> String {
     format!("g-{replica}.sock")
 }
 
-/// Connects to a guardian's socket, also in a folder whose path is longer than the system allows for a socket.
+/// Connects to a guardian's socket. Works for folders whose path exceeds the system's limit for a socket.
 pub(super) async fn connect_guardian(folder: &Path, name: &str) -> io::Result<UnixStream> {
     #[cfg(target_os = "linux")]
     {

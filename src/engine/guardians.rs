@@ -1,6 +1,5 @@
-//! Starts guardians and holds what they share: our own program, the folders, and the rules for the time without
-//! a controller. One spare guardian is always kept running, so that a launch costs one message instead of the
-//! start of a program.
+//! Starts guardians and holds their shared settings: our own program, the folders, and the rules for the time without a controller.
+//! Keeps one spare guardian running, which lets a launch send a message instead of starting a program.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,36 +25,35 @@ use pool::ReplicaId;
 pub struct GuardianSettings {
     /// Our own executable.
     pub executable: PathBuf,
-    /// Where sockets go. Created with mode 0700; refused when other users can enter it. It must be the same
-    /// after a restart.
+    /// Folder of the sockets. Created with mode 0700; refused if other users can enter it. Must stay the same across restarts.
     pub runtime_dir: PathBuf,
-    /// Where the journal's files go.
+    /// Folder of the journal's files.
     pub journal_dir: PathBuf,
-    /// Whether ready engines outlive the controller.
+    /// True if ready engines outlive the controller.
     pub keep: bool,
-    /// For how long they do.
+    /// Time that engines outlive the controller.
     pub adopt_within: Duration,
 }
 
-/// How much a replica was used, for a later controller.
+/// Use of a replica, for a later controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     pub busy: bool,
-    /// Unix time.
+    /// In Unix milliseconds.
     pub last_end_ms: Option<u64>,
 }
 
-/// A replica's use that its guardian does not have yet.
+/// A change of use that the guardian has not received yet.
 #[derive(Default)]
 struct UnsentUse {
     latest: Option<Use>,
     changed: Arc<Notify>,
 }
 
-/// Why the controller leaves while its engines keep running.
+/// The reason the controller leaves while its engines keep running.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Leaving {
-    /// The controller failed: the engines follow their configured rules.
+    /// The controller has failed: the engines follow their configured rules.
     Crashed,
     /// Another controller takes over.
     Successor { within: Duration },
@@ -64,7 +62,7 @@ pub(super) enum Leaving {
 pub struct Guardians {
     pub(super) settings: GuardianSettings,
     pub(super) journal: Journal,
-    /// Parent of the engines' control groups, where there are any.
+    /// Parent of the engines' control groups, if control groups are available.
     pub(super) cgroups: Option<PathBuf>,
     spare: Mutex<Option<Fresh>>,
     leaving: Mutex<Option<Leaving>>,
@@ -93,12 +91,12 @@ impl Guardians {
         }
     }
 
-    /// From now on, engines do not end with this controller: it failed, and its successor adopts them.
+    /// Lets engines outlive this controller from now on: it has failed, and its successor adopts them.
     pub fn crashed(&self) {
         lock(&self.leaving).get_or_insert(Leaving::Crashed);
     }
 
-    /// From now on, engines are left to a controller that takes over within this time.
+    /// Leaves engines from now on to a controller that takes over within this time.
     pub fn leave_to_successor(&self, within: Duration) {
         *lock(&self.leaving) = Some(Leaving::Successor { within });
         // The spare is no longer needed.
@@ -109,8 +107,7 @@ impl Guardians {
         *lock(&self.leaving)
     }
 
-    /// Records for a later controller whether the engine sleeps, so that it does not adopt a sleeping engine as
-    /// one that serves.
+    /// Records for a later controller whether the engine sleeps. A sleeping engine must not be adopted as a serving one.
     pub async fn note_sleep(self: &Arc<Guardians>, replica: ReplicaId, asleep: bool) {
         let guardians = Arc::clone(self);
         let noted =
@@ -120,7 +117,7 @@ impl Guardians {
         }
     }
 
-    /// Records how much a replica is used; its guardian gets it within seconds.
+    /// Records the use of a replica. Its guardian gets it within seconds.
     pub fn used(&self, replica: ReplicaId, it: Use) {
         let mut uses = lock(&self.uses);
         let unsent = uses.entry(replica).or_default();
@@ -128,7 +125,7 @@ impl Guardians {
         unsent.changed.notify_one();
     }
 
-    /// Notified when there is a use to send.
+    /// Notified when there is a change of use to send.
     pub(super) fn use_changed(&self, replica: ReplicaId) -> Arc<Notify> {
         Arc::clone(&lock(&self.uses).entry(replica).or_default().changed)
     }
@@ -137,12 +134,12 @@ impl Guardians {
         lock(&self.uses).get_mut(&replica)?.latest.take()
     }
 
-    /// Called when the replica has ended.
+    /// Forgets the use of a replica that has ended.
     pub fn forget_use(&self, replica: ReplicaId) {
         lock(&self.uses).remove(&replica);
     }
 
-    /// Starts the spare guardian. An error shows at the launch that needs it.
+    /// Starts the spare guardian. Errors surface at the launch that needs it.
     pub async fn prepare(self: &Arc<Guardians>) {
         if lock(&self.spare).is_some() || self.leaving().is_some() {
             return;
@@ -205,7 +202,7 @@ impl Guardians {
         // locks or panics.
         unsafe {
             command.pre_exec(|| {
-                // Ctrl-C on a terminal is for the controller alone.
+                // Ctrl-C on a terminal is meant only for the controller.
                 setsid()?;
                 guardian::close_all_on_exec();
                 Ok(())

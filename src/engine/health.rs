@@ -1,5 +1,5 @@
-//! Health probes of an engine: one HTTP request on a new connection, and the wait until the engine is ready.
-//! The deadline of a load is not handled here.
+//! Health probes of an engine: one HTTP request on a new connection, and the wait until the engine is ready. The caller handles the
+//! deadline of a load.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -17,17 +17,17 @@ use super::{Endpoint, connect};
 /// A probe that takes longer is repeated.
 const QUESTION_MAX: Duration = Duration::from_secs(2);
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// The pause after a probe is this part of the age of the load, within bounds: no load is found ready later than 0.1 % of its
-/// own time, short ones not later than a millisecond, and long ones are not disturbed.
+/// The pause between probes is this fraction of the load's age, within bounds. Detects readiness within 0.1 % of the load time, or
+/// within a millisecond for short loads, without disturbing long ones.
 const PAUSE_PART: u32 = 1_000;
 const PAUSE_LEAST: Duration = Duration::from_millis(1);
-/// Pauses shorter than this are not left to the runtime's timers.
+/// The runtime's timers are too coarse for shorter pauses.
 const EXACT_BELOW: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// The answer of a health route.
+/// The response of a health route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -35,18 +35,18 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// Sends one `GET` of `path` on a new connection. Errors when the engine does not listen, when the answer is
-/// not HTTP or too large, and after 2 s.
+/// Sends one `GET` of `path` on a new connection. Errors if the engine does not listen, if the response is not HTTP or too large,
+/// and after 2 s.
 pub async fn probe(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
     tokio::time::timeout(QUESTION_MAX, get(endpoint, path)).await?
 }
 
-/// The same without a timeout.
+/// Like [`probe`], without a timeout.
 pub(super) async fn get(endpoint: &Endpoint, path: &str) -> Result<Answer, Failure> {
     ask(endpoint, Request::get(path), Bytes::new(), BODY_BYTES_MAX).await
 }
 
-/// Sends one `GET` whose answer may be longer than that of a health route. Errors after 2 s.
+/// Sends one `GET` whose response may be longer than a health route's. Errors after 2 s.
 pub(super) async fn get_long(
     endpoint: &Endpoint,
     path: &str,
@@ -90,7 +90,7 @@ async fn ask(
         let body = body.collect().await?.to_bytes();
         Ok(Answer { status, body })
     };
-    // Drives the connection and never completes. Its errors appear as the error of the request.
+    // Drives the connection and never completes. Its errors surface as errors of the request.
     let drive = async {
         let _ = connection.await;
         std::future::pending::<Infallible>().await
@@ -101,8 +101,8 @@ async fn ask(
     }
 }
 
-/// Returns once a load that began at `started` answers 2xx. `not_yet` gets every earlier answer, since a 503
-/// reports progress. While the engine does not listen, a probe is a failed connect, which costs microseconds.
+/// Returns once a load that began at `started` responds with 2xx. `not_yet` gets every earlier response, since a 503 reports
+/// progress. While the engine does not listen, a probe is a failed connect, which costs microseconds.
 pub(super) async fn until_ready(
     endpoint: &Endpoint,
     path: &str,
@@ -113,20 +113,21 @@ pub(super) async fn until_ready(
         match probe(endpoint, path).await {
             Ok(answer) if is_success(answer.status) => return,
             Ok(answer) => not_yet(answer),
-            // The engine does not listen yet, or is too busy to answer.
+            // The engine does not listen yet, or is too busy to respond.
             Err(_) => {}
         }
         pause(pause_at(started.elapsed())).await;
     }
 }
 
-/// A timer of the runtime counts in whole milliseconds, and a pause of one takes two. So a short one is slept on a thread.
+/// Sleeps for `time`. The runtime's timers count whole milliseconds, and a pause of 1 ms would take 2, so short pauses sleep on a
+/// thread.
 async fn pause(time: Duration) {
     if time >= EXACT_BELOW {
         return tokio::time::sleep(time).await;
     }
     let slept = tokio::task::spawn_blocking(move || std::thread::park_timeout(time));
-    // It fails only while the runtime ends.
+    // Fails only while the runtime ends.
     let _ = slept.await;
 }
 
@@ -168,7 +169,7 @@ mod tests {
     async fn a_short_pause_is_no_millisecond_longer_than_it_should_be() {
         let time = Duration::from_millis(1);
         let mut shortest = Duration::MAX;
-        // A busy machine lengthens some of them.
+        // A busy machine lengthens some pauses.
         for _ in 0..50 {
             #[expect(clippy::disallowed_methods, reason = "real timers are measured")]
             let began = std::time::Instant::now();

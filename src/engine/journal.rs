@@ -1,5 +1,5 @@
-//! The journal of running engines: one small file for each, written before the engine is started and removed
-//! when it is gone, so that a later controller can find the engine again.
+//! The journal of running engines: one small file per engine, written before the start and removed after the end, from which a
+//! later controller finds the engine again.
 //!
 //! A file is replaced atomically, so a killed controller leaves either the old file or the new one. It is not
 //! synced to disk: engines do not survive a crash of the machine, and files from an earlier boot are recognised
@@ -20,20 +20,20 @@ use pool::{Bytes, ReplicaId};
 
 const VERSION: u32 = 1;
 
-/// What the controller keeps about a launch, beside what the engine's driver knows.
+/// Facts of a launch kept for a later controller, in addition to the driver's.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
-    /// Devices by their names in the store, and the bytes on each.
+    /// Devices by their names in the store, with the bytes on each.
     pub placement: Vec<(String, Bytes)>,
     /// Summary of the engine's arguments: a different summary means a different engine.
     pub arguments: String,
-    /// The model's name in the engine, where it differs.
+    /// The model's name in the engine, if it differs.
     pub served_model_name: Option<String>,
-    /// Between SIGTERM and SIGKILL when no controller takes over.
+    /// Time between SIGTERM and SIGKILL if no controller takes over.
     pub stop_grace: Duration,
 }
 
-/// One engine. Unknown fields, written by another version, are skipped.
+/// One engine. Unknown fields, written by another version, are ignored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub version: u32,
@@ -41,10 +41,10 @@ pub struct Record {
     pub model: String,
     /// The guardian's token, also in its environment.
     pub token: String,
-    /// In the environment of the engine and all its descendants.
+    /// Set in the environment of the engine and all its descendants.
     pub tag: String,
     pub boot: String,
-    /// The engine's control group, if one could be made.
+    /// The engine's control group, if one could be created.
     #[serde(default)]
     pub cgroup: Option<PathBuf>,
     pub guardian: ProcessId,
@@ -59,10 +59,10 @@ pub struct Record {
     pub arguments: String,
     pub served_model_name: Option<String>,
     pub stop_grace_ms: u64,
-    /// It was put to sleep and has not woken: it answers its health route but serves no requests.
+    /// The engine was put to sleep and has not woken: it responds to health probes but serves no requests.
     #[serde(default)]
     pub asleep: bool,
-    /// Unix time, once it is ready.
+    /// Unix time at which it became ready.
     pub ready_at_ms: Option<u64>,
     pub log_file: Option<PathBuf>,
 }
@@ -112,19 +112,18 @@ impl Record {
     }
 }
 
-/// Room for records is kept on the disk. Were it full, a load would evict other models before its engine can be started, and
-/// then fail. One load writes three records. A file system that writes changed bytes to another place, such as btrfs or ZFS,
-/// keeps no room this way.
+/// Spare files reserve disk space for records. Without them, a load on a full disk would evict other models and then fail before
+/// its engine starts. One load writes three records. Copy-on-write file systems such as btrfs or ZFS reserve no space this way.
 const SPARES: u32 = 24;
-/// More than a record takes.
+/// Larger than any record.
 const SPARE_BYTES: usize = 8 << 10;
 
 /// The folder of the journal.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     folder: PathBuf,
-    /// Whether spare files are missing. Loads that find the disk full at the same time each take one of their own, and none that is
-    /// being written.
+    /// True if spare files are missing. The lock gives each load that finds the disk full its own spare file, and never a file that
+    /// is still being written.
     lacks_spares: Arc<Mutex<bool>>,
 }
 
@@ -160,12 +159,12 @@ impl Journal {
             Err(error) if is_full(&error) => {
                 let _ = std::fs::remove_file(&half);
                 *lacks_spares = true;
-                // Its own error says less.
+                // Reports the first error, which says more than the second.
                 self.use_spare(&half, text).map_err(|_| error)?;
             }
             Err(error) => return Err(error),
         }
-        // What a spare file replaces gives its room back, which is taken for the next one before anything else takes it.
+        // A record that is replaced frees its space, which is used immediately to create the next spare file.
         let frees = *lacks_spares && path.exists();
         std::fs::rename(half, path)?;
         if frees {
@@ -174,7 +173,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the spare files, if the disk has room for them. Blocks for some milliseconds.
+    /// Creates the spare files, if the disk has room for them. Blocks for some milliseconds.
     pub fn prepare(&self) {
         let mut lacks_spares = self.lock();
         *lacks_spares = !self.keep_spares();
@@ -184,7 +183,7 @@ impl Journal {
         self.folder.join("spare")
     }
 
-    /// Replaces the spare files that are missing or too short. Whether the disk had room for them.
+    /// Replaces spare files that are missing or too short. Returns false if the disk has no room for them.
     fn keep_spares(&self) -> bool {
         let folder = self.spares();
         if std::fs::create_dir_all(&folder).is_err() {
@@ -200,15 +199,16 @@ impl Journal {
         true
     }
 
-    /// Names a spare file `to` and writes the text in place of its own, which takes no room. Spaces behind JSON are JSON.
+    /// Renames a spare file to `to` and overwrites its content with `text`, which needs no space on the disk. Pads with spaces,
+    /// which are valid after JSON.
     fn use_spare(&self, to: &Path, mut text: Vec<u8>) -> io::Result<()> {
         if text.len() > SPARE_BYTES {
             return Err(io::ErrorKind::StorageFull.into());
         }
         text.resize(SPARE_BYTES, b' ');
         let spares = std::fs::read_dir(self.spares())?.flatten();
-        let mut spares = spares.map(|it| it.path()).filter(|it| is_spare(it));
-        // One that has gone meanwhile is another process's.
+        let mut spares = spares.map(|entry| entry.path()).filter(|path| is_spare(path));
+        // A file that has disappeared was taken by another process.
         let spare = spares.find(|spare| std::fs::rename(spare, to).is_ok());
         let spare = spare.ok_or(io::ErrorKind::StorageFull)?;
         let file = std::fs::File::options().write(true).open(to);
@@ -234,8 +234,7 @@ impl Journal {
         }
     }
 
-    /// Every file of the folder, parsed or with its error. Incomplete files of an interrupted write are
-    /// removed.
+    /// Every file of the folder, parsed or with its error. Removes incomplete files of an interrupted write.
     pub fn read_all(&self) -> Vec<(PathBuf, Result<Record, String>)> {
         let Ok(entries) = std::fs::read_dir(&self.folder) else {
             return Vec::new();
@@ -253,12 +252,11 @@ impl Journal {
     }
 }
 
-/// The models of the engines that a journal knows. Unlike an adoption it changes nothing, so that the controller that
-/// writes the journal may be running.
+/// The models of all engines in a journal. Changes nothing, so it is safe while the controller that writes the journal runs.
 pub fn recorded_models(folder: &Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
-    let records = paths.filter(|path| path.extension().is_some_and(|it| it == "json"));
+    let records = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
     records
         .filter_map(|path| Some(read(&path).ok()?.model))
         .collect()
@@ -277,19 +275,19 @@ fn write_own(path: &Path, bytes: &[u8]) -> io::Result<()> {
     options.open(path)?.write_all(bytes)
 }
 
-/// Whether it keeps all the room that a spare file is made for.
+/// Returns true if the file has the full size of a spare file.
 fn is_spare(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() == SPARE_BYTES as u64)
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == SPARE_BYTES as u64)
 }
 
-/// A file system that compresses would keep less room for equal bytes.
+/// Random bytes: a compressing file system would reserve less space for equal bytes.
 fn incompressible() -> Vec<u8> {
     let mut bytes = vec![0; SPARE_BYTES];
     rand::fill(bytes.as_mut_slice());
     bytes
 }
 
-/// Whether nothing can be written because there is no room.
+/// Returns true if a write failed because the disk or the quota is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! The data that goes into one launch and the reports that come out of it.
+//! The input of a launch, and the reports of the running engine.
 
 use super::oom::OutOfMemory;
 use super::serial;
@@ -25,13 +25,13 @@ pub struct Launch {
     pub program: Program,
     /// The devices of the placement, in the order in which the engine numbers them.
     pub devices: Vec<DeviceAddress>,
-    /// The bytes reserved on each of them.
+    /// The bytes reserved on each device.
     pub bytes_per_device: Bytes,
-    /// Where sockets go. Created with mode 0700; refused when other users can enter it.
+    /// Folder of the sockets. Created with mode 0700; refused if other users can enter it.
     pub runtime_dir: PathBuf,
-    /// Where the log file goes.
+    /// Folder of the log file.
     pub log_dir: PathBuf,
-    /// How it is watched once it is ready.
+    /// Rules for watching the engine once it is ready.
     pub watch: Watch,
 }
 
@@ -56,25 +56,25 @@ pub enum DeviceKind {
     Nvidia,
 }
 
-/// What runs the replica. Another process of the same version can read it, with the secrets of its environment.
+/// The program that runs a replica. Serialized, with the secrets of its environment, for another process of the same version.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Program {
-    /// The embedded engine: our own executable, or that with CUDA, in another process.
+    /// The embedded engine: our own executable or its build with CUDA, in a separate process.
     Candle(CandleProgram),
     /// Any program that speaks OpenAI HTTP.
     Command(CommandProgram),
     /// An engine of the catalogue's table.
     Server(ServerProgram),
-    /// A remote endpoint; no process is started. It never leaves this process.
+    /// A remote endpoint; no process is started. Never leaves this process.
     #[serde(skip)]
     Remote(RemoteRecipe),
-    /// An application of Ray Serve; Ray starts its processes. It never leaves this process.
+    /// An application of Ray Serve; Ray starts its processes. Never leaves this process.
     #[serde(skip)]
     RayServe(ServeProgram),
 }
 
 impl Program {
-    /// Where the engine listens.
+    /// The kind of address that the engine listens on.
     pub fn listen(&self) -> Listen {
         match self {
             Program::Candle(_) => Listen::Socket,
@@ -94,7 +94,7 @@ impl Program {
                 let env = env.map(|(name, value)| (name.clone(), value.0.clone()));
                 Masking::of(&env.collect(), &[])
             }
-            // Its output is the pool's own words, in which there is no secret.
+            // Its output consists of the pool's own messages, without secrets.
             Program::Remote(_) => Masking::default(),
             // Ray may repeat the variables in its messages.
             Program::RayServe(program) => {
@@ -105,7 +105,7 @@ impl Program {
         }
     }
 
-    /// Where its engine reports its load.
+    /// The engine's metrics with its load.
     pub fn metrics(&self) -> Option<catalog::Metrics> {
         match self {
             Program::Candle(_) => Some(catalog::CANDLE_METRICS),
@@ -115,11 +115,11 @@ impl Program {
     }
 }
 
-/// An engine of the catalogue's table; the recipe makes its command line.
+/// An engine of the catalogue's table. The recipe builds its command line.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ServerProgram {
     pub recipe: Box<ServerRecipe>,
-    /// The weights' share of each device, where their files could be read.
+    /// The weights' share of each device, if their files could be read.
     #[serde(with = "serial::bytes_or_none")]
     pub weights_per_device: Option<Bytes>,
 }
@@ -140,42 +140,42 @@ impl fmt::Debug for ServerProgram {
 pub struct CandleProgram {
     /// Our own executable.
     pub executable: PathBuf,
-    /// The program for engines on NVIDIA GPUs. Each machine has its own, so that it is never sent.
+    /// The program for engines on NVIDIA GPUs. Not serialized, since each machine has its own.
     #[serde(skip)]
     pub cuda: CudaProgram,
     /// The model's folder, or its GGUF file.
     pub model_dir: PathBuf,
-    /// The most tokens of prompt and answer together.
+    /// Maximum number of tokens of prompt and output together.
     pub context_tokens: usize,
-    /// The most sequences at the same time.
+    /// Maximum number of concurrent sequences.
     pub concurrency: usize,
     /// CPU threads; `None` leaves it to the engine.
     pub threads: Option<usize>,
-    /// Requests that are made tokens of at once; `None` leaves it to the engine.
+    /// Requests tokenized concurrently; `None` leaves it to the engine.
     pub tokenizer_workers: Option<usize>,
     pub budgets: catalog::TokenBudgets,
-    /// An older controller sends none.
+    /// Missing from older controllers.
     #[serde(default)]
     pub speculation: catalog::Speculation,
     pub quantization: Option<catalog::Quantization>,
-    /// A program of an earlier version does not send them.
+    /// Missing from programs of an earlier version.
     #[serde(default)]
     pub numbers: catalog::NumberTypes,
     pub verify: bool,
     pub task: Option<catalog::Task>,
-    /// LoRA adapters that are loaded with it, with their folders.
+    /// LoRA adapters loaded at the start, with their folders.
     pub adapters: Vec<(String, PathBuf)>,
-    /// For those that come while it runs.
+    /// Room for adapters loaded while it runs.
     pub adapter_room: catalog::AdapterRoom,
-    /// Layers that do not fit on its GPUs are computed on the CPU.
+    /// Computes layers that do not fit on its GPUs on the CPU.
     pub overflows: bool,
     pub device: CandleDevice,
-    /// In addition to what every engine gets.
+    /// Variables in addition to those every engine gets.
     pub env: BTreeMap<String, String>,
 }
 
 impl CandleProgram {
-    /// One that computes a single sequence of 64 tokens at a time, with nothing else chosen.
+    /// A program that computes a single sequence of 64 tokens at a time, with all other options at their defaults.
     pub fn new(executable: PathBuf, model_dir: PathBuf, device: CandleDevice) -> Self {
         Self {
             executable,
@@ -238,10 +238,10 @@ pub struct CommandProgram {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub listen: Listen,
-    /// The route whose 2xx answer means ready, such as `/health`.
+    /// The route whose 2xx response means ready, such as `/health`.
     pub ready_path: String,
     pub model_path: Option<PathBuf>,
-    /// The model's name in the engine, where it differs from the catalogue's.
+    /// The model's name in the engine, if it differs from the catalogue's.
     pub served_model_name: Option<String>,
     pub working_dir: Option<PathBuf>,
     /// The context in tokens, for `{{ context }}`.
@@ -265,7 +265,7 @@ impl fmt::Debug for CommandProgram {
     }
 }
 
-/// Where a command listens.
+/// The kind of address a command listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Listen {
     /// A free loopback port, chosen just before the start: `{{ port }}`.
@@ -294,41 +294,40 @@ impl From<catalog::Listen> for Listen {
 /// Events of one engine. At most one `Ready`; exactly one `Exited`, always last.
 #[derive(Clone, Debug)]
 pub enum Report {
-    /// The process runs; it has not answered yet.
+    /// The process runs and has not responded yet.
     Started { pid: u32, endpoint: Endpoint },
-    /// The endpoint is remote and has no process; it has not answered yet.
+    /// The endpoint is remote and has no process. It has not responded yet.
     Reached { endpoint: Endpoint },
-    /// The engine runs in a container, whose main process on the host is this one.
+    /// The engine runs in a container; `pid` is the container's main process on the host.
     Contained { pid: u32 },
-    /// Progress of the load; sent when the stage or the per cent changed.
+    /// Progress of the load, sent when the stage or the percentage changes.
     Progress { stage: String, percent: Option<u8> },
-    /// The health route answered 2xx.
+    /// The health route responded with 2xx.
     Ready { took: Duration },
-    /// The host memory of the process tree, sent once it is ready and when it changed by more than 1 MiB;
-    /// `peak` is the highest value seen.
+    /// The host memory of the process tree, sent once it is ready and after each change of more than 1 MiB. `peak` is the highest
+    /// value seen.
     Memory { now: Bytes, peak: Bytes },
-    /// The engine's own load figures, sent when they changed.
+    /// The engine's own load figures, sent when they change.
     Load(EngineLoad),
-    /// It was ready, was judged dead and killed, and does not exit: no request should wait for it. Most dead
-    /// engines exit at once and send `Exited` alone.
+    /// The ready engine was judged dead and killed, and does not exit: no request should wait for it. Most dead engines exit
+    /// immediately and send only `Exited`.
     Dead { reason: String },
-    /// It was ready and has ended by itself; what it left behind is being removed, which takes some seconds for
-    /// a container.
+    /// The ready engine ended on its own. Its remains are being removed, which takes some seconds for a container.
     Ended { message: String },
-    /// The process is gone and reaped, and so is its process group.
+    /// The process and its process group are gone and reaped.
     Exited(ExitReport),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitReport {
-    /// Whether a stop had been ordered before it ended.
+    /// A stop had been ordered before it ended.
     pub requested: bool,
-    /// `exit status 1`, `signal 9`, or `not started`.
+    /// For example `exit status 1`, `signal 9`, or `not started`.
     pub status: String,
-    /// The engine's own last lines (at most 5 lines and 2 KiB), or why it could not be started.
+    /// The engine's last lines (at most 5 lines and 2 KiB), or the reason it could not be started.
     pub last_output: String,
     /// Set if it ran out of memory.
     pub oom: Option<OutOfMemory>,
-    /// The kind of failure; meaningless if the stop was ordered after it had been ready.
+    /// The kind of failure. Meaningless if the stop was ordered after the engine was ready.
     pub failure: Failure,
 }

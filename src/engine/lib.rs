@@ -1,7 +1,7 @@
-//! Engines: one call of [`run`] runs one engine process from launch to exit and reports its events. This crate
-//! starts, watches, logs and stops engine processes. The pool decides which model, which devices, when to stop
-//! and whether to retry. A guardian (see `guardian`) stands between the controller and each engine, so that an
-//! engine outlives the controller only when it should; `adoption` finds the engines of an earlier run.
+//! Engines: one call of [`run`] runs one engine process from launch to exit and reports its events. This crate starts, watches,
+//! logs and stops engine processes. The pool decides about models, devices, stops and retries. A guardian (see `guardian`) stands
+//! between the controller and each engine, and ensures that the engine outlives the controller only when it should; `adoption`
+//! finds the engines of an earlier run.
 //!
 //! ```text
 //!            ┌──────────┐ spawned  ┌─────────┐ 2xx of the health route  ┌───────┐
@@ -12,9 +12,9 @@
 //!              Exited ◀──────── its guardian swept and reaped all of it ◀───┘
 //! ```
 //!
-//! How one *kind* of engine is started and read is an [`EngineDriver`]: to add a kind, add one file with a
-//! driver, one variant of [`Program`], and one row in [`driver_of`]. A remote endpoint and an application of Ray Serve have
-//! no process here, and lives of their own (`remote_run`, `ray_serve`).
+//! An [`EngineDriver`] starts and reads one *kind* of engine. To add a kind, add one file with a driver, one variant of
+//! [`Program`], and one row in [`driver_of`]. Remote endpoints and Ray Serve applications have no local process, and run in
+//! `remote_run` and `ray_serve`.
 
 mod activity;
 mod adoption;

@@ -1,10 +1,9 @@
-//! Whether a ready engine is still alive: a heartbeat to its health route, the age of its latest token while
-//! requests wait, and one tiny request when it has been idle for long. This file makes the verdict and its
-//! text; the caller acts on it.
+//! Judges whether a ready engine is still alive, by a heartbeat to its health route, the age of its latest token while requests wait, and one tiny request after long idleness. The caller acts on the verdict.
+//!
 //! One file because the three signs of life give one verdict.
 //!
-//! A busy engine that does not answer its health route is alive for as long as tokens arrive. An engine whose
-//! health route is fine is dead when requests wait and no token arrives.
+//! A busy engine that does not respond to health probes is alive for as long as tokens arrive. An engine with a healthy route is
+//! dead if requests wait and no token arrives.
 
 use std::future::Future;
 use std::io;
@@ -21,32 +20,32 @@ use super::activity::{ActivityMeter, ActivitySample};
 use super::health::{self, is_success};
 use catalog::Metrics;
 
-/// What one engine is watched by, and its limits.
+/// Inputs and limits for watching one engine.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    /// Where the requests that go to the engine are counted.
+    /// Counters of the requests to the engine.
     pub activity: Arc<ActivityMeter>,
     pub limits: LivenessLimits,
     /// The model's name in the engine, for the tiny request.
     pub model_name: String,
-    /// Where the engine's own metrics are.
+    /// The engine's own metrics.
     pub metrics: Option<Metrics>,
 }
 
-/// How long silence may last before an engine counts as dead.
+/// Time limits of silence before an engine counts as dead.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LivenessLimits {
-    /// From one health probe to the next.
+    /// Interval between health probes.
     pub heartbeat: Duration,
-    /// A later answer counts as none.
+    /// Later responses count as missing.
     pub heartbeat_timeout: Duration,
-    /// Probes in a row without an answer after which an idle engine is dead.
+    /// Consecutive probes without a response after which an idle engine is dead.
     pub heartbeat_misses: u32,
-    /// How long no token may arrive while requests that have received tokens wait.
+    /// Maximum time without a token while a request that has received tokens waits.
     pub stall_after: Duration,
-    /// The same while all waiting requests have received none yet: processing a prompt takes time.
+    /// Maximum time without a token while all waiting requests have received none yet: processing a prompt takes time.
     pub first_token_after: Duration,
-    /// After this much idleness the engine is sent a request for one token; `None`: never.
+    /// Idle time after which the engine is sent a request for one token; `None` disables it.
     pub idle_probe: Option<Duration>,
 }
 
@@ -64,7 +63,7 @@ impl Default for LivenessLimits {
 }
 
 impl LivenessLimits {
-    /// How often the counters are read, which costs three loads of an atomic.
+    /// Interval at which the counters are read, which costs three atomic loads.
     fn look_every(&self) -> Duration {
         let shortest = self.heartbeat.min(self.stall_after).min(
             self.idle_probe
@@ -74,8 +73,7 @@ impl LivenessLimits {
         (shortest / 5).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 
-    /// From the start of one probe to the start of the next. After a miss it is shorter, so that the last of
-    /// three misses ends within three heartbeats.
+    /// Interval between the starts of two probes. Shorter after a miss: the last of three misses ends within three heartbeats.
     fn pause(&self, misses: u32, hurried: bool) -> Duration {
         match (misses, hurried) {
             (_, true) => (self.heartbeat / 10).min(Duration::from_millis(500)),
@@ -85,11 +83,11 @@ impl LivenessLimits {
     }
 }
 
-/// Why a health probe failed.
+/// The reason a health probe failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Miss {
     Silent,
-    /// The engine no longer listens. Being busy is no excuse for that.
+    /// The engine no longer listens. A busy engine would.
     Refused,
     Answered(u16),
 }
@@ -98,33 +96,33 @@ enum Miss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probed {
     Works,
-    /// The engine does not generate, or not from such a request: it is alive.
+    /// The engine is alive but does not generate, or not from such a request.
     NotSo,
-    /// A 5xx status, or a closed connection without a status.
+    /// A 5xx status, or a connection closed without a status.
     Broken(Option<u16>),
     Silent,
-    /// The request could not be sent; the health route shows more.
+    /// The request could not be sent; the health route tells more.
     Unreachable,
 }
 
-/// The facts so far: no clock and no connection.
+/// Decides from the facts so far. Uses no clock and no connection.
 #[derive(Debug, Default)]
 struct Judge {
     limits: LivenessLimits,
     sample: ActivitySample,
-    /// How long requests have waited without a token, summed up since the last token.
+    /// Total time that requests have waited since the last token.
     stall: Duration,
     idle: Duration,
-    /// Time since the last good answer of the health route.
+    /// Time since the last good response of the health route.
     health_silence: Duration,
     misses: u32,
     refused: u32,
     last_miss: Option<u16>,
-    /// A tiny request was answered once, so its form is right.
+    /// A tiny request has succeeded, so the engine accepts its form.
     probe_worked: bool,
-    /// Tiny requests in a row that failed.
+    /// Consecutive failed tiny requests.
     strikes: u32,
-    /// Several requests in a row failed.
+    /// Several consecutive requests failed.
     suspected: bool,
 }
 
@@ -187,15 +185,14 @@ impl Judge {
                 self.strikes = 0;
                 None
             }
-            // Requests arrived meanwhile: their tokens show more.
+            // Requests have arrived since: their tokens tell more.
             Probed::Silent if self.is_busy() || self.idle < took / 2 => None,
             Probed::Silent => Some(format!(
                 "no token for {} after a probe for one token while idle, though its health route answers",
                 text(took)
             )),
             Probed::Broken(status) => {
-                // A failure may be caused by the tiny request itself, unless one was answered before, or no
-                // request ever was.
+                // The tiny request itself may be the cause, unless one has succeeded before, or no request ever has.
                 let tells = self.probe_worked || suspected && !has_worked;
                 self.strikes = if tells { self.strikes + 1 } else { 0 };
                 self.suspected = suspected && self.strikes == 1;
@@ -250,7 +247,7 @@ impl Judge {
         })
     }
 
-    /// Whether a tiny request is due.
+    /// Returns true if a tiny request is due.
     fn needs_probe(&self) -> bool {
         let idle_for_long = self
             .limits
@@ -261,7 +258,7 @@ impl Judge {
 }
 
 fn text(duration: Duration) -> String {
-    // Seconds are easier to read; below two of them each millisecond counts.
+    // Seconds are easier to read; below two seconds, milliseconds matter.
     match duration.as_secs() {
         0 | 1 => format!("{} ms", duration.as_millis()),
         seconds => format!("{seconds} s"),
@@ -288,7 +285,7 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
     loop {
         let verdict = tokio::select! {
             now = looks.tick() => {
-                // If the controller itself was suspended, the engine is not to blame for that time.
+                // Caps the time: if the controller itself was suspended, the engine is not to blame.
                 let passed = now.duration_since(looked).min(every * 3);
                 looked = now;
                 if watch.activity.is_resting() {
@@ -360,7 +357,7 @@ fn ask(
     Box::pin(async move {
         match timeout(within, health::get(&endpoint, &path)).await {
             Ok(Ok(answer)) if is_success(answer.status) => Ok(()),
-            // An endpoint that limits the rate of probes is alive.
+            // An endpoint that rate-limits probes is alive.
             Ok(Ok(answer)) if answer.status == 429 && is_remote => Ok(()),
             Ok(Ok(answer)) => Err(Miss::Answered(answer.status)),
             Ok(Err(error)) if is_refusal(&*error) => Err(Miss::Refused),

@@ -142,14 +142,15 @@ impl ServerCertVerifier for Pinned {
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let found = Fingerprint::of(certificate);
-        match found == self.fingerprint {
-            true => Ok(ServerCertVerified::assertion()),
-            false => Err(Error::InvalidCertificate(CertificateError::Other(
+        if found == self.fingerprint {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(Error::InvalidCertificate(CertificateError::Other(
                 tokio_rustls::rustls::OtherError(Arc::new(WrongCertificate {
                     expected: self.fingerprint,
                     found,
                 })),
-            ))),
+            )))
         }
     }
 

@@ -312,14 +312,15 @@ impl Load<'_> {
             Err(_) => format!("{endpoint} has not answered for {QUESTION_MAX:?}"),
         };
         *attempts += 1;
-        match *attempts >= ATTEMPTS_MAX {
-            false => Ok(Some(message)),
-            true => Err(Trouble {
+        if *attempts < ATTEMPTS_MAX {
+            Ok(Some(message))
+        } else {
+            Err(Trouble {
                 failure: Failure::Unreachable,
                 message: format!(
                     "{message}; the application runs, and Serve's HTTP proxy cannot be reached: name it in engine_config.proxy, or start Serve so that it listens for this machine (http_options.host)"
                 ),
-            }),
+            })
         }
     }
 }

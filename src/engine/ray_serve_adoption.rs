@@ -139,9 +139,10 @@ pub(super) async fn resolve_looks(
                 continue;
             }
             let model = deployed.variable(MODEL);
-            let judged = match keep {
-                true => judge(writers, it, name, deployed, recipe_of).await,
-                false => Err(NotAdopted::Unneeded("pool.on_restart is stop".to_owned())),
+            let judged = if keep {
+                judge(writers, it, name, deployed, recipe_of).await
+            } else {
+                Err(NotAdopted::Unneeded("pool.on_restart is stop".to_owned()))
             };
             match (judged, &deployed.deployed_app_config) {
                 (Ok((recipe, endpoint)), Some(config)) => {
@@ -312,9 +313,10 @@ async fn judge(
     let recipe = recipe_of(&model, &arguments).map_err(NotAdopted::Unneeded)?;
     let address = &recipe.place.address;
     if *address != looked.place.address {
-        return match writers.shared.is_unanswered(address) {
-            true => Err(NotAdopted::Yet(address.clone())),
-            false => unneeded("its model file names another Ray now"),
+        return if writers.shared.is_unanswered(address) {
+            Err(NotAdopted::Yet(address.clone()))
+        } else {
+            unneeded("its model file names another Ray now")
         };
     }
     match state_of(&looked.listing, name) {

@@ -101,9 +101,10 @@ impl ServeWriters {
                 is_of_model: used.section == OF_MODEL,
                 pool: pool.to_owned(),
             };
-            match place.prefix() == used.prefix {
-                true => places.push(place),
-                false => self.watch_former(used, &place),
+            if place.prefix() == used.prefix {
+                places.push(place)
+            } else {
+                self.watch_former(used, &place)
             }
         }
         places
@@ -240,8 +241,5 @@ pub(super) fn now() -> Instant {
 }
 
 fn section(is_of_model: bool) -> &'static str {
-    match is_of_model {
-        true => OF_MODEL,
-        false => OF_CONFIG,
-    }
+    if is_of_model { OF_MODEL } else { OF_CONFIG }
 }

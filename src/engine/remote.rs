@@ -94,13 +94,15 @@ impl Remote {
     pub fn headers(&self) -> HeaderMap {
         let mut map = HeaderMap::new();
         let default = if self.https { 443 } else { 80 };
-        let host = match self.host.contains(':') {
-            true => format!("[{}]", self.host),
-            false => self.host.clone(),
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
         };
-        let host = match self.port == default {
-            true => host,
-            false => format!("{host}:{}", self.port),
+        let host = if self.port == default {
+            host
+        } else {
+            format!("{host}:{}", self.port)
         };
         map.insert(USER_AGENT, USER_AGENT_IS);
         map.extend(HeaderValue::from_str(&host).map(|host| (HOST, host)));

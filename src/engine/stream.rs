@@ -194,9 +194,10 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         for is_probed in [true, false] {
             let socket = TcpStream::connect(address).await.expect("connected");
-            let stream = match is_probed {
-                true => Stream::tcp(socket),
-                false => Stream::loopback(socket),
+            let stream = if is_probed {
+                Stream::tcp(socket)
+            } else {
+                Stream::loopback(socket)
             };
             let socket = stream.kind.socket().expect("a socket");
             assert_eq!(socket_keepalive(socket), Ok(is_probed));

@@ -233,9 +233,10 @@ fn command(launch: &Launch) -> Command {
         .env_clear()
         .envs(&launch.env)
         .current_dir(&launch.working_dir)
-        .stdin(match launch.lifeline {
-            true => Stdio::piped(),
-            false => Stdio::null(),
+        .stdin(if launch.lifeline {
+            Stdio::piped()
+        } else {
+            Stdio::null()
         })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

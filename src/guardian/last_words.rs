@@ -70,9 +70,12 @@ impl Evidence {
             .filter(|(_, recent)| *recent)
             .map(|(line, _)| LogLine::of(line))
             .filter(LogLine::names_error);
-        let each = errors.map(|line| match line.is_general() {
-            true => Evidence::General,
-            false => Evidence::Cause,
+        let each = errors.map(|line| {
+            if line.is_general() {
+                Evidence::General
+            } else {
+                Evidence::Cause
+            }
         });
         each.max().unwrap_or(Evidence::None)
     }

@@ -146,9 +146,10 @@ impl Life {
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(5);
         fds.push(PollFd::new(self.signals.fd(), PollFlags::POLLIN));
         if let Some(link) = &self.link {
-            let flags = match link.has_unsent() {
-                true => PollFlags::POLLIN | PollFlags::POLLOUT,
-                false => PollFlags::POLLIN,
+            let flags = if link.has_unsent() {
+                PollFlags::POLLIN | PollFlags::POLLOUT
+            } else {
+                PollFlags::POLLIN
             };
             fds.push(PollFd::new(link.fd(), flags));
         }

@@ -216,9 +216,10 @@ fn escape(text: &str) -> String {
     }
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        match is_harmful(character) {
-            true => escaped.extend(character.escape_default()),
-            false => escaped.push(character),
+        if is_harmful(character) {
+            escaped.extend(character.escape_default())
+        } else {
+            escaped.push(character)
         }
     }
     escaped

@@ -132,9 +132,10 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
     let cookie = cookie_of(&parts.headers, &name).unwrap_or_default();
     let code = query.code.as_deref().unwrap_or_default();
     let is_other = query.iss.as_deref().is_some_and(|it| it != oidc.issuer());
-    let completed = match is_other {
-        true => Err(SignOnError::Token(OidcError::Issuer)),
-        false => oidc.complete(state, code, cookie, &redirect).await,
+    let completed = if is_other {
+        Err(SignOnError::Token(OidcError::Issuer))
+    } else {
+        oidc.complete(state, code, cookie, &redirect).await
     };
     let identity = match completed {
         Ok(identity) => identity,

@@ -117,12 +117,11 @@ impl Answer for Front {
                 }
                 parts.extensions.insert(ConnectInfo(peer));
                 parts.extensions.insert(RequestId(id.clone()));
-                let (body, outcome) = match body.is_end_stream() {
-                    true => (Body::empty(), None),
-                    false => {
-                        let (body, outcome) = edge.arriving(body, &exchange.record);
-                        (Body::new(body), Some(outcome))
-                    }
+                let (body, outcome) = if body.is_end_stream() {
+                    (Body::empty(), None)
+                } else {
+                    let (body, outcome) = edge.arriving(body, &exchange.record);
+                    (Body::new(body), Some(outcome))
                 };
                 let request = Request::from_parts(parts, body);
                 let record = &exchange.record;

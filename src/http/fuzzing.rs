@@ -49,9 +49,12 @@ pub fn to_engine(bytes: &[u8], generation: &Generation) {
     let fields = Fields::read(&scanned.body).expect("an object that was scanned");
     for path in [CHAT, COMPLETIONS] {
         let room = Some(Value::from(512));
-        let fate = |name: &str, _: &RawValue| match name == "store" {
-            true => Ok(Fate::Ignored),
-            false => Ok(Fate::Goes),
+        let fate = |name: &str, _: &RawValue| {
+            if name == "store" {
+                Ok(Fate::Ignored)
+            } else {
+                Ok(Fate::Goes)
+            }
         };
         let wishes = Wishes {
             reasoning: ReasoningRequest::default(),

@@ -192,9 +192,10 @@ impl KeyUsages {
     /// Keeps what the store has not taken, for the next time.
     fn keep(&self, unsaved: UnsavedUsage) {
         let fault = unsaved.fault.as_ref();
-        let refused = match fault.is_some_and(StoreFault::is_of_a_value) {
-            true => unsaved.rows.len(),
-            false => 0,
+        let refused = if fault.is_some_and(StoreFault::is_of_a_value) {
+            unsaved.rows.len()
+        } else {
+            0
         };
         let before = self.refused.swap(refused, Ordering::Relaxed);
         // What is refused is refused again each time, and is in the log once.

@@ -95,9 +95,10 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
     });
     let mut models: Vec<MyModel> = models.collect();
     models.sort_by(|one, other| one.model.cmp(&other.model));
-    let waiting = match is_counted {
-        true => WaitingView::of_key(&snapshot, key),
-        false => Vec::new(),
+    let waiting = if is_counted {
+        WaitingView::of_key(&snapshot, key)
+    } else {
+        Vec::new()
     };
     let waiting = waiting.into_iter().map(|it| MyWaitingRequest {
         ticket: it.ticket,

@@ -19,9 +19,10 @@ pub fn arguments(text: &str) -> Result<Vec<String>, String> {
     let argv = shlex::split(&lines).ok_or(
         "has a quotation mark or a backslash without an end; it cannot be split into words",
     )?;
-    match argv.is_empty() {
-        true => Err("is empty".to_owned()),
-        false => Ok(argv),
+    if argv.is_empty() {
+        Err("is empty".to_owned())
+    } else {
+        Ok(argv)
     }
 }
 
@@ -56,10 +57,7 @@ pub fn with_port(argv: &[String], proxy: Option<&str>) -> Result<Listening, Stri
                     listen: Some(format!("{host}:{port}")),
                 });
             }
-            let replaced = argv.iter().map(|word| match is_port(word) {
-                true => format!("{}{PORT_TEMPLATE}", &word[..word.len() - port.len()]),
-                false => word.clone(),
-            });
+            let replaced = argv.iter().map(|word| if is_port(word) { format!("{}{PORT_TEMPLATE}", &word[..word.len() - port.len()]) } else { word.clone() });
             Ok(Listening {
                 argv: replaced.collect(),
                 listen: other_host,

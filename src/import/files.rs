@@ -82,9 +82,10 @@ impl Import {
         std::fs::create_dir_all(&models_dir).map_err(failed(&models_dir))?;
         for (path, text) in paths().zip(&texts) {
             let mut options = OpenOptions::new();
-            let options = match replace {
-                true => options.write(true).create(true).truncate(true),
-                false => options.write(true).create_new(true),
+            let options = if replace {
+                options.write(true).create(true).truncate(true)
+            } else {
+                options.write(true).create_new(true)
             };
             options
                 .open(path)

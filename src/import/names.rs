@@ -31,9 +31,10 @@ impl Names {
         if let Some(problem) = model_id_problem(alias) {
             return Err(problem);
         }
-        match self.names.insert(alias.to_owned()) {
-            true => Ok(()),
-            false => Err("another model or alias has this name".to_owned()),
+        if self.names.insert(alias.to_owned()) {
+            Ok(())
+        } else {
+            Err("another model or alias has this name".to_owned())
         }
     }
 }

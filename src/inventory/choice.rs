@@ -26,9 +26,10 @@ impl fmt::Display for DeviceChoice {
         let uuid = self.uuid.as_ref().map(|uuid| format!("uuid {uuid}"));
         let name = self.name.as_ref().map(|name| format!("name {name}"));
         let words: Vec<String> = [uuid, index, name].into_iter().flatten().collect();
-        match words.is_empty() {
-            true => f.write_str("no GPU (it has no name, index or uuid)"),
-            false => f.write_str(&words.join(" and ")),
+        if words.is_empty() {
+            f.write_str("no GPU (it has no name, index or uuid)")
+        } else {
+            f.write_str(&words.join(" and "))
         }
     }
 }

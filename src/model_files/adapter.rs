@@ -145,9 +145,10 @@ impl AdapterConfig {
         });
         let alpha = own.map_or(self.alpha, |(_, alpha)| *alpha);
         let rank = f64::from(rank);
-        let factor = match self.by_root {
-            true => alpha / rank.sqrt(),
-            false => alpha / rank,
+        let factor = if self.by_root {
+            alpha / rank.sqrt()
+        } else {
+            alpha / rank
         };
         factor as f32
     }

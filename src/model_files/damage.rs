@@ -20,9 +20,10 @@ const DESCRIPTIONS: [&str; 3] = [
 
 /// What is wrong with a model's folder or file. A form that is not known is no damage.
 pub fn damage(path: &Path) -> Vec<FileError> {
-    let mut found = match path.is_file() {
-        true => of_file(path),
-        false => of_folder(path),
+    let mut found = if path.is_file() {
+        of_file(path)
+    } else {
+        of_folder(path)
     };
     found.retain(|error| !matches!(error, FileError::Unknown { .. }));
     found
@@ -30,10 +31,12 @@ pub fn damage(path: &Path) -> Vec<FileError> {
 
 fn of_file(path: &Path) -> Vec<FileError> {
     let is_safetensors = path.extension().is_some_and(|it| it == "safetensors");
-    let read = match is_safetensors {
-        true => safetensors::weights_of(path).err(),
-        false if is_gguf(path) => Gguf::read(path).err(),
-        false => empty(path),
+    let read = if is_safetensors {
+        safetensors::weights_of(path).err()
+    } else if is_gguf(path) {
+        Gguf::read(path).err()
+    } else {
+        empty(path)
     };
     read.into_iter().collect()
 }

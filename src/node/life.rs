@@ -86,9 +86,10 @@ where
         .map_err(|error| format!("{error}: name one with --data, or state.dir"))?;
     let generations = Generations::open(&settings.data)?;
     let listen = settings.listen.unwrap_or_else(|| {
-        let ip = match loopback {
-            true => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        let ip = if loopback {
+            IpAddr::V4(Ipv4Addr::LOCALHOST)
+        } else {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
         };
         SocketAddr::new(ip, 0)
     });

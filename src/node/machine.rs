@@ -134,9 +134,10 @@ impl Machine {
     pub fn stop_all(&self, at_once: bool) {
         for engine in self.lock().engines.values_mut() {
             if let Some(stop) = engine.stop.take() {
-                let grace = match at_once {
-                    true => Duration::ZERO,
-                    false => Duration::from_millis(engine.kept.stop_grace_ms),
+                let grace = if at_once {
+                    Duration::ZERO
+                } else {
+                    Duration::from_millis(engine.kept.stop_grace_ms)
                 };
                 let _ = stop.send(grace);
             }

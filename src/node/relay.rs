@@ -62,12 +62,11 @@ impl Relay {
             format!("cannot listen on {address}: {error}; choose another address with --listen or node.listen")
         })?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
-        let (tls, fingerprint) = match is_plain {
-            true => (None, None),
-            false => {
-                let (acceptor, fingerprint) = certificate()?;
-                (Some(acceptor), Some(fingerprint))
-            }
+        let (tls, fingerprint) = if is_plain {
+            (None, None)
+        } else {
+            let (acceptor, fingerprint) = certificate()?;
+            (Some(acceptor), Some(fingerprint))
         };
         let threads = RelayThreads::start()
             .map_err(|error| format!("cannot start the threads of its listener: {error}"))?;

@@ -119,9 +119,10 @@ impl Target {
 
     /// `is_only`: there is no other controller.
     pub(super) async fn connect(&self, token: &str, is_only: bool) -> Result<Connected, DialError> {
-        let within = match is_only {
-            true => CONNECT_WITHIN,
-            false => CONNECT_WITHIN_OF_SEVERAL,
+        let within = if is_only {
+            CONNECT_WITHIN
+        } else {
+            CONNECT_WITHIN_OF_SEVERAL
         };
         match timeout(within, self.open(token)).await {
             Ok(connected) => connected,

@@ -92,9 +92,10 @@ impl Weights {
     fn note_readable(&self, id: String, so: bool) {
         let readable = self.readable.lock();
         let mut readable = readable.unwrap_or_else(PoisonError::into_inner);
-        match so {
-            true => readable.insert(id),
-            false => readable.remove(&id),
+        if so {
+            readable.insert(id)
+        } else {
+            readable.remove(&id)
         };
     }
 
@@ -120,9 +121,10 @@ impl Weights {
             peers,
         } = form;
         let from = fetch.folder();
-        let readable = match self.copy_shared {
-            true => None,
-            false => readable_on(&listing, &from).await,
+        let readable = if self.copy_shared {
+            None
+        } else {
+            readable_on(&listing, &from).await
         };
         self.note_readable(listing.id(), readable.is_some());
         if let Some(kind) = readable {
@@ -150,9 +152,10 @@ impl Weights {
         tracing::info!(
             "{model}: {} of weights are fetched from {}",
             Bytes(listing.bytes()),
-            match nodes.is_empty() {
-                true => origin.clone(),
-                false => format!("{}, else from {origin}", nodes.join(" and ")),
+            if nodes.is_empty() {
+                origin.clone()
+            } else {
+                format!("{}, else from {origin}", nodes.join(" and "))
             }
         );
         let progress = Arc::new(Progress::default());
@@ -181,9 +184,10 @@ impl Weights {
 
 /// What a fetch does, for people: it says where the weights come from.
 fn stage(stage: &str, origin: &str) -> String {
-    match stage.starts_with("fetching from") {
-        true => stage.to_owned(),
-        false => format!("fetching from {origin}"),
+    if stage.starts_with("fetching from") {
+        stage.to_owned()
+    } else {
+        format!("fetching from {origin}")
     }
 }
 
@@ -209,9 +213,10 @@ pub(super) fn relocate(program: &mut Program, moved: &Moved) {
     let place = |path: &Path| {
         let below = path.strip_prefix(&moved.from).ok()?;
         // Joining nothing would leave a slash at the end.
-        Some(match below.as_os_str().is_empty() {
-            true => moved.to.clone(),
-            false => moved.to.join(below),
+        Some(if below.as_os_str().is_empty() {
+            moved.to.clone()
+        } else {
+            moved.to.join(below)
         })
     };
     match program {

@@ -81,9 +81,10 @@ impl NodeDevice {
         DeviceInfo {
             id,
             name: format!("{node_name}/{}", self.name),
-            kind: match self.is_gpu {
-                true => DeviceKind::Nvidia,
-                false => DeviceKind::Host,
+            kind: if self.is_gpu {
+                DeviceKind::Nvidia
+            } else {
+                DeviceKind::Host
             },
             index: self.index,
             uuid: self.uuid.clone(),

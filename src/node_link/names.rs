@@ -14,12 +14,13 @@ pub const NODE_NAME_MAX: usize = 63;
 pub fn check_node_name(name: &str) -> Result<(), String> {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
     let starts_well = name.starts_with(|it: char| it.is_ascii_alphanumeric());
-    match starts_well && name.len() <= NODE_NAME_MAX && name.chars().all(is_plain) {
-        true => Ok(()),
-        false => Err(format!(
+    if starts_well && name.len() <= NODE_NAME_MAX && name.chars().all(is_plain) {
+        Ok(())
+    } else {
+        Err(format!(
             "{:?} is no name for a node; allowed are 1 to {NODE_NAME_MAX} letters, digits, dots, dashes and underscores, the first of them a letter or a digit",
             name.chars().take(NODE_NAME_MAX + 1).collect::<String>()
-        )),
+        ))
     }
 }
 

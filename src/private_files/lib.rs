@@ -134,9 +134,10 @@ fn make_room(path: &Path) -> io::Result<()> {
         there => there?,
     };
     // The lock is held until the end.
-    let left = match there.is_file() {
-        true => OpenOptions::new().write(true).open(path).ok(),
-        false => None,
+    let left = if there.is_file() {
+        OpenOptions::new().write(true).open(path).ok()
+    } else {
+        None
     };
     if let Some(left) = &left {
         if is_locked_by_another(left) {

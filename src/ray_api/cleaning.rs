@@ -63,9 +63,10 @@ impl Cleaning {
             self.pause = PAUSE;
         }
         self.not_before = self.not_before.filter(|end| *end > began);
-        match left.is_empty() {
-            true => self.due = self.not_before,
-            false => self.again(began),
+        if left.is_empty() {
+            self.due = self.not_before
+        } else {
+            self.again(began)
         }
         self.left = left;
         gone

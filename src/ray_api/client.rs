@@ -151,12 +151,15 @@ impl RayClient {
         if let Some(json) = json {
             request = request.header(CONTENT_TYPE, "application/json").body(json);
         }
-        let unreachable = |error: reqwest::Error| match error.is_timeout() {
-            true => self.unreachable(&format!(
-                "no answer within {} s (cluster.ray.timeout)",
-                self.timeout.as_secs()
-            )),
-            false => self.unreachable(&root_of(&error)),
+        let unreachable = |error: reqwest::Error| {
+            if error.is_timeout() {
+                self.unreachable(&format!(
+                    "no answer within {} s (cluster.ray.timeout)",
+                    self.timeout.as_secs()
+                ))
+            } else {
+                self.unreachable(&root_of(&error))
+            }
         };
         let mut response = request.send().await.map_err(unreachable)?;
         let status = response.status();

@@ -76,9 +76,10 @@ impl ServeWriter {
         let began = now();
         // Before the look, which does not show what comes up after it.
         let may_come = self.shared.doubts.names();
-        let seen = match self.is_former {
-            true => self.look().await?,
-            false => self.write(&mut state).await?,
+        let seen = if self.is_former {
+            self.look().await?
+        } else {
+            self.write(&mut state).await?
         };
         let left: BTreeSet<String> = {
             let own = self.own_of(&state.wanted);

@@ -235,11 +235,12 @@ impl ServeWriter {
                 seen = self.look().await?;
             }
         }
-        match merge::is_carried_out(&seen, &self.own_of(wanted)) {
-            true => Ok(seen),
-            false => Err(self.client.unusable(format!(
-                "other programs have changed the applications of Ray Serve {ATTEMPTS_MAX} times in a row, and what the pool wrote is not there; let one of them pause"
-            ))),
+        if merge::is_carried_out(&seen, &self.own_of(wanted)) {
+            Ok(seen)
+        } else {
+            Err(self.client.unusable(format!(
+            "other programs have changed the applications of Ray Serve {ATTEMPTS_MAX} times in a row, and what the pool wrote is not there; let one of them pause"
+        )))
         }
     }
 

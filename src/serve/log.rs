@@ -76,11 +76,11 @@ pub(crate) fn start(config: &Config) -> LevelSwitch {
     let all = tracing_subscriber::registry()
         .with(filter)
         .with(kinds.clone());
-    match text {
-        true => all.with(lines.map_event_format(NamingRequest)).init(),
-        false => all
-            .with(lines.json().map_event_format(NamingRequest))
-            .init(),
+    if text {
+        all.with(lines.map_event_format(NamingRequest)).init()
+    } else {
+        all.with(lines.json().map_event_format(NamingRequest))
+            .init()
     }
     // Without this thread dropped lines are not reported, but the limits still hold.
     let reporter = std::thread::Builder::new()
@@ -247,21 +247,21 @@ fn on_one_line(entry: &[u8], coloured: bool) -> Cow<'_, str> {
 
 impl<W: Write> Write for LineCutter<W> {
     fn write(&mut self, entry: &[u8]) -> io::Result<usize> {
-        let line = match self.text {
-            true => on_one_line(entry, self.coloured),
-            false => String::from_utf8_lossy(entry),
+        let line = if self.text {
+            on_one_line(entry, self.coloured)
+        } else {
+            String::from_utf8_lossy(entry)
         };
         let line = line.as_bytes();
         if line.len() <= LINE_BYTES_MAX {
             return self.to.write_all(line).map(|()| entry.len());
         }
         let begins = String::from_utf8_lossy(&line[..LINE_BYTES_MAX / 2]);
-        let cut = match self.text {
-            true => format!("{begins} … (cut from {} bytes)\n", line.len()),
-            false => {
-                let cut = serde_json::json!({ "cut_from_bytes": line.len(), "begins": begins });
-                format!("{cut}\n")
-            }
+        let cut = if self.text {
+            format!("{begins} … (cut from {} bytes)\n", line.len())
+        } else {
+            let cut = serde_json::json!({ "cut_from_bytes": line.len(), "begins": begins });
+            format!("{cut}\n")
         };
         self.to.write_all(cut.as_bytes())?;
         Ok(entry.len())

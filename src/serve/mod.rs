@@ -93,9 +93,10 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let edge = Arc::new(Edge::open(&config, clock, files::allow_many()).map_err(line)?);
     let _log = LastLines(Arc::clone(&edge));
     let telemetry = telemetry::open(&config)?;
-    let mut inherited = match takeover {
-        true => take_over(&config, &runtime_dir, args.strict).await?,
-        false => None,
+    let mut inherited = if takeover {
+        take_over(&config, &runtime_dir, args.strict).await?
+    } else {
+        None
     };
     // The manager may be that of the process that this one replaces.
     let progress = Progress::begin(clock, notify::heartbeat());

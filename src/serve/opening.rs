@@ -46,12 +46,13 @@ fn refuse_broken(catalog: &Catalog, strict: bool) -> Result<(), String> {
         .filter(|it| strict && it.source != Source::Registered)
         .map(|it| it.error.as_str())
         .collect();
-    match errors.is_empty() {
-        true => Ok(()),
-        false => Err(format!(
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
             "{}\nwithout --strict everything else is served",
             errors.join("\n")
-        )),
+        ))
     }
 }
 

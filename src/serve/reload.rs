@@ -44,13 +44,12 @@ impl Reloader {
         let (config, settings) = running.reloaded(&newer.await??)?;
         let config = Arc::new(config);
         let is_new_evening = running.evening != config.evening || running.zone() != config.zone();
-        let evening = match is_new_evening {
-            true => {
-                let evening = evening::of(&config).map_err(ReloadError::Other)?;
-                let prepared = self.schedule.prepare(evening).await;
-                Some(prepared.map_err(|error| ReloadError::Other(error.to_string()))?)
-            }
-            false => None,
+        let evening = if is_new_evening {
+            let evening = evening::of(&config).map_err(ReloadError::Other)?;
+            let prepared = self.schedule.prepare(evening).await;
+            Some(prepared.map_err(|error| ReloadError::Other(error.to_string()))?)
+        } else {
+            None
         };
         let (models, found) = self.handle.reload(Arc::clone(&config)).await?;
         let mut warnings: Vec<String> = found.iter().map(ToString::to_string).collect();

@@ -120,14 +120,15 @@ impl TakeoverSocket {
             socket.set_write_timeout(Some(MESSAGE_WITHIN))?;
             send_with(&socket, &own_message(), &listening)?;
             let answer = receive(&mut BufReader::new(&socket))?;
-            match answer.received {
-                true => Ok(Successor {
+            if answer.received {
+                Ok(Successor {
                     socket,
                     pid: answer.pid,
-                }),
-                false => Err(io::Error::other(
+                })
+            } else {
+                Err(io::Error::other(
                     "the new process did not receive the socket",
-                )),
+                ))
             }
         })
         .await?
@@ -311,9 +312,10 @@ fn send_with(socket: &UnixStream, message: &Message, descriptor: &OwnedFd) -> io
         SendFlags::empty(),
     )?;
     // A line is far smaller than what a socket accepts at once.
-    match sent == line.len() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::WriteZero.into()),
+    if sent == line.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
     }
 }
 

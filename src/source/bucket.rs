@@ -201,9 +201,10 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
             uri: uri.to_string(),
         });
     }
-    let commit = match has_hash {
-        true => store.hash().await?,
-        false => NO_HASH.to_owned(),
+    let commit = if has_hash {
+        store.hash().await?
+    } else {
+        NO_HASH.to_owned()
     };
     Ok(Listing {
         commit,
@@ -235,14 +236,15 @@ impl Store {
             && text
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-        match is_name {
-            true => Ok(text),
-            false => Err(SourceFault::Bucket {
+        if is_name {
+            Ok(text)
+        } else {
+            Err(SourceFault::Bucket {
                 uri: format!("{}/hash", self.uri),
                 why: format!("it must be one word of at most {HASH_MAX} letters and digits"),
                 advice: "write the commit of the weights into it, or remove it",
                 lasting: true,
-            }),
+            })
         }
     }
 

@@ -142,9 +142,10 @@ pub enum SourceFault {
 }
 
 fn token_note(has_token: bool) -> &'static str {
-    match has_token {
-        true => "; a token was sent",
-        false => "; no token was sent",
+    if has_token {
+        "; a token was sent"
+    } else {
+        "; no token was sent"
     }
 }
 

@@ -135,14 +135,14 @@ impl Sources {
         let mut outside = Vec::new();
         for (extra, listing) in wanted.extra_files.iter().zip(listings) {
             for mut part in listing.parts {
-                match extra.destination.is_absolute() {
-                    true => outside.push((extra.destination.join(&part.path), part)),
+                if extra.destination.is_absolute() {
+                    outside.push((extra.destination.join(&part.path), part))
+                } else {
                     // Below the model's folder it is one of the model's files.
-                    false => {
-                        part.path = select::below(&extra.destination, &part.path);
-                        own.parts.retain(|it| it.path != part.path);
-                        own.parts.push(part);
-                    }
+
+                    part.path = select::below(&extra.destination, &part.path);
+                    own.parts.retain(|it| it.path != part.path);
+                    own.parts.push(part);
                 }
             }
         }

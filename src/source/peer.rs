@@ -108,14 +108,15 @@ impl PeerSource {
             }
             Err(PeerError::Busy) => {
                 let tries = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
-                match tries < BUSY_TRIES {
-                    true => Err(Trouble::Passing {
+                if tries < BUSY_TRIES {
+                    Err(Trouble::Passing {
                         why: "it is busy".to_owned(),
                         after: Some(BUSY_PAUSE),
-                    }),
-                    false => Err(lasting(
+                    })
+                } else {
+                    Err(lasting(
                         "it gives as many files at once as it may (node.peers_at_once)".to_owned(),
-                    )),
+                    ))
                 }
             }
             Err(PeerError::Failed(why)) => Err(lasting(why)),

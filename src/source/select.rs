@@ -166,9 +166,10 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceF
                     });
                 }
                 None => {
-                    let known = match known.is_empty() {
-                        true => "it has no GGUF file with a quantization in its name".to_owned(),
-                        false => format!("it has {}", few(known.into_keys().collect())),
+                    let known = if known.is_empty() {
+                        "it has no GGUF file with a quantization in its name".to_owned()
+                    } else {
+                        format!("it has {}", few(known.into_keys().collect()))
                     };
                     return Err(SourceFault::NoQuantization {
                         where_,
@@ -192,9 +193,12 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceF
         }
     };
     let is_beside = |path: &str| !path.contains('/') && path.ends_with(".json");
-    let parts = all.iter().filter(|part| match is_gguf(&part.path) {
-        true => model_of(&part.path) == chosen,
-        false => is_beside(&part.path),
+    let parts = all.iter().filter(|part| {
+        if is_gguf(&part.path) {
+            model_of(&part.path) == chosen
+        } else {
+            is_beside(&part.path)
+        }
     });
     Ok(Some(parts.cloned().collect()))
 }

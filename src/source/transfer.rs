@@ -242,9 +242,10 @@ pub(super) async fn count(parts: &mut [Part], layout: &Layout) -> u64 {
     let mut there = 0;
     for part in parts {
         let path = layout.blob(part);
-        part.counted = match is_there(&path, part).await {
-            true => part.size,
-            false => length_of(&incomplete(&path)).min(part.size),
+        part.counted = if is_there(&path, part).await {
+            part.size
+        } else {
+            length_of(&incomplete(&path)).min(part.size)
         };
         there += part.counted;
     }

@@ -258,9 +258,10 @@ pub(super) async fn check(path: &Path) -> Result<BackupContents, BackupFault> {
         loads: count("SELECT count(*) FROM loads").await?,
         registrations: count("SELECT count(*) FROM registrations").await?,
         history: count("SELECT count(*) FROM history").await?,
-        responses: match has_responses {
-            true => count("SELECT count(*) FROM responses").await?,
-            false => 0,
+        responses: if has_responses {
+            count("SELECT count(*) FROM responses").await?
+        } else {
+            0
         },
     };
     let _ = copy.close().await;
@@ -285,9 +286,12 @@ pub(super) fn of(path: &Path) -> impl Fn(sqlx::Error) -> BackupFault {
 /// The copy is written under another name than the one that people know.
 pub(super) fn named(fault: BackupFault, part: &Path, name: &Path) -> BackupFault {
     let renamed = |path: PathBuf| if path == part { name.to_owned() } else { path };
-    let moved = |place: Place| match place == Place::of(part) {
-        true => Place::of(name),
-        false => place,
+    let moved = |place: Place| {
+        if place == Place::of(part) {
+            Place::of(name)
+        } else {
+            place
+        }
     };
     match fault {
         BackupFault::Foreign { path } => BackupFault::Foreign {

@@ -200,9 +200,10 @@ impl Candidate {
         schema: i64,
         locked: Option<Instant>,
     ) -> Result<Looked, sqlx::Error> {
-        let known = match schema < SCHEMA_WITH_ADDRESS {
-            true => None,
-            false => known(connection).await?,
+        let known = if schema < SCHEMA_WITH_ADDRESS {
+            None
+        } else {
+            known(connection).await?
         };
         let is_reserved = known.as_ref().is_some_and(|it| it.is_reserved) && !self.is_successor;
         let since = match locked {
@@ -220,9 +221,10 @@ impl Candidate {
             Some(known) => known.has_released || known.leader.generation == 0,
             None => schema == 0,
         };
-        let wait = match is_over {
-            true => Duration::ZERO,
-            false => WAIT_FOR_FORMER,
+        let wait = if is_over {
+            Duration::ZERO
+        } else {
+            WAIT_FOR_FORMER
         };
         Ok(Looked::Locked { since, wait })
     }

@@ -186,8 +186,9 @@ fn way_back(place: &Place, source: &sqlx::Error) -> String {
         source,
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Tls(_)
     );
-    match is_unreached && place.is_on_a_server() {
-        true => format!("; check that PostgreSQL runs at {place} and can be reached from here"),
-        false => String::new(),
+    if is_unreached && place.is_on_a_server() {
+        format!("; check that PostgreSQL runs at {place} and can be reached from here")
+    } else {
+        String::new()
     }
 }

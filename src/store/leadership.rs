@@ -317,9 +317,10 @@ async fn again(database: &Database, tenure: &Tenure) -> Result<Again, sqlx::Erro
         if locked && tenure.is_watched() {
             end_when_idle(&mut connection).await?;
         }
-        Ok(match locked {
-            true => Again::Held(Box::new(connection)),
-            false => Again::Later,
+        Ok(if locked {
+            Again::Held(Box::new(connection))
+        } else {
+            Again::Later
         })
     })
     .await

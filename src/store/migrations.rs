@@ -145,13 +145,14 @@ pub(super) async fn check_same_version(
 ) -> Result<(), StoreFault> {
     let found = check_version(database, first).await?.unwrap_or(0);
     let known = newest();
-    match found < known {
-        true => Err(StoreFault::Older {
+    if found < known {
+        Err(StoreFault::Older {
             place: database.place(),
             found,
             known,
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 

@@ -71,9 +71,10 @@ impl Store {
     ) -> Result<Store, StoreFault> {
         // Only a new file can be set to this; an older one would have to be rewritten, and setting it again is
         // a write, which a full disk refuses.
-        let for_first = match is_new {
-            true => options.clone().auto_vacuum(SqliteAutoVacuum::Incremental),
-            false => options.clone(),
+        let for_first = if is_new {
+            options.clone().auto_vacuum(SqliteAutoVacuum::Incremental)
+        } else {
+            options.clone()
         };
         let mut first = for_first
             .connect()

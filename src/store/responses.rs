@@ -64,9 +64,10 @@ impl ResponseBounds {
     /// As configured. Where nothing is to be stored, everything is too old.
     pub fn of(section: &ResponsesSection) -> ResponseBounds {
         ResponseBounds {
-            keep: match section.store {
-                true => section.keep.0,
-                false => Span::ZERO,
+            keep: if section.store {
+                section.keep.0
+            } else {
+                Span::ZERO
             },
             number_per_holder: u64::from(section.per_key),
             bytes_per_holder: section.per_key_size.0,

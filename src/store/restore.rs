@@ -79,9 +79,10 @@ pub async fn restore(
     File::open(&part.path)
         .and_then(|file| file.sync_all())
         .map_err(|error| unwritten(&path, &error))?;
-    let former = match is_there {
-        true => Some(set_aside(&path).await?),
-        false => None,
+    let former = if is_there {
+        Some(set_aside(&path).await?)
+    } else {
+        None
     };
     part.take_the_place_of(&path)
         .map_err(|source| BackupFault::Exchange {

@@ -112,12 +112,13 @@ impl Sender {
                 | StatusCode::SERVICE_UNAVAILABLE
                 | StatusCode::GATEWAY_TIMEOUT
         );
-        match is_passing {
-            true => Sent::Later {
+        if is_passing {
+            Sent::Later {
                 why,
                 retry_after: seconds.map(Duration::from_secs),
-            },
-            false => Sent::Refused { why },
+            }
+        } else {
+            Sent::Refused { why }
         }
     }
 }

@@ -120,14 +120,15 @@ impl Answer {
         let word = if tokens == 1 { "token" } else { "tokens" };
         let took = self.last_at.unwrap_or_default();
         let took = took.saturating_sub(self.first_at.unwrap_or_default());
-        parts.push(match tokens > 1 && took >= RATE_LEAST {
+        parts.push(if tokens > 1 && took >= RATE_LEAST {
             // The time begins with the first one.
-            true => format!(
+            format!(
                 "{about}{tokens} tokens in {}, {:.1} tokens/s",
                 seconds(took),
                 (tokens - 1) as f64 / took.as_secs_f64()
-            ),
-            false => format!("{about}{tokens} {word}"),
+            )
+        } else {
+            format!("{about}{tokens} {word}")
         });
         if let Some(prompt) = self.usage.and_then(|usage| usage.prompt_tokens) {
             parts.push(format!("prompt of {prompt} tokens"));

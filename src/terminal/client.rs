@@ -238,9 +238,10 @@ fn lost(server: &str, error: reqwest::Error) -> Failure {
     Failure::Unreachable {
         server: server.to_owned(),
         refused,
-        why: match timed_out {
-            true => "it did not answer in time".to_owned(),
-            false => cause.to_string(),
+        why: if timed_out {
+            "it did not answer in time".to_owned()
+        } else {
+            cause.to_string()
         },
     }
 }

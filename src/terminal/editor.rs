@@ -40,9 +40,10 @@ pub struct Assistant;
 
 impl Validator for Assistant {
     fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
-        Ok(match is_open(context.input()) {
-            true => ValidationResult::Incomplete,
-            false => ValidationResult::Valid(None),
+        Ok(if is_open(context.input()) {
+            ValidationResult::Incomplete
+        } else {
+            ValidationResult::Valid(None)
         })
     }
 }
@@ -61,9 +62,10 @@ impl Completer for Assistant {
         let names = names.map(|name| (*name).to_owned());
         Ok((
             0,
-            match word.starts_with('/') {
-                true => names.collect(),
-                false => Vec::new(),
+            if word.starts_with('/') {
+                names.collect()
+            } else {
+                Vec::new()
             },
         ))
     }

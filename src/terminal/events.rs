@@ -37,9 +37,10 @@ impl Parser {
         }
         self.rest.extend_from_slice(piece);
         let held: usize = self.data.iter().map(String::len).sum();
-        match self.rest.len() + held > LINE_MAX {
-            true => Err(TooLong),
-            false => Ok(events),
+        if self.rest.len() + held > LINE_MAX {
+            Err(TooLong)
+        } else {
+            Ok(events)
         }
     }
 

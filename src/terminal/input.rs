@@ -85,9 +85,10 @@ impl Input {
         let is_command = is_command(&first);
         let Some((before, opened)) = opens(&first) else {
             self.remember(&first);
-            return Ok(match is_command {
-                true => Message::Command(first),
-                false => Message::Prompt(first),
+            return Ok(if is_command {
+                Message::Command(first)
+            } else {
+                Message::Prompt(first)
             });
         };
         let (before, mut text) = (before.to_owned(), opened.to_owned());

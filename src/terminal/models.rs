@@ -28,9 +28,10 @@ pub fn may_be_of_the_hub(name: &str) -> bool {
 pub async fn ensure(client: &Client, screen: &mut Screen, name: &str) -> Result<(), Failure> {
     match with_status(screen, client.find(name)).await {
         Err(failure) if failure.is_unknown_model() && may_be_of_the_hub(name) => {
-            match client.has_admin_key() {
-                true => register(client, screen, name, failure).await,
-                false => Ok(()),
+            if client.has_admin_key() {
+                register(client, screen, name, failure).await
+            } else {
+                Ok(())
             }
         }
         found => found,
@@ -55,9 +56,10 @@ pub async fn register(
         // The key is not an administrator's.
         Err(Failure::Refused(refusal)) if matches!(refusal.status, 401 | 403) => {
             let is_off = refusal.code == "registration_off";
-            Err(match is_off {
-                true => Failure::Refused(refusal),
-                false => advised(unknown, name),
+            Err(if is_off {
+                Failure::Refused(refusal)
+            } else {
+                advised(unknown, name)
             })
         }
         Err(failure) => Err(failure),

@@ -56,11 +56,12 @@ fn prompt(arguments: &[String]) -> Result<String, Failure> {
     }
     parts.extend(arguments.iter().cloned());
     parts.retain(|part| !part.trim().is_empty());
-    match parts.is_empty() {
-        true => Err(Failure::Usage(
+    if parts.is_empty() {
+        Err(Failure::Usage(
             "there is no prompt; write it after the model's name, or on standard input".to_owned(),
-        )),
-        false => Ok(parts.join(" ")),
+        ))
+    } else {
+        Ok(parts.join(" "))
     }
 }
 
@@ -92,8 +93,9 @@ async fn answer(
     };
     let body = conversation.request(true);
     let answer = ask(client, &body, screen, manner, interrupted()).await?;
-    match answer.is_interrupted {
-        true => Err(Failure::Interrupted),
-        false => Ok(()),
+    if answer.is_interrupted {
+        Err(Failure::Interrupted)
+    } else {
+        Ok(())
     }
 }

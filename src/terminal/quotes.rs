@@ -7,9 +7,10 @@ pub const QUOTES: &str = "\"\"\"";
 /// The text before `"""` and the text after it, if the line begins a text of several lines: at its beginning, or
 /// anywhere in a command.
 pub fn opens(line: &str) -> Option<(&str, &str)> {
-    match is_command(line) {
-        true => line.split_once(QUOTES),
-        false => Some(("", line.trim_start().strip_prefix(QUOTES)?)),
+    if is_command(line) {
+        line.split_once(QUOTES)
+    } else {
+        Some(("", line.trim_start().strip_prefix(QUOTES)?))
     }
 }
 

@@ -13,17 +13,17 @@ use super::conversation::Conversation;
 pub fn save(conversation: &Conversation, path: &Path, replaces: bool) -> Result<PathBuf, String> {
     let path = with_home(path);
     let is_json = path.extension().is_some_and(|it| it == "json");
-    let text = match is_json {
-        true => {
-            let request = conversation.request(false);
-            serde_json::to_string_pretty(&request).map_err(|error| error.to_string())? + "\n"
-        }
-        false => markdown(conversation),
+    let text = if is_json {
+        let request = conversation.request(false);
+        serde_json::to_string_pretty(&request).map_err(|error| error.to_string())? + "\n"
+    } else {
+        markdown(conversation)
     };
     let mut options = OpenOptions::new();
-    match replaces {
-        true => options.write(true).create(true).truncate(true),
-        false => options.write(true).create_new(true),
+    if replaces {
+        options.write(true).create(true).truncate(true)
+    } else {
+        options.write(true).create_new(true)
     };
     let written = options
         .open(&path)

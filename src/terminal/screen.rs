@@ -45,9 +45,10 @@ impl Screen {
         if self.is_reasoning && !text.is_empty() {
             self.end_reasoning()?;
         }
-        let text = match self.is_after_reasoning {
-            true => text.trim_start_matches(['\n', '\r']),
-            false => text,
+        let text = if self.is_after_reasoning {
+            text.trim_start_matches(['\n', '\r'])
+        } else {
+            text
         };
         if text.is_empty() {
             return Ok(());
@@ -76,9 +77,10 @@ impl Screen {
     fn end_reasoning(&mut self) -> Result<(), Failure> {
         self.is_reasoning = false;
         self.is_after_reasoning = true;
-        match self.is_coloured {
-            true => self.write(&format!("{PLAIN}\n\n")),
-            false => self.write("\n…done thinking.\n\n"),
+        if self.is_coloured {
+            self.write(&format!("{PLAIN}\n\n"))
+        } else {
+            self.write("\n…done thinking.\n\n")
         }
     }
 
@@ -89,9 +91,10 @@ impl Screen {
             self.write(PLAIN)?;
         }
         self.is_after_reasoning = false;
-        match self.is_line_open {
-            true => self.write("\n"),
-            false => Ok(()),
+        if self.is_line_open {
+            self.write("\n")
+        } else {
+            Ok(())
         }
     }
 
@@ -112,9 +115,10 @@ impl Screen {
     pub fn aside(&mut self, text: &str) {
         self.status.erase();
         let mut err = io::stderr().lock();
-        let _closed = match self.has_coloured_notes {
-            true => writeln!(err, "{FAINT}{}{PLAIN}", clean(text)),
-            false => writeln!(err, "{}", clean(text)),
+        let _closed = if self.has_coloured_notes {
+            writeln!(err, "{FAINT}{}{PLAIN}", clean(text))
+        } else {
+            writeln!(err, "{}", clean(text))
         };
     }
 

@@ -130,9 +130,10 @@ impl Session<'_> {
             Command::System(Some(text)) => {
                 let is_none = text.is_empty();
                 self.conversation.system = (!is_none).then_some(text);
-                self.screen.aside(match is_none {
-                    true => "The instructions are removed.",
-                    false => "The instructions are set.",
+                self.screen.aside(if is_none {
+                    "The instructions are removed."
+                } else {
+                    "The instructions are set."
                 });
             }
             Command::Model(None) => self.list()?,
@@ -155,9 +156,10 @@ impl Session<'_> {
             }
             Command::Verbose(is_verbose) => {
                 self.is_verbose = is_verbose;
-                self.screen.aside(match is_verbose {
-                    true => "Times are shown after each answer.",
-                    false => "Times are not shown.",
+                self.screen.aside(if is_verbose {
+                    "Times are shown after each answer."
+                } else {
+                    "Times are not shown."
                 });
             }
             Command::Retry if self.conversation.retry() => self.ask()?,
@@ -195,9 +197,10 @@ impl Session<'_> {
             .iter()
             .map(|name| format!("{} {name}", mark(name)))
             .collect();
-        self.screen.note(&match lines.is_empty() {
-            true => "The pool has no model that you may use.".to_owned(),
-            false => lines.join("\n"),
+        self.screen.note(&if lines.is_empty() {
+            "The pool has no model that you may use.".to_owned()
+        } else {
+            lines.join("\n")
         });
         Ok(())
     }
@@ -218,8 +221,9 @@ impl Session<'_> {
 
 /// Ends with Ctrl-C at a terminal. In a script the signal ends the program, as it does everywhere.
 async fn stop(is_interactive: bool) {
-    match is_interactive {
-        true => interrupted().await,
-        false => std::future::pending().await,
+    if is_interactive {
+        interrupted().await
+    } else {
+        std::future::pending().await
     }
 }

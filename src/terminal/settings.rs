@@ -109,9 +109,10 @@ fn base_of(server: &str) -> Result<(String, bool), Failure> {
             "--server (MODEL_POOL_SERVER) {server:?} is not a URL: {why}; write it as http://host:8080"
         ))
     };
-    let text = match server.contains("://") {
-        true => server.to_owned(),
-        false => format!("http://{server}"),
+    let text = if server.contains("://") {
+        server.to_owned()
+    } else {
+        format!("http://{server}")
     };
     let url = Url::parse(&text).map_err(|error| wrong(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") {

@@ -53,12 +53,11 @@ pub fn is_dumb() -> bool {
 }
 
 fn cut(text: &str, most: usize) -> String {
-    match text.chars().count() <= most {
-        true => text.to_owned(),
-        false => {
-            let kept = text.chars().take(most.saturating_sub(1));
-            kept.chain(['…']).collect()
-        }
+    if text.chars().count() <= most {
+        text.to_owned()
+    } else {
+        let kept = text.chars().take(most.saturating_sub(1));
+        kept.chain(['…']).collect()
     }
 }
 

@@ -49,9 +49,10 @@ fn next_after(now: Instant, period: Duration) -> Instant {
 
 /// Pauses for about `period`: from half of it to one and a half; exactly for it below a second.
 pub async fn pause(period: Duration) {
-    match period < SHARED_FROM {
-        true => tokio::time::sleep(period).await,
-        false => sleep_until(next_after(now(), period)).await,
+    if period < SHARED_FROM {
+        tokio::time::sleep(period).await
+    } else {
+        sleep_until(next_after(now(), period)).await
     }
 }
 

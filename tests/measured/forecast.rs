@@ -215,9 +215,10 @@ const QUICK_SLACK: f64 = 3.0;
 fn forecasts(whole: &Rig) {
     let _alone = super::ALONE.blocking_lock();
     let is_whole = std::env::var("FORECASTS").is_ok_and(|rigs| rigs == "all");
-    let (lasts, slack) = match is_whole {
-        true => (whole.lasts, 1.0),
-        false => (QUICK, QUICK_SLACK),
+    let (lasts, slack) = if is_whole {
+        (whole.lasts, 1.0)
+    } else {
+        (QUICK, QUICK_SLACK)
     };
     let part = lasts.as_secs_f64() / whole.lasts.as_secs_f64();
     let rig = &Rig {

@@ -178,12 +178,13 @@ fn key_giver(token: &'static str) -> String {
             let request = String::from_utf8_lossy(&buffer[..count]).to_lowercase();
             let right = request.starts_with("post /keys?user=me")
                 && request.contains(&format!("authorization: bearer {token}"));
-            let (status, body) = match right {
-                true => (
+            let (status, body) = if right {
+                (
                     "200 OK",
                     json!({"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}).to_string(),
-                ),
-                false => ("403 Forbidden", "{}".to_owned()),
+                )
+            } else {
+                ("403 Forbidden", "{}".to_owned())
             };
             let _ = write!(
                 client,

@@ -104,9 +104,10 @@ fn corpus_of(name: &str) -> Vec<Vec<u8>> {
 /// A folder in memory, where the system has one.
 fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    match memory.is_dir() {
-        true => tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()),
-        false => tempfile::tempdir(),
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir())
+    } else {
+        tempfile::tempdir()
     }
     .unwrap()
 }

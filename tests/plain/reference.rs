@@ -70,9 +70,10 @@ fn rows(schema: &Value, section: &Value, path: &str, default: &Value, text: &mut
             continue;
         }
         let names = choices(target);
-        let names = match names.is_empty() {
-            true => String::new(),
-            false => format!(" One of `{}`.", names.join("`, `")),
+        let names = if names.is_empty() {
+            String::new()
+        } else {
+            format!(" One of `{}`.", names.join("`, `"))
         };
         let when = match applies(&key).expect("every key has its class") {
             Applies::AtOnce => "reload",

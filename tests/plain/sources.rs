@@ -122,9 +122,10 @@ fn below(folder: &Path) -> Vec<PathBuf> {
     while let Some(next) = folders.pop() {
         for entry in std::fs::read_dir(next).unwrap() {
             let path = entry.unwrap().path();
-            match path.is_dir() && !path.is_symlink() {
-                true => folders.push(path),
-                false => found.push(path.strip_prefix(folder).unwrap().to_owned()),
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path)
+            } else {
+                found.push(path.strip_prefix(folder).unwrap().to_owned())
             }
         }
     }

@@ -47,9 +47,10 @@ impl<S: Subscriber> Layer<S> for Statements {
         }
         let mut words = Words::default();
         event.record(&mut words);
-        let whole = match words.statement.is_empty() {
-            true => words.summary,
-            false => words.statement,
+        let whole = if words.statement.is_empty() {
+            words.summary
+        } else {
+            words.statement
         };
         self.0.lock().unwrap().insert(whole);
     }

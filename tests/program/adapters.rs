@@ -233,7 +233,7 @@ fn an_adapter_that_cannot_be_used_is_refused_with_what_is_wrong_and_the_model_go
     let (status, message) = refused(&pool, "lab/tiny:foreign:1");
     assert_eq!(status, 400, "{message}");
     assert!(
-        message.contains("the engine does not load the adapter") && message.contains("layers.9"),
+        message.contains("the engine refused to load the adapter") && message.contains("layers.9"),
         "{message}"
     );
     for id in [

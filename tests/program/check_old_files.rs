@@ -7,10 +7,10 @@ use std::process::Command;
 fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder of fixtures") {
         let path = entry.expect("an entry").path();
-        match path.is_dir() {
-            true => files_below(&path, files),
-            false if path.extension().is_some_and(|it| it == "yaml") => files.push(path),
-            false => {}
+        if path.is_dir() {
+            files_below(&path, files)
+        } else if path.extension().is_some_and(|it| it == "yaml") {
+            files.push(path)
         }
     }
 }

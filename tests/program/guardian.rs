@@ -137,9 +137,10 @@ fn an_engine_whose_guardian_is_killed_ends_and_what_it_started_too() {
     });
     assert!(!is_alive(marked));
     // One without any mark is known by its control group alone, where there can be one.
-    match group.contains("/model-pool-") {
-        true => assert!(!is_alive(bare)),
-        false => kill(bare, Signal::SIGKILL),
+    if group.contains("/model-pool-") {
+        assert!(!is_alive(bare))
+    } else {
+        kill(bare, Signal::SIGKILL)
     }
     println!("control groups: {group}");
     // Its file is removed once the end has been reported.
@@ -273,9 +274,10 @@ fn fifty_idle_engines_cost_next_to_nothing() {
     let (service, guardians) = (share(after.0 - before.0), share(after.1 - before.1));
     println!("50 engines: service {service:.2} %, all guardians {guardians:.2} % of a core");
     // A build without optimisation, on a machine that others use.
-    let (most, most_of_guardians) = match cfg!(debug_assertions) {
-        true => (15.0, 2.0),
-        false => (5.0, 0.5),
+    let (most, most_of_guardians) = if cfg!(debug_assertions) {
+        (15.0, 2.0)
+    } else {
+        (5.0, 0.5)
     };
     assert!(
         service < most && guardians < most_of_guardians,

@@ -51,9 +51,10 @@ fn target(path: &str, parameters: &Value) -> String {
             _ => {}
         }
     }
-    match query.is_empty() {
-        true => target,
-        false => format!("{target}?{}", query.join("&")),
+    if query.is_empty() {
+        target
+    } else {
+        format!("{target}?{}", query.join("&"))
     }
 }
 

@@ -153,7 +153,7 @@ fn a_search_that_an_engine_has_not_is_refused_with_those_that_have_it() {
         }
         let (status, answer) = pool.post("/v1/completions", &body.to_string());
         assert!(
-            status == 400 && answer.contains("no such search") && answer.contains(who),
+            status == 400 && answer.contains("does not support this search") && answer.contains(who),
             "{answer}"
         );
     }

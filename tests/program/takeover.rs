@@ -26,9 +26,10 @@ fn request(address: &str, path: &str, body: &str) -> Result<(), String> {
     socket.write_all(head.as_bytes()).map_err(text)?;
     let mut answer = String::new();
     socket.read_to_string(&mut answer).map_err(text)?;
-    match answer.starts_with("HTTP/1.1 200") {
-        true => Ok(()),
-        false => Err(answer.lines().next().unwrap_or("no answer").to_owned()),
+    if answer.starts_with("HTTP/1.1 200") {
+        Ok(())
+    } else {
+        Err(answer.lines().next().unwrap_or("no answer").to_owned())
     }
 }
 

@@ -19,13 +19,16 @@ fn streaming(events: &[Value]) -> Written {
 }
 
 fn raw_stream(body: String) -> Written {
-    Written::server(move |request| match request.starts_with("GET") {
-        true => http(
-            "200 OK",
-            "content-type: application/json\r\n",
-            r#"{"id": "m"}"#,
-        ),
-        false => http("200 OK", "content-type: text/event-stream\r\n", &body),
+    Written::server(move |request| {
+        if request.starts_with("GET") {
+            http(
+                "200 OK",
+                "content-type: application/json\r\n",
+                r#"{"id": "m"}"#,
+            )
+        } else {
+            http("200 OK", "content-type: text/event-stream\r\n", &body)
+        }
     })
 }
 

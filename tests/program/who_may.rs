@@ -81,9 +81,10 @@ impl Route {
 
     fn target(&self) -> String {
         // Elsewhere it is one part of a path, which the alias is, too.
-        let model = match self.path.starts_with("/v1/") {
-            true => "lab/base",
-            false => "base",
+        let model = if self.path.starts_with("/v1/") {
+            "lab/base"
+        } else {
+            "base"
         };
         self.path
             // The stream would never end; what it does not know is read after the key.

@@ -395,13 +395,12 @@ fn of_command(pool: &Pool, wrong: &str) -> String {
 }
 
 fn of_request(pool: &Pool, wrong: &str) -> String {
-    let (method, path, body) = match wrong.starts_with('{') {
-        true => ("POST", "/v1/chat/completions", wrong),
-        false => {
-            let (method, rest) = wrong.split_once(' ').unwrap();
-            let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
-            (method, path, body)
-        }
+    let (method, path, body) = if wrong.starts_with('{') {
+        ("POST", "/v1/chat/completions", wrong)
+    } else {
+        let (method, rest) = wrong.split_once(' ').unwrap();
+        let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
+        (method, path, body)
     };
     let (status, text, _) = pool.request(method, path, body, Some(&pool.admin_key()));
     let answer: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{wrong}: {text}"));

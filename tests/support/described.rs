@@ -60,12 +60,13 @@ pub fn check(pool: &Pool, path: &str, body: &str, (status, answer, head): (u16, 
         .iter()
         .find_map(|at| schema.pointer(at)?.get("contentSchema"));
     let schema = of_data.filter(|_| events).unwrap_or(schema);
-    let texts: Vec<&str> = match events {
-        true => answer
+    let texts: Vec<&str> = if events {
+        answer
             .lines()
             .filter_map(|line| line.strip_prefix("data: "))
-            .collect(),
-        false => vec![answer],
+            .collect()
+    } else {
+        vec![answer]
     };
     for text in texts {
         // A stream that breaks off ends with an error object in place of a piece.

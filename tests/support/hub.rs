@@ -166,10 +166,12 @@ fn refused(inner: &mut Inner, headers: &HeaderMap) -> Option<Response> {
     let wanted = inner.manners.token.as_ref()?;
     let sent = headers.get(header::AUTHORIZATION);
     let sent = sent.and_then(|it| it.to_str().ok());
-    match sent == Some(&format!("Bearer {wanted}")) {
-        true => None,
-        false if sent.is_some() => Some(error(403, "GatedRepo")),
-        false => Some(error(401, "GatedRepo")),
+    if sent == Some(&format!("Bearer {wanted}")) {
+        None
+    } else if sent.is_some() {
+        Some(error(403, "GatedRepo"))
+    } else {
+        Some(error(401, "GatedRepo"))
     }
 }
 

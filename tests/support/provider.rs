@@ -124,9 +124,10 @@ fn problem(now: &Behaviour, sent: &Fields) -> Option<String> {
     let scopes = sent.get("scope").map_or("", String::as_str);
     let lengths =
         ["state", "nonce", "code_challenge"].map(|it| sent.get(it).map_or(0, String::len));
-    match scopes.split(' ').any(|it| it == "openid") && lengths == [43; 3] {
-        true => None,
-        false => Some(format!("the scope or a random text is wrong: {sent:?}")),
+    if scopes.split(' ').any(|it| it == "openid") && lengths == [43; 3] {
+        None
+    } else {
+        Some(format!("the scope or a random text is wrong: {sent:?}"))
     }
 }
 

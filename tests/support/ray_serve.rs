@@ -382,9 +382,10 @@ impl Deployed {
                 "target_num_replicas": 1, "replicas": replica,
             }}),
         };
-        let config = match self.is_leaving {
-            true => Value::Null,
-            false => json!(format!("<{name}>")),
+        let config = if self.is_leaving {
+            Value::Null
+        } else {
+            json!(format!("<{name}>"))
         };
         json!({
             "name": name, "route_prefix": format!("/{name}"), "status": status, "message": "",

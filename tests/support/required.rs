@@ -23,8 +23,9 @@ pub fn skipped(program: &str, why: &str) {
     let required = std::env::var(REQUIRE).unwrap_or_default();
     let is_required = required.split(',').any(|name| name.trim() == program);
     assert!(!is_required, "{REQUIRE} names {program}, but {why}");
-    match is_for_later() {
-        true => eprintln!("skipped: {OUTSIDE} says that the tests with {program} run later"),
-        false => eprintln!("skipped: {why}"),
+    if is_for_later() {
+        eprintln!("skipped: {OUTSIDE} says that the tests with {program} run later")
+    } else {
+        eprintln!("skipped: {why}")
     }
 }

@@ -150,9 +150,10 @@ impl Document {
             "oneOf" | "anyOf" => return self.choice(keyword, wanted, value, at),
             unknown => panic!("the keyword {unknown} is not known here"),
         };
-        match holds {
-            true => Ok(()),
-            false => Err(format!("{at}: {keyword} is {wanted}, not {}", short(value))),
+        if holds {
+            Ok(())
+        } else {
+            Err(format!("{at}: {keyword} is {wanted}, not {}", short(value)))
         }
     }
 

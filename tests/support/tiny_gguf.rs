@@ -164,9 +164,10 @@ impl File {
             file.extend(TENSOR_F32.to_le_bytes());
             file.extend((data.len() as u64).to_le_bytes());
             for _ in 0..shape.iter().product::<u64>() {
-                let value = match name.contains("norm") {
-                    true => 1.0,
-                    false => next(&mut state),
+                let value = if name.contains("norm") {
+                    1.0
+                } else {
+                    next(&mut state)
                 };
                 data.extend(value.to_le_bytes());
             }

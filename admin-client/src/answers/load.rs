@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// What a load would do, or why it would be refused.
+/// The effect of a load, or the reasons for its refusal.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Plan {
@@ -21,7 +21,7 @@ pub struct Plan {
     pub expected_seconds: Option<f64>,
 }
 
-/// A load of the model that goes on already.
+/// A load of the model that is already in progress.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Loading {
@@ -30,7 +30,7 @@ pub struct Loading {
     pub why: String,
 }
 
-/// What one replica needs.
+/// The resources that one replica needs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Needs {
@@ -85,7 +85,7 @@ pub struct LoadAnswer {
     pub ready_replicas: Vec<ReadyReplica>,
     pub evicted: Vec<Victim>,
     pub shortfall: Option<String>,
-    /// Replicas that the devices could hold if nothing else were there.
+    /// Number of replicas that would fit on empty devices.
     pub fits_when_empty: Option<u32>,
     pub order: Option<String>,
     pub took_ms: Option<u64>,

@@ -1,4 +1,4 @@
-//! The help of the whole program: the commands in groups, and the command that was probably meant.
+//! The program's help, with the commands in groups, and suggestions for misspelled commands.
 
 use std::io::Write;
 
@@ -44,7 +44,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Shells", &["completions"]),
 ];
 
-/// What other programs call these commands.
+/// Names of similar commands in other programs, for suggestions.
 const SYNONYMS: [(&str, &[&str]); 16] = [
     ("models", &["ls", "list", "ps", "status"]),
     ("load", &["start", "run", "pull", "up"]),
@@ -90,14 +90,14 @@ fn grouped(command: &clap::Command) -> String {
     out
 }
 
-/// Parses the arguments of the process; prints help or what is wrong, and ends it then.
+/// Parses the arguments of the process. Prints help or an error and exits if they ask for help or are invalid.
 pub fn parse() -> Cli {
     let parsed = command()
         .try_get_matches()
         .and_then(|matches| Cli::from_arg_matches(&matches));
     match parsed {
         Ok(cli) => cli,
-        // With the server in the environment, clap does not see that there are no arguments.
+        // A server set in the environment hides missing arguments from clap's `arg_required_else_help`.
         Err(error) if error.kind() == ErrorKind::MissingSubcommand => {
             let _closed = write!(std::io::stderr(), "{}", help_for(std::env::args().skip(1)));
             std::process::exit(error.exit_code())
@@ -116,14 +116,14 @@ pub fn parse() -> Cli {
     }
 }
 
-/// A message with a line that is wider than the terminal, folded.
+/// Wraps the message if one of its lines is wider than the terminal.
 fn folded(text: &str, style: Style) -> Option<String> {
     let limit = style.limit()?;
     let is_wide = text.lines().any(|line| width(line) > limit);
     is_wide.then(|| wrapped(text, Some(limit), usize::MAX - 1).join("\n") + "\n")
 }
 
-/// The help of the command that these arguments name, or of the program.
+/// The help of the command that the arguments name, or of the program.
 fn help_for(arguments: impl Iterator<Item = String>) -> String {
     let mut command = command();
     command.build();
@@ -135,7 +135,7 @@ fn help_for(arguments: impl Iterator<Item = String>) -> String {
     command.render_help().to_string()
 }
 
-/// Suggests the command that other programs call so, instead of those with similar names.
+/// Suggests the command that is known by this name in other programs, instead of commands with similar names.
 fn meant(mut error: clap::Error) -> clap::Error {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return error;
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Words as a shell reads them, up to a redirection.
+    /// Splits a line into words as a shell does, up to a redirection.
     fn words(line: &str) -> Vec<String> {
         let mut words = Vec::new();
         for (nth, part) in line.split('\'').enumerate() {

@@ -51,7 +51,7 @@ pub enum KeysCommand {
     },
 }
 
-/// What a key may be used for. Absent limits stay unchanged.
+/// The limits and permissions of a key. Absent options stay unchanged.
 #[derive(Debug, Args)]
 pub struct KeyArgs {
     /// Models the key may use: names, or patterns such as tiny-*; `keys set --models ''` allows all

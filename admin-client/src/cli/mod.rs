@@ -359,7 +359,7 @@ pub struct CordonArgs {
     pub how: OutOfServiceArgs,
 }
 
-/// How a device or a machine is taken out of service.
+/// Options for taking a device or a node out of service.
 #[derive(Debug, Args)]
 pub struct OutOfServiceArgs {
     /// The reason, shown to other people

@@ -1,4 +1,4 @@
-//! Values of the command line: checked here where a person mistypes them, with what is allowed.
+//! Parsers for values of the command line. Their errors list what is allowed.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -27,7 +27,7 @@ impl From<&str> for Key {
     }
 }
 
-/// A time such as `10m` or `1h 30m`, sent as written.
+/// A duration such as `10m` or `1h 30m`, sent to the server as written.
 pub fn duration(text: &str) -> Result<String, String> {
     const FORMS: &str = "write a time as 30s, 10m, 2h or 7d";
     let text = text.trim();
@@ -52,7 +52,7 @@ pub fn duration_or_none(text: &str) -> Result<Change<String>, String> {
     }
 }
 
-/// `MODEL=N`: a model and its priority. Names may have `=` themselves.
+/// `MODEL=N`: a model and its priority. Model names may contain `=`.
 pub fn model_priority(text: &str) -> Result<(String, u32), String> {
     match text.rsplit_once('=') {
         Some((model, number)) if !model.is_empty() => Ok((model.to_owned(), priority(number)?)),
@@ -121,7 +121,7 @@ pub fn memory_gib(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A whole number in a range.
+/// Parses an integer within a range.
 fn counted<T>(text: &str, what: &str, range: RangeInclusive<T>) -> Result<T, String>
 where
     T: FromStr + PartialOrd + fmt::Display + Bounded,
@@ -139,7 +139,7 @@ where
     }
 }
 
-/// The largest number of a type: no limit that a person should read.
+/// The largest value of a type. A range that ends there is reported without its upper bound.
 trait Bounded {
     const LARGEST: Self;
 }

@@ -1,4 +1,4 @@
-//! `audit`: the newest entries of who changed what.
+//! `audit`: the newest changes and refused attempts, with who made them.
 
 use crate::answers::AuditList;
 use crate::commands::Session;

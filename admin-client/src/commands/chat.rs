@@ -1,4 +1,4 @@
-//! `chat`: a conversation with a model, by the program's terminal client, with the server and the key of every other command.
+//! `chat`: a conversation with a model in the terminal. Takes the server and the key as every other command does.
 
 use std::process::ExitCode;
 
@@ -23,9 +23,11 @@ pub fn chat(args: &ChatArgs, settings: Settings) -> ExitCode {
     terminal::chat(&args, &terminal::Defaults::default())
 }
 
-/// With a large letter and a full stop, as the other messages are.
+/// Capitalizes the text and adds a full stop, as in the terminal's other messages.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
-    let first = letters.next().map(|it| it.to_uppercase().to_string());
+    let first = letters
+        .next()
+        .map(|letter| letter.to_uppercase().to_string());
     format!("{}{}.", first.unwrap_or_default(), letters.as_str())
 }

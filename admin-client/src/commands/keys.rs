@@ -108,9 +108,10 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
 }
 
 async fn revoke(session: &Session, id: &str, confirmed: bool) -> Result<Answer, Failure> {
-    let query: &[(&str, &str)] = match confirmed {
-        true => &[("id", id), ("confirm", "true")],
-        false => &[("id", id)],
+    let query: &[(&str, &str)] = if confirmed {
+        &[("id", id), ("confirm", "true")]
+    } else {
+        &[("id", id)]
     };
     let client = &session.client;
     client
@@ -118,13 +119,13 @@ async fn revoke(session: &Session, id: &str, confirmed: bool) -> Result<Answer, 
         .await
 }
 
-/// The server keeps people from locking themselves out.
+/// Returns true if the server refused the revocation because the request uses this key.
 fn is_own_key(refusal: &Refusal) -> bool {
     let body: Value = serde_json::from_str(&refusal.body).unwrap_or_default();
     body["error"]["code"] == "own_key"
 }
 
-/// Asks at a terminal; a script has to say it.
+/// Asks for confirmation at a terminal. A script has to pass `--yes`.
 fn confirm_own(id: &str, message: &str) -> Result<(), Failure> {
     if !can_ask() {
         return Err(Failure::Usage(format!(
@@ -135,7 +136,8 @@ fn confirm_own(id: &str, message: &str) -> Result<(), Failure> {
     confirm(&format!("Revoke {id}, the key that this command uses?"))
 }
 
-/// A new key with an empty list would be allowed everything, which an empty shell variable hardly means.
+/// Refuses an empty name for a new key: the server would read an empty list as "everything", and an empty shell variable rarely
+/// means that.
 fn refuse_empty(allowed: &KeyArgs) -> Result<(), Failure> {
     let lists = [("models", &allowed.models), ("routes", &allowed.routes)];
     for (name, list) in lists {
@@ -148,7 +150,7 @@ fn refuse_empty(allowed: &KeyArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Adds the options that are present. An empty text among models or routes allows all.
+/// Adds the options that are present. Empty names are left out, and an empty list allows everything.
 fn allowed_in(body: &mut Value, allowed: KeyArgs) {
     let non_empty = |texts: Vec<String>| -> Vec<String> {
         texts.into_iter().filter(|text| !text.is_empty()).collect()

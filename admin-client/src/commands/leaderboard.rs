@@ -1,4 +1,4 @@
-//! `leaderboard`: the models by what people voted in the playground.
+//! `leaderboard`: the models ranked by votes from the playground.
 
 use crate::answers::Leaderboard;
 use crate::commands::Session;

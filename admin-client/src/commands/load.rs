@@ -37,13 +37,12 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
             .post("admin/plan", &body(&args.model, &args.wish, None))
             .await;
         match answer {
-            // It may be a model of the hub without a model file: the load looks it up there.
+            // The model may be on the hub without a model file; the load looks it up there.
             Err(Failure::Refused(refusal)) if refusal.status == 404 && args.model.contains('/') => {
             }
             answer => {
                 let plan: Plan = answer?.read()?;
-                // A plan with obstacles is not printed: the refusal of the load includes them. A load that
-                // waits until they are gone says what it waits for.
+                // A plan with obstacles is not printed: a refused load includes them, and a waiting load names the obstacle.
                 if plan.feasible {
                     session
                         .screen
@@ -87,7 +86,7 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
     }
 }
 
-/// Shows what a load would do.
+/// Shows the effect of a load.
 pub async fn plan(session: &Session, model: &str, wish: &Wish) -> Result<(), Failure> {
     let answer = session
         .client
@@ -149,10 +148,10 @@ fn body(model: &str, wish: &Wish, wait: Option<bool>) -> Value {
     Value::Object(body)
 }
 
-/// Polls the model and shows its progress until this is dropped, when the load has its response. A
-/// failed poll shows nothing: the response of the load reports the failure.
+/// Polls the model and shows its progress until the future is dropped, which happens when the load has its response. Ignores failed
+/// polls: the response to the load reports the failure.
 ///
-/// `obstacle`: why there was no room a moment ago.
+/// `obstacle`: the reason the plan found no room, shown once while the model waits.
 async fn watch(session: &Session, args: &LoadArgs, mut obstacle: Option<String>) -> Infallible {
     let model = args.model.as_str();
     let mut display = ProgressDisplay::new(model);
@@ -173,9 +172,16 @@ async fn watch(session: &Session, args: &LoadArgs, mut obstacle: Option<String>)
         if let Some(view) = polled.ok().and_then(|list| list.models.into_iter().next()) {
             let wanted = args.wish.replicas.or(view.wished_replicas).unwrap_or(1);
             let now = Clock::read().now;
-            let loading = view.replicas.iter().any(|it| it.state == State::Launching);
+            let loading = view
+                .replicas
+                .iter()
+                .any(|replica| replica.state == State::Launching);
             seen_loading = seen_loading.or(loading.then_some(now));
-            let waits = !loading && view.replicas.iter().all(|it| it.state != State::Ready);
+            let waits = !loading
+                && view
+                    .replicas
+                    .iter()
+                    .all(|replica| replica.state != State::Ready);
             if let Some(obstacle) = obstacle.take_if(|_| waits) {
                 display.note(&format!("{model} waits for room: {}", clean(&obstacle)));
             }

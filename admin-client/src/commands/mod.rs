@@ -107,7 +107,7 @@ pub async fn run(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Nodes(command) => nodes::run(session, command).await,
         Command::Keys(command) => keys::run(session, command).await,
         Command::Completions { shell } => completions(shell),
-        // It has a runtime of its own.
+        // `chat` never gets here: it creates its own runtime.
         Command::Chat(_) => Ok(()),
     };
     match outcome {

@@ -90,7 +90,7 @@ pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Fail
     one(session, &answer)
 }
 
-/// The server looks the name up on the hub, and chooses the engine.
+/// Registers a model that the server looks up on the hub. The server chooses the engine.
 async fn register_by_name(session: &Session, name: &str) -> Result<(), Failure> {
     let answer = session
         .client
@@ -116,7 +116,7 @@ const ENGINES: [(&str, &str); 7] = [
     ("candle", "CandleEngine"),
 ];
 
-/// Other names of the same programs.
+/// Alternative names of the same engines.
 const ALSO: [(&str, &str); 9] = [
     ("llama.cpp", "llama-cpp"),
     ("llamacpp", "llama-cpp"),
@@ -133,7 +133,7 @@ fn engines() -> String {
     ENGINES.map(|(name, _)| name).join(", ")
 }
 
-/// `org/name`, perhaps with a quantization as in `org/name:Q4_K_M`, and not a file.
+/// Returns true for `org/name` with an optional quantization, as in `org/name:Q4_K_M`, unless a file has this name.
 fn is_hub_name(what: &str) -> bool {
     let is_part = |part: &str| {
         let ok = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -152,7 +152,7 @@ fn is_hub_name(what: &str) -> bool {
     is_name && !is_model_file && !Path::new(what).exists()
 }
 
-/// The type of a model file. Types that this client does not know are the server's matter.
+/// The type in a model file for an engine's name. Leaves unknown types to the server.
 fn engine_type(engine: &str) -> Result<&str, Failure> {
     let name = engine.to_lowercase();
     let find = |name: &str| ENGINES.iter().find(|(short, _)| *short == name);
@@ -162,8 +162,8 @@ fn engine_type(engine: &str) -> Result<&str, Failure> {
     let also = ALSO
         .iter()
         .find(|(other, _)| *other == name)
-        .map(|(_, it)| *it);
-    // Ollama itself is not run: only its models are.
+        .map(|(_, short)| *short);
+    // Ollama's models run, but Ollama itself does not.
     if let Some((_, kind)) = also.filter(|_| name != "ollama").and_then(find) {
         return Ok(kind);
     }
@@ -178,9 +178,9 @@ fn engine_type(engine: &str) -> Result<&str, Failure> {
     )))
 }
 
-/// A longer name is not a typing error.
+/// Longer names are not typing errors.
 const COMPARED_BYTES_MAX: usize = 64;
-/// From 0, no similarity, to 1, the same.
+/// Least similarity of a suggestion, from 0 (unrelated) to 1 (equal).
 const ALIKE_LEAST: f64 = 0.6;
 
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -188,10 +188,10 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
         return None;
     }
     known
-        .map(|it| (strsim::normalized_damerau_levenshtein(name, it), it))
+        .map(|other| (strsim::normalized_damerau_levenshtein(name, other), other))
         .filter(|(alike, _)| *alike >= ALIKE_LEAST)
         .max_by(|left, right| left.0.total_cmp(&right.0))
-        .map(|(_, it)| it)
+        .map(|(_, nearest)| nearest)
 }
 
 /// A minimal model document from the command line; the server validates it.
@@ -272,7 +272,7 @@ fn read_document(file: &Path) -> Result<Value, Failure> {
     let document: Result<Value, String> = if json {
         serde_json::from_str(&text).map_err(|error| error.to_string())
     } else {
-        // The excerpt of the file has a position of its own.
+        // The error without its excerpt: the excerpt repeats the position in another form.
         serde_saphyr::from_str(&text).map_err(|error| error.without_snippet().to_string())
     };
     match document {

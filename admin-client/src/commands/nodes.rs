@@ -1,5 +1,5 @@
-//! `nodes list|token|revoke|drain|undrain`. A new token is printed once, alone on standard output, so that it can go to
-//! a file.
+//! `nodes list|token|revoke|drain|undrain`. A new token is printed once, alone on standard output, which allows redirecting it to a
+//! file.
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What `cordon` and `nodes drain` have in common: the request, and the wait, which Ctrl-C ends without ending the drain.
+//! The request and the wait that `cordon` and `nodes drain` share. Ctrl-C ends the wait, not the drain.
 
 use serde_json::{Map, Value};
 
@@ -8,13 +8,13 @@ use crate::commands::Session;
 use crate::failure::Failure;
 use crate::screen::announced;
 
-/// What is taken out of service.
+/// A device or a node that leaves service.
 pub struct Removal<'a> {
     pub route: &'static str,
-    /// The field of the request that names it.
+    /// The request field for the name.
     pub field: &'static str,
     pub name: &'a str,
-    /// The command that shows its progress, and the one that puts it back, to which the name is added.
+    /// The command that shows the progress, and the command that puts the device or node back into service (followed by the name).
     pub progress: &'static str,
     pub back: &'static str,
 }

@@ -1,4 +1,4 @@
-//! `report`: what happened in a time, as a table, as CSV or as a page.
+//! `report`: a summary of a period as a table, as CSV or as an HTML page.
 
 use crate::cli::ReportArgs;
 use crate::commands::Session;

@@ -1,5 +1,5 @@
-//! `events` and `logs`: past ones as a list, new ones as a stream. A lost event stream continues after
-//! the last event received, so that none is missed. A log stream ends with its engine.
+//! `events` and `logs`, as a list of past entries or as a stream of new ones. An interrupted event stream continues after the last
+//! event received, which loses none. A log stream ends with its engine.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub async fn events(session: &Session, filter: &Filter, follow: bool) -> Result<
     Ok(())
 }
 
-/// Prints past events and returns the id after which new ones begin.
+/// Prints past events and returns the id of the last one, after which the stream of new events begins.
 async fn past_events(
     session: &Session,
     filter: &Filter,
@@ -110,7 +110,7 @@ async fn follow_events(
             .await;
         match opened {
             Ok(mut stream) => {
-                // A broken stream is reopened, like one that has ended.
+                // A broken stream is reopened, like a stream that the server has ended.
                 while let Ok(Some(event)) = stream.next().await {
                     attempts = 0;
                     last = event.id.or(last);

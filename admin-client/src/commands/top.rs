@@ -1,4 +1,4 @@
-//! `top`: the screen on a terminal; in a pipe devices, models and queue as text, uncut, or as JSON.
+//! `top`: the live screen on a terminal. In a pipe, prints devices, models and queue as unabridged text or as JSON.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ struct Responses {
     queue: Answer,
 }
 
-/// On a terminal until q, Ctrl-C, SIGTERM or `times` seconds; in a pipe `times` screens, or one. With `once` one
-/// picture of the screen.
+/// Runs on a terminal until q, Ctrl-C, SIGTERM or `times` seconds. In a pipe, prints `times` screens, or one. With `once`, prints
+/// one picture of the screen.
 pub async fn top(session: &Session, times: Option<u32>, once: bool) -> Result<(), Failure> {
     match (session.json, once, session.screen.style.terminal) {
         (true, _, _) => lines(session, if once { 1 } else { times.unwrap_or(1) }).await,
@@ -34,7 +34,7 @@ pub async fn top(session: &Session, times: Option<u32>, once: bool) -> Result<()
     }
 }
 
-/// One screen after the other, with `--json` one object per line.
+/// Prints the screens one after the other; with `--json`, one object per line.
 async fn lines(session: &Session, times: u32) -> Result<(), Failure> {
     for n in 0..times {
         if n > 0 {

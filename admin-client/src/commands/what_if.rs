@@ -1,4 +1,4 @@
-//! `plan --if-cordoned`, `plan --if-priority`: what the pool would do under these assumptions.
+//! `plan --if-cordoned`, `plan --if-priority`: the pool's plan under these assumptions.
 
 use serde_json::{Map, Value, json};
 

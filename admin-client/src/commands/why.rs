@@ -1,4 +1,4 @@
-//! `why`: the decision behind an event, or behind the last one of a model.
+//! `why`: the decision behind an event, or the last decision about a model.
 
 use crate::commands::Session;
 use crate::failure::Failure;
@@ -6,13 +6,14 @@ use crate::past::Why;
 use crate::render;
 use crate::render::quantity::Clock;
 
-/// A whole number is an event's; no model is called so.
+/// Takes a number as an event and everything else as a model: no model's name is a number.
 pub async fn run(session: &Session, what: &str) -> Result<(), Failure> {
     let number = what.strip_prefix('#').unwrap_or(what);
     let is_event = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    let query = match is_event {
-        true => ("event", number),
-        false => ("model", what),
+    let query = if is_event {
+        ("event", number)
+    } else {
+        ("model", what)
     };
     let answer = session.client.get("admin/why", &[query]).await?;
     session.show(&answer, |why: &Why| {

@@ -46,7 +46,7 @@ pub fn devices(list: &DeviceList, clock: Clock, style: Style) -> String {
         return list
             .devices
             .iter()
-            .map(|it| device(it, clock, style))
+            .map(|view| device(view, clock, style))
             .collect();
     }
     numbers(list, clock, style)
@@ -92,10 +92,10 @@ fn row(device: &DeviceView, clock: Clock) -> Vec<Cell> {
     ]
 }
 
-/// Where the text of a bar's legend begins.
+/// Column at which the text of a bar's legend begins.
 const LEGEND_START: usize = 18;
 
-/// One device: its bar, and who holds what.
+/// One device with its bar and the owners of its memory.
 pub fn device(device: &DeviceView, clock: Clock, style: Style) -> String {
     let segments = segments(device, style.colour);
     let width = style.columns.saturating_sub(4).clamp(10, 72);
@@ -130,7 +130,7 @@ pub fn device(device: &DeviceView, clock: Clock, style: Style) -> String {
     out
 }
 
-/// A part of a bar: what one owner, or nobody, holds.
+/// A segment of a bar: the memory of one owner, or memory without an owner.
 #[derive(Debug)]
 pub struct Run {
     pub glyph: char,
@@ -144,7 +144,7 @@ pub struct Run {
 pub fn runs(device: &DeviceView, columns: usize, colour: bool) -> Vec<Run> {
     let segments = segments(device, colour);
     let counts = cells(&segments, columns);
-    let model = |nth: usize| device.owners.get(nth).map(|it| clean_line(&it.model));
+    let model = |nth: usize| device.owners.get(nth).map(|owner| clean_line(&owner.model));
     let runs = segments.iter().zip(counts).enumerate();
     runs.map(|(nth, (segment, cells))| Run {
         glyph: segment.glyph,

@@ -5,7 +5,7 @@ use crate::render::fold::{item, name, painted, sentence};
 use crate::render::quantity::{Clock, bytes, count};
 use crate::style::{Style, Tint, clean};
 
-/// The cordon, the replicas that have left, and those that still drain.
+/// The cordon, the replicas that have left, and the replicas that still drain.
 pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
     let device = name(&answer.device, style);
     let mut out = painted(

@@ -11,8 +11,8 @@ const DATED_FROM: usize = 60;
 const INDENT: usize = 4;
 const REASON_LINES_MAX: usize = 4;
 
-/// `2026-11-21 12:00:00  evicted  org/m r3  why  (3.2 s; gpu0 1.0 GiB → 0 B)`, without a line end. Where
-/// that is too long for the terminal, the reason and what follows it stand below, indented.
+/// `2026-11-21 12:00:00  evicted  org/m r3  why  (3.2 s; gpu0 1.0 GiB → 0 B)`, without a line end. If that is too wide for the
+/// terminal, the reason and the details follow on indented lines.
 pub fn event(event: &EventView, clock: Clock, style: Style) -> String {
     let mut subject: Vec<String> = Vec::new();
     subject.extend(event.model.as_deref().map(clean_line));
@@ -24,7 +24,7 @@ pub fn event(event: &EventView, clock: Clock, style: Style) -> String {
             .map(|order| format!("[{}]", clean(order))),
     );
     let mut details = Vec::new();
-    // What `why` takes.
+    // The argument for `why`.
     let id = event.id.as_ref().filter(|id| !id.is_null());
     details.extend(id.map(|id| format!("event {}", clean_line(&label(id)))));
     details.extend(event.took_ms.map(milliseconds));
@@ -44,15 +44,17 @@ pub fn event(event: &EventView, clock: Clock, style: Style) -> String {
             clock.stamp(at)
         }
     });
-    let kind = match narrow {
-        true => name(&event.kind, style),
-        false => format!("{:<12}", name(&event.kind, style)),
+    let kind = if narrow {
+        name(&event.kind, style)
+    } else {
+        format!("{:<12}", name(&event.kind, style))
     };
     let reason = event.reason.as_deref().unwrap_or_default();
     let reason = clean(reason).replace('\n', " | ").replace('\t', " ");
-    let details = match details.is_empty() {
-        true => String::new(),
-        false => format!("({})", details.join("; ")),
+    let details = if details.is_empty() {
+        String::new()
+    } else {
+        format!("({})", details.join("; "))
     };
     let subject = subject.join(" ");
     let plain = joined(&[&at, &kind, &subject, &reason, &details]);
@@ -89,9 +91,13 @@ pub fn event(event: &EventView, clock: Clock, style: Style) -> String {
     }
 }
 
-/// The parts that are not empty, two spaces apart.
+/// Joins the non-empty parts, two spaces apart.
 fn joined(parts: &[&str]) -> String {
-    let parts: Vec<&str> = parts.iter().copied().filter(|it| !it.is_empty()).collect();
+    let parts: Vec<&str> = parts
+        .iter()
+        .copied()
+        .filter(|part| !part.is_empty())
+        .collect();
     parts.join("  ").trim_end().to_owned()
 }
 
@@ -108,7 +114,7 @@ pub fn kind_tint(kind: &str) -> Tint {
     }
 }
 
-/// `r3 | text`, with standard error of the engine in another shade and without a line end.
+/// `r3 | text`, without a line end. The engine's standard error is faint.
 pub fn log_line(line: &LogLine, style: Style) -> String {
     let text = clean(&line.line);
     let text = match line.stream.as_deref() {

@@ -1,4 +1,4 @@
-//! Text folded into lines, or shortened, to fit a number of columns. Pure.
+//! Wraps text into lines or shortens it to fit a number of columns. Pure.
 
 use std::borrow::Cow;
 
@@ -6,12 +6,12 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::style::{Style, Tint, clean_line, width};
 
-/// Stands for what was cut.
+/// Marks a cut.
 const CUT: char = '…';
-/// More characters than this for each column are cut, though they may take no columns.
+/// Limit on characters per column, because some characters take no column.
 const MARKS_MAX: usize = 8;
 
-/// The text, shortened in its middle if it is wider: names differ at both ends.
+/// Shortens a text that is too wide in its middle: names differ at both ends.
 pub fn fitted(text: &str, columns: usize) -> Cow<'_, str> {
     let marks_max = columns.saturating_mul(MARKS_MAX);
     // Every character has at least one byte, so a short text needs no counting.
@@ -31,7 +31,7 @@ pub fn fitted(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The first characters that fit into these columns.
+/// The longest prefix that fits into these columns.
 fn taken(chars: impl Iterator<Item = char>, columns: usize) -> String {
     let mut used = 0;
     chars
@@ -43,7 +43,7 @@ fn taken(chars: impl Iterator<Item = char>, columns: usize) -> String {
         .collect()
 }
 
-/// The columns of one character; a variation selector may make the one before it wider.
+/// The columns of one character. A variation selector may widen the character before it.
 fn columns_of(c: char) -> usize {
     match c {
         '\u{fe0f}' => 1,
@@ -51,8 +51,8 @@ fn columns_of(c: char) -> usize {
     }
 }
 
-/// The text's lines, folded between words to at most `columns`, or as they are without a limit. If there
-/// are more than `lines_max`, the last one ends with `…`.
+/// Wraps the text's lines between words to at most `columns`, or leaves them as they are without a limit. Beyond `lines_max` lines,
+/// the last line ends with `…`.
 pub fn wrapped(text: &str, columns: Option<usize>, lines_max: usize) -> Vec<String> {
     let Some(columns) = columns else {
         return text.lines().map(str::to_owned).collect();
@@ -60,9 +60,10 @@ pub fn wrapped(text: &str, columns: Option<usize>, lines_max: usize) -> Vec<Stri
     let columns = columns.max(1);
     let mut lines = Vec::new();
     for line in text.lines() {
-        match width(line) <= columns && !line.contains('\t') {
-            true => lines.push(line.to_owned()),
-            false => fold(line, columns, lines_max + 1, &mut lines),
+        if width(line) <= columns && !line.contains('\t') {
+            lines.push(line.to_owned())
+        } else {
+            fold(line, columns, lines_max + 1, &mut lines)
         }
         if lines.len() > lines_max {
             lines.truncate(lines_max);
@@ -77,7 +78,7 @@ pub fn wrapped(text: &str, columns: Option<usize>, lines_max: usize) -> Vec<Stri
     lines
 }
 
-/// Folds one line; leading spaces stay on its first line. Stops when there are `lines_max` in all.
+/// Wraps one line; leading spaces stay on its first line. Stops at `lines_max` lines in all.
 fn fold(line: &str, columns: usize, lines_max: usize, lines: &mut Vec<String>) {
     let text = line.trim_start();
     let lead = line.len() - text.len();
@@ -92,16 +93,17 @@ fn fold(line: &str, columns: usize, lines_max: usize, lines: &mut Vec<String>) {
             lines.push(std::mem::take(&mut now));
             (used, is_empty) = (0, true);
         }
-        // A word that is wider than a line is broken anywhere.
+        // A word wider than a line is broken anywhere.
         while used + width_up_to(word, columns + 1) > columns {
             if lines.len() >= lines_max {
                 return;
             }
             let part = taken(word.chars(), columns - used);
-            // A character that is wider than the line.
-            let part = match part.is_empty() {
-                true => word.chars().take(1).collect(),
-                false => part,
+            // A character wider than the line.
+            let part = if part.is_empty() {
+                word.chars().take(1).collect()
+            } else {
+                part
             };
             word = &word[part.len()..];
             now.push_str(&part);
@@ -129,7 +131,7 @@ fn fold(line: &str, columns: usize, lines_max: usize, lines: &mut Vec<String>) {
     }
 }
 
-/// The width, counted no further than necessary to see that it is at least `enough`.
+/// The width, counted only as far as needed to see that it is at least `enough`.
 fn width_up_to(text: &str, enough: usize) -> usize {
     let mut sum = 0;
     for c in text.chars() {
@@ -141,11 +143,11 @@ fn width_up_to(text: &str, enough: usize) -> usize {
     sum
 }
 
-/// Of the line that names a model, this much is kept for the rest.
+/// Columns reserved for the rest of a line that contains a model's name.
 const BESIDE_NAME: usize = 30;
 const NAME_COLUMNS_MIN: usize = 12;
 
-/// A name inside of a line, cleaned and shortened if the line would be far too long.
+/// A name within a line, cleaned, and shortened if the line would be far too long.
 pub fn name(text: &str, style: Style) -> String {
     let text = clean_line(text);
     match style.limit() {
@@ -157,7 +159,7 @@ pub fn name(text: &str, style: Style) -> String {
     }
 }
 
-/// The text on lines of its own, indented and folded.
+/// The text on separate lines, indented and wrapped.
 pub fn indented(text: &str, indent: usize, lines_max: usize, style: Style) -> String {
     let room = style.limit().map(|limit| limit.saturating_sub(indent));
     wrapped(text, room, lines_max)
@@ -166,7 +168,7 @@ pub fn indented(text: &str, indent: usize, lines_max: usize, style: Style) -> St
         .collect()
 }
 
-/// Where the texts of items begin.
+/// Column at which the texts of items begin.
 const ITEM_COLUMNS: usize = 10;
 const ITEM_LINES_MAX: usize = 8;
 
@@ -181,7 +183,7 @@ pub fn item(label: &str, tint: Option<Tint>, text: &str, style: Style) -> String
     format!("  {shown}{:padding$}{lines}\n", "")
 }
 
-/// A sentence of its own, folded; further lines are indented a little.
+/// A sentence on its own lines, wrapped; further lines are indented.
 pub fn sentence(text: &str, style: Style) -> String {
     let room = style.limit().map(|limit| limit.saturating_sub(2));
     wrapped(text, room, usize::MAX - 1).join("\n  ") + "\n"

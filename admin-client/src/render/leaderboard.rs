@@ -21,16 +21,16 @@ pub fn leaderboard(board: &Leaderboard, clock: Clock, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = board
         .models
         .iter()
-        .map(|it| {
-            let voted = it.voted_at.as_deref();
+        .map(|entry| {
+            let voted = entry.voted_at.as_deref();
             vec![
-                Cell::from(it.rank.to_string()),
-                Cell::from(it.model.as_str()),
-                Cell::from(format!("{:.0}", it.rating)),
-                Cell::from(it.wins.to_string()),
-                Cell::from(it.losses.to_string()),
-                Cell::from(it.ties.to_string()),
-                Cell::from(it.win_ratio.to_string()),
+                Cell::from(entry.rank.to_string()),
+                Cell::from(entry.model.as_str()),
+                Cell::from(format!("{:.0}", entry.rating)),
+                Cell::from(entry.wins.to_string()),
+                Cell::from(entry.losses.to_string()),
+                Cell::from(entry.ties.to_string()),
+                Cell::from(entry.win_ratio.to_string()),
                 Cell::from(voted.map_or_else(|| "-".to_owned(), |at| clock.stamp(at))),
             ]
         })

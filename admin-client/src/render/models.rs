@@ -43,7 +43,7 @@ pub fn models(views: &[ModelView], clock: Clock, style: Style) -> String {
     table + &broken_files(views, style)
 }
 
-/// What is wrong with models' files, one a line.
+/// The problems of broken model files, one per line.
 fn broken_files(views: &[ModelView], style: Style) -> String {
     let line = |view: &ModelView| {
         let error = view.file_error.as_deref()?;
@@ -96,7 +96,7 @@ pub fn priority(view: &ModelView) -> String {
     }
 }
 
-/// Ready replicas, and how many exist or are wanted if that is more: `1`, `1/2`.
+/// Ready replicas, and the number that exist or are wanted if it is higher: `1`, `1/2`.
 pub fn replicas(view: &ModelView) -> String {
     let ready = view
         .replicas
@@ -111,7 +111,7 @@ pub fn replicas(view: &ModelView) -> String {
     }
 }
 
-/// The memory it holds, or `remote`. In brackets: the memory it would need, if it holds none.
+/// The memory that the model holds, or `remote`. The memory it would need is shown in brackets if it holds none.
 pub fn memory(view: &ModelView) -> String {
     if view.engine.as_deref() == Some("remote") {
         return "remote".to_owned();
@@ -293,10 +293,10 @@ pub fn fetched(fetch: &FetchView) -> String {
     text
 }
 
-/// The memory that loads are planned with on each kind of device, once a replica was measured there, and its difference
-/// from the estimate. It may be more than what was measured: a cache grows while it is used.
+/// The memory that loads are planned with on each kind of device where a replica was measured, and its difference from the
+/// estimate. It may exceed the measurement: a cache grows with use.
 fn planned_with(view: &ModelView) -> Option<String> {
-    let estimated = view.estimated_bytes_per_device.filter(|it| *it > 0);
+    let estimated = view.estimated_bytes_per_device.filter(|bytes| *bytes > 0);
     let drift = |planned: u64| match estimated {
         None => String::new(),
         Some(estimated) if estimated == planned => ", as estimated".to_owned(),
@@ -308,9 +308,9 @@ fn planned_with(view: &ModelView) -> Option<String> {
     let parts: Vec<String> = view
         .learned
         .iter()
-        .map(|it| {
-            let planned = it.bytes_per_device;
-            format!("{} on {}{}", bytes(planned), it.kind, drift(planned))
+        .map(|measured| {
+            let planned = measured.bytes_per_device;
+            format!("{} on {}{}", bytes(planned), measured.kind, drift(planned))
         })
         .collect();
     (!parts.is_empty()).then(|| parts.join("; "))

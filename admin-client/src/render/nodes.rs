@@ -23,7 +23,7 @@ const TOKENS: [Column; 5] = [
     column("LAST USED").leaves(1),
 ];
 
-/// The nodes, and below them the tokens that are valid.
+/// The nodes, followed by the valid tokens.
 pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = list
         .nodes
@@ -50,12 +50,13 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
         let since = clock.stamp(&coming.since);
         let (shape, model) = (clean(&coming.shape), clean(&coming.model));
         let line = format!("one more of size {shape} is requested for {model} since {since}");
-        out.push_str(&match coming.reason.is_empty() {
-            true => format!("{line}\n"),
-            false => format!("{line}: {}\n", clean(&coming.reason)),
+        out.push_str(&if coming.reason.is_empty() {
+            format!("{line}\n")
+        } else {
+            format!("{line}: {}\n", clean(&coming.reason))
         });
     }
-    let valid = list.tokens.iter().filter(|it| it.state == "valid");
+    let valid = list.tokens.iter().filter(|token| token.state == "valid");
     let rows: Vec<Vec<Cell>> = valid
         .map(|token| {
             let used = token.used_at.as_deref().map(|at| clock.stamp(at));
@@ -75,7 +76,7 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
     out
 }
 
-/// What has left a node that drains, and what has not.
+/// The replicas that have left a draining node, and the replicas that have not.
 pub fn drained(answer: &DrainNodeAnswer) -> String {
     let node = clean(&answer.node);
     let left = match answer.left.len() {

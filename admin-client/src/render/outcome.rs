@@ -54,13 +54,13 @@ pub fn load(answer: &LoadAnswer, style: Style) -> String {
     out
 }
 
-/// A note if a replica that was there already has another number of devices than the load names.
+/// Returns a note if an existing replica has another number of devices than `--gpus`.
 pub fn other_devices(answer: &LoadAnswer, wanted: Option<u32>) -> Option<String> {
     let wanted = wanted?;
     let other = answer
         .ready_replicas
         .iter()
-        .find(|it| it.devices.len() != wanted as usize)?;
+        .find(|replica| replica.devices.len() != wanted as usize)?;
     Some(format!(
         "{} keeps its {}: --gpus counts for new replicas. `admin-client unload {}` first, then load it again.",
         clean(&other.replica),
@@ -69,7 +69,7 @@ pub fn other_devices(answer: &LoadAnswer, wanted: Option<u32>) -> Option<String>
     ))
 }
 
-/// Why there are fewer replicas than wanted, and how many there could be.
+/// The reason for missing replicas, and the number that the devices could hold.
 fn missing(answer: &LoadAnswer) -> Option<String> {
     let why = clean(answer.shortfall.as_deref()?);
     let wanted = answer.wanted_replicas.unwrap_or(0) as usize;
@@ -125,7 +125,7 @@ const CLEANED: [Column; 5] = [
     column("MEMORY"),
 ];
 
-/// What a cleanup has unloaded, and what it means for always-hot models.
+/// The replicas that a cleanup has unloaded, and the consequence for always-hot models.
 pub fn cleanup(answer: &CleanupAnswer, clock: Clock, style: Style) -> String {
     let unloaded = unloaded(&answer.unloaded);
     let text = format!("{unloaded}; {}", closed_until(answer, clock));
@@ -140,7 +140,7 @@ fn closed_until(answer: &CleanupAnswer, clock: Clock) -> String {
     format!("always-hot models are loaded on request only until {until}")
 }
 
-/// What a cleanup would unload.
+/// The replicas that a cleanup would unload.
 pub fn cleanup_preview(answer: &CleanupAnswer, clock: Clock, style: Style) -> String {
     let rows: Vec<Vec<Cell>> = answer
         .replicas
@@ -178,7 +178,7 @@ fn changed_key(change: &ChangedKey) -> String {
     )
 }
 
-/// What a reload changed.
+/// The changes that a reload applied.
 pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
     let mut out = String::new();
     for change in &answer.applied {
@@ -207,9 +207,10 @@ pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
         out.push_str("nothing has changed\n");
     }
     for broken in &answer.broken {
-        let instead = match broken.serves_last_good {
-            true => "its last good version is served",
-            false => "it is not served",
+        let instead = if broken.serves_last_good {
+            "its last good version is served"
+        } else {
+            "it is not served"
         };
         let (model, error) = (clean(&broken.model), clean(&broken.error));
         let text = format!("broken: {model} ({instead}): {error}");
@@ -222,7 +223,7 @@ pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
     out
 }
 
-/// What a key may be used for, in short: `tiny-*, 60 requests/min`.
+/// A key's permissions and limits in short form: `tiny-*, 60 requests/min`.
 fn allowed(key: &KeyView) -> Cell {
     let mut parts: Vec<String> = key.models.iter().chain(&key.routes).cloned().collect();
     let units = [
@@ -232,15 +233,16 @@ fn allowed(key: &KeyView) -> Cell {
         ("tokens_per_day", "tokens/day"),
     ];
     for (name, unit) in units {
-        let figure = key.limits.as_ref().and_then(|it| *it.get(name)?);
+        let figure = key.limits.as_ref().and_then(|limits| *limits.get(name)?);
         parts.extend(figure.map(|figure| format!("{figure} {unit}")));
     }
     if key.log_prompts {
         parts.push("prompts logged".to_owned());
     }
-    match parts.is_empty() {
-        true => Cell::usual("everything"),
-        false => Cell::from(parts.join(", ")),
+    if parts.is_empty() {
+        Cell::usual("everything")
+    } else {
+        Cell::from(parts.join(", "))
     }
 }
 
@@ -290,7 +292,7 @@ pub fn keys(list: &KeyList, clock: Clock, style: Style) -> String {
     )
 }
 
-/// A new key. The key alone is on the last line, for scripts that take the last line.
+/// A new key. The last line is the key alone, for scripts.
 pub fn new_key(key: &NewKey) -> String {
     format!(
         "key {} for {} ({}). Save it; it is not shown again:\n{}\n",

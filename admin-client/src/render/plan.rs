@@ -1,4 +1,4 @@
-//! A plan as text: what would be placed and evicted and why, or why it would be refused. Pure.
+//! Plans as text: placement, victims and reasons, or the obstacles. Pure.
 
 use crate::answers::{Candidate, Loading, Needs, Plan, Victim};
 use crate::render::fold::{item, name, painted};
@@ -65,13 +65,14 @@ pub fn plan(plan: &Plan, style: Style) -> String {
 /// `for 12.3 s (order o5)`.
 fn since(loading: &Loading) -> String {
     let why = clean_line(&loading.why);
-    match why.is_empty() {
-        true => format!("for {}", milliseconds(loading.for_ms)),
-        false => format!("for {} ({why})", milliseconds(loading.for_ms)),
+    if why.is_empty() {
+        format!("for {}", milliseconds(loading.for_ms))
+    } else {
+        format!("for {} ({why})", milliseconds(loading.for_ms))
     }
 }
 
-/// Why a load is refused: the reason, the memory it needs, and the verdict on each placement.
+/// The refusal of a load: the reason, the memory it needs, and the verdict on each placement.
 pub fn obstacles(plan: &Plan, style: Style) -> String {
     const REFUSED: &str = "cannot be loaded now";
     let model = name(&plan.model, style);
@@ -86,7 +87,7 @@ pub fn obstacles(plan: &Plan, style: Style) -> String {
     out
 }
 
-/// What a refused load needs, and the verdict on each placement.
+/// The memory that a refused load needs, and the verdict on each placement.
 pub fn needs_and_places(plan: &Plan, style: Style) -> String {
     let mut out = String::new();
     if let Some(wanted) = &plan.needs {
@@ -106,10 +107,10 @@ const PLACES: [Column; 2] = [
 
 /// One line per placement, with its verdict.
 fn places(candidates: &[Candidate], indent: usize, style: Style) -> String {
-    let row = |it: &Candidate| {
+    let row = |candidate: &Candidate| {
         vec![
-            Cell::from(it.place.as_str()),
-            Cell::from(it.verdict.as_str()),
+            Cell::from(candidate.place.as_str()),
+            Cell::from(candidate.verdict.as_str()),
         ]
     };
     let rows: Vec<Vec<Cell>> = candidates.iter().map(row).collect();

@@ -6,25 +6,24 @@ use crate::render::quantity::milliseconds;
 use crate::state::State;
 use crate::style::clean;
 
-/// The progress of a load at one moment.
+/// The progress of a load at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Of all wanted replicas together, for the bar: measured, or else by the expected time.
+    /// Progress of all wanted replicas together, for the bar: measured, or estimated from the expected time.
     pub percent: u64,
-    /// What stands beside the bar: `40 %`, `6 of about 20 s`, or nothing if neither is known.
+    /// The text next to the bar: `40 %`, `6 of about 20 s`, or empty if neither is known.
     pub figure: String,
-    /// What happens now.
+    /// The current stage, with its numbers.
     pub label: String,
-    /// The label without its numbers: it changes only with the stage.
+    /// The label without its numbers. Changes only with the stage.
     pub stage: String,
 }
 
-/// The bar of a load of which only the time is known stops here, until it is ready.
+/// Limit of a bar that is driven by the expected time alone, until the load is ready.
 const BY_TIME_MAX: u64 = 95;
 
-/// The progress of a model that is being loaded with `wanted` replicas. The label is the stage of the
-/// replica that is furthest behind.
-/// `watched_ms`: for how long a replica has been seen loading; the server's figures may be some seconds old.
+/// The progress of loading `wanted` replicas of a model. The label is the stage of the replica that is furthest behind.
+/// `watched_ms` is the time for which this client has seen a replica loading; the server's figures may be some seconds old.
 pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
     let ready = view
         .replicas
@@ -36,11 +35,15 @@ pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
         .iter()
         .filter(|replica| replica.state == State::Launching)
         .collect();
-    if let Some(fetch) = view.weights.as_ref().and_then(|it| it.fetch.as_ref()) {
+    if let Some(fetch) = view
+        .weights
+        .as_ref()
+        .and_then(|weights| weights.fetch.as_ref())
+    {
         let percent = fetch.percent.map(clamped);
         return Progress {
             percent: percent.unwrap_or(0),
-            // The label has all figures.
+            // The label has all the figures.
             figure: String::new(),
             label: fetched(fetch),
             stage: "fetching".to_owned(),
@@ -68,7 +71,7 @@ pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
         }
         None => "waiting for room".to_owned(),
     };
-    // One replica without a per cent makes the sum a guess: its time is shown instead.
+    // A replica without a percentage makes the sum a guess, so the expected time is shown instead.
     let by_time = launching.iter().find(|replica| replica.percent.is_none());
     let figure = match by_time {
         Some(replica) => Timed::of(replica, view.load_ms_expected, watched_ms)
@@ -93,14 +96,14 @@ fn clamped(percent: f64) -> u64 {
     percent.clamp(0.0, 100.0) as u64
 }
 
-/// A load of which only the expected time is known.
+/// A load for which only the expected time is known.
 struct Timed {
     gone_ms: u64,
     expected_ms: u64,
 }
 
 impl Timed {
-    /// `None` if the server does not say how long it takes.
+    /// `None` if the server does not report an expected time.
     fn of(replica: &ReplicaView, expected_ms: Option<u64>, watched_ms: u64) -> Option<Timed> {
         let expected_ms = expected_ms.filter(|ms| *ms > 0)?;
         let gone_ms = expected_ms.saturating_sub(replica.expected_ms?);
@@ -116,7 +119,7 @@ impl Timed {
         u64::try_from(percent).map_or(BY_TIME_MAX, |percent| percent.min(BY_TIME_MAX))
     }
 
-    /// `6 of about 20 s`; `longer than the usual 20 s` when that has passed.
+    /// `6 of about 20 s`, or `longer than the usual 20 s` once that has passed.
     fn figure(&self) -> String {
         let whole = |ms: u64| ms / 1000;
         match (self.gone_ms, self.expected_ms) {
@@ -129,7 +132,7 @@ impl Timed {
     }
 }
 
-/// Whole seconds.
+/// Seconds without a fraction.
 fn round(ms: u64) -> String {
     match ms {
         1000..60_000 => format!("{} s", ms / 1000),
@@ -205,7 +208,7 @@ mod tests {
         )
         .expect("a view");
         assert_eq!(progress(&view, 1, 0).figure, "2 min of about 4 min 10 s");
-        // What was watched is newer than what the server says.
+        // The time watched is newer than the server's figure.
         assert_eq!(
             progress(&view, 1, 180_000).figure,
             "3 min of about 4 min 10 s"

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use crate::style::clean;
 
-/// A later time is on the same day of the week as an earlier one.
+/// Times further ahead than this show their date instead of their weekday.
 const WEEKDAY_MAX: TimeDelta = TimeDelta::days(6);
 
-/// `10.0 GiB`; small amounts as `512 B`.
+/// `10.0 GiB`, or `512 B` for small amounts.
 pub fn bytes(amount: u64) -> String {
     bytesize::ByteSize::b(amount).display().iec().to_string()
 }
@@ -51,7 +51,7 @@ fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
     }
 }
 
-/// The current time, and the zone in which times are shown.
+/// The current time, and the time zone for output.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub now: DateTime<Utc>,
@@ -125,9 +125,10 @@ impl Clock {
     pub fn stamps_in(self, text: &str) -> String {
         let shown = |word: &str| {
             let at = word.trim_end_matches([':', ';', ',', '.', ')']);
-            match at.len() == "2026-11-21T20:00:00.000Z".len() && parse(at).is_some() {
-                true => self.stamp(at) + &word[at.len()..],
-                false => word.to_owned(),
+            if at.len() == "2026-11-21T20:00:00.000Z".len() && parse(at).is_some() {
+                self.stamp(at) + &word[at.len()..]
+            } else {
+                word.to_owned()
             }
         };
         let words: Vec<String> = text.split(' ').map(shown).collect();

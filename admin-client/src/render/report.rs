@@ -1,4 +1,4 @@
-//! The report as a table: a line for each model, and one for all. Pure.
+//! The report as a table, with a line for each model and a total. Pure.
 
 use std::collections::BTreeMap;
 
@@ -30,30 +30,34 @@ pub fn report(report: &Report, style: Style) -> String {
     )
 }
 
-fn row(it: &ModelReport) -> Vec<Cell> {
-    let number = |it: u64| Cell::from(it.to_string());
+fn row(report: &ModelReport) -> Vec<Cell> {
+    let number = |number: u64| Cell::from(number.to_string());
     let mean = |sum: f64, count: u64| match count {
         0 => Cell::from("-"),
         count => Cell::from(seconds(sum / count as f64)),
     };
-    let parts = [("evicted", &it.evictions), ("refused", &it.refusals)];
+    let parts = [
+        ("evicted", &report.evictions),
+        ("refused", &report.refusals),
+    ];
     let parts = parts.into_iter().filter(|(_, reasons)| !reasons.is_empty());
     let parts_shown: Vec<String> = parts
         .map(|(what, reasons)| format!("{what} {}", listed(reasons)))
         .collect();
-    let parts_shown = match parts_shown.is_empty() {
-        true => "-".to_owned(),
-        false => parts_shown.join("; "),
+    let parts_shown = if parts_shown.is_empty() {
+        "-".to_owned()
+    } else {
+        parts_shown.join("; ")
     };
     vec![
-        Cell::from(it.model.as_str()),
-        number(it.requests),
-        number(it.waited),
-        mean(it.waited_seconds, it.waited),
-        number(it.cold_starts),
-        number(it.loads),
-        mean(it.load_seconds, it.loads),
-        number(it.failed_loads + it.crashes),
+        Cell::from(report.model.as_str()),
+        number(report.requests),
+        number(report.waited),
+        mean(report.waited_seconds, report.waited),
+        number(report.cold_starts),
+        number(report.loads),
+        mean(report.load_seconds, report.loads),
+        number(report.failed_loads + report.crashes),
         Cell::from(parts_shown),
     ]
 }

@@ -1,8 +1,7 @@
-//! Tables, lists of facts and folded text, none of them wider than the terminal. Pure.
+//! Tables, lists of facts and wrapped text that fit the terminal's width. Pure.
 //!
-//! Columns of a table that is too wide give way by importance: long texts go below their row, names are
-//! shortened, and the columns that matter least are left out. Without a terminal and with `--wide`
-//! nothing gives way.
+//! The columns of a table that is too wide give way by importance: long texts move below their row, names are shortened, and the
+//! least important columns are left out. Without a terminal and with `--wide` all columns stay.
 
 use crate::render::fold::{fitted, indented, wrapped};
 use crate::style::{Style, Tint, clean, clean_line, width};
@@ -11,11 +10,11 @@ use crate::style::{Style, Tint, clean, clean_line, width};
 const GAP: usize = 2;
 /// Spaces before a text below its row.
 const BELOW_INDENT: usize = 4;
-/// The lines of one text below its row.
+/// Maximum number of lines of one text below its row.
 const BELOW_LINES_MAX: usize = 4;
-/// The lines of one fact.
+/// Maximum number of lines of one fact.
 const FACT_LINES_MAX: usize = 8;
-/// A fact's value that has less room stands below its name.
+/// A fact's value with less room than this moves below its name.
 const FACT_COLUMNS_MIN: usize = 30;
 
 /// One cell: text and an optional tint.
@@ -23,7 +22,7 @@ const FACT_COLUMNS_MIN: usize = 30;
 pub struct Cell {
     text: String,
     tint: Option<Tint>,
-    /// The usual value: not worth a line of its own below the row.
+    /// The usual value. Not worth a separate line below the row.
     usual: bool,
 }
 
@@ -34,7 +33,7 @@ impl Cell {
         Cell { text, tint, usual }
     }
 
-    /// A value that says nothing in particular, such as `everything`.
+    /// A value that needs no attention, such as `everything`.
     pub fn usual(text: impl Into<String>) -> Cell {
         Cell {
             usual: true,
@@ -55,20 +54,20 @@ impl From<&str> for Cell {
     }
 }
 
-/// A column, and how it gives way.
+/// A column and the way it gives way to others.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     title: &'static str,
     right: bool,
-    /// Its texts may be shortened to this width.
+    /// Its texts may be shortened down to this width.
     least: Option<usize>,
-    /// Columns with a lower number are left out first; without a number it stays.
+    /// Columns with a lower number are left out first. A column without a number stays.
     leaves: Option<u8>,
-    /// Its texts go below their rows.
+    /// Its texts move below their rows.
     below: bool,
 }
 
-/// A column that never gives way, until another method says how.
+/// A column that never gives way, unless another method changes that.
 pub const fn column(title: &'static str) -> Column {
     Column {
         title,
@@ -102,10 +101,10 @@ impl Column {
     }
 }
 
-/// Where the columns of one table go.
+/// The widths of a table's columns.
 #[derive(Debug, PartialEq, Eq)]
 struct Layout {
-    /// The width of each column; `None` for one that is left out or goes below.
+    /// The width of each column; `None` if it is left out or moves below.
     widths: Vec<Option<usize>>,
     below: Vec<usize>,
 }
@@ -119,8 +118,12 @@ impl Layout {
         let Some(limit) = limit.filter(|limit| layout.total() > *limit) else {
             return layout;
         };
-        for (nth, column) in columns.iter().enumerate().filter(|(_, it)| it.below) {
-            // Texts that are short everywhere would only cost lines.
+        for (nth, column) in columns
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| column.below)
+        {
+            // Texts that are short in every row would only cost lines.
             if column.least.is_none_or(|least| natural[nth] > least) {
                 layout.widths[nth] = None;
                 layout.below.push(nth);
@@ -136,7 +139,7 @@ impl Layout {
             layout.widths[next] = None;
         }
         layout.shorten(limit, least);
-        // Nothing more may be left out: the widest columns are cut, whatever they are.
+        // No more columns may be left out: the widest are cut, even if they should not be.
         layout.shorten(limit, |_| 1);
         layout
     }
@@ -145,13 +148,13 @@ impl Layout {
         self.total_of(|nth| self.widths[nth].unwrap_or_default())
     }
 
-    /// The width of a line whose shown columns have these widths.
+    /// The width of a line with these columns.
     fn total_of(&self, width: impl Fn(usize) -> usize) -> usize {
         let shown = || (0..self.widths.len()).filter(|nth| self.widths[*nth].is_some());
         shown().map(width).sum::<usize>() + GAP * shown().count().saturating_sub(1)
     }
 
-    /// Takes the excess from the widest columns, none of which becomes narrower than its least width.
+    /// Takes the excess from the widest columns, down to each column's least width.
     fn shorten(&mut self, limit: usize, least: impl Fn(usize) -> usize) {
         if self.total() <= limit {
             return;
@@ -167,8 +170,7 @@ impl Layout {
     }
 }
 
-/// Renders a header and rows, one line each and more for long texts. Without rows it returns the sentence
-/// `empty`.
+/// Renders a header and rows, one line each plus the lines below a row. Returns the sentence `empty` if there are no rows.
 pub fn table(columns: &[Column], rows: &[Vec<Cell>], empty: &str, style: Style) -> String {
     if rows.is_empty() {
         return wrapped(empty, style.limit(), BELOW_LINES_MAX).join("\n") + "\n";
@@ -189,7 +191,7 @@ pub fn table(columns: &[Column], rows: &[Vec<Cell>], empty: &str, style: Style) 
         .collect()
 }
 
-/// The same without a header, indented.
+/// Like `table` without a header, indented.
 pub fn list(columns: &[Column], rows: &[Vec<Cell>], indent: usize, style: Style) -> String {
     let limit = style.limit().map(|limit| limit.saturating_sub(indent));
     let layout = Layout::of(columns, &natural(vec![0; columns.len()], rows), limit);
@@ -222,7 +224,7 @@ fn lines(columns: &[Column], row: &[Cell], layout: &Layout, indent: usize, style
         } else {
             (0, padding)
         };
-        // Spaces are written only before more text, so that no line ends with spaces.
+        // Spaces are written only before more text, which leaves no trailing spaces.
         if text.is_empty() {
             pending += shown + GAP;
             continue;
@@ -244,7 +246,7 @@ fn lines(columns: &[Column], row: &[Cell], layout: &Layout, indent: usize, style
     out
 }
 
-/// One name and value per line, with aligned values. Pairs without a value are left out.
+/// One name and value per line, with aligned values. Leaves out pairs without a value.
 pub fn facts(pairs: &[(&str, Option<String>)], style: Style) -> String {
     let names = pairs.iter().filter(|(_, value)| value.is_some());
     let widest = names.map(|(name, _)| width(name)).max().unwrap_or(0);

@@ -1,5 +1,4 @@
-//! What the pool would do under assumptions as text: what would leave, what would be loaded, and what the next requests
-//! would get. Pure.
+//! The effect of assumptions as text: the replicas that would leave, the loads, and the plans for the next requests. Pure.
 
 use crate::assumed::{WhatIf, WhatIfReplica};
 use crate::render::fold::{item, name, painted, sentence};
@@ -9,16 +8,16 @@ use crate::style::{Style, Tint, clean};
 
 pub fn what_if(answer: &WhatIf, assumed: &str, style: Style) -> String {
     let mut out = sentence(&format!("If {}:", clean(assumed)), style);
-    for it in &answer.leaving {
-        let id = it.replica.as_deref().unwrap_or("a replica");
-        let text = format!("{} of {}", clean(id), described(it, style));
+    for replica in &answer.leaving {
+        let id = replica.replica.as_deref().unwrap_or("a replica");
+        let text = format!("{} of {}", clean(id), described(replica, style));
         out.push_str(&item("leaves", Some(Tint::Warning), &text, style));
     }
-    for it in &answer.loads {
+    for replica in &answer.loads {
         out.push_str(&item(
             "loads ",
             Some(Tint::Good),
-            &described(it, style),
+            &described(replica, style),
             style,
         ));
     }
@@ -40,17 +39,17 @@ pub fn what_if(answer: &WhatIf, assumed: &str, style: Style) -> String {
 }
 
 /// `org/m (priority 1, 8.0 GiB on gpu0, 2 requests in flight): why`.
-fn described(it: &WhatIfReplica, style: Style) -> String {
-    let place = it.devices.iter();
+fn described(replica: &WhatIfReplica, style: Style) -> String {
+    let place = replica.devices.iter();
     let place = place.map(|share| format!("{} on {}", bytes(share.bytes), clean(&share.device)));
-    let mut facts = vec![format!("priority {}", it.priority)];
+    let mut facts = vec![format!("priority {}", replica.priority)];
     facts.extend(place);
-    if it.in_flight > 0 {
-        let in_flight = usize::try_from(it.in_flight).unwrap_or(usize::MAX);
+    if replica.in_flight > 0 {
+        let in_flight = usize::try_from(replica.in_flight).unwrap_or(usize::MAX);
         facts.push(format!("{} in flight", count(in_flight, "request")));
     }
-    let (model, facts) = (name(&it.model, style), facts.join(", "));
-    format!("{model} ({facts}): {}", clean(&it.reason))
+    let (model, facts) = (name(&replica.model, style), facts.join(", "));
+    format!("{model} ({facts}): {}", clean(&replica.reason))
 }
 
 #[cfg(test)]

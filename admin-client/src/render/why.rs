@@ -1,4 +1,4 @@
-//! What `admin-client why` prints of a decision: who ordered it, what was compared, what was chosen, and the memory before and after. Pure.
+//! The decision that `admin-client why` prints: who ordered it, the candidates, the choice, and the memory before and after. Pure.
 
 use crate::past::Why;
 use crate::render::fold::wrapped;
@@ -40,27 +40,31 @@ pub fn why(why: &Why, clock: Clock, style: Style) -> String {
         let rows: Vec<Vec<Cell>> = why
             .candidates
             .iter()
-            .map(|it| {
-                let (mark, tint) = match it.chosen {
-                    true => ("left", Some(Tint::Bad)),
-                    false => ("stayed", None),
+            .map(|candidate| {
+                let (mark, tint) = if candidate.chosen {
+                    ("left", Some(Tint::Bad))
+                } else {
+                    ("stayed", None)
                 };
                 vec![
                     Cell::tinted(mark, tint),
-                    Cell::from(it.model.as_str()),
-                    Cell::from(it.replica.as_str()),
-                    Cell::from(it.device.as_str()),
-                    Cell::from(it.priority.to_string()),
-                    Cell::from(seconds(it.idle_seconds)),
-                    Cell::from(seconds(it.reload_seconds)),
-                    Cell::from(bytes(it.memory_bytes)),
+                    Cell::from(candidate.model.as_str()),
+                    Cell::from(candidate.replica.as_str()),
+                    Cell::from(candidate.device.as_str()),
+                    Cell::from(candidate.priority.to_string()),
+                    Cell::from(seconds(candidate.idle_seconds)),
+                    Cell::from(seconds(candidate.reload_seconds)),
+                    Cell::from(bytes(candidate.memory_bytes)),
                 ]
             })
             .collect();
         text.push_str(&table(&COLUMNS, &rows, "Nothing.", style));
         text.push_str("\nIn words\n");
-        for it in &why.candidates {
-            let line = format!("{} ({}): {}", it.model, it.replica, it.words);
+        for candidate in &why.candidates {
+            let line = format!(
+                "{} ({}): {}",
+                candidate.model, candidate.replica, candidate.words
+            );
             text.push_str(&item(&line, style));
         }
     }
@@ -72,12 +76,12 @@ pub fn why(why: &Why, clock: Clock, style: Style) -> String {
     }
     if !why.memory.is_empty() {
         text.push_str("\nMemory spoken for\n");
-        for it in &why.memory {
+        for memory in &why.memory {
             let line = format!(
                 "{}: {} → {}",
-                it.device,
-                bytes(it.before_bytes),
-                bytes(it.after_bytes)
+                memory.device,
+                bytes(memory.before_bytes),
+                bytes(memory.after_bytes)
             );
             text.push_str(&item(&line, style));
         }

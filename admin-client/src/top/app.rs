@@ -1,5 +1,4 @@
-//! The state of `top`: what is known of the pool, what is marked, filtered and sorted, and the dialog. News, keys and the
-//! mouse change it; what they ask of the server is returned, for `jobs` to carry out. Pure.
+//! The state of `top`: the pool's latest view, the marked rows, the filter, the sort order, and the dialog. News, keys and the mouse change it. Returns requests to the server for `jobs` to carry out. Pure.
 //! One file because keys, mouse and news change the same state, and the dialog reads all of it.
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -18,15 +17,15 @@ use super::view::{View, event_id};
 use crate::render::quantity::Clock;
 use crate::style::clean_line;
 
-/// How long a message stands where the keys are explained.
+/// Seconds for which a message replaces the explanation of the keys.
 const NOTICE_SECONDS: i64 = 10;
 const FILTER_MAX_CHARS: usize = 100;
 
-/// What the screen's owner does next.
+/// A request from the app to the event loop.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request {
     Quit,
-    /// The answer belongs to the dialog of this number.
+    /// Starts a job whose result belongs to the dialog with this number.
     Start(Job, u64),
 }
 
@@ -36,7 +35,7 @@ pub enum Link {
     Lost { since: DateTime<Utc>, why: String },
 }
 
-/// The marked row of a pane, by its id, so that it stays marked while the list changes.
+/// The marked row of a pane. The id keeps the row marked while the list changes.
 #[derive(Debug, Default)]
 struct Cursor {
     id: Option<String>,
@@ -50,7 +49,7 @@ pub struct App {
     pub server: String,
     pub colours: Colours,
     pub pane: Pane,
-    /// Only the pane is shown.
+    /// Shows only the current pane.
     pub is_alone: bool,
     pub filter: String,
     pub is_typing_filter: bool,
@@ -59,11 +58,11 @@ pub struct App {
     notice: Option<(String, bool, DateTime<Utc>)>,
     cursors: [Cursor; 4],
     dialogs: u64,
-    /// Where the last picture has the panes' rows, with the number of the first one.
+    /// The areas of the panes' rows in the last picture, each with the number of its first row.
     pub areas: Vec<(Pane, Rect, usize)>,
     /// The first row that each pane shows.
     pub firsts: [usize; 4],
-    /// Rows of a page, and how far the dialog can be scrolled, in the last picture.
+    /// Rows per page and the dialog's maximum scroll offset, as of the last picture.
     pub page: usize,
     pub scroll_max: usize,
 }
@@ -93,7 +92,7 @@ impl App {
         app
     }
 
-    /// News of the pool.
+    /// Takes news of the pool.
     pub fn take(&mut self, news: News, now: DateTime<Utc>) {
         match news {
             News::View(view) => {
@@ -118,10 +117,10 @@ impl App {
         }
     }
 
-    /// What came of a job. The result of an order is shown whatever is open; other answers only where they are wanted.
+    /// Takes the result of a job. The result of an order is always shown; other results only in the dialog that requested them.
     pub fn finish(&mut self, number: u64, outcome: Outcome, now: DateTime<Utc>) {
         let mut dialog = self.dialog.take();
-        let own = dialog.as_mut().filter(|it| it.number == number);
+        let own = dialog.as_mut().filter(|dialog| dialog.number == number);
         match (outcome, own) {
             (Outcome::Done(text), own) => {
                 self.say(&text, false, now);
@@ -167,23 +166,24 @@ impl App {
         rows(pane, &self.view, &self.filter, self.sort, clock)
     }
 
-    /// The number of the marked row, and the row. If it is gone, the one in its place is marked.
+    /// The number of the marked row. If the row is gone, the row in its place is marked.
     pub fn marked(&mut self, pane: Pane, rows: &[Row]) -> usize {
         let cursor = &mut self.cursors[pane as usize];
         let found = rows
             .iter()
             .position(|row| Some(&row.id) == cursor.id.as_ref());
         cursor.row = found.unwrap_or(cursor.row.min(rows.len().saturating_sub(1)));
-        // The newest event stays marked until another one is chosen.
+        // The newest event stays marked until the user marks another one.
         let follows = pane == Pane::Events && cursor.row == 0 && found.is_none();
-        cursor.id = match follows {
-            true => None,
-            false => rows.get(cursor.row).map(|row| row.id.clone()),
+        cursor.id = if follows {
+            None
+        } else {
+            rows.get(cursor.row).map(|row| row.id.clone())
         };
         cursor.row
     }
 
-    /// A message of the last seconds, and whether it is bad news.
+    /// A recent message, and true if it is bad news.
     pub fn notice(&self, now: DateTime<Utc>) -> Option<(&str, bool)> {
         let (text, is_bad, at) = self.notice.as_ref()?;
         (now - *at < TimeDelta::seconds(NOTICE_SECONDS)).then_some((text, *is_bad))
@@ -193,7 +193,7 @@ impl App {
         self.notice = Some((clean_line(text), is_bad, now));
     }
 
-    /// A key or the mouse.
+    /// Handles a key or the mouse.
     pub fn input(&mut self, event: &Event, clock: Clock) -> Option<Request> {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.key(*key, clock),
@@ -279,7 +279,7 @@ impl App {
     }
 
     fn mark(&mut self, pane: Pane, row: usize, rows: &[Row]) {
-        let id = rows.get(row).map(|it| it.id.clone());
+        let id = rows.get(row).map(|row| row.id.clone());
         self.cursors[pane as usize] = Cursor { id, row };
     }
 
@@ -298,13 +298,13 @@ impl App {
         });
     }
 
-    /// Opens a dialog that waits for the job's answer.
+    /// Opens a dialog that waits for the job's result.
     fn start(&mut self, kind: Kind, job: Job) -> Option<Request> {
         self.open(kind);
         Some(Request::Start(job, self.dialogs))
     }
 
-    /// Everything about the marked row.
+    /// Opens the details of the marked row.
     fn open_row(&mut self, clock: Clock) {
         let Some(row) = self.marked_row(clock) else {
             return;
@@ -313,7 +313,7 @@ impl App {
             .view
             .events
             .iter()
-            .position(|it| event_id(it) == row.id);
+            .position(|event| event_id(event) == row.id);
         let kind = match (self.pane, row.model) {
             (Pane::Devices, _) => Kind::Device(row.id),
             (Pane::Events, _) => match event.and_then(|nth| self.view.events.get(nth)) {
@@ -326,14 +326,14 @@ impl App {
         self.open(kind);
     }
 
-    /// What a letter does with the marked row's model.
+    /// Handles a letter: an action on the marked row's model.
     fn act(&mut self, letter: char, clock: Clock) -> Option<Request> {
         let row = self.marked_row(clock);
         if let ('w', Pane::Events, Some(row)) = (letter, self.pane, &row) {
             let id = row.id.clone();
             return self.start(Kind::Why(None), Job::WhyEvent { id });
         }
-        let Some(model) = row.and_then(|it| it.model) else {
+        let Some(model) = row.and_then(|row| row.model) else {
             let text = "Mark a row with a model first: press 2 for the models.";
             self.say(text, true, clock.now);
             return None;
@@ -378,15 +378,15 @@ impl App {
             KeyCode::Esc | KeyCode::Char('q') => self.dialog = None,
             KeyCode::Enter => return self.confirm(),
             KeyCode::Char('w') => {
-                let id = match self.dialog.as_ref().map(|it| &it.kind) {
+                let id = match self.dialog.as_ref().map(|dialog| &dialog.kind) {
                     Some(Kind::Event(event)) => event_id(event),
                     _ => return None,
                 };
                 return self.start(Kind::Why(None), Job::WhyEvent { id });
             }
             KeyCode::Char(letter @ ('l' | 'u' | 'p' | 'L')) => {
-                // From the facts of a model straight to what can be done with it.
-                if let Some(Kind::Model(_)) = self.dialog.as_ref().map(|it| &it.kind) {
+                // Leads from a model's details directly to an action on it.
+                if let Some(Kind::Model(_)) = self.dialog.as_ref().map(|dialog| &dialog.kind) {
                     return self.act(letter, clock);
                 }
             }
@@ -404,16 +404,17 @@ impl App {
     fn scroll(&mut self, by: usize, is_up: bool) {
         let max = self.scroll_max;
         if let Some(dialog) = &mut self.dialog {
-            // A log is counted from its end.
-            let now = match is_up == dialog.is_log() {
-                true => dialog.scroll.saturating_add(by),
-                false => dialog.scroll.saturating_sub(by),
+            // A log's scroll position is counted from its end.
+            let now = if is_up == dialog.is_log() {
+                dialog.scroll.saturating_add(by)
+            } else {
+                dialog.scroll.saturating_sub(by)
             };
             dialog.scroll = now.min(max);
         }
     }
 
-    /// The return key in a dialog: gives the order that is shown, or closes it.
+    /// Handles Enter in a dialog: gives the order that is shown, or closes the dialog.
     fn confirm(&mut self) -> Option<Request> {
         let view = &self.view;
         let dialog = self.dialog.as_mut()?;
@@ -425,7 +426,7 @@ impl App {
             return Some(Request::Start(Job::Load { model, shown }, number));
         }
         match &dialog.kind {
-            // The answer of an order is awaited.
+            // The order's result is still outstanding.
             Kind::Load {
                 is_ordered: true, ..
             }
@@ -465,7 +466,7 @@ impl App {
         }
     }
 
-    /// Marks the row below the pointer; a title of the models sorts by its column.
+    /// Marks the row below the pointer. A click on a column title of the models sorts by that column.
     fn click(&mut self, at: Position, clock: Clock) {
         let found = self.areas.iter().find(|(_, area, _)| area.contains(at));
         let Some((pane, area, first)) = found.copied() else {
@@ -486,9 +487,10 @@ impl App {
             .iter()
             .find(|(_, left, width)| x >= *left && x <= left + width);
         if let (Pane::Models, Some((nth, _, _))) = (pane, column) {
-            match self.sort.column == *nth {
-                true => self.sort.is_down = !self.sort.is_down,
-                false => self.sort = Sort::by(*nth),
+            if self.sort.column == *nth {
+                self.sort.is_down = !self.sort.is_down
+            } else {
+                self.sort = Sort::by(*nth)
             }
         }
     }

@@ -1,18 +1,21 @@
-//! The colours of `top`: the sixteen that every terminal has, or none. Pure.
+//! The colours of `top`: the sixteen that every terminal has, or no colours. Pure.
 
 use ratatui::style::{Color, Modifier, Style};
 
 use crate::style::Tint;
 
-/// `false`: no colours, for `NO_COLOR` or a terminal without them.
+/// `false` for `NO_COLOR` or a terminal without colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colours(pub bool);
 
 impl Colours {
     pub fn of(self, tint: Tint) -> Style {
-        let colour = |colour: Color| match self.0 {
-            true => Style::new().fg(colour),
-            false => Style::new(),
+        let colour = |colour: Color| {
+            if self.0 {
+                Style::new().fg(colour)
+            } else {
+                Style::new()
+            }
         };
         match tint {
             Tint::Good => colour(Color::Green),
@@ -24,19 +27,21 @@ impl Colours {
         }
     }
 
-    /// Without colours there is no shade either: not every terminal has one.
+    /// Leaves out shades together with colours: not every terminal has them.
     pub fn faint(self) -> Style {
-        match self.0 {
-            true => Style::new().add_modifier(Modifier::DIM),
-            false => Style::new(),
+        if self.0 {
+            Style::new().add_modifier(Modifier::DIM)
+        } else {
+            Style::new()
         }
     }
 
-    /// The border of the pane that the keys go to.
+    /// The border of the pane with the keyboard focus.
     pub fn focus(self) -> Style {
-        match self.0 {
-            true => Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD),
-            false => Style::new().add_modifier(Modifier::BOLD),
+        if self.0 {
+            Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD)
+        } else {
+            Style::new().add_modifier(Modifier::BOLD)
         }
     }
 }

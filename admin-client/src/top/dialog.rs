@@ -1,5 +1,5 @@
-//! What `top` shows over its panes: a plan, a decision, a log, a question, or the help. Its text is made when it is
-//! drawn, so that it fits the window and follows the pool. Pure.
+//! The dialog over the panes of `top`: a plan, a decision, a log, a question, or the help. Its text is made on every draw, which
+//! fits it to the window and the pool's current state. Pure.
 
 use std::collections::VecDeque;
 
@@ -13,17 +13,17 @@ use crate::render::quantity::{Clock, count, milliseconds};
 use crate::render::{bars, events, models, plan as plan_text, why as why_text};
 use crate::style::{Style, clean_line};
 
-/// Older lines of a log are forgotten.
+/// Limit of a log; older lines are dropped.
 const LOG_LINES_MAX: usize = 2_000;
-/// A line of a log, or a reason, may be folded into this many.
+/// Limit of lines after wrapping one line of a log, or one reason.
 const FOLDED_MAX: usize = 40;
 
 #[derive(Debug)]
 pub struct Dialog {
-    /// Answers to an older one are left out.
+    /// Results for an older number are ignored.
     pub number: u64,
     pub kind: Kind,
-    /// Lines that are scrolled away: from the top, or from the end in a log.
+    /// Lines scrolled away: from the top, or from the end in a log.
     pub scroll: usize,
 }
 
@@ -40,7 +40,7 @@ pub enum Kind {
     Load {
         model: String,
         plan: Option<Box<Plan>>,
-        /// The plan is not the one that was confirmed.
+        /// The plan differs from the confirmed plan.
         is_outdated: bool,
         is_ordered: bool,
     },
@@ -74,7 +74,7 @@ impl Dialog {
         }
     }
 
-    /// What the keys do here.
+    /// The explanation of the keys in this dialog.
     pub fn keys(&self, view: &View) -> &'static str {
         match &self.kind {
             Kind::Load { .. } if self.load_effect(view).is_some() => "Enter load   Esc cancel",
@@ -84,7 +84,7 @@ impl Dialog {
         }
     }
 
-    /// What a confirmed load would do; `None` if there is nothing to confirm.
+    /// The model and the effect of the load to confirm; `None` if there is nothing to confirm.
     pub fn load_effect(&self, view: &View) -> Option<(String, Effect)> {
         match &self.kind {
             Kind::Load {
@@ -105,7 +105,7 @@ impl Dialog {
             if lines.len() > LOG_LINES_MAX {
                 lines.pop_front();
             }
-            // What is being read stays where it is.
+            // Keeps the lines in view in place.
             if self.scroll > 0 {
                 self.scroll += 1;
             }
@@ -122,7 +122,7 @@ impl Dialog {
         let text = match &self.kind {
             Kind::Help => HELP.to_owned(),
             Kind::Device(name) => {
-                let found = view.devices.iter().find(|it| it.device == *name);
+                let found = view.devices.iter().find(|device| device.device == *name);
                 match found {
                     Some(device) => bars::device(device, clock, style),
                     None => GONE_DEVICE.to_owned(),
@@ -166,9 +166,12 @@ const GONE_DEVICE: &str = "This device is not in the pool any more.";
 fn folded(text: &str, columns: usize) -> Vec<String> {
     let lines = text.lines();
     lines
-        .flat_map(|line| match line.is_empty() {
-            true => vec![String::new()],
-            false => wrapped(line, Some(columns), FOLDED_MAX),
+        .flat_map(|line| {
+            if line.is_empty() {
+                vec![String::new()]
+            } else {
+                wrapped(line, Some(columns), FOLDED_MAX)
+            }
         })
         .collect()
 }
@@ -252,11 +255,14 @@ fn log(
         out.push("Nothing was printed yet.".to_owned());
     }
     if is_over {
-        let has_engine = view.model(model).is_some_and(|it| !it.replicas.is_empty());
+        let has_engine = view
+            .model(model)
+            .is_some_and(|model| !model.replicas.is_empty());
         out.push(String::new());
-        out.push(match has_engine {
-            true => "(this log is over: press Esc and L for the engine that runs now)".to_owned(),
-            false => "(the engine has ended)".to_owned(),
+        out.push(if has_engine {
+            "(this log is over: press Esc and L for the engine that runs now)".to_owned()
+        } else {
+            "(the engine has ended)".to_owned()
         });
     }
     out

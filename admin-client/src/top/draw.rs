@@ -1,5 +1,5 @@
-//! Draws `top` into a buffer: a line about the pool, the panes, and the dialog over them. At 80 × 24 the panes stand below
-//! each other; a wide window has the queue and the events beside the models.
+//! Draws `top` into a buffer: a line about the pool, the panes, and the dialog over them. At 80 × 24 the panes are stacked; a wide
+//! window has the queue and the events to the right of the models.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -16,9 +16,9 @@ use crate::render::quantity::{Clock, milliseconds};
 use crate::state::State;
 use crate::style::{Tint, clean_line};
 
-/// From this width on, panes stand beside each other.
+/// Width from which panes are side by side.
 const WIDE_COLUMNS: u16 = 150;
-/// The border, and the titles of the columns.
+/// The rows of a pane's border and its column titles.
 const FRAME_ROWS: u16 = 3;
 
 pub fn draw(app: &mut App, clock: Clock, area: Rect, buffer: &mut Buffer) {
@@ -39,7 +39,7 @@ pub fn draw(app: &mut App, clock: Clock, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Where the panes are. One that has little to show gets no more room than that.
+/// The areas of the panes. A pane with few rows gets no more room than it needs.
 fn layout(app: &App, area: Rect) -> Vec<(Pane, Rect)> {
     if app.is_alone {
         return vec![(app.pane, area)];
@@ -65,7 +65,7 @@ fn layout(app: &App, area: Rect) -> Vec<(Pane, Rect)> {
             .zip([first, second, third, fourth])
             .collect();
     }
-    // Without requests it is one line that says so.
+    // Without requests, the queue is a single line.
     let queue = match queued {
         0 => FRAME_ROWS,
         queued => rows(queued, area.height / 6),
@@ -106,12 +106,12 @@ fn status_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
     let server = app
         .server
         .split_once("://")
-        .map_or(app.server.as_str(), |it| it.1);
+        .map_or(app.server.as_str(), |(_, rest)| rest);
     let ready = app
         .view
         .models
         .iter()
-        .filter(|it| it.state == State::Ready)
+        .filter(|model| model.state == State::Ready)
         .count();
     let waiting = app.view.queue.waiting.len();
     let is_failing =
@@ -120,7 +120,7 @@ fn status_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
         .view
         .models
         .iter()
-        .filter(|it| is_failing(&it.state))
+        .filter(|model| is_failing(&model.state))
         .count();
     let now = clock.time_of_day(&clock.now.to_rfc3339());
     spans.push(Span::styled("● live", colours.of(Tint::Good)));
@@ -196,9 +196,10 @@ fn hints(app: &App) -> Line<'static> {
         ("?", "help"),
         ("q", "quit"),
     ];
-    let key = match app.colours.0 {
-        true => Style::new().fg(Color::Cyan),
-        false => Style::new().add_modifier(Modifier::BOLD),
+    let key = if app.colours.0 {
+        Style::new().fg(Color::Cyan)
+    } else {
+        Style::new().add_modifier(Modifier::BOLD)
     };
     let spans = KEYS.into_iter().flat_map(|(letter, what)| {
         [
@@ -214,9 +215,10 @@ fn draw_pane(app: &mut App, pane: Pane, clock: Clock, area: Rect, buffer: &mut B
     let rows = app.rows(pane, clock);
     let colours = app.colours;
     let block = Block::bordered()
-        .border_style(match has_focus {
-            true => colours.focus(),
-            false => colours.faint(),
+        .border_style(if has_focus {
+            colours.focus()
+        } else {
+            colours.faint()
         })
         .title(title(app, pane, rows.len()));
     let inner = block.inner(area);
@@ -241,7 +243,7 @@ fn draw_pane(app: &mut App, pane: Pane, clock: Clock, area: Rect, buffer: &mut B
         return;
     }
     header(columns, sorted, titles, buffer, colours);
-    for (nth, it) in rows.iter().enumerate().skip(first).take(height) {
+    for (nth, entry) in rows.iter().enumerate().skip(first).take(height) {
         let y = body.y + u16::try_from(nth - first).unwrap_or(0);
         let line = Rect {
             y,
@@ -250,14 +252,14 @@ fn draw_pane(app: &mut App, pane: Pane, clock: Clock, area: Rect, buffer: &mut B
         };
         row(
             columns,
-            it,
+            entry,
             has_focus && nth == marked,
             line,
             buffer,
             colours,
         );
         if pane == Pane::Devices {
-            bar(app, it, line, buffer);
+            bar(app, entry, line, buffer);
         }
     }
 }
@@ -294,11 +296,15 @@ fn empty(app: &App, pane: Pane) -> &'static str {
     }
 }
 
-/// The bar of a device over its column. A model's name stands in its part, where there is room.
+/// Draws the bar of a device over its column, with models' names where they fit.
 fn bar(app: &App, row: &Row, line: Rect, buffer: &mut Buffer) {
     let found = places(Pane::Devices.columns(), line.width);
     let place = found.into_iter().find(|(nth, _, _)| *nth == BAR);
-    let device = app.view.devices.iter().find(|it| it.device == row.id);
+    let device = app
+        .view
+        .devices
+        .iter()
+        .find(|device| device.device == row.id);
     let (Some((_, left, width)), Some(device)) = (place, device) else {
         return;
     };
@@ -310,10 +316,11 @@ fn bar(app: &App, row: &Row, line: Rect, buffer: &mut Buffer) {
             .min(end.saturating_sub(x));
         let text = bar_text(&run, usize::from(cells));
         let style = app.colours.of(run.tint);
-        // The name is in the colour of the background, on the model's own.
-        let style = match app.colours.0 && !run.model.is_empty() {
-            true => style.add_modifier(Modifier::REVERSED),
-            false => style,
+        // The name has the colour of the background, on the model's colour.
+        let style = if app.colours.0 && !run.model.is_empty() {
+            style.add_modifier(Modifier::REVERSED)
+        } else {
+            style
         };
         buffer.set_stringn(x, line.y, &text, usize::from(cells), style);
         x += cells;
@@ -321,13 +328,14 @@ fn bar(app: &App, row: &Row, line: Rect, buffer: &mut Buffer) {
 }
 
 fn bar_text(run: &Run, cells: usize) -> String {
-    /// A shorter part of a name says nothing.
+    /// A shorter part of a name is useless.
     const NAME_MIN: usize = 6;
     let is_block = run.glyph == '█';
     let fill = if is_block { ' ' } else { run.glyph };
-    let name = match run.model.is_empty() || cells < NAME_MIN {
-        true => String::new(),
-        false => format!(" {} ", fitted(&run.model, cells - 2)),
+    let name = if run.model.is_empty() || cells < NAME_MIN {
+        String::new()
+    } else {
+        format!(" {} ", fitted(&run.model, cells - 2))
     };
     let rest = cells.saturating_sub(crate::style::width(&name));
     name + &fill.to_string().repeat(rest)
@@ -338,18 +346,20 @@ fn draw_dialog(app: &mut App, clock: Clock, area: Rect, buffer: &mut Buffer) {
     let Some(dialog) = &app.dialog else {
         return;
     };
-    let width = match dialog.is_log() {
-        true => area.width,
-        false => area.width.min(WIDTH_MAX),
+    let width = if dialog.is_log() {
+        area.width
+    } else {
+        area.width.min(WIDTH_MAX)
     };
     let inner_width = usize::from(width.saturating_sub(4));
     let lines = dialog.lines(&app.view, inner_width, clock);
     let wanted = u16::try_from(lines.len())
         .unwrap_or(u16::MAX)
         .saturating_add(2);
-    let height = match dialog.is_log() {
-        true => area.height,
-        false => wanted.clamp(5, area.height.max(5)).min(area.height),
+    let height = if dialog.is_log() {
+        area.height
+    } else {
+        wanted.clamp(5, area.height.max(5)).min(area.height)
     };
     let place = Rect {
         x: area.x + (area.width - width) / 2,
@@ -367,9 +377,10 @@ fn draw_dialog(app: &mut App, clock: Clock, area: Rect, buffer: &mut Buffer) {
     let rows = usize::from(inner.height);
     let scroll_max = lines.len().saturating_sub(rows);
     let scroll = dialog.scroll.min(scroll_max);
-    let first = match dialog.is_log() {
-        true => scroll_max - scroll,
-        false => scroll,
+    let first = if dialog.is_log() {
+        scroll_max - scroll
+    } else {
+        scroll
     };
     for (nth, line) in lines.iter().skip(first).take(rows).enumerate() {
         let y = inner.y + u16::try_from(nth).unwrap_or(0);

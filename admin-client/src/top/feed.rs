@@ -1,5 +1,5 @@
-//! Follows the pool for `top`: the live view and the events, each from its own stream. A stream that ends or is silent
-//! for too long is opened again, for as long as `top` runs.
+//! Follows the pool for `top`: the live view and the events, each from a separate stream. Reopens a stream that ends or is silent
+//! for too long, for as long as `top` runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::answers::{EventList, EventView};
 use crate::client::{Client, Stream};
 use crate::failure::Failure;
 
-/// The server says every 10 s that a stream is alive.
+/// The server sends a keep-alive every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(25);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Events of the past that the screen begins with.
+/// Number of past events on the first screen.
 const PAST_EVENTS: &str = "100";
 
 /// News for the screen.
@@ -23,12 +23,12 @@ pub enum News {
     View(Box<View>),
     Change(Box<Change>),
     Events(Vec<EventView>),
-    /// There is no connection, and why.
+    /// The connection is lost, with the reason.
     Lost(String),
 }
 
-/// Opens the live view and returns its first picture, so that a wrong address or key is reported before the screen
-/// is taken over.
+/// Opens the live view and returns its first picture. Called before the screen is taken over, to report a wrong address or key like
+/// any other command.
 ///
 /// # Errors
 /// As `Client::stream`; `StreamEnded` if it ends before a picture.
@@ -48,7 +48,7 @@ pub async fn open(client: &Client) -> Result<(Stream, View), Failure> {
     })
 }
 
-/// Passes on what the stream says, and opens it again when it has ended. Returns when nobody listens any more.
+/// Forwards the stream's news, and reopens the stream when it ends. Returns when the receiver is closed.
 pub async fn follow_view(client: Arc<Client>, mut stream: Stream, news: Sender<News>) {
     loop {
         let why = match pass_on(&mut stream, &news).await {
@@ -78,7 +78,7 @@ pub async fn follow_view(client: Arc<Client>, mut stream: Stream, news: Sender<N
     }
 }
 
-/// Why the stream ended; `None` if nobody listens any more.
+/// Forwards news and returns the reason that the stream ended, or `None` if the receiver is closed.
 async fn pass_on(stream: &mut Stream, news: &Sender<News>) -> Option<String> {
     loop {
         let event = match stream.next_within(Some(SILENCE_MAX)).await {
@@ -87,8 +87,10 @@ async fn pass_on(stream: &mut Stream, news: &Sender<News>) -> Option<String> {
             Err(failure) => return Some(reason(&failure)),
         };
         let report = match event.name.as_str() {
-            "view" => serde_json::from_str(&event.data).map(|it| News::View(Box::new(it))),
-            "change" => serde_json::from_str(&event.data).map(|it| News::Change(Box::new(it))),
+            "view" => serde_json::from_str(&event.data).map(|view| News::View(Box::new(view))),
+            "change" => {
+                serde_json::from_str(&event.data).map(|change| News::Change(Box::new(change)))
+            }
             _ => continue,
         };
         match report {
@@ -98,7 +100,7 @@ async fn pass_on(stream: &mut Stream, news: &Sender<News>) -> Option<String> {
     }
 }
 
-/// The last events, in the order in which they happened.
+/// The last events, oldest first.
 ///
 /// # Errors
 /// As `Client::get`.
@@ -109,7 +111,7 @@ pub async fn past_events(client: &Client) -> Result<Vec<EventView>, Failure> {
     Ok(answer.read::<EventList>()?.events)
 }
 
-/// Passes on past and new events. The connection's state is for `follow_view` to say.
+/// Forwards past and new events. Leaves it to `follow_view` to report a lost connection.
 pub async fn follow_events(client: Arc<Client>, news: Sender<News>) {
     let mut last: Option<String> = None;
     loop {
@@ -139,7 +141,7 @@ pub async fn follow_events(client: Arc<Client>, news: Sender<News>) {
 
 /// The failure with its last cause, in one line.
 pub fn reason(failure: &Failure) -> String {
-    let causes = std::iter::successors(std::error::Error::source(failure), |it| it.source());
+    let causes = std::iter::successors(std::error::Error::source(failure), |error| error.source());
     match causes.last() {
         Some(cause) => format!("{failure}: {cause}"),
         None => failure.to_string(),

@@ -1,5 +1,4 @@
-//! A table on the screen: fixed columns and one that takes the rest, a marked row, and as many rows as fit. Draws into a
-//! buffer, and does nothing else.
+//! A table on the screen: fixed columns and a flexible column, a marked row, and as many rows as fit. Only draws into a buffer.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,13 +9,13 @@ use super::colours::Colours;
 use crate::render::fold::fitted;
 use crate::style::{Tint, clean_line};
 
-/// A column. The one of width 0 takes the rest.
+/// A column. The column of width 0 is flexible and takes the remaining width.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     pub title: &'static str,
     pub width: u16,
     pub right: bool,
-    /// In a narrow window the columns with the highest number are left out first; 0 stays.
+    /// In a narrow window, columns with the highest number are left out first. Columns with 0 stay.
     pub leaves: u8,
 }
 
@@ -41,16 +40,16 @@ impl Column {
     }
 }
 
-/// A row; `id` says which one it is while the list changes.
+/// A row. `id` identifies it while the list changes.
 #[derive(Debug, Default)]
 pub struct Row {
     pub id: String,
-    /// The model it is about.
+    /// The row's model.
     pub model: Option<String>,
     pub cells: Vec<(String, Option<Tint>)>,
 }
 
-/// The column that takes the rest has at least this.
+/// Least width of the flexible column.
 const FLEXIBLE_MIN: u16 = 22;
 
 /// The columns that fit, by number, each with its left edge and width.
@@ -83,7 +82,7 @@ pub fn places(columns: &[Column], width: u16) -> Vec<(usize, u16, u16)> {
     places
 }
 
-/// Draws the header. `sorted`: the column by which the rows are sorted, and whether downwards.
+/// Draws the header. `sorted` is the column by which rows are sorted, and true if it is descending.
 pub fn header(
     columns: &[Column],
     sorted: Option<(usize, bool)>,
@@ -137,20 +136,17 @@ pub fn row(
     }
 }
 
-/// A text in its column, made harmless, and shortened in its middle if it is too long.
+/// Draws a text in its column, cleaned, and shortened in its middle if it is too long.
 fn put(buffer: &mut Buffer, (x, y): (u16, u16), width: u16, text: &str, right: bool, style: Style) {
     let clean = clean_line(text);
     let shown = fitted(&clean, usize::from(width));
     let span = Span::raw(shown.as_ref());
     let used = u16::try_from(span.width()).unwrap_or(width).min(width);
-    let x = match right {
-        true => x + (width - used),
-        false => x,
-    };
+    let x = if right { x + (width - used) } else { x };
     buffer.set_stringn(x, y, shown.as_ref(), usize::from(width), style);
 }
 
-/// The first row to show, so that the marked one is among `height` rows and as little moves as possible.
+/// The first row to show, with the marked row among the `height` visible rows and the least possible scrolling.
 pub fn scrolled(first: usize, marked: usize, rows: usize, height: usize) -> usize {
     let last_first = rows.saturating_sub(height);
     let first = first.min(last_first);
@@ -176,8 +172,12 @@ mod tests {
 
     #[test]
     fn a_narrow_window_leaves_out_what_matters_least_and_never_the_name() {
-        let shown =
-            |width| -> Vec<usize> { places(&COLUMNS, width).iter().map(|it| it.0).collect() };
+        let shown = |width| -> Vec<usize> {
+            places(&COLUMNS, width)
+                .iter()
+                .map(|place| place.0)
+                .collect()
+        };
         assert_eq!(shown(80), [0, 1, 2, 3]);
         assert_eq!(shown(50), [0, 1, 2]);
         assert_eq!(shown(34), [0, 1]);

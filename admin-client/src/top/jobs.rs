@@ -1,4 +1,4 @@
-//! What a key of `top` asks of the server, and what came of it.
+//! Requests of `top` to the server, and their results.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::past::Why;
 use crate::render::outcome;
 use crate::style::Style;
 
-/// Lines of the past that a log begins with.
+/// Number of past lines at the beginning of a log.
 const LOG_TAIL: &str = "500";
 
-/// A request. The number of the dialog that wants the answer comes back with it.
+/// A request. Its outcome is sent with the number of the dialog that waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
     Plan {
         model: String,
     },
-    /// Only if the plan is still the one that was shown.
+    /// Loads only if the plan is still the plan that was shown.
     Load {
         model: String,
         shown: Effect,
@@ -41,7 +41,7 @@ pub enum Job {
     },
 }
 
-/// What a plan would do. Its expected times may change without that.
+/// The effect of a plan, without its expected times, which may change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
     feasible: bool,
@@ -52,26 +52,30 @@ pub struct Effect {
 
 impl Effect {
     pub fn of(plan: &Plan) -> Effect {
-        let share = |it: &crate::answers::Share| (it.device.clone(), it.bytes);
+        let share = |share: &crate::answers::Share| (share.device.clone(), share.bytes);
         Effect {
             feasible: plan.feasible,
             already_loaded: plan.already_loaded,
             placement: plan.placement.iter().map(share).collect(),
-            victims: plan.victims.iter().map(|it| it.replica.clone()).collect(),
+            victims: plan
+                .victims
+                .iter()
+                .map(|victim| victim.replica.clone())
+                .collect(),
         }
     }
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub enum Outcome {
     Plan(Box<Plan>),
-    /// The plan has changed since it was shown; nothing was ordered.
+    /// The plan has changed since it was shown; no order was given.
     Outdated(Box<Plan>),
     Why(Box<Why>),
     Log(LogLine),
     LogEnded,
-    /// An order was taken; this is its result.
+    /// The result of an order.
     Done(String),
     Failed(String),
 }
@@ -87,7 +91,7 @@ pub async fn run(client: Arc<Client>, job: Job, dialog: u64, outcomes: Sender<(u
         Job::Logs { model } => follow(&client, model, dialog, &outcomes).await,
     };
     let outcome = outcome.unwrap_or_else(|failure| Outcome::Failed(reason(&failure)));
-    // Nobody listens any more when the screen is closed.
+    // The receiver is closed once the screen is closed.
     let _closed = outcomes.send((dialog, outcome)).await;
 }
 
@@ -118,7 +122,7 @@ async fn unload(client: &Client, model: &str) -> Result<Outcome, Failure> {
 
 async fn why(client: &Client, query: (&str, &str)) -> Result<Outcome, Failure> {
     let answer = client.get("admin/why", &[query]).await?;
-    answer.read().map(|it| Outcome::Why(Box::new(it)))
+    answer.read().map(|why| Outcome::Why(Box::new(why)))
 }
 
 async fn follow(
@@ -140,7 +144,7 @@ async fn follow(
     Ok(Outcome::LogEnded)
 }
 
-/// For one line of the screen, which shortens it itself.
+/// Style for one line of the screen, which shortens it on its own.
 const PLAIN: Style = Style {
     colour: false,
     terminal: false,

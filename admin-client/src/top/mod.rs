@@ -1,4 +1,4 @@
-//! `top`: the whole pool on one screen, live, with keys for what administrators do most.
+//! `top`: the pool on one screen, live, with keys for frequent administrative tasks.
 //!
 //! ```text
 //! server ─▶ feed ─▶ app (view, rows, dialog) ─▶ draw ─▶ terminal
@@ -43,12 +43,12 @@ use crate::failure::Failure;
 use crate::render::quantity::Clock;
 use crate::screen::window;
 
-/// Ages and countdowns move on.
+/// Interval for updating ages and countdowns.
 const TICK: Duration = Duration::from_secs(1);
-/// News that may wait until they are drawn.
+/// Capacity of the channels of news and outcomes.
 const NEWS_MAX: usize = 256;
 
-/// One picture as text: of the terminal's size, or 100 × 40 without one.
+/// Prints one picture as text, of the terminal's size, or 100 × 40 without a terminal.
 ///
 /// # Errors
 /// As of the requests.
@@ -59,7 +59,7 @@ pub async fn once(session: &Session) -> Result<(), Failure> {
     app.view.add_events(events);
     let (columns, rows) = window();
     let size = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-    // The line of the shell's prompt stays below it.
+    // Leaves one line for the shell's prompt.
     let area = Rect::new(0, 0, size(columns), size(rows.saturating_sub(1)));
     let mut buffer = Buffer::empty(area);
     draw::draw(&mut app, Clock::read(), area, &mut buffer);
@@ -87,7 +87,7 @@ fn text(buffer: &Buffer) -> String {
     out
 }
 
-/// Shows the pool until q, Ctrl-C or a signal, or for so many seconds.
+/// Shows the pool until q, Ctrl-C or a signal, or for `times` seconds.
 ///
 /// # Errors
 /// As of the first requests, or if the terminal cannot be written.
@@ -101,7 +101,7 @@ pub async fn run(session: &Session, times: Option<u32>) -> Result<(), Failure> {
         let mut signal = signal(kind).map_err(Failure::Runtime)?;
         signals.spawn(async move { signal.recv().await });
     }
-    // Before the screen is taken over, so that a wrong address or key is reported as by every other command.
+    // Connects before the screen is taken over, to report a wrong address or key like every other command.
     let (stream, view) = feed::open(&session.client).await?;
     let colours = Colours(session.screen.style.colour);
     let mut app = App::new(view, session.client.server(), colours);
@@ -139,7 +139,7 @@ pub async fn run(session: &Session, times: Option<u32>) -> Result<(), Failure> {
                     Some(Request::Start(job, dialog)) => tasks.start(job, dialog),
                     None => {}
                 },
-                // Without a terminal on standard input there are signals alone.
+                // Without a terminal on standard input, only signals end the screen.
                 Some(Err(_)) | None => has_keys = false,
             },
             Some(news) = from_feed.recv() => {
@@ -169,12 +169,12 @@ pub async fn run(session: &Session, times: Option<u32>) -> Result<(), Failure> {
     }
 }
 
-/// What runs beside the screen, and ends with it.
+/// Tasks that run while the screen is open, and end with it.
 struct Tasks<'a> {
     session: &'a Session,
     outcomes: Sender<(u64, Outcome)>,
     running: JoinSet<()>,
-    /// A log is followed while it is shown.
+    /// The task that follows a log, while the log is shown.
     log: Option<AbortHandle>,
 }
 

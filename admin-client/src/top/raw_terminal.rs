@@ -1,5 +1,5 @@
-//! The terminal while `top` draws on it: raw, on the alternate screen, with the mouse. However the program ends, by
-//! return, by a signal or by a panic, the terminal is as it was before.
+//! Takes over the terminal for `top`: raw mode, the alternate screen, and the mouse. Restores the terminal however the program
+//! ends: by a return, a signal or a panic.
 
 use std::io::{self, stdout};
 use std::panic;
@@ -11,7 +11,7 @@ use crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
-/// A terminal that was taken over. Dropping it gives it back.
+/// A terminal that was taken over. Restores it when dropped.
 pub struct RawTerminal(());
 
 impl RawTerminal {
@@ -20,11 +20,11 @@ impl RawTerminal {
     pub fn enter() -> io::Result<RawTerminal> {
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // First the terminal: the report would be lost with the alternate screen.
+            // Restores the terminal first: the report would disappear with the alternate screen.
             leave();
             report(info);
         }));
-        // Without a terminal on standard input there are no keys, and nothing to make raw.
+        // Fails without a terminal on standard input, which means that there are no keys to read.
         let _no_input = enable_raw_mode();
         let entered = RawTerminal(());
         execute!(stdout(), EnterAlternateScreen, EnableMouseCapture)?;
@@ -38,7 +38,7 @@ impl Drop for RawTerminal {
     }
 }
 
-/// A terminal that is gone needs nothing back.
+/// Ignores errors: a terminal that is gone needs no restoration.
 fn leave() {
     let _gone = execute!(stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
     let _gone = disable_raw_mode();

@@ -1,4 +1,4 @@
-//! What stands in the panes of `top`: their columns, and the rows that pass the filter, sorted. Pure.
+//! The columns of the panes of `top`, and their rows, filtered and sorted. Pure.
 
 use super::grid::{Column, Row, column};
 use super::view::{View, event_id};
@@ -10,7 +10,7 @@ use crate::render::quantity::{Clock, bytes, label, milliseconds_or_dash};
 use crate::state::State;
 use crate::style::{Tint, clean_line};
 
-/// In the order of the Tab key.
+/// The panes in the order of the Tab key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pane {
     Devices,
@@ -41,7 +41,7 @@ impl Pane {
     }
 }
 
-/// The column of a device in which its bar is drawn.
+/// The column of a device that holds its bar.
 pub const BAR: usize = 1;
 
 const DEVICES: [Column; 6] = [
@@ -81,7 +81,7 @@ const EVENTS: [Column; 4] = [
     column("REASON", 0),
 ];
 
-/// By which column of the models, and whether downwards.
+/// The column by which the models are sorted, and true if it is descending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sort {
     pub column: usize,
@@ -89,7 +89,7 @@ pub struct Sort {
 }
 
 impl Sort {
-    /// Names and states begin with the first, figures with the largest.
+    /// Sorts names and states ascending, figures descending.
     pub fn by(column: usize) -> Sort {
         Sort {
             column: column.min(MODELS.len() - 1),
@@ -106,7 +106,7 @@ impl Sort {
     }
 }
 
-/// The rows of a pane. The filter is a part of a row's text, in any case; devices have none.
+/// The rows of a pane that contain the filter's text, ignoring case. Devices are not filtered.
 pub fn rows(pane: Pane, view: &View, filter: &str, sort: Sort, clock: Clock) -> Vec<Row> {
     let mut rows = match pane {
         Pane::Devices => return view.devices.iter().map(device).collect(),
@@ -161,7 +161,7 @@ fn device(device: &DeviceView) -> Row {
 
 fn models(view: &View, sort: Sort, clock: Clock) -> Vec<Row> {
     let mut models: Vec<&ModelView> = view.models.iter().collect();
-    // Stable: models that are equal stay in the order of their names.
+    // Stable: equal models stay in the order of their names.
     models.sort_by(|a, b| {
         let order = match sort.column {
             0 => a.model.cmp(&b.model),
@@ -174,12 +174,9 @@ fn models(view: &View, sort: Sort, clock: Clock) -> Vec<Row> {
             7 => leaves_at(a).cmp(&leaves_at(b)),
             _ => a.last_used_at.cmp(&b.last_used_at),
         };
-        match sort.is_down {
-            true => order.reverse(),
-            false => order,
-        }
+        if sort.is_down { order.reverse() } else { order }
     });
-    models.into_iter().map(|it| model(it, clock)).collect()
+    models.into_iter().map(|view| model(view, clock)).collect()
 }
 
 fn model(model: &ModelView, clock: Clock) -> Row {
@@ -211,7 +208,10 @@ fn model(model: &ModelView, clock: Clock) -> Row {
 
 /// The state, with the progress of a load.
 fn state(model: &ModelView) -> String {
-    let is_loading = model.replicas.iter().any(|it| it.state == State::Launching);
+    let is_loading = model
+        .replicas
+        .iter()
+        .any(|replica| replica.state == State::Launching);
     if !is_loading {
         return model.state.to_string();
     }
@@ -223,7 +223,7 @@ fn state(model: &ModelView) -> String {
     }
 }
 
-/// What changes first, what is cold last.
+/// The rank of a state for sorting: changing states first, cold last.
 fn state_rank(state: &State) -> u32 {
     match state {
         State::Loading => 0,
@@ -236,64 +236,68 @@ fn state_rank(state: &State) -> u32 {
 }
 
 fn held(model: &ModelView) -> u64 {
-    let devices = model.replicas.iter().flat_map(|it| &it.devices);
+    let devices = model.replicas.iter().flat_map(|replica| &replica.devices);
     devices.map(|share| share.bytes).sum()
 }
 
 pub fn in_flight(model: &ModelView) -> u64 {
-    model.replicas.iter().map(|it| it.in_flight).sum()
+    model.replicas.iter().map(|replica| replica.in_flight).sum()
 }
 
 fn leaves_at(model: &ModelView) -> Option<&str> {
     let times = model.replicas.iter();
-    times.filter_map(|it| it.expires_at.as_deref()).max()
+    times
+        .filter_map(|replica| replica.expires_at.as_deref())
+        .max()
 }
 
 fn queue(view: &View) -> Vec<Row> {
-    let waiting = view.queue.waiting.iter().map(|it| Row {
-        id: label(&it.ticket),
-        model: Some(it.model.clone()),
+    let waiting = view.queue.waiting.iter().map(|request| Row {
+        id: label(&request.ticket),
+        model: Some(request.model.clone()),
         cells: vec![
-            plain(it.model.as_str()),
-            plain(it.key.as_deref().unwrap_or("-")),
+            plain(request.model.as_str()),
+            plain(request.key.as_deref().unwrap_or("-")),
             plain(
-                it.position
+                request
+                    .position
                     .map_or_else(|| "-".to_owned(), |nth| nth.to_string()),
             ),
-            plain(milliseconds_or_dash(it.waited_ms)),
-            plain(milliseconds_or_dash(it.expected_ms)),
-            plain(it.stage.as_deref().unwrap_or("-")),
+            plain(milliseconds_or_dash(request.waited_ms)),
+            plain(milliseconds_or_dash(request.expected_ms)),
+            plain(request.stage.as_deref().unwrap_or("-")),
         ],
     });
-    let orders = view.queue.orders.iter().map(|it| Row {
-        id: it.order.clone(),
-        model: it.model.clone(),
+    let orders = view.queue.orders.iter().map(|order| Row {
+        id: order.order.clone(),
+        model: order.model.clone(),
         cells: vec![
-            plain(it.model.as_deref().unwrap_or("all models")),
-            (format!("order {}", it.order), Some(Tint::Faint)),
+            plain(order.model.as_deref().unwrap_or("all models")),
+            (format!("order {}", order.order), Some(Tint::Faint)),
             plain(""),
-            plain(milliseconds_or_dash(it.since_ms)),
+            plain(milliseconds_or_dash(order.since_ms)),
             plain(""),
-            (it.what.clone(), Some(Tint::Strong)),
+            (order.what.clone(), Some(Tint::Strong)),
         ],
     });
     waiting.chain(orders).collect()
 }
 
 fn events(view: &View, clock: Clock) -> Vec<Row> {
-    let events = view.events.iter().map(|it| Row {
-        id: event_id(it),
-        model: it.model.clone(),
+    let events = view.events.iter().map(|event| Row {
+        id: event_id(event),
+        model: event.model.clone(),
         cells: vec![
             (
-                it.at
+                event
+                    .at
                     .as_deref()
                     .map_or_else(String::new, |at| clock.time_of_day(at)),
                 Some(Tint::Faint),
             ),
-            (it.kind.clone(), Some(kind_tint(&it.kind))),
-            plain(it.model.as_deref().unwrap_or("-")),
-            plain(it.reason.as_deref().unwrap_or_default()),
+            (event.kind.clone(), Some(kind_tint(&event.kind))),
+            plain(event.model.as_deref().unwrap_or("-")),
+            plain(event.reason.as_deref().unwrap_or_default()),
         ],
     });
     events.collect()

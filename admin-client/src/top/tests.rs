@@ -95,7 +95,7 @@ fn mouse(app: &mut App, kind: MouseEventKind, column: u16, row: u16) {
     app.input(&Event::Mouse(event), noon());
 }
 
-/// Where a text stands in the frame.
+/// The position of a text in the frame.
 fn place(frame: &str, text: &str) -> (u16, u16) {
     let found = frame.lines().enumerate().find_map(|(y, line)| {
         let x = line.find(text)?;
@@ -184,10 +184,14 @@ fn only_the_sixteen_colours_are_used_and_without_colours_none() {
         let terminal = terminal_of(&mut app, 120, 30);
         let cells = terminal.backend().buffer().content();
         let is_named = |colour: Color| !matches!(colour, Color::Rgb(..) | Color::Indexed(_));
-        assert!(cells.iter().all(|it| is_named(it.fg) && is_named(it.bg)));
+        assert!(
+            cells
+                .iter()
+                .all(|cell| is_named(cell.fg) && is_named(cell.bg))
+        );
         let is_coloured = cells
             .iter()
-            .any(|it| it.fg != Color::Reset || it.bg != Color::Reset);
+            .any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
         assert_eq!(is_coloured, colours);
     }
 }
@@ -461,7 +465,7 @@ fn a_row_that_cannot_be_acted_on_says_what_to_do() {
         &["Device gpu0", "r1 org/large", "free"],
     );
     assert!(matches!(
-        app.dialog.as_ref().map(|it| &it.kind),
+        app.dialog.as_ref().map(|dialog| &dialog.kind),
         Some(Kind::Device(_))
     ));
 }

@@ -1,4 +1,4 @@
-//! The pool as `top` shows it: the picture that a stream begins with, and the changes after it. Pure.
+//! The pool as `top` shows it: the first picture of a stream, and the changes after it. Pure.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::answers::{DeviceView, EventView, ModelView, QueueView};
 use crate::render::quantity::label;
 
-/// Events that stay on the screen.
+/// Limit of events on the screen.
 const EVENTS_MAX: usize = 500;
 
 #[derive(Debug, Default, Deserialize)]
@@ -19,7 +19,7 @@ pub struct View {
     pub queue: QueueView,
     pub evening: Evening,
     pub store: Store,
-    /// The newest first; comes with another stream.
+    /// The newest first. Filled by a separate stream.
     #[serde(skip)]
     pub events: VecDeque<EventView>,
 }
@@ -37,7 +37,7 @@ pub struct Store {
     pub trouble: Option<String>,
 }
 
-/// What is not the same any more; what is absent is.
+/// The parts of the view that have changed. Absent parts have not.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Change {
@@ -67,9 +67,9 @@ impl<T> Default for Changed<T> {
 
 impl<T> Changed<T> {
     fn apply(self, list: &mut Vec<T>, name: impl Fn(&T) -> &str) {
-        list.retain(|it| !self.gone.contains(name(it)));
+        list.retain(|item| !self.gone.contains(name(item)));
         for newer in self.changed {
-            match list.iter_mut().find(|it| name(it) == name(&newer)) {
+            match list.iter_mut().find(|item| name(item) == name(&newer)) {
                 Some(place) => *place = newer,
                 None => list.push(newer),
             }
@@ -78,7 +78,7 @@ impl<T> Changed<T> {
 }
 
 impl View {
-    /// A new picture; the events stay.
+    /// Replaces everything but the events.
     pub fn replace(&mut self, newer: View) {
         let events = std::mem::take(&mut self.events);
         *self = View { events, ..newer };
@@ -86,19 +86,20 @@ impl View {
     }
 
     pub fn apply(&mut self, change: Change) {
-        change.models.apply(&mut self.models, |it| &it.model);
-        change.devices.apply(&mut self.devices, |it| &it.device);
+        change.models.apply(&mut self.models, |model| &model.model);
+        change
+            .devices
+            .apply(&mut self.devices, |device| &device.device);
         self.queue = change.queue.unwrap_or(std::mem::take(&mut self.queue));
         self.evening = change.evening.unwrap_or(std::mem::take(&mut self.evening));
         self.store = change.store.unwrap_or(std::mem::take(&mut self.store));
         self.sort();
     }
 
-    /// Events in the order in which they happened. One that is there already is left out: a stream that
-    /// begins again may repeat it.
+    /// Adds events, oldest first. Ignores known events: a reopened stream may repeat them.
     pub fn add_events(&mut self, events: Vec<EventView>) {
         for event in events {
-            let is_known = |it: &EventView| it.id.is_some() && it.id == event.id;
+            let is_known = |known: &EventView| known.id.is_some() && known.id == event.id;
             if !self.events.iter().any(is_known) {
                 self.events.push_front(event);
             }
@@ -107,20 +108,26 @@ impl View {
     }
 
     pub fn model(&self, name: &str) -> Option<&ModelView> {
-        self.models.iter().find(|it| it.model == name)
+        self.models.iter().find(|model| model.model == name)
     }
 
     fn sort(&mut self) {
         self.models.sort_by(|a, b| a.model.cmp(&b.model));
         // gpu2 before gpu10.
         self.devices.sort_by(|a, b| {
-            let key = |it: &DeviceView| (it.node.clone(), it.device.len(), it.device.clone());
+            let key = |device: &DeviceView| {
+                (
+                    device.node.clone(),
+                    device.device.len(),
+                    device.device.clone(),
+                )
+            };
             key(a).cmp(&key(b))
         });
     }
 }
 
-/// What identifies an event.
+/// The id of an event.
 pub fn event_id(event: &EventView) -> String {
     label(event.id.as_ref().unwrap_or(&Value::Null))
 }
@@ -138,7 +145,11 @@ mod tests {
         view.replace(serde_json::from_value(first).expect("a view"));
         let change = json!({"at": "now", "models": {"changed": [{"model": "a", "state": "ready"}, {"model": "d"}], "gone": ["c"]}});
         view.apply(serde_json::from_value(change).expect("a change"));
-        let names: Vec<&str> = view.models.iter().map(|it| it.model.as_str()).collect();
+        let names: Vec<&str> = view
+            .models
+            .iter()
+            .map(|model| model.model.as_str())
+            .collect();
         assert_eq!(names, ["a", "b", "d"]);
         assert_eq!(view.models[0].state.as_str(), "ready");
         assert_eq!(view.queue.waiting.len(), 1);

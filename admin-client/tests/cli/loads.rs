@@ -178,7 +178,7 @@ fn a_model_that_only_the_load_knows_is_loaded_without_a_plan() {
     let run = server.client("load org/m");
     assert_eq!(run.status, 0, "{run:?}");
     in_order(&run.stdout, &["org/m is ready"]);
-    // A name that the hub cannot have is refused at once.
+    // A name that the hub cannot have is refused immediately.
     let server = Server::start(vec![(PLAN, vec![Reply::json(404, unknown)])]);
     let run = server.client("load m");
     assert_eq!(run.status, 1, "{run:?}");

@@ -34,9 +34,10 @@ impl Measure {
             Self::FileAfter => "mapped file memory at the end (MiB)".to_owned(),
             Self::ProportionalAfter => "memory in all, PSS (MiB)".to_owned(),
             Self::Speculation(text, at_once, is_on) => {
-                let with = match is_on {
-                    true => "with proposals",
-                    false => "without proposals",
+                let with = if is_on {
+                    "with proposals"
+                } else {
+                    "without proposals"
                 };
                 format!("{}, {at_once} at once, {with} (tokens/s)", text.name())
             }

@@ -104,9 +104,10 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             total: Some(CACHE_TOKENS),
             ..TokenBudgets::default()
         },
-        speculation: match speculates.parse::<bool>()? {
-            true => Speculation::default(),
-            false => Speculation::OFF,
+        speculation: if speculates.parse::<bool>()? {
+            Speculation::default()
+        } else {
+            Speculation::OFF
         },
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -229,22 +229,24 @@ pub(super) fn checked_schema(name: &str, schema: Value) -> Result<Value, ApiErro
 }
 
 fn check_bytes(name: &str, bytes: usize, most: usize) -> Result<(), ApiError> {
-    match bytes <= most {
-        true => Ok(()),
-        false => Err(ApiError::field(
+    if bytes <= most {
+        Ok(())
+    } else {
+        Err(ApiError::field(
             name,
             format!("`{name}` has {bytes} bytes; at most {most} are taken"),
-        )),
+        ))
     }
 }
 
 fn check_depth(name: &str, depth: usize) -> Result<(), ApiError> {
-    match depth <= DEPTH_MAX {
-        true => Ok(()),
-        false => Err(ApiError::field(
+    if depth <= DEPTH_MAX {
+        Ok(())
+    } else {
+        Err(ApiError::field(
             name,
             format!("`{name}` is {depth} levels deep; at most {DEPTH_MAX} are taken"),
-        )),
+        ))
     }
 }
 

@@ -21,9 +21,12 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
         stripped(&python_text(text), letters.as_deref(), true, true).to_owned()
     });
     for name in ["length", "count"] {
-        environment.add_filter(name, |value: &Value| match value.is_undefined() {
-            true => Ok(0),
-            false => filters::length(value),
+        environment.add_filter(name, |value: &Value| {
+            if value.is_undefined() {
+                Ok(0)
+            } else {
+                filters::length(value)
+            }
         });
     }
     environment.add_test("iterable", |value: &Value| {

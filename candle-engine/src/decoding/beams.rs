@@ -88,9 +88,10 @@ impl<T> Beams<T> {
         if self.finished.len() < self.settings.beams {
             return false;
         }
-        let longest = match self.settings.length_penalty > 0.0 {
-            true => max_tokens,
-            false => tokens,
+        let longest = if self.settings.length_penalty > 0.0 {
+            max_tokens
+        } else {
+            tokens
         };
         match self.settings.early_stopping {
             EarlyStopping::AtOnce => true,

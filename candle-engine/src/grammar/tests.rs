@@ -104,21 +104,19 @@ fn a_wide_schema_is_followed_to_its_last_property() {
                 .iter()
                 .map(|name| (name.clone(), json!({"type": "integer"})))
                 .collect();
-            let wanted = match required {
-                true => names.clone(),
-                false => Vec::new(),
-            };
+            let wanted = if required { names.clone() } else { Vec::new() };
             let wide = schema(json!({
                 "type": "object", "properties": properties, "required": wanted, "additionalProperties": false
             }));
-            let values = match required {
-                true => names
+            let values = if required {
+                names
                     .iter()
                     .map(|name| format!("\"{name}\": 1"))
-                    .collect::<Vec<_>>(),
-                false => [0, count / 2, count - 1]
+                    .collect::<Vec<_>>()
+            } else {
+                [0, count / 2, count - 1]
                     .map(|nth| format!("\"p{nth}\": 1"))
-                    .to_vec(),
+                    .to_vec()
             };
             // All of a long answer takes long without showing more.
             if !required || count <= 100 {

@@ -98,12 +98,13 @@ fn places(spec: &Spec, index: usize) -> Vec<(String, Place)> {
     }
     if let FeedForward::Gated(gated) = &spec.blocks[index].feed_forward {
         let (gate, up) = ((Gate, gated.width), (Up, gated.width));
-        match gated.fused {
-            true => places.push((name("mlp.gate_up_proj"), place(&[gate, up], spec.hidden))),
-            false => places.extend([
+        if gated.fused {
+            places.push((name("mlp.gate_up_proj"), place(&[gate, up], spec.hidden)))
+        } else {
+            places.extend([
                 (name("mlp.gate_proj"), place(&[gate], spec.hidden)),
                 (name("mlp.up_proj"), place(&[up], spec.hidden)),
-            ]),
+            ])
         }
         places.push((
             name("mlp.down_proj"),

@@ -214,9 +214,10 @@ fn logits_are_those_of_transformers_at_every_position() {
         let later = largest_difference(&later, &expected.numbers["later_logits"]) / spread;
         let line =
             format!("prompt {prompt:.1e}, continuation {later:.1e} of the spread {spread:.2}");
-        match prompt <= TOLERANCE && later <= TOLERANCE {
-            true => Ok(line),
-            false => Err(line),
+        if prompt <= TOLERANCE && later <= TOLERANCE {
+            Ok(line)
+        } else {
+            Err(line)
         }
     });
 }
@@ -238,9 +239,10 @@ fn last_hidden_states_are_those_of_transformers() {
             .collect();
         let size = numbers.iter().fold(0f32, |most, next| most.max(next.abs()));
         let difference = largest_difference(&ours, numbers) / size;
-        match difference <= TOLERANCE {
-            true => Ok(format!("{difference:.1e} of the largest")),
-            false => Err(format!("{difference:.1e} of the largest")),
+        if difference <= TOLERANCE {
+            Ok(format!("{difference:.1e} of the largest"))
+        } else {
+            Err(format!("{difference:.1e} of the largest"))
         }
     });
 }
@@ -373,9 +375,10 @@ fn weights_of_eight_bits_move_logits_little() {
         } else {
             TOLERANCE_Q8_0
         };
-        match difference > 0.0 && difference <= tolerance {
-            true => Ok(format!("{difference:.4} of the spread")),
-            false => Err(format!("{difference:.4} of the spread")),
+        if difference > 0.0 && difference <= tolerance {
+            Ok(format!("{difference:.4} of the spread"))
+        } else {
+            Err(format!("{difference:.4} of the spread"))
         }
     });
 }

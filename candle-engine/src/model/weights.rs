@@ -152,15 +152,17 @@ impl<C: Compute> Loader<'_, C> {
 
     /// The head: a matrix of its own, or the embedding, either with `lm_head.bias` if the model has one.
     pub fn head(&self, spec: &Spec) -> Result<C::Matrix, EngineError> {
-        let name = match spec.ties_head {
-            true => "model.embed_tokens",
-            false => "lm_head",
+        let name = if spec.ties_head {
+            "model.embed_tokens"
+        } else {
+            "lm_head"
         };
         let shape = [spec.vocabulary, spec.hidden];
         let weights = self.take(&format!("{name}.weight"), &shape)?;
-        let bias = match spec.head_bias {
-            true => Some(self.floats("lm_head.bias", spec.vocabulary)?),
-            false => None,
+        let bias = if spec.head_bias {
+            Some(self.floats("lm_head.bias", spec.vocabulary)?)
+        } else {
+            None
         };
         let [matrix] = self.cut(name, &weights, [spec.vocabulary], bias.as_deref())?;
         Ok(matrix)
@@ -218,9 +220,10 @@ impl<C: Compute> Loader<'_, C> {
         if adds_one {
             weights.iter_mut().for_each(|weight| *weight += 1.0);
         }
-        let bias = match centred {
-            true => Some(self.floats(&format!("{name}.bias"), width)?),
-            false => None,
+        let bias = if centred {
+            Some(self.floats(&format!("{name}.bias"), width)?)
+        } else {
+            None
         };
         let rows = 1 + u64::from(centred);
         self.bytes.set(self.bytes.get() + 4 * rows * width as u64);

@@ -44,10 +44,7 @@ impl Speculation {
     /// Most tokens that are proposed in a step by an engine on these devices.
     pub(crate) fn tokens_on(&self, devices: &[DeviceChoice]) -> usize {
         let is_exact = devices.iter().all(|device| *device == DeviceChoice::Cpu);
-        self.tokens.unwrap_or(match is_exact {
-            true => TOKENS,
-            false => 0,
-        })
+        self.tokens.unwrap_or(if is_exact { TOKENS } else { 0 })
     }
 
     pub(super) fn validate(&self) -> Result<(), EngineError> {
@@ -68,15 +65,16 @@ impl Speculation {
                 ));
             }
         }
-        match self.lookup_min > self.lookup_max {
-            true => Err(EngineError::option(
+        if self.lookup_min > self.lookup_max {
+            Err(EngineError::option(
                 "prompt_lookup_min",
                 format!(
                     "{} is more than prompt_lookup_max, {}",
                     self.lookup_min, self.lookup_max
                 ),
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

@@ -61,9 +61,10 @@ pub(crate) fn likeliest(logits: &[f32], count: usize) -> Vec<u32> {
 }
 
 fn scored(logit: f32, sum: f64) -> f32 {
-    match logit.is_finite() {
-        true => (f64::from(logit) - sum) as f32,
-        false => f32::NEG_INFINITY,
+    if logit.is_finite() {
+        (f64::from(logit) - sum) as f32
+    } else {
+        f32::NEG_INFINITY
     }
 }
 

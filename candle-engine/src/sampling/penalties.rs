@@ -18,9 +18,10 @@ pub(crate) struct Penalties {
 impl Penalties {
     pub fn new(settings: &SamplingSettings, prompt: &[u32]) -> Self {
         // Only the repetition penalty looks at the prompt.
-        let prompt = match settings.repetition_penalty == 1.0 {
-            true => BTreeSet::new(),
-            false => prompt.iter().copied().collect(),
+        let prompt = if settings.repetition_penalty == 1.0 {
+            BTreeSet::new()
+        } else {
+            prompt.iter().copied().collect()
         };
         Self {
             presence: settings.presence_penalty,
@@ -44,9 +45,10 @@ impl Penalties {
             let tokens = self.prompt.iter();
             for token in tokens.chain(self.generated.keys().filter(new)) {
                 if let Some(logit) = logits.get_mut(*token as usize) {
-                    *logit *= match *logit > 0.0 {
-                        true => self.repetition.recip(),
-                        false => self.repetition,
+                    *logit *= if *logit > 0.0 {
+                        self.repetition.recip()
+                    } else {
+                        self.repetition
                     };
                 }
             }

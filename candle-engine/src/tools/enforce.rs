@@ -15,9 +15,12 @@ pub(crate) fn required(
     parallel: bool,
     special: impl Fn(&str) -> Option<u32>,
 ) -> Grammar {
-    let more = |separator: &str, call: &str| match parallel {
-        true => format!(" ({} {call}){{0,{}}}", quoted(separator), CALLS_MAX - 1),
-        false => String::new(),
+    let more = |separator: &str, call: &str| {
+        if parallel {
+            format!(" ({} {call}){{0,{}}}", quoted(separator), CALLS_MAX - 1)
+        } else {
+            String::new()
+        }
     };
     let mut lark = match family {
         Family::Hermes => format!(

@@ -45,9 +45,10 @@ pub fn serve_if_asked() {
             total: Some(count("total_tokens")),
             ..TokenBudgets::default()
         },
-        speculation: match wanted["speculates"] == true {
-            true => Speculation::default(),
-            false => Speculation::OFF,
+        speculation: if wanted["speculates"] == true {
+            Speculation::default()
+        } else {
+            Speculation::OFF
         },
         ..super::options(&path("model"), Listen::Unix(path("socket")))
     };

@@ -23,10 +23,11 @@ impl Level {
     /// Whether more can be admitted now; otherwise after how long.
     pub fn room(&self, per_minute: u64) -> Result<(), Span> {
         let over = self.full - per_minute as f64;
-        match over < 0.0 {
-            true => Ok(()),
+        if over < 0.0 {
+            Ok(())
+        } else {
             // Slightly more than the time until it is exactly full.
-            false => Err(time_of(over + 1.0, per_minute)),
+            Err(time_of(over + 1.0, per_minute))
         }
     }
 

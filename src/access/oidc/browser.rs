@@ -119,9 +119,10 @@ impl Browser {
         let is_same = hmac::verify(&self.key, message.as_bytes(), &given).is_ok();
         // The wall clock may have been set back by a little.
         let age = Span(now.0.abs_diff(began.0));
-        match is_same && age < ATTEMPT_MAX {
-            true => Ok(()),
-            false => Err(SignOnError::Unknown),
+        if is_same && age < ATTEMPT_MAX {
+            Ok(())
+        } else {
+            Err(SignOnError::Unknown)
         }
     }
 
@@ -176,9 +177,10 @@ impl Browser {
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
         let nonce = self.derive(Part::Nonce, cookie);
         let is_ours = text("azp").is_none_or(|it| it == self.section.client_id);
-        match text("nonce") == Some(nonce.as_str()) && is_ours {
-            true => Ok(()),
-            false => Err(SignOnError::OtherSignIn),
+        if text("nonce") == Some(nonce.as_str()) && is_ours {
+            Ok(())
+        } else {
+            Err(SignOnError::OtherSignIn)
         }
     }
 

@@ -186,11 +186,12 @@ impl Issuer {
     pub async fn keys(&self, address: &Url) -> Result<KeySet, IssuerFault> {
         let bytes = self.read(address).await?;
         let keys = KeySet::read(&bytes).map_err(|error| self.shape(address, error))?;
-        match keys.is_empty() {
-            true => Err(IssuerFault::NoKeys {
+        if keys.is_empty() {
+            Err(IssuerFault::NoKeys {
                 address: address.to_string(),
-            }),
-            false => Ok(keys),
+            })
+        } else {
+            Ok(keys)
         }
     }
 
@@ -249,9 +250,10 @@ async fn authorities(path: &Path) -> Result<Vec<Certificate>, IssuerFault> {
     let text = tokio::fs::read(path).await;
     let text = text.map_err(|error| unusable(error.to_string()))?;
     let found = Certificate::from_pem_bundle(&text).map_err(|error| unusable(root_of(&error)))?;
-    match found.is_empty() {
-        true => Err(unusable("it contains no PEM certificate".to_owned())),
-        false => Ok(found),
+    if found.is_empty() {
+        Err(unusable("it contains no PEM certificate".to_owned()))
+    } else {
+        Ok(found)
     }
 }
 

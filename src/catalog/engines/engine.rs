@@ -47,7 +47,7 @@ pub struct Engine {
     pub share_key: Option<&'static str>,
     /// The engine fills all memory it is given, which makes a measurement useless as an estimate.
     pub fills: bool,
-    /// Whether the command line depends on the size of the weights.
+    /// The condition under which the command line depends on the size of the weights.
     pub needs_weight_size: NeedsWeightSize,
     /// The engine reads one GGUF file, not a folder.
     pub reads_gguf: bool,
@@ -191,8 +191,8 @@ impl ArgumentContext<'_> {
         self.place.devices.iter().any(|device| device.is_gpu)
     }
 
-    /// The share of each device that stays within the reservation, after subtracting the memory that the engine takes above its
-    /// share (`beside`). Rounded down to stay within the reservation.
+    /// The share of each device that stays within the reservation once the engine's additional memory (the parameter) is
+    /// subtracted. Rounded down to stay within the reservation.
     pub fn share(&self, beside: Bytes) -> Result<String, String> {
         let reserved = self.place.reserved;
         let mut least = u64::MAX;

@@ -91,9 +91,12 @@ impl Cluster for Board {
     }
 
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
-        self.with(|it| match it.is_away {
-            true => Err(away()),
-            false => Ok(it.leases.clone()),
+        self.with(|it| {
+            if it.is_away {
+                Err(away())
+            } else {
+                Ok(it.leases.clone())
+            }
         })
     }
 

@@ -124,12 +124,15 @@ impl Api {
             program: format!("the API server {server}"),
             message,
         };
-        let failed = |error: reqwest::Error| match error.is_timeout() {
-            true => unreachable(format!(
-                "no answer within {} (cluster.kubernetes.timeout)",
-                self.section.timeout
-            )),
-            false => unreachable(root_of(&error.without_url())),
+        let failed = |error: reqwest::Error| {
+            if error.is_timeout() {
+                unreachable(format!(
+                    "no answer within {} (cluster.kubernetes.timeout)",
+                    self.section.timeout
+                ))
+            } else {
+                unreachable(root_of(&error.without_url()))
+            }
         };
         let mut response = request.send().await.map_err(failed)?;
         let status = response.status();
@@ -209,9 +212,10 @@ impl Api {
     fn client(&self) -> Result<Client, ClusterError> {
         let is_plain = self.server()?.scheme() == "http";
         let advice = "name the file with the certificate authorities of the API server in cluster.kubernetes.ca_file";
-        let authorities = match is_plain {
-            true => Vec::new(),
-            false => read(&self.ca_file, advice)?,
+        let authorities = if is_plain {
+            Vec::new()
+        } else {
+            read(&self.ca_file, advice)?
         };
         let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, client)) = kept.as_ref()
@@ -245,9 +249,10 @@ impl Api {
 
 /// Kubernetes tells a pod an address of either kind.
 fn address(host: &str, port: &str) -> String {
-    match host.contains(':') {
-        true => format!("https://[{host}]:{port}"),
-        false => format!("https://{host}:{port}"),
+    if host.contains(':') {
+        format!("https://[{host}]:{port}")
+    } else {
+        format!("https://{host}:{port}")
     }
 }
 
@@ -271,9 +276,10 @@ fn read(file: &Path, advice: &str) -> Result<Vec<u8>, ClusterError> {
     let mut bytes = Vec::new();
     let read = opened.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
     read.map_err(failed)?;
-    match bytes.is_empty() {
-        true => Err(setup(format!("{shown} is empty; {advice}"))),
-        false => Ok(bytes),
+    if bytes.is_empty() {
+        Err(setup(format!("{shown} is empty; {advice}")))
+    } else {
+        Ok(bytes)
     }
 }
 

@@ -145,9 +145,10 @@ pub(super) fn unscheduled(pod: &Pod) -> String {
         .map(|it| it.name.as_str())
         .collect();
     if !gates.is_empty() {
-        let meaning = match gates.iter().any(|it| it.contains("kueue")) {
-            true => "it waits in its queue of Kueue until its quota has room",
-            false => "something else holds it back from the scheduler",
+        let meaning = if gates.iter().any(|it| it.contains("kueue")) {
+            "it waits in its queue of Kueue until its quota has room"
+        } else {
+            "something else holds it back from the scheduler"
         };
         return explained(meaning, "SchedulingGated", &gates.join(", "));
     }
@@ -159,9 +160,10 @@ pub(super) fn unscheduled(pod: &Pod) -> String {
     let message = message.unwrap_or_default();
     let found = UNSCHEDULABLE.iter().filter(|it| message.contains(it.0));
     let meanings: Vec<&str> = found.map(|it| it.1).take(2).collect();
-    match meanings.is_empty() {
-        true => explained("no machine takes it", &condition.reason, message),
-        false => explained(&meanings.join("; "), "", message),
+    if meanings.is_empty() {
+        explained("no machine takes it", &condition.reason, message)
+    } else {
+        explained(&meanings.join("; "), "", message)
     }
 }
 
@@ -197,9 +199,10 @@ fn ended_often(container: &Container, word: &str) -> String {
     let last = last.or(container.last_state.terminated.as_ref());
     let how = last.map_or_else(String::new, |it| {
         let status = format!(", lately with status {}", it.exit_code);
-        let oom = match it.reason == "OOMKilled" {
-            true => " because it needed more memory than its limit; raise resources.limits.memory",
-            false => "",
+        let oom = if it.reason == "OOMKilled" {
+            " because it needed more memory than its limit; raise resources.limits.memory"
+        } else {
+            ""
         };
         // The end of a log has the reason.
         let mut lines = it.message.lines().rev().map(one_line);

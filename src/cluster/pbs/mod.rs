@@ -111,11 +111,12 @@ impl Pbs {
                 ..self.call("id", vec!["-un".to_owned()], "")
             };
             let ended = run(call).await?;
-            match ended.status.success() {
-                true => Ok(ended.stdout.trim().to_owned()),
-                false => Err(ClusterError::Setup {
+            if ended.status.success() {
+                Ok(ended.stdout.trim().to_owned())
+            } else {
+                Err(ClusterError::Setup {
                     message: format!("this account has no name (id -un): {}", ended.reason()),
-                }),
+                })
             }
         });
         Ok(name.await?.as_str())
@@ -279,9 +280,10 @@ impl Cluster for Pbs {
         let ended = run(self.call(program, arguments, "")).await?;
         let is_over = batch::has_any(&ended.message, GONE)
             || ended.message.contains("invalid for state of job");
-        match ended.status.success() || is_over {
-            true => Ok(()),
-            false => Err(ERRORS.failure(program, &ended)),
+        if ended.status.success() || is_over {
+            Ok(())
+        } else {
+            Err(ERRORS.failure(program, &ended))
         }
     }
 

@@ -131,13 +131,12 @@ fn resource(comment: &str) -> Option<String> {
         }
         _ => String::new(),
     };
-    Some(match before.contains(NEVER) {
-        true => format!(
+    Some(if before.contains(NEVER) {
+        format!(
             "no node has enough of {name}{numbers}, so it never starts; correct gpus and select of the shape"
-        ),
-        false => {
-            format!("there is not enough of {name}{numbers}; it starts when jobs that hold it end")
-        }
+        )
+    } else {
+        format!("there is not enough of {name}{numbers}; it starts when jobs that hold it end")
     })
 }
 

@@ -118,9 +118,10 @@ fn options(section: &ClusterSection, shape: &ShapeSection, demand: Option<u64>) 
         Some(demand) => format!("{}.{demand}", shape.name),
         None => shape.name.clone(),
     };
-    let place = match pbs.exclusive {
-        true => "pack:exclhost",
-        false => "pack",
+    let place = if pbs.exclusive {
+        "pack:exclhost"
+    } else {
+        "pack"
     };
     let requeue = if pbs.requeue { "y" } else { "n" };
     let limit = shape.time_limit.duration().as_secs();

@@ -109,9 +109,12 @@ impl Ray {
     /// A job on each of some machines that nodes may run on.
     async fn look_at_machines(&self, alive: &[Machine]) -> Vec<Finding> {
         let shapes = &self.section.shapes;
-        let is_used = |it: &&Machine| match shapes.is_empty() {
-            true => it.gpus() > 0.0,
-            false => shapes.iter().any(|shape| it.fits(&self.section, shape)),
+        let is_used = |it: &&Machine| {
+            if shapes.is_empty() {
+                it.gpus() > 0.0
+            } else {
+                shapes.iter().any(|shape| it.fits(&self.section, shape))
+            }
         };
         let all: Vec<&Machine> = alive.iter().filter(is_used).collect();
         let mut findings = Vec::new();
@@ -281,13 +284,14 @@ fn listed(alive: &[Machine]) -> Finding {
         .filter(|it| it.gpus() > 0.0)
         .map(|it| format!("{} ({})", it.address, it.gpus()))
         .collect();
-    let text = match with_gpus.is_empty() {
-        true => format!("{} nodes are in Ray, none with GPUs", alive.len()),
-        false => format!(
+    let text = if with_gpus.is_empty() {
+        format!("{} nodes are in Ray, none with GPUs", alive.len())
+    } else {
+        format!(
             "{} nodes are in Ray; GPUs: {}",
             alive.len(),
             with_gpus.join(", ")
-        ),
+        )
     };
     Finding::Good(text)
 }

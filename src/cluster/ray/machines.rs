@@ -153,8 +153,9 @@ pub(super) fn of_status(answer: &Value) -> Autoscaler {
     let nodes = report["pendingNodes"].as_array().into_iter().flatten();
     let nodes = nodes.filter_map(|node| node[1].as_str().map(|kind| format!("1 {kind}")));
     let all: Vec<String> = launches.chain(nodes).collect();
-    match all.is_empty() {
-        true => Autoscaler::Idle,
-        false => Autoscaler::Launching(all.join(", ")),
+    if all.is_empty() {
+        Autoscaler::Idle
+    } else {
+        Autoscaler::Launching(all.join(", "))
     }
 }

@@ -121,9 +121,12 @@ impl Ray {
         let is_out = |it: &Machine| is_named(it) || failed.contains(&it.node_id);
         let mut others = machines.iter().filter(|it| !is_out(it));
         let has_other = others.any(|it| it.fits(&self.section, shape));
-        let out = machines.iter().filter(|it| match has_other {
-            true => is_out(it),
-            false => demand.is_none() && is_named(it),
+        let out = machines.iter().filter(|it| {
+            if has_other {
+                is_out(it)
+            } else {
+                demand.is_none() && is_named(it)
+            }
         });
         out.map(|it| it.node_id.clone()).collect()
     }
@@ -218,15 +221,16 @@ impl Cluster for Ray {
         let jobs = self.jobs().await?.leases;
         let waits = jobs.iter().any(|job| job.is_pending() && !job.is_cancelled);
         // Only the reasons depend on it.
-        let machines = match waits {
-            false => None,
-            true => match self.machines().await {
+        let machines = if !waits {
+            None
+        } else {
+            match self.machines().await {
                 Err(_) => None,
                 Ok(alive) => Some(Machines {
                     autoscaler: self.autoscaler().await,
                     alive,
                 }),
-            },
+            }
         };
         let starts = self.starts.of(&jobs, &self.client).await;
         let leases = jobs.into_iter().filter_map(|job| {
@@ -247,9 +251,10 @@ impl Cluster for Ray {
         // Of a job that waits, this is remembered for its start.
         let path = format!("{JOBS}{id}/stop");
         self.client.end(Method::POST, &path).await?;
-        match how == Release::Now || job.is_pending() {
-            true => self.cancel(id).await,
-            false => Ok(()),
+        if how == Release::Now || job.is_pending() {
+            self.cancel(id).await
+        } else {
+            Ok(())
         }
     }
 
@@ -275,9 +280,10 @@ fn failed_nodes(jobs: &[Job], now_unix: u64) -> BTreeSet<String> {
         .filter(is_late)
         .map(|job| job.node_id.clone())
         .collect();
-    match nodes.len() > EXCLUDED_MAX {
-        true => BTreeSet::new(),
-        false => nodes,
+    if nodes.len() > EXCLUDED_MAX {
+        BTreeSet::new()
+    } else {
+        nodes
     }
 }
 

@@ -88,9 +88,10 @@ impl Slurm {
         match self.queue().await {
             Ok(jobs) => {
                 let live = jobs.iter().filter(|job| !job.has_ended()).count();
-                let form = match self.only_text.load(std::sync::atomic::Ordering::Relaxed) {
-                    true => "text (its JSON is missing, broken or too long)",
-                    false => "JSON",
+                let form = if self.only_text.load(std::sync::atomic::Ordering::Relaxed) {
+                    "text (its JSON is missing, broken or too long)"
+                } else {
+                    "JSON"
                 };
                 let answers = format!("squeue answers as {form}");
                 finding::live_jobs(&answers, &self.section, live)

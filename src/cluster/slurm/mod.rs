@@ -280,9 +280,10 @@ fn failed_hosts(jobs: &[Job], now_unix: u64) -> Vec<String> {
     };
     let late = jobs.iter().filter(is_late).map(|job| &job.facts.host);
     let hosts: BTreeSet<&String> = late.collect();
-    match hosts.len() > EXCLUDED_MAX {
-        true => Vec::new(),
-        false => hosts.into_iter().cloned().collect(),
+    if hosts.len() > EXCLUDED_MAX {
+        Vec::new()
+    } else {
+        hosts.into_iter().cloned().collect()
     }
 }
 

@@ -76,9 +76,12 @@ fn options(
     let constraint = shape.constraint.as_ref().or(slurm.constraint.as_ref());
     let mut excluded: Vec<&str> = slurm.exclude.iter().map(String::as_str).collect();
     excluded.extend(exclude.iter().map(String::as_str));
-    let requeue = slurm.requeue.map(|requeue| match requeue {
-        true => "--requeue".to_owned(),
-        false => "--no-requeue".to_owned(),
+    let requeue = slurm.requeue.map(|requeue| {
+        if requeue {
+            "--requeue".to_owned()
+        } else {
+            "--no-requeue".to_owned()
+        }
     });
     let value = |option: &str, value: Option<&String>| value.map(|it| format!("--{option}={it}"));
     let all = [

@@ -1,4 +1,4 @@
-//! Which program an engine gets, with which libraries, and what is reported where there is none.
+//! The program and libraries that an engine gets, and the report if there are none.
 
 use super::*;
 use crate::{DeviceAddress, LivenessLimits, Program, Watch};

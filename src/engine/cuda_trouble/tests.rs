@@ -1,4 +1,4 @@
-//! Messages of the loader, of the driver and of the program itself, as they are printed, and what is made of them.
+//! Messages of the loader, the driver and the program itself, and their interpretation.
 
 use super::*;
 

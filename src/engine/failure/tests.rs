@@ -82,7 +82,7 @@ fn a_script_without_its_interpreter_is_no_missing_program() {
     let cure = cure_of_start(path, &missing, Some("pip install vllm"));
     assert!(cure.contains("/nowhere/venv/bin/python3"), "{cure}");
     assert!(cure.contains("create the environment again"), "{cure}");
-    // What its interpreter lacks is another matter, and so is a program that is no script.
+    // An existing interpreter does not count as missing, and neither does the interpreter of a file that is not a script.
     for text in ["#!/bin/sh\n", "\u{7f}ELF", ""] {
         std::fs::write(&script, text).expect("written");
         let cure = cure_of_start(path, &missing, Some("pip install vllm"));

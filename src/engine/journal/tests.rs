@@ -1,4 +1,4 @@
-//! Tests of `journal.rs`: records as they are read again, and a disk without room.
+//! Tests of `journal.rs`: reading records back, and writing to a full disk.
 
 use super::*;
 
@@ -59,10 +59,10 @@ fn of_replica(replica: u64) -> Record {
 
 fn spare_count(journal: &Journal) -> usize {
     let spares = std::fs::read_dir(journal.spares()).expect("a folder");
-    spares.flatten().filter(|it| is_spare(&it.path())).count()
+    spares.flatten().filter(|entry| is_spare(&entry.path())).count()
 }
 
-/// The next record of this replica finds no room.
+/// Leaves no room for the next record of this replica.
 fn fill_disk_for(journal: &Journal, replica: u64) {
     let half = journal
         .path_of(ReplicaId(replica))
@@ -104,12 +104,12 @@ fn a_spare_file_that_is_too_short_is_not_used_and_made_anew() {
     journal.prepare();
     assert_eq!(spare_count(&journal), SPARES as usize, "before any record");
     let spares = std::fs::read_dir(journal.spares()).expect("a folder");
-    let paths: Vec<PathBuf> = spares.flatten().map(|it| it.path()).collect();
+    let paths: Vec<PathBuf> = spares.flatten().map(|entry| entry.path()).collect();
     for cut in &paths[..paths.len() - 1] {
         std::fs::write(cut, "").expect("cut off");
     }
     fill_disk_for(&journal, 8);
-    journal.write(&of_replica(8)).expect("the one that is left");
+    journal.write(&of_replica(8)).expect("the last spare file");
     assert_eq!(read(&journal.path_of(ReplicaId(8))), Ok(of_replica(8)));
     assert_eq!(spare_count(&journal), 0);
     fill_disk_for(&journal, 9);
@@ -117,7 +117,7 @@ fn a_spare_file_that_is_too_short_is_not_used_and_made_anew() {
     assert!(is_full(&error), "{error}");
     journal.write(&record()).expect("written");
     assert_eq!(spare_count(&journal), SPARES as usize);
-    let [one, other] = [&paths[0], &paths[1]].map(|it| std::fs::read(it).expect("a file"));
+    let [one, other] = [&paths[0], &paths[1]].map(|path| std::fs::read(path).expect("a file"));
     assert_ne!(one, other, "no file system keeps them as one");
 }
 
@@ -135,7 +135,7 @@ fn a_record_that_finds_the_disk_full_takes_the_place_of_a_spare_file() {
     journal.write(&other).expect("a spare file");
     assert_eq!(spares(), SPARES as usize - 1);
     assert_eq!(read(&path), Ok(other));
-    assert_eq!(journal.read_all().len(), 2, "spare files are no records");
+    assert_eq!(journal.read_all().len(), 2, "spare files do not count as records");
     journal.write(&record()).expect("written");
     assert_eq!(spares(), SPARES as usize, "replaced while there is room");
     let long = vec![b' '; SPARE_BYTES + 1];

@@ -18,7 +18,7 @@ fn seen(asking: u32, answering: u32, spoke: bool) -> ActivitySample {
     }
 }
 
-/// Passes the same counters for some seconds; returns the verdict and the second in which it fell.
+/// Passes the same counters for some seconds. Returns the verdict with the second in which it fell.
 fn after(judge: &mut Judge, seconds: u32, seen: ActivitySample) -> Option<(u32, String)> {
     (1..=seconds).find_map(|second| Some((second, judge.passed(SECOND, seen)?)))
 }
@@ -43,7 +43,7 @@ fn an_idle_engine_is_dead_after_three_misses_and_not_after_two() {
 #[test]
 fn three_misses_of_a_stopped_engine_fall_within_three_heartbeats() {
     let limits = LivenessLimits::default();
-    // The worst case: the engine stops just after it answered.
+    // The worst case: the engine stops just after a response.
     let third = limits.pause(0, false) + limits.pause(1, false) + limits.pause(2, false);
     assert!(third + limits.heartbeat_timeout <= limits.heartbeat * 3);
 }
@@ -168,6 +168,6 @@ fn an_engine_that_never_answered_anything_and_fails_the_probe_twice_is_dead() {
     judge.suspected = true;
     assert!(judge.needs_probe(), "without waiting for idleness");
     assert_eq!(judge.probed(Probed::Broken(None), false, SECOND), None);
-    assert!(judge.needs_probe(), "a second time at once");
+    assert!(judge.needs_probe(), "due again immediately");
     assert!(judge.probed(Probed::Broken(None), false, SECOND).is_some());
 }

@@ -206,9 +206,10 @@ pub(super) async fn model_with_history(app: &App, name: String) -> Result<String
         ..HistoryQuery::default()
     };
     let newest = app.handle.store().history(newest).await;
-    match newest.map_err(unreadable)?.is_empty() {
-        true => Err(unknown(app, &name)),
-        false => Ok(name),
+    if newest.map_err(unreadable)?.is_empty() {
+        Err(unknown(app, &name))
+    } else {
+        Ok(name)
     }
 }
 

@@ -98,13 +98,15 @@ pub async fn read_body(request: Request, app: &App) -> Result<axum::body::Bytes,
             let is_long = error
                 .source()
                 .is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>());
-            match is_long {
-                true if limit < ORDER_BYTES_MAX => Failure::too_large(limit),
-                true => Failure::order_too_large(limit),
-                false => Failure::invalid(
+            if is_long && limit < ORDER_BYTES_MAX {
+                Failure::too_large(limit)
+            } else if is_long {
+                Failure::order_too_large(limit)
+            } else {
+                Failure::invalid(
                     None,
                     format!("the body could not be read to its end: {error}"),
-                ),
+                )
             }
         })
 }

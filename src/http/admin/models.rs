@@ -82,12 +82,13 @@ impl Strict for ModelPatch {
             keep_hot: fields.clearable("keep_hot", Fields::length)?,
             lease: fields.clearable("lease", Fields::length)?,
         };
-        match patch == ModelPatch::default() && fields.is_empty() {
-            true => Err(Failure::invalid(
+        if patch == ModelPatch::default() && fields.is_empty() {
+            Err(Failure::invalid(
                 None,
                 "nothing to change; give priority, keep_hot or lease",
-            )),
-            false => Ok(patch),
+            ))
+        } else {
+            Ok(patch)
         }
     }
 }

@@ -117,9 +117,10 @@ pub(super) async fn remove<T: Serialize>(
         }
         Some(other) => return Err(refused(app, name, other, false)),
     };
-    let drain = match now {
-        true => Span::ZERO,
-        false => app.config().unload_drain(),
+    let drain = if now {
+        Span::ZERO
+    } else {
+        app.config().unload_drain()
     };
     let removed = Removed {
         left: &left,

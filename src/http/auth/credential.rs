@@ -172,9 +172,10 @@ pub fn set_cookie_of(
     app: &App,
 ) -> Option<HeaderValue> {
     let path = path.map_or_else(String::new, |path| format!("Path={path}; "));
-    let secure = match app.edge.has_tls() || is_secure {
-        true => "; Secure",
-        false => "",
+    let secure = if app.edge.has_tls() || is_secure {
+        "; Secure"
+    } else {
+        ""
     };
     let Cookie {
         name,

@@ -51,9 +51,10 @@ impl User {
     }
 
     fn of_signed_on(person: Person, reads: bool, app: &App) -> Result<User, Failure> {
-        match reads {
-            true => person.needs_one_of(GrantRole::User, GrantRole::Viewer)?,
-            false => person.needs(GrantRole::User)?,
+        if reads {
+            person.needs_one_of(GrantRole::User, GrantRole::Viewer)?
+        } else {
+            person.needs(GrantRole::User)?
         }
         let (key, name) = (person.identity.key, &person.identity.name);
         Ok(User {

@@ -276,9 +276,10 @@ impl Keys {
 
 /// What a viewer reads names every model.
 fn sees_all(role: Role, allowed: &KeyUse) -> Result<(), KeyRefusal> {
-    match role == Role::Viewer && !allowed.models.is_empty() {
-        true => Err(KeyRefusal::ViewerOfSome),
-        false => Ok(()),
+    if role == Role::Viewer && !allowed.models.is_empty() {
+        Err(KeyRefusal::ViewerOfSome)
+    } else {
+        Ok(())
     }
 }
 

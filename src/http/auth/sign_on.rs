@@ -82,9 +82,10 @@ impl Person {
 
     /// Whether one of these roles lets them in here.
     pub fn needs_one_of(&self, first: GrantRole, second: GrantRole) -> Result<(), Failure> {
-        match self.identity.may(second, &self.route) {
-            true => Ok(()),
-            false => self.needs(first),
+        if self.identity.may(second, &self.route) {
+            Ok(())
+        } else {
+            self.needs(first)
         }
     }
 

@@ -145,9 +145,10 @@ async fn stream_lines(
     let parsed = read(&app, body).await?;
     let found = found(&app, &user, &name)?;
     let response = sent(&app, &user, &parts.headers, &found, parsed, true).await?;
-    Ok(match response.status().is_success() {
-        true => answer::lines(response),
-        false => response,
+    Ok(if response.status().is_success() {
+        answer::lines(response)
+    } else {
+        response
     })
 }
 
@@ -253,8 +254,9 @@ async fn sent(
     let json = HeaderValue::from_static("application/json");
     request.headers_mut().insert(header::CONTENT_TYPE, json);
     let (app, user) = (State(app.clone()), user.clone());
-    Ok(match path == CHAT {
-        true => completions::chat_completions(app, user, request).await,
-        false => completions::completions(app, user, request).await,
+    Ok(if path == CHAT {
+        completions::chat_completions(app, user, request).await
+    } else {
+        completions::completions(app, user, request).await
     })
 }

@@ -31,9 +31,12 @@ impl<T: Strict> Keyed<T> {
     /// The key is checked before anything else of the body is.
     pub async fn read(parts: &mut Parts, body: &Bytes, app: &App) -> Result<Keyed<T>, Failure> {
         let bytes = body.clone();
-        let fields = move || match bytes.trim_ascii().is_empty() {
-            true => Fields::of_json(b"{}"),
-            false => Fields::of_json(&bytes),
+        let fields = move || {
+            if bytes.trim_ascii().is_empty() {
+                Fields::of_json(b"{}")
+            } else {
+                Fields::of_json(&bytes)
+            }
         };
         let mut fields = app.reading.run(body.len(), fields).await?;
         let key = fields.text("key")?;

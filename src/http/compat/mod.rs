@@ -42,9 +42,10 @@ pub(super) fn below_base(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter
 /// What lies at the root.
 pub(super) fn at_root(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
     let router = beside_openai(router, app);
-    match app.config().compat.aviary {
-        true => router.merge(aviary::listing()),
-        false => router,
+    if app.config().compat.aviary {
+        router.merge(aviary::listing())
+    } else {
+        router
     }
 }
 

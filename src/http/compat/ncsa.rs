@@ -313,9 +313,10 @@ async fn reset_keyed(app: App, request: Request, next: Next) -> Result<Response,
     Keyed::<Nothing>::read(&mut parts, &body, &app).await?;
     parts.headers.remove(header::CONTENT_LENGTH);
     let response = next.run(Request::from_parts(parts, Body::from("{}"))).await;
-    Ok(match response.status().is_success() {
-        true => Json("LLM service reset.").into_response(),
-        false => response,
+    Ok(if response.status().is_success() {
+        Json("LLM service reset.").into_response()
+    } else {
+        response
     })
 }
 

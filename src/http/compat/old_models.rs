@@ -97,9 +97,10 @@ fn hot(app: &App, model: &ModelView, entry: &Entry) -> Option<Value> {
 }
 
 fn kind(entry: &Entry) -> &'static str {
-    match entry.recipe.generates() || !entry.recipe.has(Extra::Embeddings) {
-        true => "vllm_openai",
-        false => "embedding",
+    if entry.recipe.generates() || !entry.recipe.has(Extra::Embeddings) {
+        "vllm_openai"
+    } else {
+        "embedding"
     }
 }
 
@@ -210,9 +211,10 @@ async fn test(
     let kind = HeaderValue::from_static("application/json");
     request.headers_mut().insert(header::CONTENT_TYPE, kind);
     let response = completions::completions(State(app), user, request).await;
-    Ok(match response.status().is_success() {
-        true => answers(),
-        false => response,
+    Ok(if response.status().is_success() {
+        answers()
+    } else {
+        response
     })
 }
 

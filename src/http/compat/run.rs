@@ -112,9 +112,10 @@ pub(super) async fn run(
     parts.headers.remove(header::CONTENT_LENGTH);
     let request = Request::from_parts(parts, Body::from(scanned.body));
     let response = completions::completions(State(app), user, request).await;
-    let response = match response.status().is_success() {
-        true => text_of(prompt, response).await?,
-        false => response,
+    let response = if response.status().is_success() {
+        text_of(prompt, response).await?
+    } else {
+        response
     };
     let extra = context.tell(std::mem::take);
     Ok(admission::with(response, extra))

@@ -100,9 +100,10 @@ pub(super) fn fields(
 
 /// What an engine has, for a message.
 fn names_of(recipe: &Recipe) -> &'static str {
-    match has_beams(recipe) {
-        true => "multinomial, greedy and beam_search",
-        false => "multinomial and greedy",
+    if has_beams(recipe) {
+        "multinomial, greedy and beam_search"
+    } else {
+        "multinomial and greedy"
     }
 }
 

@@ -1,4 +1,4 @@
-//! The audit as the API returns it: who requested what, from where, and with which outcome.
+//! The audit log as the API returns it: the caller, the change and its outcome.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -7,47 +7,47 @@ use utoipa::ToSchema;
 use super::values::at;
 use store::StoredAudit;
 
-/// A page of the audit.
+/// A page of the audit log.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AuditList {
-    /// Oldest first.
+    /// Entries, oldest first.
     pub entries: Vec<AuditView>,
-    /// `before` of the page before this one; null: there is none.
+    /// Value of `before` for the preceding page; null if there is none.
     #[schema(example = 57)]
     pub next_before: Option<i64>,
 }
 
-/// One change through the admin API.
+/// A change made through the admin API.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AuditView {
-    /// Rising, never reused.
+    /// Increasing id, never reused.
     #[schema(example = 57)]
     pub id: i64,
     #[schema(example = "2026-01-31T20:15:00.123Z")]
     pub at: String,
-    /// The key's id; null for a token, and for an unknown caller.
+    /// Id of the API key; null for a sign-on token and for an unknown caller.
     #[schema(example = "k1")]
     pub key: Option<String>,
-    /// Whom a token of the single sign-on speaks for.
+    /// Subject of the single sign-on token.
     pub subject: Option<String>,
-    /// Of the key or the person.
+    /// Name of the key or person.
     #[schema(example = "first admin key")]
     pub name: Option<String>,
-    /// The address that the request came from.
+    /// Client address.
     #[schema(example = "127.0.0.1")]
     pub client: String,
     #[schema(example = "POST")]
     pub method: String,
-    /// Below the base path.
+    /// Path below the base path.
     #[schema(example = "/admin/load")]
     pub path: String,
-    /// Some fields of the request, such as `model` and `priority`.
+    /// Selected fields of the request, such as `model` and `priority`.
     #[schema(value_type = Object)]
     pub what: Map<String, Value>,
-    /// Of the answer; 499: the client left before there was one.
+    /// Response status; 499 if the client disconnected before the response.
     #[schema(example = 200)]
     pub status: u16,
-    /// The `x-request-id` of the answer.
+    /// The `x-request-id` of the response.
     pub request: String,
 }
 

@@ -1,4 +1,4 @@
-//! Requests and answers for devices that are taken out of service and put back (M7).
+//! Requests and responses for cordoning and uncordoning devices (M7).
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -7,39 +7,39 @@ use super::values::{at, total};
 use controller::Snapshot;
 use pool::{Cordon, DeviceId, ReplicaId, ReplicaState, Span, Time};
 
-/// What `cordon` takes.
+/// Request to cordon a device.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"device": "gpu3", "reason": "new fan", "until": "2h"}))]
 pub struct CordonRequest {
-    /// Its name, index or UUID.
+    /// Name, index or UUID of the device.
     #[schema(min_length = 1, example = "gpu3")]
     pub device: String,
-    /// For people; without it: who asked.
+    /// Reason shown to users. Defaults to the name of the caller.
     pub reason: Option<String>,
-    /// When it is expected to be over: a moment (RFC 3339) or a length such as `2h`. Only shown, and
-    /// what waits for the device waits that long; it takes an `uncordon` to end it.
+    /// Expected end of the cordon: a time (RFC 3339) or a duration such as `2h`. Informational, and used for the expected waiting
+    /// time of requests; the cordon ends only with `uncordon`.
     #[schema(value_type = Option<String>, example = "2h")]
     pub until: Option<Until>,
-    /// Cut the requests in flight instead of letting them finish.
+    /// Cuts requests in flight instead of letting them finish.
     #[schema(value_type = Option<bool>, default = false)]
     pub now: bool,
-    /// Answer when everything has left the device.
+    /// Responds once everything has left the device.
     #[schema(value_type = Option<bool>, default = true)]
     pub wait: bool,
 }
 
-/// An end, as it may be written.
+/// An end time in either accepted form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     In(Span),
     At(Time),
 }
 
-/// What became of an order that takes a device or a node out of service.
+/// Progress of an order that takes a device or a node out of service.
 pub struct Removed<'a> {
-    /// What has left, as far as the order is carried out.
+    /// Replicas that have left so far.
     pub left: &'a [ReplicaId],
-    /// When what still drains is cut.
+    /// Time at which the remaining requests are cut.
     pub cut_at: Time,
     pub order: String,
     pub took: Span,
@@ -52,24 +52,24 @@ impl Removed<'_> {
     }
 }
 
-/// What `uncordon` takes.
+/// Request to uncordon a device.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"device": "gpu3"}))]
 pub struct UncordonRequest {
-    /// Its name, index or UUID.
+    /// Name, index or UUID of the device.
     #[schema(min_length = 1, example = "gpu3")]
     pub device: String,
 }
 
-/// Why a device takes nothing new.
+/// The cordon of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CordonView {
     #[schema(example = "new fan")]
     pub reason: String,
     pub since_at: String,
-    /// When it is expected to be over.
+    /// Expected end.
     pub until_at: Option<String>,
-    /// The device itself reported trouble.
+    /// True if the device itself reported an error.
     pub failed: bool,
 }
 
@@ -80,16 +80,16 @@ pub struct CordonAnswer {
     pub cordon: Option<CordonView>,
     /// Replicas that have left the device.
     pub left: Vec<String>,
-    /// Replicas that are still leaving it.
+    /// Replicas that are still leaving.
     pub draining: Vec<LeavingReplica>,
-    /// When requests that are still in flight are cut; absent where nothing drains.
+    /// Time at which requests in flight are cut. Absent if nothing drains.
     pub cut_at: Option<String>,
     #[schema(example = "o5")]
     pub order: String,
     pub took_ms: u64,
 }
 
-/// A replica that leaves a cordoned device.
+/// A replica that is leaving a cordoned device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LeavingReplica {
     #[schema(example = "r3")]
@@ -119,10 +119,15 @@ impl CordonView {
         }
     }
 
-    /// Of a device, if it is cordoned.
+    /// The device's cordon, if any.
     pub fn on(device: DeviceId, snapshot: &Snapshot) -> Option<CordonView> {
-        let view = snapshot.pool.devices.iter().find(|it| it.device == device);
-        view.and_then(|it| it.cordon.as_ref()).map(CordonView::of)
+        let view = snapshot
+            .pool
+            .devices
+            .iter()
+            .find(|view| view.device == device);
+        view.and_then(|view| view.cordon.as_ref())
+            .map(CordonView::of)
     }
 }
 
@@ -133,7 +138,7 @@ impl LeavingReplica {
         for model in &snapshot.pool.models {
             for replica in &model.replicas {
                 let here = replica.shares.iter().any(|share| share.device == device);
-                // A planned load holds nothing yet and is decided anew.
+                // A planned load holds nothing yet and is planned again.
                 if here && replica.state != ReplicaState::Planned {
                     found.push(LeavingReplica {
                         replica: replica.replica.to_string(),

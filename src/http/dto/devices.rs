@@ -1,4 +1,4 @@
-//! Devices with the owners of their memory, and the requests that wait.
+//! Devices with the owners of their memory, and the waiting requests.
 
 use std::collections::BTreeMap;
 
@@ -12,63 +12,63 @@ use pool::{DeviceId, KeyId, ModelId, ReplicaState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DeviceList {
-    /// Where the figures come from: `host`, `nvml` or `fixed`.
+    /// Source of the memory figures: `host`, `nvml` or `fixed`.
     #[schema(example = "nvml")]
     pub provider: &'static str,
     pub devices: Vec<DeviceView>,
-    /// The nodes' own memory, as far as engines sleep there.
+    /// Host memory of nodes with sleeping engines.
     pub hosts: Vec<HostView>,
 }
 
-/// What sleeping engines take of a node's own memory.
+/// Host memory of a node that sleeping engines use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct HostView {
     #[schema(example = "n0")]
     pub node: String,
-    /// For all sleepers together.
+    /// Limit for all sleeping replicas together, in bytes.
     pub capacity_bytes: u64,
-    /// What they take.
+    /// Bytes held by sleeping replicas.
     pub held_bytes: u64,
-    /// What the system has left.
+    /// Available bytes according to the operating system.
     pub available_bytes: u64,
     pub sleepers: u32,
 }
 
-/// One GPU, or the host's memory.
+/// A GPU, or the host's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DeviceView {
     #[schema(example = "gpu0")]
     pub device: String,
-    /// What the device calls itself.
+    /// Product name that the device reports.
     #[schema(example = "NVIDIA H100 80GB HBM3")]
     pub name: Option<String>,
     #[schema(example = "n0")]
     pub node: String,
     pub uuid: Option<String>,
     pub total_bytes: u64,
-    /// Kept free for safety.
+    /// Bytes kept free as a safety margin.
     pub headroom_bytes: u64,
-    /// Held by processes that are not ours: never free, never evictable (M2).
+    /// Bytes held by other processes: never free and never evictable (M2).
     pub foreign_bytes: u64,
-    /// What replicas hold beyond what they were given, as measured.
+    /// Measured bytes that replicas hold beyond their reservation.
     pub excess_bytes: u64,
-    /// Held by processes that ended, and not given back yet (M4).
+    /// Bytes of ended processes that are not free yet (M4).
     pub settling_bytes: u64,
-    /// Given to replicas, whether they fill it or not.
+    /// Bytes reserved for replicas, used or not.
     pub reserved_bytes: u64,
-    /// What the next load may take.
+    /// Bytes available for the next load.
     pub free_bytes: u64,
-    /// Measured, whichever process holds it.
+    /// Measured bytes used by all processes.
     pub used_bytes: Option<u64>,
     #[schema(maximum = 100)]
     pub utilisation_percent: Option<u32>,
     pub temperature_celsius: Option<u32>,
     pub owners: Vec<Owner>,
-    /// Nothing new goes there (M7).
+    /// The cordon, if the device takes no new replicas (M7).
     pub cordon: Option<CordonView>,
-    /// When the measured figures were taken.
+    /// Time of the measurement.
     pub read_at: Option<String>,
-    /// The device cannot be read: the figures are the last ones known, and this is why.
+    /// The error if the device cannot be read. The figures are then the last known ones.
     pub stale: Option<String>,
 }
 
@@ -78,9 +78,9 @@ pub struct Owner {
     #[schema(example = "r3")]
     pub replica: String,
     pub model: String,
-    /// Given to it.
+    /// Reserved bytes.
     pub bytes: u64,
-    /// What its processes were measured to hold.
+    /// Measured bytes of the replica's processes.
     pub measured_bytes: Option<u64>,
     #[schema(example = "ready")]
     pub state: &'static str,
@@ -88,27 +88,27 @@ pub struct Owner {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct QueueView {
-    /// In the order in which each model serves them.
+    /// Waiting requests, in the order in which each model serves them.
     pub waiting: Vec<WaitingView>,
-    /// Administrators' orders that are not done.
+    /// Administrators' unfinished orders.
     pub orders: Vec<OrderView>,
 }
 
-/// One request that waits for a seat.
+/// A request that waits for a seat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WaitingView {
     #[schema(example = "t17")]
     pub ticket: String,
     pub model: String,
-    /// The name of the key that asked, or `anonymous`.
+    /// Name of the API key, or `anonymous`.
     #[schema(example = "anonymous")]
     pub key: String,
-    /// 1 is served next.
+    /// Position in the queue; 1 is next.
     pub position: u32,
     pub waited_ms: u64,
-    /// How long it will still wait, as far as anybody can tell.
+    /// Estimated remaining waiting time.
     pub expected_ms: u64,
-    /// What the model does meanwhile.
+    /// Current stage of the model.
     #[schema(example = "loading")]
     pub stage: String,
 }
@@ -120,7 +120,7 @@ pub struct OrderView {
     #[schema(example = "load")]
     pub what: &'static str,
     pub model: Option<String>,
-    /// How long ago it was given.
+    /// Time since the order was given.
     pub since_ms: u64,
 }
 
@@ -151,12 +151,12 @@ impl DeviceList {
     }
 }
 
-/// Who holds memory of each device: found for all of them at once, because there may be thousands of both.
+/// Owners of each device's memory, computed for all devices in one pass: there may be thousands of devices and replicas.
 fn owners(snapshot: &Snapshot) -> BTreeMap<DeviceId, Vec<Owner>> {
     let mut all: BTreeMap<DeviceId, Vec<Owner>> = BTreeMap::new();
     for model in &snapshot.pool.models {
-        // A planned load owns nothing yet.
-        let is_there = |it: &&pool::ReplicaView| it.state != ReplicaState::Planned;
+        // A planned load holds nothing yet.
+        let is_there = |replica: &&pool::ReplicaView| replica.state != ReplicaState::Planned;
         for replica in model.replicas.iter().filter(is_there) {
             let mut held: BTreeMap<DeviceId, u64> = BTreeMap::new();
             for share in &replica.shares {
@@ -228,10 +228,14 @@ impl WaitingView {
         }
     }
 
-    /// The requests of one key, without the names of keys.
+    /// The requests of one key, with key ids instead of names.
     pub fn of_key(snapshot: &Snapshot, key: KeyId) -> Vec<WaitingView> {
-        let own = snapshot.pool.waiting.iter().filter(|it| it.key == key);
-        own.map(|it| WaitingView::of(snapshot, it, &|key| key.to_string()))
+        let own = snapshot
+            .pool
+            .waiting
+            .iter()
+            .filter(|request| request.key == key);
+        own.map(|request| WaitingView::of(snapshot, request, &|key| key.to_string()))
             .collect()
     }
 }
@@ -244,11 +248,11 @@ impl QueueView {
         }
     }
 
-    /// `key_name` gives the name of a key; it is asked for none but real ones.
+    /// `key_name` returns the name of a key; it is called only with existing keys.
     pub fn of(snapshot: &Snapshot, key_name: &dyn Fn(KeyId) -> String) -> QueueView {
         let pool = &snapshot.pool;
         let waiting = pool.waiting.iter();
-        let waiting = waiting.map(|it| WaitingView::of(snapshot, it, key_name));
+        let waiting = waiting.map(|request| WaitingView::of(snapshot, request, key_name));
         let orders = pool.orders.iter().map(|order| OrderView {
             order: order.order.to_string(),
             what: order.what,
@@ -267,7 +271,7 @@ fn model_name(snapshot: &Snapshot, model: ModelId) -> String {
     view.map_or_else(|| model.to_string(), |view| view.name.clone())
 }
 
-/// What the model's engine says it does, or else the model's state.
+/// The stage reported by the model's engine, or else the model's state.
 fn stage(snapshot: &Snapshot, model: ModelId) -> String {
     let processes = snapshot
         .processes

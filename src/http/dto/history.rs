@@ -1,5 +1,5 @@
-//! The history and the engines' output, as the API describes and gives them. The events themselves
-//! are written by the store; the shape is repeated here for the document, and a test compares them.
+//! The history and the engines' output as the API returns them. The store writes the events; the API document repeats their shape,
+//! and a test compares both.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -10,15 +10,15 @@ use super::values::{Share, rfc3339};
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct EventList<T> {
     pub events: Vec<T>,
-    /// `after` of the next page.
+    /// Value of `after` for the next page.
     #[schema(example = 118)]
     pub next_after: Option<i64>,
 }
 
-/// One decision, with its reason (D3).
+/// A decision with its reason (D3).
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct EventView {
-    /// Rising, never reused.
+    /// Increasing id, never reused.
     #[schema(example = 118)]
     pub id: i64,
     #[schema(example = "2026-01-31T20:15:00.123Z")]
@@ -30,22 +30,22 @@ pub struct EventView {
     pub replica: Option<String>,
     #[schema(example = "o5")]
     pub order: Option<String>,
-    /// Why, in words, with the rule.
+    /// Reason in words, with the rule.
     #[schema(example = "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight")]
     pub reason: String,
-    /// The name of the reason, by which events are filtered; null where there is none, and in some rows of older versions.
+    /// Name of the reason, for filters. Null for events without one and for some events of older versions.
     #[schema(example = "preempted")]
     pub cause: Option<String>,
-    /// The id of the key or the person whose request or order caused it; `k0`: a client without a key.
+    /// Id of the key or person that caused the event; `k0` for a client without a key.
     #[schema(example = "k1")]
     pub asked_by: Option<String>,
     pub priority: Option<u32>,
     pub placement: Vec<Share>,
-    /// What the decision chose from.
+    /// Candidates of the decision.
     pub candidates: Vec<String>,
-    /// Reserved bytes of each concerned device.
+    /// Reserved bytes of each device involved.
     pub memory: Vec<MemoryChange>,
-    /// Load time, drain time or age, by kind.
+    /// Load time, drain time or age, depending on the kind.
     pub took_ms: Option<u64>,
 }
 
@@ -60,11 +60,11 @@ pub struct MemoryChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LogList {
     pub model: String,
-    /// Oldest first.
+    /// Lines, oldest first.
     pub lines: Vec<LogLineView>,
 }
 
-/// One line that an engine printed.
+/// A line of engine output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LogLineView {
     #[schema(example = "r3")]

@@ -1,4 +1,4 @@
-//! What is loaded, loading and cold: the list that users of the old service know.
+//! Loaded, loading and cold models in the form of the previous service.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -9,13 +9,13 @@ use pool::{ModelState, ModelView, ReplicaState};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct HotModels {
-    /// Answer at once.
+    /// Models that respond immediately.
     pub hot_models: Vec<HotModel>,
-    /// Requests wait for them.
+    /// Models that are loading, with requests waiting.
     pub loading_models: Vec<HotModel>,
-    /// Their weights wait in the host's memory: woken, in seconds, by the next request.
+    /// Models with weights in host memory. The next request wakes them within seconds.
     pub asleep_models: Vec<HotModel>,
-    /// Loaded by the next request.
+    /// Models that the next request loads.
     pub cold_models: Vec<String>,
 }
 
@@ -26,17 +26,17 @@ pub struct HotModel {
     /// `ready`, `loading`, `waiting` or `asleep`.
     #[schema(example = "ready")]
     pub status: &'static str,
-    /// Replicas that answer, or that are on their way.
+    /// Number of replicas that are ready or loading.
     pub num_replicas: usize,
     pub priority: u32,
     pub gpus_per_replica: u32,
-    /// It runs on a remote server: requests go there, and nothing is loaded here.
+    /// True for a model on a remote server: requests are forwarded, and nothing is loaded here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub remote: bool,
 }
 
 impl HotModels {
-    /// Those that the caller may know of, by their names and entries; one that was removed has none any more.
+    /// Lists the models that the caller may see, by name and catalogue entry. A removed model has no entry.
     pub fn of(snapshot: &Snapshot, may_know: impl Fn(&str, Option<&Entry>) -> bool) -> HotModels {
         let mut lists = HotModels::default();
         let is_shown = |model: &&ModelView| {

@@ -1,4 +1,4 @@
-//! Requests and answers about API keys.
+//! Requests and responses for API keys.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -11,7 +11,7 @@ use store::KeyRecord;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct KeyList {
-    /// Revoked keys are not among them.
+    /// Keys, without revoked ones.
     pub keys: Vec<KeyView>,
 }
 
@@ -24,43 +24,43 @@ pub struct KeyView {
     /// `admin`, `user` or `viewer`.
     #[schema(example = "user")]
     pub role: &'static str,
-    /// The part that people recognise a key by.
+    /// Visible prefix that identifies the key.
     #[schema(example = "mp-Ab3xY9")]
     pub prefix: String,
     pub created_at: String,
     pub last_used_at: Option<String>,
     pub expires_at: Option<String>,
-    /// Models that it may use, as names or patterns; empty: all.
+    /// Permitted models, as names or patterns; empty for all.
     #[schema(example = json!(["tiny-*"]))]
     pub models: Vec<String>,
-    /// Routes that it may ask, without the base path; empty: all of its role.
+    /// Permitted routes, without the base path; empty for all routes of the role.
     #[schema(example = json!(["/v1/chat/completions"]))]
     pub routes: Vec<String>,
-    /// Its own limits; null: the configured default.
+    /// Limits of the key; null for the configured default.
     #[schema(value_type = Option<LimitView>)]
     pub limits: Option<Limit>,
-    /// Whether what is asked with it stands in the access log.
+    /// True if the access log contains the prompts of this key.
     pub log_prompts: bool,
 }
 
-/// How much may be asked; what is null is not limited.
+/// Rate limits and quotas. A null value means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LimitView {
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub requests_per_minute: Option<u32>,
-    /// Tokens of prompts and answers.
+    /// Prompt and completion tokens per minute.
     #[schema(minimum = 1, maximum = 1_000_000_000)]
     pub tokens_per_minute: Option<u64>,
-    /// Requests that wait or are answered at the same time.
+    /// Maximum number of requests that wait or run simultaneously.
     #[schema(minimum = 1, maximum = 100_000)]
     pub concurrent_requests: Option<u32>,
-    /// Tokens from midnight to midnight.
+    /// Tokens per day, counted from midnight to midnight.
     #[schema(minimum = 1, maximum = 1_000_000_000_000_u64)]
     pub tokens_per_day: Option<u64>,
 }
 
 fn model_patterns() -> Array {
-    // Neither white space nor control characters.
+    // No white space and no control characters.
     let pattern = "^[^\\s\\u0000-\\u001f\\u007f-\\u009f]+$";
     some(
         ObjectBuilder::new()
@@ -75,7 +75,7 @@ fn route_patterns() -> Array {
     )))
 }
 
-/// Up to 100 texts of this form, or null.
+/// A list of up to 100 strings of this form, or null.
 fn some(text: ObjectBuilder) -> Array {
     ArrayBuilder::new()
         .schema_type(SchemaType::from_iter([Type::Array, Type::Null]))
@@ -84,11 +84,11 @@ fn some(text: ObjectBuilder) -> Array {
         .build()
 }
 
-/// What making a key takes.
+/// Request to create an API key.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"name": "course 4711", "role": "user", "expires": "180d"}))]
 pub struct NewKeyRequest {
-    /// For people: who or what uses it. 1 to 100 characters.
+    /// Name of the key's owner or purpose, 1 to 100 characters.
     #[schema(
         min_length = 1,
         max_length = 100,
@@ -96,30 +96,29 @@ pub struct NewKeyRequest {
     )]
     pub name: String,
     pub role: KeyRole,
-    /// `1s` to `365d` from now; without it the key stays until it is revoked.
+    /// Lifetime, `1s` to `365d` from now. Without it the key is valid until it is revoked.
     #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "180d")]
     pub expires: Option<Span>,
-    /// Models that it may use: names, or patterns with `*`. Without them all.
+    /// Permitted models: names, or patterns with `*`. Defaults to all models.
     #[schema(schema_with = model_patterns, required = false)]
     pub models: Vec<String>,
-    /// Routes that it may ask, without the base path: `/v1/embeddings`, `/admin/*`. Without them all of its
-    /// role.
+    /// Permitted routes, without the base path, such as `/v1/embeddings` or `/admin/*`. Defaults to all routes of the role.
     #[schema(schema_with = route_patterns, required = false)]
     pub routes: Vec<String>,
-    /// How much it may ask; without it the configured default.
+    /// Limits of the key. Defaults to the configured limits.
     #[schema(value_type = Option<LimitView>)]
     pub limits: Option<Limit>,
-    /// Whether what is asked with it stands in the access log.
+    /// Writes the prompts of this key to the access log.
     #[schema(value_type = Option<bool>, default = false)]
     pub log_prompts: bool,
 }
 
-/// Figures of a limit by their names; those that are not among them stay.
+/// Changed values of a limit by name. Other values stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitChange(pub serde_json::Map<String, serde_json::Value>);
 
 impl LimitChange {
-    /// What `limit` is with these figures. They have been read as a limit's before.
+    /// Applies the changes to `limit`. The values have already been validated as limits.
     pub fn over(self, limit: Limit) -> Limit {
         let Ok(serde_json::Value::Object(mut figures)) = serde_json::to_value(limit) else {
             return limit;
@@ -129,7 +128,7 @@ impl LimitChange {
     }
 }
 
-/// What changing a key takes: what is absent stays, null takes away.
+/// Request to change an API key. Absent fields stay, and null clears a field.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 pub struct ChangeKeyRequest {
     #[schema(
@@ -138,14 +137,14 @@ pub struct ChangeKeyRequest {
         pattern = "^[^\\s\\u0000-\\u001f\\u007f-\\u009f][^\\u0000-\\u001f\\u007f-\\u009f]*$"
     )]
     pub name: Option<String>,
-    /// From now; null: until it is revoked.
+    /// Lifetime from now; null for no expiry.
     #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "180d")]
     pub expires: Option<Option<Span>>,
     #[schema(schema_with = model_patterns)]
     pub models: Option<Vec<String>>,
     #[schema(schema_with = route_patterns)]
     pub routes: Option<Vec<String>>,
-    /// null: the configured default.
+    /// null for the configured default.
     #[schema(value_type = Option<LimitView>)]
     pub limits: Option<Option<LimitChange>>,
     pub log_prompts: Option<bool>,
@@ -154,15 +153,15 @@ pub struct ChangeKeyRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum KeyRole {
-    /// Steers the pool.
+    /// Manages the pool.
     Admin,
     /// Uses models.
     User,
-    /// Reads what administrators read, and changes nothing.
+    /// Has read-only access to the admin API.
     Viewer,
 }
 
-/// A new key. Has no `Debug`: it holds the key itself.
+/// A new key. Has no `Debug` because it contains the secret.
 #[derive(Serialize, ToSchema)]
 pub struct NewKey {
     #[schema(example = "k3")]
@@ -170,7 +169,7 @@ pub struct NewKey {
     pub name: String,
     #[schema(example = "user")]
     pub role: &'static str,
-    /// The key itself. It cannot be shown again.
+    /// The secret key. It is shown only once.
     #[schema(example = "mp-…")]
     pub key: String,
 }

@@ -1,4 +1,4 @@
-//! The pool as it is now, and what changed since: what pages that stay open are sent.
+//! The state of the pool and its changes, as sent to open pages.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::models::ModelView;
 use super::values::rfc3339;
 use config::Config;
 
-/// The whole picture, the first event of a stream.
+/// The complete state: the first event of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct LiveView {
-    /// The pool's own clock.
+    /// Server time.
     #[schema(example = "2026-01-31T20:15:00.123Z")]
     pub at: String,
     pub models: Vec<ModelView>,
@@ -24,7 +24,7 @@ pub struct LiveView {
     pub store: StoreView,
 }
 
-/// What is not the same any more; what is absent is.
+/// Changes since the previous event. Absent fields are unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct LiveChange {
     #[schema(example = "2026-01-31T20:15:00.323Z")]
@@ -33,7 +33,7 @@ pub struct LiveChange {
     pub models: Option<ChangedModels>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<ChangedDevices>,
-    /// The whole queue.
+    /// The complete queue, if it changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueView>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,39 +44,39 @@ pub struct LiveChange {
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ChangedModels {
-    /// New ones, and those of which anything changed.
+    /// New and changed models.
     pub changed: Vec<ModelView>,
-    /// By name.
+    /// Names of removed models.
     pub gone: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ChangedDevices {
     pub changed: Vec<DeviceView>,
-    /// By name.
+    /// Names of removed devices.
     pub gone: Vec<String>,
 }
 
-/// The evening cleanup, and whether always-hot models are protected.
+/// The evening cleanup and the protection of always-hot models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct EveningView {
-    /// Between the cleanup and the reopening: always-hot models are not protected (E2).
+    /// True between cleanup and reopening, when always-hot models are not protected (E2).
     pub is_evening: bool,
-    /// The pool's zone.
+    /// Time zone of the pool.
     #[schema(example = "Europe/Berlin")]
     pub timezone: String,
-    /// null: there is none.
+    /// Time of the next cleanup; null if none is scheduled.
     pub next_cleanup_at: Option<String>,
     pub next_reopen_at: Option<String>,
 }
 
-/// Whether changes can be stored.
+/// State of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct StoreView {
     pub writable: bool,
-    /// What is wrong, and what to do about it.
+    /// The problem and its remedy. Null if changes can be stored.
     pub trouble: Option<String>,
-    /// Records of the history that could not be stored since the start.
+    /// History records lost since the start because they could not be stored.
     pub history_lost: u64,
 }
 
@@ -95,19 +95,20 @@ impl EveningView {
 }
 
 impl LiveView {
-    /// What of `newer` is not here; nothing if that is nothing. `with_times` compares also how long requests have waited,
-    /// which changes by itself.
+    /// Returns the changes that lead to `newer`, or `None` if there are none. `with_times` also compares waiting times, which
+    /// change constantly.
     pub fn change_to(&self, newer: &LiveView, with_times: bool) -> Option<LiveChange> {
-        let name = |it: &ModelView| it.model.clone();
+        let name = |model: &ModelView| model.model.clone();
         let (changed, gone) =
             compared(&self.models, &newer.models, name, |one, other| one == other);
         let models = ChangedModels { changed, gone };
-        let device = |it: &DeviceView| it.device.clone();
+        let device = |device: &DeviceView| device.device.clone();
         let (changed, gone) = compared(&self.devices, &newer.devices, device, same_device);
         let devices = ChangedDevices { changed, gone };
-        let is_same_queue = match with_times {
-            true => self.queue == newer.queue,
-            false => without_times(&self.queue) == without_times(&newer.queue),
+        let is_same_queue = if with_times {
+            self.queue == newer.queue
+        } else {
+            without_times(&self.queue) == without_times(&newer.queue)
         };
         let change = LiveChange {
             at: newer.at.clone(),
@@ -125,7 +126,7 @@ impl LiveView {
         has_any.then_some(change)
     }
 
-    /// This, as those know it who were sent the change to `newer`.
+    /// Applies `change`, as its recipients do; `newer` is the state it was computed from.
     pub fn take(&mut self, newer: LiveView, change: &LiveChange) {
         let devices = match change.devices {
             Some(_) => merged_devices(&self.devices, newer.devices, change),
@@ -143,47 +144,49 @@ impl LiveView {
     }
 }
 
-/// Devices that count as unchanged stay as they were sent.
+/// Devices that count as unchanged keep the values sent last.
 fn merged_devices(
     old: &[DeviceView],
     newer: Vec<DeviceView>,
     change: &LiveChange,
 ) -> Vec<DeviceView> {
-    let changed = change.devices.iter().flat_map(|it| &it.changed);
-    let changed: Vec<&str> = changed.map(|it| it.device.as_str()).collect();
-    let kept = |it: DeviceView| match changed.contains(&it.device.as_str()) {
-        true => it,
-        false => {
-            let before = old.iter().find(|old| old.device == it.device);
-            before.cloned().unwrap_or(it)
+    let changed = change.devices.iter().flat_map(|devices| &devices.changed);
+    let changed: Vec<&str> = changed.map(|device| device.device.as_str()).collect();
+    let kept = |device: DeviceView| {
+        if changed.contains(&device.device.as_str()) {
+            device
+        } else {
+            let before = old.iter().find(|old| old.device == device.device);
+            before.cloned().unwrap_or(device)
         }
     };
     newer.into_iter().map(kept).collect()
 }
 
-/// What is new or another one, and the names of what is gone.
+/// Returns the new and changed entries, and the names of the removed ones.
 fn compared<T: Clone>(
     old: &[T],
     newer: &[T],
     name: impl Fn(&T) -> String,
     is_same: impl Fn(&T, &T) -> bool,
 ) -> (Vec<T>, Vec<String>) {
-    let mut before: BTreeMap<String, &T> = old.iter().map(|it| (name(it), it)).collect();
+    let mut before: BTreeMap<String, &T> = old.iter().map(|item| (name(item), item)).collect();
     let mut changed = Vec::new();
-    for it in newer {
-        let known = before.remove(&name(it));
-        if known.is_none_or(|known| !is_same(known, it)) {
-            changed.push(it.clone());
+    for item in newer {
+        let known = before.remove(&name(item));
+        if known.is_none_or(|known| !is_same(known, item)) {
+            changed.push(item.clone());
         }
     }
     (changed, before.into_keys().collect())
 }
 
-/// A device is read every second or more often; if only that changes, it is sent every ten seconds.
+/// Compares devices. Devices are measured every second or more often; if only the time of measurement changed, it is sent every ten
+/// seconds.
 fn same_device(one: &DeviceView, other: &DeviceView) -> bool {
     const TENS_OF_SECONDS: usize = "2026-01-31T20:15:0".len();
-    let about = |it: &DeviceView| {
-        let read_at = it.read_at.as_deref().unwrap_or_default();
+    let about = |device: &DeviceView| {
+        let read_at = device.read_at.as_deref().unwrap_or_default();
         read_at.get(..TENS_OF_SECONDS).map(str::to_owned)
     };
     about(one) == about(other)
@@ -198,11 +201,11 @@ fn same_device(one: &DeviceView, other: &DeviceView) -> bool {
 
 fn without_times(queue: &QueueView) -> QueueView {
     let mut queue = queue.clone();
-    for it in &mut queue.waiting {
-        (it.waited_ms, it.expected_ms) = (0, 0);
+    for request in &mut queue.waiting {
+        (request.waited_ms, request.expected_ms) = (0, 0);
     }
-    for it in &mut queue.orders {
-        it.since_ms = 0;
+    for order in &mut queue.orders {
+        order.since_ms = 0;
     }
     queue
 }
@@ -243,13 +246,17 @@ mod tests {
         let newer = view(&pool);
         let change = shown.change_to(&newer, false).expect("a is loaded");
         let models = change.models.as_ref().expect("one changed");
-        let names: Vec<&str> = models.changed.iter().map(|it| it.model.as_str()).collect();
+        let names: Vec<&str> = models
+            .changed
+            .iter()
+            .map(|model| model.model.as_str())
+            .collect();
         assert_eq!((names, models.gone.len()), (vec!["a"], 0));
         assert!(change.devices.is_some() && change.queue.is_none());
         shown.take(newer.clone(), &change);
         assert_eq!(shown, newer);
         let mut without = newer.clone();
-        without.models.retain(|it| it.model != "b");
+        without.models.retain(|model| model.model != "b");
         let change = newer.change_to(&without, false).expect("b is gone");
         assert_eq!(change.models.expect("gone").gone, ["b"]);
     }

@@ -1,4 +1,4 @@
-//! Loading and unloading: the requests and their answers.
+//! Requests and responses for loading and unloading.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -7,49 +7,49 @@ use super::values::{Share, shares};
 use controller::Snapshot;
 use pool::{Evicted, LoadResult, OrderId, Priority, ReplicaId, Span};
 
-/// What `load` and `plan` take.
+/// Request to load a model, or to plan a load.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"model": "tiny-chat", "priority": 1, "keep_hot": "30m"}))]
 pub struct LoadRequest {
-    /// The model's name or an alias.
+    /// Name or alias of the model.
     #[schema(min_length = 1, example = "tiny-chat")]
     pub model: String,
-    /// Sets the model's priority, as an override that stays (P1).
+    /// Sets the model's priority as a permanent override (P1).
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]
     pub priority: Option<Priority>,
-    /// How many replicas there shall be. Without it: as many as there are, and at least one.
+    /// Desired number of replicas. Defaults to the current number, and at least one.
     #[schema(minimum = 1, maximum = 64)]
     pub replicas: Option<u32>,
-    /// Devices of each new replica, instead of what the catalogue says (M5).
+    /// Number of devices per new replica, instead of the catalogue's value (M5).
     #[schema(minimum = 1, maximum = 1024)]
     pub gpus: Option<u32>,
-    /// How long a replica stays after its last request ended (L2), `1s` to `365d`; an override that stays.
+    /// Time that a replica stays after its last request (L2), `1s` to `365d`. A permanent override.
     #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "30m")]
     pub keep_hot: Option<Span>,
-    /// When the overrides end, `1s` to `365d` from now; until then keep-hot does not unload the model.
+    /// Lifetime of the overrides, `1s` to `365d` from now. Keep-hot does not unload the model during the lease.
     #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "2h")]
     pub lease: Option<Span>,
-    /// May evict equal and always-hot models too (P4).
+    /// Permits evicting replicas of equal priority and always-hot models (P4).
     #[schema(value_type = Option<bool>, default = false)]
     pub force: bool,
-    /// Answer when the load has ended (true), or as soon as it is kept (false).
+    /// Responds after the load has finished (true), or as soon as the order is stored (false).
     #[schema(value_type = Option<bool>, default = true)]
     pub wait: bool,
 }
 
-/// How a load ended, or that it has begun.
+/// Result of a load, or confirmation that it has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LoadAnswer {
     pub model: String,
-    /// `ready`: all replicas; `partial`: fewer, see `shortfall`; `started`: with `"wait": false`.
+    /// `ready` if all replicas are ready, `partial` if some are missing (see `shortfall`), `started` with `"wait": false`.
     #[schema(example = "ready")]
     pub status: &'static str,
     pub wanted_replicas: u32,
     pub ready_replicas: Vec<ReadyReplica>,
     pub evicted: Vec<EvictedView>,
-    /// Why there are fewer replicas than wanted.
+    /// Reason that fewer replicas than desired are ready.
     pub shortfall: Option<String>,
-    /// With a shortfall: how many replicas the devices could hold if nothing else were loaded.
+    /// With a shortfall: the number of replicas that would fit on empty devices.
     pub fits_when_empty: Option<u32>,
     #[schema(example = "o5")]
     pub order: String,
@@ -63,7 +63,7 @@ pub struct ReadyReplica {
     pub devices: Vec<Share>,
 }
 
-/// A replica that had to leave.
+/// A replica that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct EvictedView {
     #[schema(example = "r1")]
@@ -75,16 +75,16 @@ pub struct EvictedView {
     pub reason: String,
 }
 
-/// What `unload` takes.
+/// Request to unload a model or a replica.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"model": "tiny-chat"}))]
 pub struct UnloadRequest {
     #[schema(min_length = 1, example = "tiny-chat")]
     pub model: String,
-    /// One replica of it, like `r3`; without it all of them.
+    /// Id of a single replica, such as `r3`. Defaults to all replicas.
     #[schema(value_type = Option<String>, pattern = "^r[0-9]{1,18}$", example = "r3")]
     pub replica: Option<ReplicaId>,
-    /// Cuts the requests in flight instead of waiting for them.
+    /// Cuts requests in flight instead of waiting for them.
     #[schema(value_type = Option<bool>, default = false)]
     pub now: bool,
 }
@@ -92,13 +92,13 @@ pub struct UnloadRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UnloadAnswer {
     pub model: String,
-    /// The replicas that are gone.
+    /// Replicas that were unloaded.
     pub unloaded: Vec<String>,
     pub took_ms: u64,
 }
 
 impl LoadAnswer {
-    /// The order is kept and goes on.
+    /// Confirms an order that is stored and still in progress.
     pub fn started(model: &str, wanted: u32, order: OrderId, took: Span) -> LoadAnswer {
         LoadAnswer {
             model: model.to_owned(),

@@ -1,4 +1,4 @@
-//! What callers read of themselves: their key, their models, their requests and what they used.
+//! A caller's own key, models, requests and usage.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -10,21 +10,21 @@ use store::KeyUsage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct MeView {
-    /// Of the key or the person; `anonymous` without a key.
+    /// Name of the key or person; `anonymous` without a key.
     #[schema(example = "course 4711")]
     pub name: String,
     /// `admin`, `viewer` or `user`.
     #[schema(example = "user")]
     pub role: &'static str,
-    /// null for people without a key: those of the single sign-on, and those who need none.
+    /// The caller's API key. Null for single sign-on users and anonymous callers.
     pub key: Option<KeyView>,
-    /// The limits that count for them: their own, or the configured ones.
+    /// Effective limits: the key's own, or the configured default.
     #[schema(value_type = LimitView)]
     pub limits: config::Limit,
     pub models: Vec<MyModel>,
-    /// Their own requests that wait for a model, by the time since when.
+    /// The caller's requests that wait for a model, oldest first.
     pub waiting: Vec<MyWaitingRequest>,
-    /// Their own requests that a model answers.
+    /// The caller's running requests.
     pub running: Vec<MyRunningRequest>,
 }
 
@@ -33,19 +33,19 @@ pub struct MyModel {
     #[schema(example = "tiny-chat")]
     pub model: String,
     pub aliases: Vec<String>,
-    /// As administrators read it: `ready`, `loading`, `waiting`, `fetching`, `asleep`, `cold`, `draining`, `cooling` or
+    /// State as in the admin API: `ready`, `loading`, `waiting`, `fetching`, `asleep`, `cold`, `draining`, `cooling` or
     /// `quarantined`.
     #[schema(example = "ready")]
     pub state: &'static str,
     #[schema(example = 0)]
     pub priority: u32,
-    /// Replicas that answer.
+    /// Number of ready replicas.
     #[schema(example = 1)]
     pub ready_replicas: u32,
-    /// What a load of it is expected to take once there is room.
+    /// Expected load time once there is room.
     #[schema(example = 6100)]
     pub load_ms_expected: u64,
-    /// It runs on another server, and nothing is loaded for it here.
+    /// True for a model on a remote server; nothing is loaded here.
     pub remote: bool,
 }
 
@@ -55,15 +55,15 @@ pub struct MyWaitingRequest {
     pub ticket: String,
     #[schema(example = "tiny-chat")]
     pub model: String,
-    /// Place among all requests that wait for the model.
+    /// Position among all requests that wait for the model.
     #[schema(example = 1)]
     pub position: u32,
     #[schema(example = 2100)]
     pub waited_ms: u64,
-    /// Until its seat; 0: not known.
+    /// Expected time until the request gets its seat; 0 if unknown.
     #[schema(example = 6100)]
     pub expected_ms: u64,
-    /// What it waits for: the engine's own stage, or the model's state.
+    /// Current stage of the engine, or the model's state.
     #[schema(example = "loading")]
     pub stage: String,
 }
@@ -72,20 +72,20 @@ pub struct MyWaitingRequest {
 pub struct MyRunningRequest {
     #[schema(example = "tiny-chat")]
     pub model: String,
-    /// How long it waited for its seat.
+    /// Time that the request waited for its seat.
     #[schema(example = 12)]
     pub waited_ms: u64,
-    /// Since it has its seat.
+    /// Time since the request got its seat.
     #[schema(example = 850)]
     pub running_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct MyUsage {
-    /// The present day in the pool's time zone.
+    /// Today's date in the pool's time zone.
     #[schema(example = "2026-01-31")]
     pub today: String,
-    /// The oldest first; days without a request are left out.
+    /// Days with requests, oldest first.
     pub days: Vec<MyDay>,
 }
 
@@ -100,7 +100,7 @@ pub struct MyDay {
 pub struct MyDayOfModel {
     #[schema(example = "tiny-chat")]
     pub model: String,
-    /// Requests that an engine took.
+    /// Requests that an engine accepted.
     #[schema(example = 12)]
     pub requests: u64,
     #[schema(example = 4800)]
@@ -110,12 +110,12 @@ pub struct MyDayOfModel {
 }
 
 impl MyUsage {
-    /// `rows` by day.
+    /// `rows` must be sorted by day.
     pub fn of(rows: Vec<KeyUsage>, today: i64) -> MyUsage {
         let mut days: Vec<MyDay> = Vec::new();
         for row in rows {
             let day = date(row.day);
-            if days.last().is_none_or(|it| it.day != day) {
+            if days.last().is_none_or(|last| last.day != day) {
                 days.push(MyDay {
                     day,
                     models: Vec::new(),
@@ -137,11 +137,11 @@ impl MyUsage {
     }
 }
 
-/// A day since 1970.
+/// The date of a day number (days since 1970).
 fn date(day: i64) -> String {
     let moment = day
         .checked_mul(86_400)
-        .and_then(|it| DateTime::<Utc>::from_timestamp(it, 0));
+        .and_then(|seconds| DateTime::<Utc>::from_timestamp(seconds, 0));
     moment
         .unwrap_or(DateTime::<Utc>::MAX_UTC)
         .format("%Y-%m-%d")

@@ -1,6 +1,5 @@
-//! The wire types: what the admin API takes and gives, and how it is made from the controller's
-//! snapshot. Plain data and conversions; nothing here asks, decides or knows of HTTP. Amounts end in
-//! `_bytes`, lengths of time in `_ms`, moments in `_at` (RFC 3339, UTC).
+//! The wire types of the admin API, and their construction from the controller's snapshot. Plain data and conversions without I/O,
+//! decisions or HTTP. Byte counts end in `_bytes`, durations in `_ms`, times in `_at` (RFC 3339, UTC).
 
 mod audit;
 mod cordons;
@@ -52,7 +51,7 @@ pub use votes::{Leaderboard, VoteAnswer, VoteRequest, VotedModel};
 pub use what_if::{WhatIfRequest, WhatIfView};
 pub use why::WhyView;
 
-/// For tests: a real pool with one device of 24 GiB, and what its readers would see of it.
+/// Test fixtures: a real pool with one device of 24 GiB, and the snapshot its readers see.
 #[cfg(test)]
 mod snapshots {
     use std::collections::BTreeMap;
@@ -76,7 +75,7 @@ mod snapshots {
         orders: u64,
     }
 
-    /// Models by name, priority and GiB.
+    /// A pool with models, given as name, priority and GiB.
     pub fn pool(models: &[(&str, u32, u64)]) -> Rig {
         let names = models.iter().map(|(name, ..)| (*name).to_owned()).collect();
         let mut rig = Rig {
@@ -111,7 +110,7 @@ mod snapshots {
                 reload: Span::from_secs(6),
                 ..ModelSpec::default()
             };
-            // Always-hot models would load by themselves; here they are loaded when a test says so.
+            // Always-hot models would load automatically; in tests they load only on request.
             if *priority < Priority::ALWAYS_HOT.0 {
                 rig.hear(Event::ModelSet {
                     model: ModelId(nth as u32),
@@ -155,13 +154,13 @@ mod snapshots {
             ModelId(nth as u32)
         }
 
-        /// Lets time pass.
+        /// Advances the clock.
         pub fn wait(&mut self, span: Span) {
             self.now = self.now + span;
             self.hear(Event::TimerFired);
         }
 
-        /// Begins to load a model.
+        /// Starts loading a model.
         pub fn begin(&mut self, name: &str) -> ReplicaId {
             self.orders += 1;
             let order_id = OrderId(self.orders);

@@ -1,4 +1,4 @@
-//! Models and their replicas, as the catalogue and the pool know them together.
+//! Models and their replicas, combined from the catalogue and the pool.
 
 use std::sync::Arc;
 
@@ -10,80 +10,80 @@ use super::weights::WeightsView;
 use catalog::BrokenModel;
 use config::Provider;
 use controller::{ModelFacts, Snapshot};
-use pool::{Bytes, Override, Priority, ReplicaId, ReplicaState, Span};
+use pool::{Bytes, Override, Priority, ReplicaId, ReplicaState, Span, UNTIL_NEEDED};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelList {
     pub models: Vec<ModelView>,
 }
 
-/// A model with everything that is known of it.
+/// A model with its complete state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ModelView {
     #[schema(example = "tiny-chat")]
     pub model: String,
     pub aliases: Vec<String>,
-    /// LoRA adapters that are written down, that a replica has, or that were found lately by their names; at most 100.
+    /// LoRA adapters that are configured, loaded in a replica, or recently found by name; at most 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapters: Option<Vec<String>>,
-    /// `candle`, `command`, `ray_serve`, or `remote`, a server that is not the pool's; `unknown` for a model that has left the catalogue and still drains,
-    /// and for one whose file is broken.
+    /// `candle`, `command`, `ray_serve`, or `remote` for a server outside the pool. `unknown` for a draining model that has left
+    /// the catalogue, and for a model with a broken file.
     #[schema(example = "candle")]
     pub engine: &'static str,
-    /// The model's file, or `registered`, or `removed`.
+    /// Path of the model's file, or `registered`, or `removed`.
     #[schema(example = "config/models/tiny-chat.yaml")]
     pub source: String,
-    /// `cold`, `waiting`, `loading`, `ready`, `draining`, `cooling` or `quarantined`; `broken` if its file cannot be used
-    /// and it is not served.
+    /// `cold`, `waiting`, `loading`, `ready`, `draining`, `cooling` or `quarantined`. `broken` if the model's file is invalid and
+    /// the model is not served.
     #[schema(example = "ready")]
     pub state: &'static str,
-    /// What is wrong with the model's file. Unless the state is `broken`, its last good version is served.
+    /// Error in the model's file. Unless the state is `broken`, the last valid version is served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_error: Option<String>,
     pub priority: u32,
-    /// Where the priority comes from (P1): `override`, `file`, `reference` or `default`.
+    /// Source of the priority (P1): `override`, `file`, `reference` or `default`.
     #[schema(example = "file")]
     pub priority_from: &'static str,
-    /// Priority 2 and above (P4).
+    /// True from priority 2 (P4).
     pub always_hot: bool,
-    pub keep_hot_ms: u64,
-    /// What an administrator has set instead of the catalogue.
+    /// Null: it stays until another load needs its memory.
+    pub keep_hot_ms: Option<u64>,
+    /// Values that an administrator has set instead of the catalogue's.
     #[serde(rename = "override")]
     pub over: Option<OverrideView>,
-    /// Replicas that an administrator's load asks for.
+    /// Number of replicas requested by an administrator.
     pub wished_replicas: u32,
     pub replicas: Vec<ReplicaView>,
-    /// Absent for a model whose weights the pool does not fetch.
+    /// State of the weights. Absent if the pool does not download them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<WeightsView>,
-    /// Requests in its queue.
+    /// Requests in the model's queue.
     pub waiting: u32,
     pub needs: Needs,
-    /// False for a model in Ray Serve: Ray places it, and the pool does not see its memory. Absent for others.
+    /// False for a model in Ray Serve: Ray places it, and the pool does not see its memory. Absent for other models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_truth: Option<bool>,
-    /// What was estimated for each device, without any measurement; absent where nothing tells.
+    /// Estimated bytes per device, without measurements. Absent if no estimate is possible.
     pub estimated_bytes_per_device: Option<u64>,
-    /// What was measured, or learned from a lack, per kind of device (M1). It counts there instead of
-    /// `needs`.
+    /// Memory measured, or learned from out-of-memory errors, per kind of device (M1). Replaces `needs` on that kind.
     pub learned: Vec<LearnedView>,
-    /// How long loads took, by where the weights came from.
+    /// Durations of recent loads, by source of the weights.
     pub load_times: Vec<LoadTimeView>,
-    /// Failed loads in a row (L3).
+    /// Consecutive failed loads (L3).
     pub failures: u32,
     pub last_failure: Option<String>,
     pub cooling_until_at: Option<String>,
-    /// How long the next load is expected to take.
+    /// Expected duration of the next load.
     pub load_ms_expected: u64,
-    /// Requests that ever got a seat since the start.
+    /// Requests that got a seat since the start.
     pub requests_total: u64,
     pub last_used_at: Option<String>,
-    /// What is wrong with its weights, and what in a document that was just registered has no effect.
+    /// Problems with the weights, and fields without effect in a newly registered document.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// What replicas take on one kind of device.
+/// Memory of replicas on one kind of device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LearnedView {
     #[schema(example = "NVIDIA H100 80GB HBM3")]
@@ -99,19 +99,19 @@ pub struct LoadTimeView {
     pub ms: u64,
 }
 
-/// What is absent is as the catalogue says.
+/// An administrator's overrides. Absent fields have the catalogue's values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct OverrideView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_hot_ms: Option<u64>,
-    /// End of the lease and of these values. The model stays loaded for the duration of the lease (L2, P7).
+    /// End of the lease and of these values. The model stays loaded during the lease (L2, P7).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
 }
 
-/// One engine instance, or one that is about to be started.
+/// An engine instance that is running or about to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ReplicaView {
     #[schema(example = "r3")]
@@ -119,52 +119,52 @@ pub struct ReplicaView {
     /// `planned`, `launching`, `ready`, `draining` or `stopping`.
     #[schema(example = "ready")]
     pub state: &'static str,
-    /// `fetching`, `starting`, `loading` or `warming`, while it loads.
+    /// `fetching`, `starting`, `loading` or `warming`, during a load.
     #[schema(example = "loading")]
     pub stage: Option<String>,
     #[schema(maximum = 100)]
     pub percent: Option<u8>,
-    /// What the loading engine itself calls what it does.
+    /// The engine's own name for its loading stage.
     #[schema(example = "weights")]
     pub stage_words: Option<String>,
-    /// For how long neither stage nor per cent of a load have changed.
+    /// Time without a change of stage or percentage during a load.
     pub without_progress_ms: Option<u64>,
-    /// How much longer the load is expected to take, by its last ones; 0: it is overdue.
+    /// Expected remaining load time, based on earlier loads; 0 if overdue.
     pub expected_ms: Option<u64>,
-    /// What it reserves.
+    /// Reserved devices and bytes.
     pub devices: Vec<Share>,
     pub in_flight: u32,
     pub ready_at: Option<String>,
-    /// When keep-hot would unload it, if there is no request until then.
+    /// Time at which keep-hot unloads the replica unless it receives another request.
     pub expires_at: Option<String>,
-    /// Until then a lease keeps it: it is ready, and keep-hot does not unload it (L2).
+    /// End of the lease. Keep-hot does not unload a ready replica before (L2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leased_until_at: Option<String>,
-    /// What it really holds, on all its devices together.
+    /// Measured bytes on all its devices.
     pub measured_bytes: Option<u64>,
-    /// Requests that the engine itself says it computes, and that wait inside it.
+    /// Requests that the engine reports as running, and as waiting in its own queue.
     pub engine_running: Option<u32>,
     pub engine_waiting: Option<u32>,
-    /// The part of the engine's cache that is in use, as it says itself.
+    /// Used part of the engine's cache, as the engine reports it.
     #[schema(maximum = 1000)]
     pub engine_cache_per_mille: Option<u32>,
     pub pid: Option<u32>,
-    /// Why it was loaded, or why it leaves.
+    /// Reason for the load, or for the replica's end.
     #[schema(example = "1 waiting")]
     pub reason: String,
 }
 
-/// What changing a model takes: absent keeps, null clears.
+/// Request to change a model. Absent fields stay, and null clears a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
 #[schema(min_properties = 1, example = json!({"priority": 2, "lease": "2h"}))]
 pub struct ModelPatch {
-    /// 0 to 1000000; null: as the catalogue says.
+    /// 0 to 1000000; null for the catalogue's value.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]
     pub priority: Option<Option<Priority>>,
-    /// `1s` to `365d`; null: as the catalogue says.
+    /// `1s` to `365d`; null for the catalogue's value.
     #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "10m")]
     pub keep_hot: Option<Option<Span>>,
-    /// When the override ends, `1s` to `365d` from now; null: never by itself.
+    /// Lifetime of the override, `1s` to `365d` from now; null for no expiry.
     #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "2h")]
     pub lease: Option<Option<Span>>,
 }
@@ -187,7 +187,7 @@ impl ModelList {
         ModelList { models }
     }
 
-    /// With the models whose files are broken. `served_by` tells the model that serves a name.
+    /// Adds the models with broken files. `served_by` returns the model that serves a name.
     pub fn with_broken(
         mut self,
         broken: &[BrokenModel],
@@ -200,7 +200,7 @@ impl ModelList {
             }
             let name = served_by(&broken.name);
             let mut models = self.models.iter_mut();
-            if let Some(served) = models.find(|it| Some(&it.model) == name.as_ref()) {
+            if let Some(served) = models.find(|model| Some(&model.model) == name.as_ref()) {
                 served.file_error = Some(broken.error.clone());
             }
         }
@@ -210,7 +210,7 @@ impl ModelList {
     }
 }
 
-/// The model of this name, not alias.
+/// The model with this name. Aliases are not resolved.
 pub fn find(snapshot: &Arc<Snapshot>, name: &str) -> Option<ModelView> {
     snapshot
         .model(name)
@@ -218,7 +218,7 @@ pub fn find(snapshot: &Arc<Snapshot>, name: &str) -> Option<ModelView> {
 }
 
 impl ModelView {
-    /// A model whose file cannot be used: nothing but its name and the error is known.
+    /// A model whose file is invalid, with only its name and the error.
     pub fn of_broken(broken: &BrokenModel) -> ModelView {
         ModelView {
             model: broken.name.clone(),
@@ -231,7 +231,7 @@ impl ModelView {
             priority: 0,
             priority_from: "default",
             always_hot: false,
-            keep_hot_ms: 0,
+            keep_hot_ms: Some(0),
             over: None,
             wished_replicas: 0,
             replicas: Vec::new(),
@@ -274,7 +274,7 @@ impl ModelView {
             priority: model.priority.0,
             priority_from: facts.map_or("default", from),
             always_hot: model.protected,
-            keep_hot_ms: model.keep_hot.0,
+            keep_hot_ms: (model.keep_hot != UNTIL_NEEDED).then_some(model.keep_hot.0),
             over: OverrideView::of(&model.over),
             wished_replicas: model.wish.as_ref().map_or(0, |wish| wish.replicas),
             replicas: model
@@ -369,7 +369,7 @@ impl ReplicaView {
     }
 }
 
-/// What a replica really holds. On GPUs the driver knows it; on the host the engine's own processes do.
+/// Measured bytes of a replica: from the driver on GPUs, and from the engine's processes on the host.
 pub fn measured(replica: ReplicaId, shares: &[pool::Share], snapshot: &Snapshot) -> Option<Bytes> {
     let process = snapshot.processes.get(&replica)?;
     if snapshot.provider != Provider::Nvml {
@@ -382,14 +382,17 @@ pub fn measured(replica: ReplicaId, shares: &[pool::Share], snapshot: &Snapshot)
             .models
             .iter()
             .flat_map(|model| &model.replicas);
-        let holds = |it: &&pool::ReplicaView| {
-            it.state != ReplicaState::Planned
-                && it.shares.iter().any(|held| held.device == share.device)
+        let holds = |replica: &&pool::ReplicaView| {
+            replica.state != ReplicaState::Planned
+                && replica
+                    .shares
+                    .iter()
+                    .any(|held| held.device == share.device)
         };
         if holders.filter(holds).count() == 1 {
             return Some(used.own);
         }
-        // Engines whose children hold the memory are indistinguishable on a shared GPU.
+        // On a shared GPU, memory held by child processes cannot be attributed to an engine.
         let pid = process.pid?;
         used.processes
             .iter()

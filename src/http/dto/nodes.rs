@@ -1,4 +1,4 @@
-//! Requests and answers about nodes, and about the tokens with which they join.
+//! Requests and responses for nodes and join tokens.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -9,41 +9,40 @@ use controller::Snapshot;
 use pool::{NodeId, ReplicaId, Span, Time};
 use store::NodeToken;
 
-/// What `nodes/drain` takes.
+/// Request to drain a node.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"node": "gpu-2", "reason": "new kernel", "until": "2h"}))]
 pub struct DrainNodeRequest {
-    /// Its name.
+    /// Name of the node.
     #[schema(min_length = 1, example = "gpu-2")]
     pub node: String,
-    /// For people; without it: who asked.
+    /// Reason shown to users. Defaults to the name of the caller.
     pub reason: Option<String>,
-    /// When it is expected to be over: a moment (RFC 3339) or a length such as `2h`. Only shown; it takes an `undrain`
-    /// to end it.
+    /// Expected end: a time (RFC 3339) or a duration such as `2h`. Informational; the drain ends only with `undrain`.
     #[schema(value_type = Option<String>, example = "2h")]
     pub until: Option<Until>,
-    /// Cut the requests in flight instead of letting them finish.
+    /// Cuts requests in flight instead of letting them finish.
     #[schema(value_type = Option<bool>, default = false)]
     pub now: bool,
-    /// Answer when everything has left the node.
+    /// Responds once everything has left the node.
     #[schema(value_type = Option<bool>, default = true)]
     pub wait: bool,
 }
 
-/// What `nodes/undrain` takes.
+/// Request to return a node to service.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"node": "gpu-2"}))]
 pub struct UndrainNodeRequest {
-    /// Its name.
+    /// Name of the node.
     #[schema(min_length = 1, example = "gpu-2")]
     pub node: String,
 }
 
-/// What `nodes/tokens` takes.
+/// Request to create a join token.
 #[derive(Clone, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"expires": "24h"}))]
 pub struct NodeTokenRequest {
-    /// How long nodes may join with it, `1s` to `365d`; a node that has joined stays.
+    /// Time during which nodes may join with the token, `1s` to `365d`. Nodes that have joined stay.
     #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", default = "24h", example = "24h")]
     pub expires: Option<Span>,
 }
@@ -53,46 +52,46 @@ pub struct NodeTokenRequest {
 pub struct NodeView {
     #[schema(example = "gpu-2")]
     pub node: String,
-    /// `joined`, `silent`, `draining`, `released` (the pool gives it back), `ending` (its time ends soon, and what is in use
-    /// moves), or `ends_others`: it ends engines that are not the pool's any more.
+    /// `joined`, `silent`, `draining`, `released` (the pool is returning it), `ending` (its time limit is near, and replicas in use
+    /// are moving), or `ends_others` (it stops engines that no longer belong to the pool).
     #[schema(example = "joined")]
     pub state: &'static str,
-    /// Since when it has been in this state; null: always.
+    /// Start of the current state; null if it never changed.
     pub since: Option<String>,
-    /// Why it is in this state.
+    /// Reason for the current state.
     pub reason: Option<String>,
-    /// Names of its devices.
+    /// Names of the node's devices.
     #[schema(example = json!(["gpu-2/gpu0"]))]
     pub devices: Vec<String>,
-    /// Replicas on it.
+    /// Replicas on the node.
     #[schema(example = json!(["r7"]))]
     pub replicas: Vec<String>,
-    /// The machine of the controller itself, with no network in between.
+    /// True for the controller's own machine, which needs no network connection.
     pub is_controller: bool,
-    /// The version of its program.
+    /// Version of the node's program.
     pub version: Option<String>,
-    /// Where its connection comes from.
+    /// Remote address of the node's connection.
     pub address: Option<String>,
-    /// Where requests for its engines go.
+    /// Address that receives requests for the node's engines.
     pub relay: Option<String>,
-    /// Whether those are encrypted on the way.
+    /// True if these requests are encrypted in transit.
     pub is_encrypted: Option<bool>,
     pub joined_at: Option<String>,
-    /// When its lease ends; null: it has none, or that is not known.
+    /// End of the node's lease; null if it has none or it is unknown.
     pub ends_at: Option<String>,
 }
 
-/// A node that is still to come (S2).
+/// A node that was requested from the cluster (S2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RequestedNodeView {
-    /// Its size, from `cluster.shapes`.
+    /// Node size, from `cluster.shapes`.
     #[schema(example = "a100x4")]
     pub shape: String,
-    /// The model that it was requested for.
+    /// Model for which the node was requested.
     #[schema(example = "llama-3-70b")]
     pub model: String,
     pub since: String,
-    /// What the cluster says about it.
+    /// Status reported by the cluster.
     #[schema(example = "lease 4711: other jobs are before it (Priority)")]
     pub reason: String,
 }
@@ -101,10 +100,10 @@ impl RequestedNodeView {
     pub fn of(snapshot: &Snapshot) -> Option<RequestedNodeView> {
         let pending = snapshot.pool.node_demand.as_ref()?;
         let mut models = snapshot.pool.models.iter();
-        let model = models.find(|it| it.model == pending.model);
+        let model = models.find(|model| model.model == pending.model);
         Some(RequestedNodeView {
             shape: pending.shape_name.clone(),
-            model: model.map_or_else(String::new, |it| it.name.clone()),
+            model: model.map_or_else(String::new, |model| model.name.clone()),
             since: at(pending.since),
             reason: match &pending.joined {
                 Some(_) => "it has joined; its devices are still to come".to_owned(),
@@ -117,12 +116,12 @@ impl RequestedNodeView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct NodeList {
     pub nodes: Vec<NodeView>,
-    /// The node that the pool has requested from its cluster; null: none.
+    /// The pending node request of the pool; null if none.
     pub requested: Option<RequestedNodeView>,
     pub tokens: Vec<NodeTokenView>,
 }
 
-/// A token with which nodes join, without its secret part.
+/// A join token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct NodeTokenView {
     #[schema(example = "t2")]
@@ -131,14 +130,14 @@ pub struct NodeTokenView {
     pub prefix: String,
     pub created_at: String,
     pub expires_at: String,
-    /// When a node last joined with it.
+    /// Time of the last join with this token.
     pub used_at: Option<String>,
     /// `valid`, `expired` or `revoked`.
     #[schema(example = "valid")]
     pub state: &'static str,
 }
 
-/// A new token, shown once.
+/// A new token with its secret, shown only once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct NewNodeToken {
     #[schema(example = "t2")]
@@ -160,9 +159,9 @@ pub struct DrainNodeAnswer {
     pub node: String,
     /// Replicas that have left the node.
     pub left: Vec<String>,
-    /// Replicas that are still on it.
+    /// Replicas that are still on the node.
     pub draining: Vec<String>,
-    /// When requests that are still in flight are cut; absent where nothing drains.
+    /// Time at which requests in flight are cut. Absent if nothing drains.
     pub cut_at: Option<String>,
     #[schema(example = "o5")]
     pub order: String,
@@ -178,7 +177,7 @@ pub struct UndrainNodeAnswer {
 }
 
 impl NodeView {
-    /// Every node of the pool; the controller's own machine is the first.
+    /// Every node of the pool. The controller's machine is first.
     pub fn all(snapshot: &Snapshot) -> Vec<NodeView> {
         let views = snapshot.pool.nodes.iter();
         views
@@ -192,15 +191,15 @@ impl NodeView {
                     devices: view
                         .devices
                         .iter()
-                        .map(|it| snapshot.device_name(*it))
+                        .map(|device| snapshot.device_name(*device))
                         .collect(),
                     replicas: replicas_on(view.node, snapshot),
                     is_controller: view.node == NodeId(0),
-                    version: facts.map(|it| it.version.clone()),
-                    address: facts.map(|it| it.address.to_string()),
-                    relay: facts.map(|it| it.relay.to_string()),
-                    is_encrypted: facts.map(|it| it.is_encrypted),
-                    joined_at: facts.map(|it| at(it.joined_at)),
+                    version: facts.map(|facts| facts.version.clone()),
+                    address: facts.map(|facts| facts.address.to_string()),
+                    relay: facts.map(|facts| facts.relay.to_string()),
+                    is_encrypted: facts.map(|facts| facts.is_encrypted),
+                    joined_at: facts.map(|facts| at(facts.joined_at)),
                     ends_at: view.ends.map(at),
                 }
             })
@@ -208,18 +207,18 @@ impl NodeView {
     }
 }
 
-/// The name of a node: its own, or that of the controller's machine.
+/// The name of a node; for node 0 the name of the controller's machine.
 pub fn name_of(node: NodeId, snapshot: &Snapshot) -> String {
     if let Some(facts) = snapshot.nodes.get(&node) {
         return facts.name.clone();
     }
-    let view = snapshot.pool.nodes.iter().find(|it| it.node == node);
+    let view = snapshot.pool.nodes.iter().find(|view| view.node == node);
     if let Some(expected) = view.filter(|_| node != NodeId(0)) {
         return expected.name.clone();
     }
     let mut devices = snapshot.devices.values();
-    let here = devices.find(|it| it.info.node == node);
-    here.map_or_else(|| node.to_string(), |it| it.info.node_name.clone())
+    let here = devices.find(|device| device.info.node == node);
+    here.map_or_else(|| node.to_string(), |device| device.info.node_name.clone())
 }
 
 fn replicas_on(node: NodeId, snapshot: &Snapshot) -> Vec<String> {

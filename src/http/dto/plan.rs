@@ -1,5 +1,4 @@
-//! A plan in the words of people: devices by their names, victims with the rule that lets them be
-//! taken, what it would wait for.
+//! A plan for display: devices by name, victims with the rule that permits their eviction, and the conditions it waits for.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -11,48 +10,48 @@ use pool::{
     Victim,
 };
 
-/// Of a model in Ray Serve.
+/// Appended to the reason for models in Ray Serve.
 const UNSEEN_MEMORY: &str = "; Ray places it, and the pool does not see its memory";
-/// Places that an answer shows at most.
+/// Maximum number of placements in a response.
 const CANDIDATES_MAX: usize = 64;
 
-/// The decision for a load: what would be placed where, and what would have to leave.
+/// The decision for a load: its placement and its victims.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct PlanView {
     pub model: String,
-    /// The priority that the load would have.
+    /// Priority of the load.
     pub priority: u32,
     pub feasible: bool,
-    /// There are enough replicas, and they are ready; the load would change nothing.
+    /// True if enough replicas are ready and the load would change nothing.
     pub already_loaded: bool,
-    /// There are enough replicas, and some are being loaded; the load would wait for them.
+    /// The load in progress, if enough replicas are ready or loading. A new load would wait for it.
     pub loading: Option<LoadingView>,
     #[schema(example = "fits without evicting anything")]
     pub reason: String,
     pub needs: Needs,
     pub placement: Vec<Share>,
-    /// The sleeper that is woken, if no load is needed.
+    /// Sleeping replica to wake instead of a load.
     #[schema(example = "r5")]
     pub wakes: Option<String>,
     pub victims: Vec<VictimView>,
-    /// What has to happen before the load can start.
+    /// Conditions to meet before the load can start.
     pub waits_for: Vec<String>,
     pub cost: CostView,
-    /// The places that were looked at, the chosen one first.
+    /// Placements that were considered, starting with the chosen one.
     pub candidates: Vec<CandidateView>,
-    /// From the order to the first answer, if the engine starts as fast as last time.
+    /// Expected time from the order to the first response, if the engine starts as fast as last time.
     #[schema(example = 12.3)]
     pub expected_seconds: Option<f64>,
 }
 
-/// A load of the model that has begun already.
+/// A load of the model in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LoadingView {
-    /// How many replicas are being loaded.
+    /// Number of loading replicas.
     pub replicas: u32,
-    /// For how long the first of them has been.
+    /// Time since the first of them started loading.
     pub for_ms: u64,
-    /// Why it was begun.
+    /// Reason for the load.
     #[schema(example = "order o5")]
     pub why: String,
 }
@@ -63,10 +62,10 @@ pub struct VictimView {
     pub replica: String,
     pub model: String,
     pub priority: u32,
-    /// It has requests in flight.
+    /// True if it has requests in flight.
     pub busy: bool,
     pub bytes: u64,
-    /// What bringing it back would take.
+    /// Expected time to load it again.
     pub reload_ms: u64,
     #[schema(example = "preempted by tiny-chat: priority 1 over 0 (P2)")]
     pub reason: String,
@@ -76,7 +75,7 @@ pub struct VictimView {
 pub struct CostView {
     pub highest_victim_priority: Option<u32>,
     pub busy_victims: u32,
-    /// The time that bringing all victims back would take.
+    /// Expected time to load all victims again.
     pub expected_reload_ms: u64,
     pub evicted_bytes: u64,
 }
@@ -90,9 +89,9 @@ pub struct CandidateView {
 }
 
 impl PlanView {
-    /// `now`: the snapshot may be some seconds old, and a load goes on meanwhile.
+    /// `now` is later than the snapshot, which may be some seconds old while a load progresses.
     pub fn of(plan: &Plan, force: bool, now: Time, snapshot: &Snapshot) -> PlanView {
-        // The pool looks at no place for a model that has its replicas already.
+        // The pool considers no placements for a model that already has its replicas.
         let has_replicas = plan.refusal.is_none() && plan.candidates.is_empty();
         let begun = snapshot.model(&plan.name).filter(|_| has_replicas);
         let since = now.since(snapshot.pool.now);
@@ -121,9 +120,10 @@ impl PlanView {
                 Some(_) => "the model is being loaded already".to_owned(),
                 None => {
                     let reason = reason(plan, already_loaded, waits_for.is_empty());
-                    match facts.is_some_and(|facts| facts.entry.recipe.ray_serve().is_some()) {
-                        true => reason + UNSEEN_MEMORY,
-                        false => reason,
+                    if facts.is_some_and(|facts| facts.entry.recipe.ray_serve().is_some()) {
+                        reason + UNSEEN_MEMORY
+                    } else {
+                        reason
                     }
                 }
             },
@@ -180,11 +180,14 @@ fn reason(plan: &Plan, already_loaded: bool, starts_now: bool) -> String {
 }
 
 impl LoadingView {
-    /// The load, and how much longer it is expected to take. `since`: the age of the view.
+    /// Returns the load and its expected remaining time. `since` is the age of the snapshot.
     fn of(model: &pool::ModelView, since: Span) -> Option<(LoadingView, Span)> {
         let is_coming = |state| matches!(state, ReplicaState::Launching | ReplicaState::Planned);
-        let coming = model.replicas.iter().filter(|it| is_coming(it.state));
-        let ages = |it: &&pool::ReplicaView| it.for_;
+        let coming = model
+            .replicas
+            .iter()
+            .filter(|replica| is_coming(replica.state));
+        let ages = |replica: &&pool::ReplicaView| replica.for_;
         let oldest = coming.clone().max_by_key(ages)?;
         let newest = coming.clone().min_by_key(ages)?;
         let left = Span(model.reload.0.saturating_sub(newest.for_.0 + since.0));
@@ -253,8 +256,8 @@ fn ready_for(replica: ReplicaId, snapshot: &Snapshot) -> Span {
         .iter()
         .flat_map(|model| &model.replicas);
     let ready_at = replicas
-        .filter(|it| it.replica == replica)
-        .find_map(|it| it.ready_at);
+        .filter(|view| view.replica == replica)
+        .find_map(|view| view.ready_at);
     ready_at
         .map(|at| snapshot.pool.now.since(at))
         .unwrap_or_default()
@@ -297,11 +300,13 @@ fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
     texts
 }
 
-/// Where the plan puts the replica comes first.
+/// The considered placements, starting with the chosen one.
 fn candidates(plan: &Plan, snapshot: &Snapshot) -> Vec<CandidateView> {
-    let is_chosen = |it: &Candidate| {
+    let is_chosen = |candidate: &Candidate| {
         let here = plan.placement.iter().map(|share| share.device);
-        plan.refusal.is_none() && it.wakes == plan.wakes && here.eq(it.devices.iter().copied())
+        plan.refusal.is_none()
+            && candidate.wakes == plan.wakes
+            && here.eq(candidate.devices.iter().copied())
     };
     let chosen = plan.candidates.iter().position(is_chosen);
     let rest = (0..plan.candidates.len()).filter(|nth| Some(*nth) != chosen);
@@ -314,26 +319,32 @@ fn candidates(plan: &Plan, snapshot: &Snapshot) -> Vec<CandidateView> {
         .collect()
 }
 
-/// `needed`: devices of one replica.
-fn candidate(it: &Candidate, chosen: bool, needed: u32, snapshot: &Snapshot) -> CandidateView {
-    let names: Vec<String> = it
+/// `needed` is the number of devices of a replica.
+fn candidate(
+    candidate: &Candidate,
+    chosen: bool,
+    needed: u32,
+    snapshot: &Snapshot,
+) -> CandidateView {
+    let names: Vec<String> = candidate
         .devices
         .iter()
         .map(|device| snapshot.device_name(*device))
         .collect();
-    let wakes = it.wakes.map(|id| format!(" (wakes {id})"));
+    let wakes = candidate.wakes.map(|id| format!(" (wakes {id})"));
     let name = names.join(" + ") + &wakes.unwrap_or_default();
-    let place = match it.devices.first().and_then(|it| snapshot.devices.get(it)) {
+    let first = candidate.devices.first();
+    let place = match first.and_then(|device| snapshot.devices.get(device)) {
         Some(device) => format!("{}: {name}", device.info.node),
         None => name,
     };
     let mark = if chosen { "chosen: " } else { "" };
-    let verdict = match &it.verdict {
+    let verdict = match &candidate.verdict {
         Verdict::Free { left_over } => format!("{mark}free, {left_over} left over"),
         Verdict::Evicts { victims, cost } => {
             let names: Vec<String> = victims
                 .iter()
-                .map(|it| replica_name(*it, snapshot))
+                .map(|replica| replica_name(*replica, snapshot))
                 .collect();
             format!("{mark}evicts {}, {} in all", names.join(", "), cost.bytes)
         }
@@ -344,7 +355,7 @@ fn candidate(it: &Candidate, chosen: bool, needed: u32, snapshot: &Snapshot) -> 
 }
 
 fn replica_name(replica: ReplicaId, snapshot: &Snapshot) -> String {
-    let has = |model: &&pool::ModelView| model.replicas.iter().any(|it| it.replica == replica);
+    let has = |model: &&pool::ModelView| model.replicas.iter().any(|view| view.replica == replica);
     match snapshot.pool.models.iter().find(has) {
         Some(model) => format!("{} ({replica})", model.name),
         None => replica.to_string(),

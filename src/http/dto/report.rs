@@ -1,4 +1,4 @@
-//! What happened in a time, by model and in all: from counts of the history, as JSON, as CSV, and as a page to mail.
+//! Activity during a period, per model and in total, as JSON, CSV, or an HTML page for mail.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,9 +23,9 @@ pub struct ReportView {
     pub from: String,
     #[schema(example = "2026-01-31T20:15:00.000Z")]
     pub to: String,
-    /// Models with anything to report, by name.
+    /// Models with activity, by name.
     pub models: Vec<ModelReport>,
-    /// Of all of them, and of the pool itself.
+    /// Sums over all models, including events of the pool itself.
     pub total: ModelReport,
 }
 
@@ -35,26 +35,26 @@ pub struct ModelReport {
     pub model: String,
     /// Requests that got a seat.
     pub requests: u64,
-    /// Requests among them that waited in a queue.
+    /// Requests that waited in a queue first.
     pub waited: u64,
-    /// How long those waited together.
+    /// Sum of their waiting times.
     pub waited_seconds: f64,
-    /// Loads that began since a request waited for them.
+    /// Loads that were started for a waiting request.
     pub cold_starts: u64,
-    /// Loads that ended with a ready replica, and how long they took together.
+    /// Successful loads, and the sum of their durations.
     pub loads: u64,
     pub load_seconds: f64,
     pub load_seconds_longest: f64,
     pub failed_loads: u64,
-    /// Ready replicas that ended by themselves.
+    /// Ready replicas whose engine exited unexpectedly.
     pub crashes: u64,
-    /// Replicas that left for another model, by reason.
+    /// Evictions in favour of another model, by reason.
     #[schema(example = json!({"preempted": 3, "yielded": 1}))]
     pub evictions: BTreeMap<String, u64>,
-    /// Replicas that left for another cause, by reason.
+    /// Other unloads, by reason.
     #[schema(example = json!({"keep_hot": 12}))]
     pub unloads: BTreeMap<String, u64>,
-    /// Events of refused requests and orders, by reason; many of one kind within a minute are one or two events.
+    /// Events of refused requests and orders, by reason. Repetitions within a minute are combined into one or two events.
     #[schema(example = json!({"queue_full": 2}))]
     pub refusals: BTreeMap<String, u64>,
 }
@@ -72,9 +72,9 @@ impl ReportView {
                 models.entry(model.clone()).or_default().count(count);
             }
         }
-        for it in uses {
-            total.used(it);
-            models.entry(it.model.clone()).or_default().used(it);
+        for count in uses {
+            total.used(count);
+            models.entry(count.model.clone()).or_default().used(count);
         }
         let named = models
             .into_iter()
@@ -87,37 +87,37 @@ impl ReportView {
         }
     }
 
-    /// One line for each model, and one for all.
+    /// One line per model, and a total.
     pub fn csv(&self) -> String {
         let mut text = String::from(
             "model,requests,waited,waited_seconds,cold_starts,loads,load_seconds,load_seconds_longest,failed_loads,crashes,evictions,evictions_by_reason,unloads,unloads_by_reason,refusals,refusals_by_reason\r\n",
         );
-        for it in self.models.iter().chain([&self.total]) {
+        for report in self.models.iter().chain([&self.total]) {
             let _ = write!(
                 text,
                 "{},{},{},{:.3},{},{},{:.3},{:.3},{},{},{},{},{},{},{},{}\r\n",
-                csv_text(&it.model),
-                it.requests,
-                it.waited,
-                it.waited_seconds,
-                it.cold_starts,
-                it.loads,
-                it.load_seconds,
-                it.load_seconds_longest,
-                it.failed_loads,
-                it.crashes,
-                sum(&it.evictions),
-                csv_text(&listed(&it.evictions)),
-                sum(&it.unloads),
-                csv_text(&listed(&it.unloads)),
-                sum(&it.refusals),
-                csv_text(&listed(&it.refusals)),
+                csv_text(&report.model),
+                report.requests,
+                report.waited,
+                report.waited_seconds,
+                report.cold_starts,
+                report.loads,
+                report.load_seconds,
+                report.load_seconds_longest,
+                report.failed_loads,
+                report.crashes,
+                sum(&report.evictions),
+                csv_text(&listed(&report.evictions)),
+                sum(&report.unloads),
+                csv_text(&listed(&report.unloads)),
+                sum(&report.refusals),
+                csv_text(&listed(&report.refusals)),
             );
         }
         text
     }
 
-    /// A whole page, which needs nothing else. `nonce`: with which the style is allowed.
+    /// A self-contained HTML page. `nonce` permits its style sheet.
     pub fn html(&self, nonce: &str) -> String {
         const HEADS: [&str; 10] = [
             "Model",
@@ -147,21 +147,22 @@ impl ReportView {
 }
 
 impl ModelReport {
-    fn count(&mut self, it: &EventCount) {
+    fn count(&mut self, count: &EventCount) {
         let seconds = |ms: u64| ms as f64 / 1000.0;
         let by = |sums: &mut BTreeMap<String, u64>| {
-            let cause = it.cause.clone().unwrap_or_else(|| "unknown".to_owned());
-            *sums.entry(cause).or_default() += it.count;
+            let cause = count.cause.clone().unwrap_or_else(|| "unknown".to_owned());
+            *sums.entry(cause).or_default() += count.count;
         };
-        match it.kind.as_str() {
-            "load" if it.cause.as_deref() == Some("requests") => self.cold_starts += it.count,
+        match count.kind.as_str() {
+            "load" if count.cause.as_deref() == Some("requests") => self.cold_starts += count.count,
             "ready" => {
-                self.loads += it.count;
-                self.load_seconds += seconds(it.took_ms);
-                self.load_seconds_longest = self.load_seconds_longest.max(seconds(it.longest_ms));
+                self.loads += count.count;
+                self.load_seconds += seconds(count.took_ms);
+                self.load_seconds_longest =
+                    self.load_seconds_longest.max(seconds(count.longest_ms));
             }
-            "load_failed" | "fetch_failed" => self.failed_loads += it.count,
-            "crash" => self.crashes += it.count,
+            "load_failed" | "fetch_failed" => self.failed_loads += count.count,
+            "crash" => self.crashes += count.count,
             "evict" => by(&mut self.evictions),
             "drain" | "unload" => by(&mut self.unloads),
             "refuse" => by(&mut self.refusals),
@@ -169,10 +170,10 @@ impl ModelReport {
         }
     }
 
-    fn used(&mut self, it: &UseCount) {
-        self.requests += it.requests;
-        self.waited += it.waited;
-        self.waited_seconds += it.waited_ms as f64 / 1000.0;
+    fn used(&mut self, count: &UseCount) {
+        self.requests += count.requests;
+        self.waited += count.waited;
+        self.waited_seconds += count.waited_ms as f64 / 1000.0;
     }
 
     fn has_any(&self) -> bool {
@@ -188,7 +189,7 @@ fn sum(by_reason: &BTreeMap<String, u64>) -> u64 {
     by_reason.values().sum()
 }
 
-/// `preempted 3; yielded 1`.
+/// For example `preempted 3; yielded 1`.
 fn listed(by_reason: &BTreeMap<String, u64>) -> String {
     let parts = by_reason
         .iter()
@@ -196,14 +197,14 @@ fn listed(by_reason: &BTreeMap<String, u64>) -> String {
     parts.collect::<Vec<_>>().join("; ")
 }
 
-/// A quoted field. A table program takes what begins with one of these letters as a formula.
+/// A quoted field. Spreadsheet programs would read a leading character of this set as a formula.
 fn csv_text(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let guard = if is_formula { "'" } else { "" };
     format!("\"{guard}{}\"", text.replace('"', "\"\""))
 }
 
-fn row(it: &ModelReport) -> String {
+fn row(report: &ModelReport) -> String {
     let mean = |sum: f64, count: u64| match count {
         0 => "–".to_owned(),
         count => match sum / count as f64 {
@@ -217,20 +218,20 @@ fn row(it: &ModelReport) -> String {
     };
     format!(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-        escaped(&it.model),
-        it.requests,
-        it.waited,
-        mean(it.waited_seconds, it.waited),
-        it.cold_starts,
-        it.loads,
-        mean(it.load_seconds, it.loads),
-        it.failed_loads + it.crashes,
-        by(&it.evictions),
-        by(&it.refusals),
+        escaped(&report.model),
+        report.requests,
+        report.waited,
+        mean(report.waited_seconds, report.waited),
+        report.cold_starts,
+        report.loads,
+        mean(report.load_seconds, report.loads),
+        report.failed_loads + report.crashes,
+        by(&report.evictions),
+        by(&report.refusals),
     )
 }
 
-/// A name can hold anything, and becomes no markup.
+/// Escapes HTML: a name can contain any character.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -285,7 +286,11 @@ mod tests {
     #[test]
     fn the_total_is_the_sum_of_the_models() {
         let report = report();
-        let names: Vec<&str> = report.models.iter().map(|it| it.model.as_str()).collect();
+        let names: Vec<&str> = report
+            .models
+            .iter()
+            .map(|model| model.model.as_str())
+            .collect();
         assert_eq!(
             names,
             ["<b>", "=a()", "a"],

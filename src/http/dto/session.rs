@@ -1,39 +1,39 @@
-//! The session of a browser, as the API takes and shows it.
+//! The session of a browser.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What logging in takes. Has no `Debug`: it holds a key.
+/// Login request. Has no `Debug` because it contains a key.
 #[derive(ToSchema)]
 #[schema(example = json!({"key": "mp-…"}))]
 pub struct LoginRequest {
-    /// A key, `mp-…`, or a token of the single sign-on.
+    /// An API key (`mp-…`) or a single sign-on token.
     #[schema(min_length = 1, max_length = 16_384)]
     pub key: String,
 }
 
-/// Who asks, and what they may.
+/// The caller and its permissions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SessionView {
-    /// Of the key or the person; `anonymous` without a key.
+    /// Name of the key or person; `anonymous` without a key.
     #[schema(example = "ann")]
     pub name: String,
     /// `admin`, `viewer` or `user`.
     #[schema(example = "admin")]
     pub role: &'static str,
-    /// When the session ends at the latest, or the key without one; null: never by itself.
+    /// Latest end of the session, or of the key without a session; null for no expiry.
     pub expires_at: Option<String>,
-    /// Whether only some models or routes are for them.
+    /// True if only some models or routes are permitted.
     pub restricted: bool,
-    /// What says who asks: `cookie`, `key` (a bearer) or `nothing`.
+    /// Credential of the request: `cookie`, `key` (a bearer token) or `nothing`.
     #[schema(example = "cookie")]
     pub by: &'static str,
 }
 
-/// How a browser may sign in, beside a key.
+/// Sign-in methods in addition to keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SignInWays {
-    /// The host of the issuer of the single sign-on; null: only keys and tokens.
+    /// Host of the single sign-on issuer; null if only keys and tokens are accepted.
     #[schema(example = "login.example.org")]
     pub sign_on: Option<String>,
 }

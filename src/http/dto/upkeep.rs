@@ -1,4 +1,4 @@
-//! Requests and answers about cleanup, reset and reload.
+//! Requests and responses for cleanup, reset and reload.
 
 use std::collections::BTreeMap;
 
@@ -13,37 +13,37 @@ use config::{Config, KeyChange, Origin};
 use controller::Snapshot;
 use pool::{CleanupScope, ReplicaId};
 
-/// What `cleanup` takes; the body may be left out.
+/// Cleanup request. The body is optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"preview": true}))]
 pub struct CleanupRequest {
-    /// Only tell what would be unloaded.
+    /// Lists the replicas without unloading them.
     #[schema(value_type = Option<bool>, default = false)]
     pub preview: bool,
-    /// Without it: as configured under `evening.mode`.
+    /// Defaults to `evening.mode` of the configuration.
     pub mode: Option<CleanupMode>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum CleanupMode {
-    /// Every replica, whatever its priority (E1).
+    /// Every replica, regardless of priority (E1).
     All,
-    /// Only replicas that serve nothing.
+    /// Only idle replicas.
     Idle,
 }
 
-/// Where the values of the configuration come from.
+/// Origins of the configuration values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ConfigOrigins {
-    /// The configuration file; null if there is none.
+    /// Path of the configuration file; null if there is none.
     #[schema(example = "config/model-pool.yaml")]
     pub file: Option<String>,
-    /// By key, such as `pool.keep_hot`. A key that is not there has its default, or follows from others.
+    /// Origin by key, such as `pool.keep_hot`. Other keys have their default, or a value derived from other keys.
     pub origins: BTreeMap<String, OriginView>,
 }
 
-/// What has set a value.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum OriginView {
@@ -63,7 +63,7 @@ impl ConfigOrigins {
         };
         let origins = config.origins.iter();
         ConfigOrigins {
-            file: config.file.as_ref().map(|it| it.display().to_string()),
+            file: config.file.as_ref().map(|path| path.display().to_string()),
             origins: origins
                 .map(|(key, origin)| (key.to_owned(), view(origin)))
                 .collect(),
@@ -74,11 +74,11 @@ impl ConfigOrigins {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CleanupAnswer {
     pub preview: bool,
-    /// The replicas that it concerns.
+    /// Replicas to unload.
     pub replicas: Vec<CleanupReplica>,
-    /// Those that are gone now.
+    /// Replicas that have been unloaded.
     pub unloaded: Vec<String>,
-    /// From the cleanup until then, always-hot models are loaded on request only (E2); null: `evening.reopen` is off.
+    /// Time until which always-hot models load only on request (E2); null if `evening.reopen` is off.
     pub reopen_at: Option<String>,
 }
 
@@ -99,46 +99,46 @@ pub struct ResetAnswer {
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ReloadAnswer {
-    /// Keys of the configuration that are in force with their new value.
+    /// Configuration keys whose new value is in effect.
     pub applied: Vec<ChangedKey>,
-    /// Keys whose new value the next start of the service puts in force.
+    /// Configuration keys whose new value takes effect at the next start.
     pub needs_restart: Vec<ChangedKey>,
-    /// How many keys of the configuration are as they were.
+    /// Number of unchanged configuration keys.
     pub unchanged: usize,
-    /// Models.
+    /// Added models.
     pub added: Vec<String>,
     pub changed: Vec<String>,
     pub removed: Vec<String>,
-    /// Model files that cannot be used. They have changed nothing.
+    /// Invalid model files. They changed nothing.
     pub broken: Vec<BrokenFileView>,
     pub warnings: Vec<String>,
 }
 
-/// A key of the configuration with another value.
+/// A configuration key with a changed value.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ChangedKey {
     #[schema(example = "pool.keep_hot")]
     pub key: String,
-    /// The value that was in force until now, or still is.
+    /// The previous value, or the current one until a restart.
     pub from: Value,
-    /// The value in the configuration.
+    /// The new value.
     pub to: Value,
-    /// What the new value does not concern.
+    /// Limits of the change, if it does not apply to everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<&'static str>,
 }
 
-/// A model file that cannot be used.
+/// An invalid model file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct BrokenFileView {
-    /// The model's name if the file says it; otherwise the file's name.
+    /// Name of the model if the file states it, otherwise the file name.
     #[schema(example = "org/my-model")]
     pub model: String,
     #[schema(example = "config/models/my-model.yaml")]
     pub source: String,
-    /// What is wrong, with file, line and field.
+    /// The error, with file, line and field.
     pub error: String,
-    /// The model is served as its file described it when it could last be used.
+    /// True if the model is still served as its file last described it.
     pub serves_last_good: bool,
 }
 
@@ -153,13 +153,13 @@ impl BrokenFileView {
     }
 }
 
-/// There is nothing to report.
+/// An empty response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({}))]
 pub struct EmptyRequest {}
 
 impl CleanupAnswer {
-    /// What a cleanup would concern now.
+    /// The replicas that a cleanup would unload now.
     pub fn preview(
         scope: CleanupScope,
         snapshot: &Snapshot,
@@ -175,7 +175,7 @@ impl CleanupAnswer {
         }
     }
 
-    /// What a cleanup did; `before` is the picture in which its replicas were still there.
+    /// The result of a cleanup. `before` is the snapshot with the unloaded replicas.
     pub fn done(
         unloaded: &[ReplicaId],
         before: &Snapshot,

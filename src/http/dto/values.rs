@@ -1,4 +1,4 @@
-//! Values that several answers have: moments, shares of devices, needs.
+//! Values shared by several responses: times, device shares and memory needs.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
@@ -16,25 +16,25 @@ pub struct Share {
     pub bytes: u64,
 }
 
-/// What one replica needs.
+/// Resources that a replica needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Needs {
-    /// Devices of one replica.
+    /// Number of devices.
     #[schema(example = 1)]
     pub devices: u32,
     #[schema(example = 17_179_869_184_u64)]
     pub bytes_per_device: u64,
-    /// Where the figure comes from: `estimate`, `measured` or `file`; `unseen` for a model in Ray Serve, whose memory is Ray's.
+    /// Source of the value: `estimate`, `measured` or `file`; `unseen` for a model in Ray Serve, whose memory Ray manages.
     #[schema(example = "measured")]
     pub source: &'static str,
 }
 
-/// A moment as the API writes it.
+/// A time in the API's format.
 pub fn at(time: Time) -> String {
     rfc3339(moment(time))
 }
 
-/// Moments that no calendar holds become the last one it holds.
+/// Times beyond the calendar's range become its last time.
 pub fn moment(time: Time) -> DateTime<Utc> {
     let moment = i64::try_from(time.0)
         .ok()
@@ -47,14 +47,14 @@ pub fn rfc3339(moment: DateTime<Utc>) -> String {
 }
 
 pub fn shares(snapshot: &Snapshot, shares: &[pool::Share]) -> Vec<Share> {
-    let share = |it: &pool::Share| Share {
-        device: snapshot.device_name(it.device),
-        bytes: it.bytes.0,
+    let share = |share: &pool::Share| Share {
+        device: snapshot.device_name(share.device),
+        bytes: share.bytes.0,
     };
     shares.iter().map(share).collect()
 }
 
-/// What all devices together hold of one replica.
+/// Sum of a replica's bytes on all devices.
 pub fn total(shares: &[pool::Share]) -> u64 {
     shares
         .iter()

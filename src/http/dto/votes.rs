@@ -1,4 +1,4 @@
-//! Votes for the best of several answers and the leaderboard, as the API takes and shows them.
+//! Votes on model comparisons, and the leaderboard.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use utoipa::{PartialSchema, ToSchema};
 use super::values::at;
 use store::{MOST_PER_GAME, Rating, START};
 
-/// Thousandths of a point in a point.
+/// Thousandths of a point per point.
 const MILLI: f64 = 1000.0;
 
-/// Which answer a person found best.
+/// A vote on a comparison of models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoteRequest {
     pub comparison: String,
@@ -22,7 +22,7 @@ pub struct VoteRequest {
     pub tie: Option<bool>,
 }
 
-/// Either `winner` or `tie` is given.
+/// Contains either `winner` or `tie`.
 impl PartialSchema for VoteRequest {
     fn schema() -> RefOr<Schema> {
         let named = |name: Cow<'_, str>| Ref::from_schema_name(name);
@@ -41,11 +41,11 @@ impl ToSchema for VoteRequest {
     }
 }
 
-/// One answer is best.
+/// A vote for one model.
 #[expect(dead_code, reason = "it describes a body for the document")]
 #[derive(ToSchema)]
 struct VoteForOne {
-    /// Your own name of the comparison, which takes one vote: letters, digits, `-` and `_`.
+    /// Unique id of the comparison, chosen by the client; each accepts one vote. Letters, digits, `-` and `_`.
     #[schema(
         min_length = 8,
         max_length = 64,
@@ -53,21 +53,21 @@ struct VoteForOne {
         example = "c-0198f6a2"
     )]
     comparison: String,
-    /// The models that answered, by name or alias; each is there once.
+    /// The compared models, by name or alias, without duplicates.
     #[schema(schema_with = compared)]
     models: Vec<String>,
-    /// The one with the best answer, as it stands in `models`.
+    /// The winning model, as written in `models`.
     #[schema(min_length = 1, pattern = r"\S", example = "tiny-guide")]
     winner: String,
     #[schema(schema_with = only_false)]
     tie: Option<bool>,
 }
 
-/// No answer is better than the others.
+/// A vote for a tie.
 #[expect(dead_code, reason = "it describes a body for the document")]
 #[derive(ToSchema)]
 struct VoteForNone {
-    /// Your own name of the comparison, which takes one vote: letters, digits, `-` and `_`.
+    /// Unique id of the comparison, chosen by the client; each accepts one vote. Letters, digits, `-` and `_`.
     #[schema(
         min_length = 8,
         max_length = 64,
@@ -75,7 +75,7 @@ struct VoteForNone {
         example = "c-0198f6a2"
     )]
     comparison: String,
-    /// The models that answered, by name or alias; each is there once.
+    /// The compared models, by name or alias, without duplicates.
     #[schema(schema_with = compared)]
     models: Vec<String>,
     #[schema(schema_with = only_true, required = true)]
@@ -114,9 +114,9 @@ fn only(value: bool) -> Object {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct VoteAnswer {
     pub comparison: String,
-    /// The winner by its name in the catalogue; null: a tie.
+    /// Catalogue name of the winner; null for a tie.
     pub winner: Option<String>,
-    /// The models of the comparison, with the vote.
+    /// The compared models with their new ratings.
     pub ratings: Vec<VotedModel>,
 }
 
@@ -126,7 +126,7 @@ pub struct VotedModel {
     pub model: String,
     #[schema(example = 1016.0)]
     pub rating: f64,
-    /// What the vote changed.
+    /// Change caused by the vote.
     #[schema(example = 16.0)]
     pub change: f64,
 }
@@ -141,48 +141,49 @@ impl VotedModel {
     }
 }
 
-/// The models by their ratings.
+/// Models by rating.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Leaderboard {
-    /// The best first. Models without votes are not in it.
+    /// Models with votes, best first.
     pub models: Vec<RatedModel>,
-    /// The rating of a model before its first vote.
+    /// Rating of a model before its first vote.
     #[schema(example = 1000.0)]
     pub start: f64,
-    /// The most that one comparison of two models changes (K).
+    /// Maximum change of a rating in one comparison (K).
     #[schema(example = 32.0)]
     pub most_per_game: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct RatedModel {
-    /// Equal ratings have the same rank.
+    /// Rank; equal ratings share a rank.
     #[schema(example = 1)]
     pub rank: usize,
     #[schema(example = "tiny-guide")]
     pub model: String,
-    /// Elo's.
+    /// Elo rating.
     #[schema(example = 1016.0)]
     pub rating: f64,
     pub comparisons: u64,
     pub wins: u64,
     pub losses: u64,
     pub ties: u64,
-    /// Aviary's win ratio: `(wins + 1) / (comparisons + 3) × 3000`, rounded down. 1000 is the average of three models.
+    /// Win ratio as in Aviary: `(wins + 1) / (comparisons + 3) × 3000`, rounded down. 1000 is the average in comparisons of three
+    /// models.
     #[schema(example = 1500)]
     pub win_ratio: u64,
-    /// When the last vote was counted.
+    /// Time of the last counted vote.
     #[schema(example = "2026-02-01T08:15:00.000Z")]
     pub voted_at: String,
 }
 
 impl Leaderboard {
-    /// Of ratings in their order, the best first.
+    /// `ratings` must be sorted, best first.
     pub fn of(ratings: &[Rating]) -> Leaderboard {
         let rank = |rating: &Rating| {
             let better = ratings
                 .iter()
-                .take_while(|it| it.millipoints > rating.millipoints);
+                .take_while(|other| other.millipoints > rating.millipoints);
             1 + better.count()
         };
         let model = |rating: &Rating| RatedModel {
@@ -230,7 +231,11 @@ mod tests {
             rating("d", 9_999),
         ];
         let board = Leaderboard::of(&all);
-        let shown: Vec<(usize, f64)> = board.models.iter().map(|it| (it.rank, it.rating)).collect();
+        let shown: Vec<(usize, f64)> = board
+            .models
+            .iter()
+            .map(|model| (model.rank, model.rating))
+            .collect();
         assert_eq!(shown, [(1, 1016.0), (2, 1000.5), (2, 1000.5), (4, 9.999)]);
         assert_eq!(board.models[0].win_ratio, 1500);
     }

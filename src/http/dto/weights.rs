@@ -1,32 +1,32 @@
-//! Where a model's weights come from, and how far they are, as answers tell it.
+//! Source and download progress of a model's weights.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use controller::{FetchFacts, ModelFacts, Snapshot};
 
-/// Of a model whose weights the pool fetches.
+/// Weights that the pool downloads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WeightsView {
     #[schema(example = "the hub's org/model, revision main")]
     pub from: String,
-    /// All of it is on this machine.
+    /// True if all files are on this machine.
     pub here: bool,
-    /// The download that runs.
+    /// The running download.
     pub fetch: Option<FetchView>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct FetchView {
     pub bytes_done: u64,
-    /// 0 until it is known.
+    /// 0 until the size is known.
     pub bytes_total: u64,
     #[schema(maximum = 100)]
     pub percent: Option<u8>,
-    /// What it is doing.
+    /// Current activity.
     #[schema(example = "fetching")]
     pub words: String,
-    /// What is left at the speed so far.
+    /// Expected remaining time at the current speed.
     pub left_ms: Option<u64>,
 }
 

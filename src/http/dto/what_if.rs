@@ -1,4 +1,4 @@
-//! What the pool would do under assumptions: the request and its answer.
+//! Simulated decisions under assumptions: the request and its response.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use super::values::{Share, shares};
 use controller::{Snapshot, WhatIf, WhatIfReplica};
 use pool::{Priority, Time};
 
-/// What is taken to be so.
+/// Assumptions of the simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, ToSchema)]
 #[schema(example = json!({"cordoned": ["gpu1"], "priorities": {"tiny-chat": 2}}))]
 pub struct WhatIfRequest {
-    /// Devices that are out of service, by name, UUID or index.
+    /// Devices out of service, by name, UUID or index.
     #[schema(value_type = Option<Vec<String>>, max_items = 64, example = json!(["gpu1"]))]
     pub cordoned: Vec<String>,
-    /// Priorities of models, by name or alias; null stands for the catalogue's.
+    /// Priorities of models, by name or alias; null for the catalogue's value.
     #[schema(schema_with = priorities_schema)]
     pub priorities: BTreeMap<String, Option<Priority>>,
 }
 
-/// A number within the bounds of a priority, or null, for each name.
+/// A map from names to a priority or null.
 fn priorities_schema() -> Object {
     let priority = ObjectBuilder::new()
         .schema_type(SchemaType::from_iter([Type::Integer, Type::Null]))
@@ -40,22 +40,22 @@ fn priorities_schema() -> Object {
 pub struct WhatIfView {
     /// Replicas that would leave.
     pub leaving: Vec<WhatIfReplicaView>,
-    /// Loads that would begin at once: for requests that wait, and of models that are always hot or ordered.
+    /// Loads that would start immediately: for waiting requests, always-hot models and orders.
     pub loads: Vec<WhatIfReplicaView>,
-    /// Of each model concerned that would have no replica: the plan for its next request, each for itself.
+    /// For each affected model without a replica: the plan for its next request, considered separately.
     pub next: Vec<PlanView>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WhatIfReplicaView {
-    /// null: it would be new.
+    /// Id of the replica; null if it would be new.
     #[schema(example = "r1")]
     pub replica: Option<String>,
     #[schema(example = "tiny-code")]
     pub model: String,
     pub priority: u32,
     pub devices: Vec<Share>,
-    /// Requests that it would finish first.
+    /// Requests in flight that it would finish first.
     pub in_flight: u32,
     #[schema(example = "device gpu1 is cordoned (M7): new fan")]
     pub reason: String,
@@ -63,17 +63,25 @@ pub struct WhatIfReplicaView {
 
 impl WhatIfView {
     pub fn of(answer: &WhatIf, now: Time, snapshot: &Snapshot) -> WhatIfView {
-        let view = |it: &WhatIfReplica, is_new: bool| WhatIfReplicaView {
-            replica: (!is_new).then(|| it.replica.to_string()),
-            model: it.model.clone(),
-            priority: it.priority.0,
-            devices: shares(snapshot, &it.shares),
-            in_flight: it.in_flight,
-            reason: it.reason.clone(),
+        let view = |replica: &WhatIfReplica, is_new: bool| WhatIfReplicaView {
+            replica: (!is_new).then(|| replica.replica.to_string()),
+            model: replica.model.clone(),
+            priority: replica.priority.0,
+            devices: shares(snapshot, &replica.shares),
+            in_flight: replica.in_flight,
+            reason: replica.reason.clone(),
         };
         WhatIfView {
-            leaving: answer.leaving.iter().map(|it| view(it, false)).collect(),
-            loads: answer.loads.iter().map(|it| view(it, true)).collect(),
+            leaving: answer
+                .leaving
+                .iter()
+                .map(|replica| view(replica, false))
+                .collect(),
+            loads: answer
+                .loads
+                .iter()
+                .map(|replica| view(replica, true))
+                .collect(),
             next: answer
                 .next
                 .iter()

@@ -6,29 +6,28 @@ use utoipa::ToSchema;
 use super::values::at;
 use store::{StoredDecision, StoredMemory, StoredRecord};
 
-/// Why an event happened.
+/// Explanation of an event.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct WhyView {
-    /// The event's id.
+    /// Id of the event.
     #[schema(example = 118)]
     pub event: i64,
     #[schema(example = "2026-01-31T20:15:00.123Z")]
     pub at: String,
     pub model: Option<String>,
-    /// Its kind, as `evict`, `load` or `refuse`.
+    /// Kind of the event, such as `evict`, `load` or `refuse`.
     #[schema(example = "evict")]
     pub what: String,
-    /// Why, in words, with the rule.
+    /// Reason in words, with the rule.
     #[schema(example = "preempted by tiny-chat: priority 1 over 0 (P2); 0 in flight")]
     pub reason: String,
-    /// The name of the key or the person whose request or order caused it; null: the pool itself, or not known.
+    /// Name of the key or person that caused the event; null if the pool caused it or it is unknown.
     pub asked_by: Option<String>,
-    /// The event that decided it, where that is another one: what a replica's end has to do with its eviction.
+    /// Id of the event with the actual decision, if that is another event: a replica's end refers to its eviction.
     pub decided_by: Option<i64>,
-    /// The replicas that were compared: those that left first, then those that could have left, then those that a rule
-    /// protected.
+    /// Compared replicas: first the evicted ones, then those that could have been evicted, then those protected by a rule.
     pub candidates: Vec<WhyCandidate>,
-    /// What is spoken for on each device of the placement.
+    /// Reserved memory of each device of the placement.
     pub memory: Vec<WhyMemory>,
     /// The decision in sentences.
     pub words: Vec<String>,
@@ -42,12 +41,12 @@ pub struct WhyCandidate {
     #[schema(example = "gpu0")]
     pub device: String,
     pub priority: u32,
-    /// How long it had been ready without a request; 0 while it was busy.
+    /// Idle time of the ready replica in seconds; 0 if it was busy.
     pub idle_seconds: f64,
-    /// How long bringing it back was expected to take.
+    /// Expected time to load it again, in seconds.
     pub reload_seconds: f64,
     pub memory_bytes: u64,
-    /// Whether it left.
+    /// True if it was evicted.
     pub chosen: bool,
     #[schema(
         example = "leaves: priority 0, idle for 2.0 min, about 20.0 s to load again, 16.0 GiB held"
@@ -64,7 +63,7 @@ pub struct WhyMemory {
 }
 
 impl WhyView {
-    /// `decider` is the event that was decided with this, if that is not `event` itself.
+    /// `decider` is the event with the actual decision, if that is another event than `event`.
     pub fn of(
         event: &StoredRecord,
         decider: Option<&StoredRecord>,
@@ -83,7 +82,7 @@ impl WhyView {
             what: event.kind.clone(),
             reason: event.reason.clone(),
             asked_by,
-            decided_by: decider.map(|it| it.id),
+            decided_by: decider.map(|event| event.id),
             candidates: decision.map_or_else(Vec::new, candidates),
             memory: memory.iter().map(memory_of).collect(),
             words: describe(event, decider, decision),
@@ -95,29 +94,29 @@ fn candidates(decision: &StoredDecision) -> Vec<WhyCandidate> {
     let seconds = |ms: u64| ms as f64 / 1000.0;
     let candidates = decision.considered.iter();
     candidates
-        .map(|it| WhyCandidate {
-            replica: it.replica.clone(),
-            model: it.model.clone(),
-            device: it.device.clone(),
-            priority: it.priority,
-            idle_seconds: seconds(it.idle_ms),
-            reload_seconds: seconds(it.reload_ms),
-            memory_bytes: it.bytes,
-            chosen: it.chosen,
-            words: it.words.clone(),
+        .map(|candidate| WhyCandidate {
+            replica: candidate.replica.clone(),
+            model: candidate.model.clone(),
+            device: candidate.device.clone(),
+            priority: candidate.priority,
+            idle_seconds: seconds(candidate.idle_ms),
+            reload_seconds: seconds(candidate.reload_ms),
+            memory_bytes: candidate.bytes,
+            chosen: candidate.chosen,
+            words: candidate.words.clone(),
         })
         .collect()
 }
 
-fn memory_of(it: &StoredMemory) -> WhyMemory {
+fn memory_of(memory: &StoredMemory) -> WhyMemory {
     WhyMemory {
-        device: it.device.clone(),
-        before_bytes: it.before_bytes,
-        after_bytes: it.after_bytes,
+        device: memory.device.clone(),
+        before_bytes: memory.before_bytes,
+        after_bytes: memory.after_bytes,
     }
 }
 
-/// Kinds whose events come from a comparison.
+/// Returns true for events that result from a comparison.
 fn compares(event: &StoredRecord) -> bool {
     match event.kind.as_str() {
         "evict" => true,

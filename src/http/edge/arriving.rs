@@ -90,9 +90,10 @@ enum Progress {
 
 impl PlainBody {
     pub fn new(body: Incoming) -> PlainBody {
-        let progress = match body.is_end_stream() {
-            true => Progress::Complete,
-            false => Progress::Left,
+        let progress = if body.is_end_stream() {
+            Progress::Complete
+        } else {
+            Progress::Left
         };
         PlainBody { body, progress }
     }

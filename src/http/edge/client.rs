@@ -51,13 +51,14 @@ impl ClientAddress {
         let header = of_proxy(headers).unwrap_or("a header of a proxy");
         let peer = peer.to_canonical();
         let is_trusted = trusted.iter().any(|network| network.contains(peer));
-        Some(match is_trusted {
-            false => format!(
+        Some(if !is_trusted {
+            format!(
                 "a request from {peer} has `{header}`, which a proxy writes, and {peer} is not in server.trusted_proxies: its clients do not count as local, and need a key unless auth.inference is open. If {peer} is your proxy, set server.trusted_proxies: [{peer}], and let it write X-Forwarded-For"
-            ),
-            true => format!(
+            )
+        } else {
+            format!(
                 "the proxy {peer} of server.trusted_proxies sends `{header}` and does not name its client, or names a loopback address: its clients do not count as local, and need a key unless auth.inference is open. Let it write X-Forwarded-For (nginx: proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for)"
-            ),
+            )
         })
     }
 

@@ -224,9 +224,10 @@ where
         let answer = front.clone().answer(request, peer, turn);
         async move {
             let response = answer.await;
-            Ok::<_, Infallible>(match is_simple {
-                true => offers.outgoing(response),
-                false => response.map(Outgoing::of),
+            Ok::<_, Infallible>(if is_simple {
+                offers.outgoing(response)
+            } else {
+                response.map(Outgoing::of)
             })
         }
     });
@@ -270,9 +271,10 @@ where
                 let Ok(is_h2) = ready!(wire.poll_is_h2(context)) else {
                     return Poll::Ready(());
                 };
-                match is_h2 {
-                    true => http2 = opening.take().map(|it| serve_h2(*it)),
-                    false => http1 = opening.take().map(|it| serve(*it)),
+                if is_h2 {
+                    http2 = opening.take().map(|it| serve_h2(*it))
+                } else {
+                    http1 = opening.take().map(|it| serve(*it))
                 }
             }
             if let Some(serving) = &mut http2 {
@@ -286,9 +288,10 @@ where
                     return Poll::Ready(());
                 }
                 let wire = streaming.take().map(|it| it.into_wire());
-                match is_ending {
-                    true => closing = wire.map(Box::new),
-                    false => http1 = wire.map(&serve),
+                if is_ending {
+                    closing = wire.map(Box::new)
+                } else {
+                    http1 = wire.map(&serve)
                 }
                 continue;
             }

@@ -150,9 +150,10 @@ impl ConnectionWatch {
             }
             if is_over(self.idle_since.load(Ordering::Relaxed), self.idle_ms) {
                 let overdue = now.saturating_sub(self.idle_since.load(Ordering::Relaxed));
-                return match overdue >= self.idle_ms.saturating_add(ENDS_WITHIN_MS) {
-                    true => Verdict::Stuck,
-                    false => Verdict::Idle,
+                return if overdue >= self.idle_ms.saturating_add(ENDS_WITHIN_MS) {
+                    Verdict::Stuck
+                } else {
+                    Verdict::Idle
                 };
             }
         }

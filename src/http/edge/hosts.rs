@@ -87,9 +87,10 @@ impl Hosts {
     }
 
     fn unknown(&self, name: &HostName) -> Failure {
-        let own = match self.on_loopback {
-            true => "localhost, 127.0.0.1, [::1] and those in server.hosts",
-            false => "those in server.hosts",
+        let own = if self.on_loopback {
+            "localhost, 127.0.0.1, [::1] and those in server.hosts"
+        } else {
+            "those in server.hosts"
         };
         Failure::new(
             StatusCode::MISDIRECTED_REQUEST,

@@ -98,9 +98,10 @@ fn has_odd_code(path: &str) -> bool {
     if lower.contains("%5c") || lower.contains("%00") {
         return true;
     }
-    match lower.contains("/v1/models/") {
-        true => lower.replace("%2f", "/").contains("/../"),
-        false => lower.contains("%2f"),
+    if lower.contains("/v1/models/") {
+        lower.replace("%2f", "/").contains("/../")
+    } else {
+        lower.contains("%2f")
     }
 }
 

@@ -1,5 +1,5 @@
-//! Adapters that are looked for by their names: a request for one finds it before it takes a seat, and at the seat has its
-//! engine load it, where the engine does not have it yet. Which adapter leaves for it, the pool decides.
+//! Dynamic LoRA adapters. The adapter is looked up by name before the request takes a seat; at the seat, the engine loads it if it
+//! has not loaded it yet. The pool decides which adapter is unloaded to make room.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,21 @@ use catalog::{AdapterRoutes, Entry};
 use controller::{AdapterError, AdapterFound, AdapterLoad, AdapterTurn, Lease, LookupCaller};
 use pool::Span;
 
-/// Longer takes no engine to load an adapter.
+/// Longest time an engine may take to load an adapter.
 const LOAD_WITHIN: Duration = Duration::from_secs(120);
-/// How long a request waits at its seat until an adapter may leave.
+/// Longest time a request waits at its seat for another adapter to become unused.
 const WAIT_WITHIN: Span = Span::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// A list of what an engine serves.
+/// Largest accepted response to `GET /v1/models` of an engine.
 const LIST_BYTES_MAX: usize = 1 << 20;
-/// An engine that counts its requests a moment later than they end says that an adapter is in use.
+/// Retries, because an engine may report an adapter as in use shortly after its last request ended.
 const UNLOAD_TRIES: usize = 10;
-/// What engines say of an adapter that they do not have, whatever the status.
+/// Texts by which engines report an adapter they do not have. They use different statuses for it.
 const NOT_THERE: [&str; 3] = ["cannot be found", "not loaded", "does not exist"];
 const UNLOAD_AGAIN: Duration = Duration::from_millis(50);
 
-/// The adapter of this name, if the name may be one that is looked for; an error if there is none.
+/// Finds the dynamic adapter called `name`. `None` if `name` is the model itself or a statically configured adapter; an error if no
+/// such adapter exists.
 pub(crate) async fn find(
     app: &App,
     user: &User,
@@ -80,7 +81,7 @@ fn failure(error: &AdapterError) -> Failure {
     failure
 }
 
-/// The request is inside the adapter from here on, and the engine has it.
+/// Has the engine load the adapter if needed and marks the lease as using it.
 pub(crate) async fn enter(
     app: &App,
     entry: &Entry,
@@ -97,12 +98,12 @@ pub(crate) async fn enter(
     engine.enter(found, lease).await
 }
 
-/// 503: nothing that is there may leave.
+/// 503: every loaded adapter is in use, so none can be unloaded.
 fn full(entry: &Entry) -> Failure {
     let room = entry
         .dynamic_adapters
         .as_ref()
-        .map_or(0, |it| it.room.count);
+        .map_or(0, |adapters| adapters.room.count);
     let message = format!(
         "all {room} adapters that a replica of {} has room for are in use; ask again, or have lora_config.max_num_adapters_per_replica raised",
         entry.name
@@ -116,7 +117,7 @@ fn full(entry: &Entry) -> Failure {
     failure.again_in(Span::from_secs(1))
 }
 
-/// The engine of a seat, as far as its adapters are concerned.
+/// The engine behind a seat, with its adapter routes.
 struct Engine<'a> {
     app: &'a App,
     entry: &'a Entry,
@@ -144,7 +145,7 @@ impl Engine<'_> {
                     return Err(full(self.entry));
                 }
                 AdapterTurn::Wait => {
-                    // A change of guests is none of the adapters' own.
+                    // Also polls, because requests of an earlier controller that end are not signaled.
                     let _ = tokio::time::timeout(ASK_AGAIN, changes.changed()).await;
                 }
                 AdapterTurn::Load(load) => {
@@ -157,14 +158,14 @@ impl Engine<'_> {
         }
     }
 
-    /// `None`: what was to leave is in use after all; ask again.
+    /// `None` if the adapter to unload turned out to be in use; try again.
     async fn load(
         &self,
         mut load: AdapterLoad,
         found: &AdapterFound,
         lease: &Lease,
     ) -> Result<Option<controller::AdapterSeat>, Failure> {
-        // A replica that loads computes no tokens meanwhile, and owes none.
+        // No tokens are expected from a replica while it loads an adapter.
         lease.hold();
         if let Some(victim) = load.leaves() {
             let victim = victim.to_owned();
@@ -194,7 +195,7 @@ impl Engine<'_> {
             if status.is_success() {
                 break;
             }
-            // Another request loaded it and left before the engine answered, perhaps with other files.
+            // Another request loaded an adapter of this name and was cancelled before the engine responded. Its files may differ.
             if tries == 1 && reply.contains("already") && self.unload(&found.name, lease).await? {
                 continue;
             }
@@ -204,7 +205,7 @@ impl Engine<'_> {
                 "invalid_request_error",
                 "adapter_refused",
                 format!(
-                    "the engine does not load the adapter {}: {reply}; have the adapter saved again for {}",
+                    "the engine refused to load the adapter {}: {reply}; save the adapter again for {}",
                     found.name, self.entry.name
                 ),
             );
@@ -224,13 +225,13 @@ impl Engine<'_> {
         Ok(Some(load.loaded()))
     }
 
-    /// Whether the engine does not have it any more.
+    /// Returns true once the engine no longer has the adapter loaded.
     async fn unload(&self, name: &str, lease: &Lease) -> Result<bool, Failure> {
         let body = json!({"lora_name": self.name_there(name)});
         for _ in 0..UNLOAD_TRIES {
             let (status, reply) = self.post(self.routes.unload, &body, lease).await?;
-            let is_gone =
-                status == StatusCode::NOT_FOUND || NOT_THERE.iter().any(|it| reply.contains(it));
+            let is_gone = status == StatusCode::NOT_FOUND
+                || NOT_THERE.iter().any(|text| reply.contains(text));
             if status.is_success() || is_gone {
                 return Ok(true);
             }
@@ -239,7 +240,7 @@ impl Engine<'_> {
         Ok(false)
     }
 
-    /// What an earlier controller had it load.
+    /// Records the adapters that the engine loaded under an earlier controller.
     async fn ask_what_it_has(&self, lease: &Lease) -> Result<(), Failure> {
         let nothing = (&JSON, Bytes::new());
         let upstream = &self.app.upstream;
@@ -251,10 +252,13 @@ impl Engine<'_> {
         let body = body.map_err(|error| Failure::engine(&self.entry.name, error))?;
         let listed: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
         let names = listed["data"].as_array().into_iter().flatten();
-        let names = names.filter_map(|it| it["id"].as_str());
-        let names = names.map(|name| match self.routes.names_without_base {
-            true => format!("{}:{name}", self.entry.name),
-            false => name.to_owned(),
+        let names = names.filter_map(|model| model["id"].as_str());
+        let names = names.map(|name| {
+            if self.routes.names_without_base {
+                format!("{}:{name}", self.entry.name)
+            } else {
+                name.to_owned()
+            }
         });
         let is_dynamic = |name: &String| {
             self.entry.adapter_id(name).is_some() && !self.entry.adapters.contains(name)
@@ -264,9 +268,10 @@ impl Engine<'_> {
     }
 
     fn name_there<'n>(&self, name: &'n str) -> &'n str {
-        match self.routes.names_without_base {
-            true => self.entry.adapter_id(name).unwrap_or(name),
-            false => name,
+        if self.routes.names_without_base {
+            self.entry.adapter_id(name).unwrap_or(name)
+        } else {
+            name
         }
     }
 
@@ -302,7 +307,7 @@ impl Engine<'_> {
     }
 }
 
-/// What an engine says in an error, however it says it.
+/// Extracts the message from an engine's error body, in any of the known formats.
 fn message_of(body: &Bytes) -> String {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let places = [

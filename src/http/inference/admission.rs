@@ -1,5 +1,5 @@
-//! Before a request goes to its model: whether its key may use the model and has enough of its limits left, how long
-//! its client is willing to wait, and the headers about all that.
+//! Admission of a request: access to the model, rate limits of key and model, the client's deadlines, and the response headers that
+//! report them.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,22 +25,22 @@ use pool::{LoadOrder, Span, Time};
 const WAIT: HeaderName = HeaderName::from_static("x-model-pool-wait");
 const TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 
-/// Of English, so many bytes are about one token.
+/// Average for English text.
 const BYTES_PER_TOKEN: u64 = 4;
-/// A deadline further away is none.
+/// Longest accepted deadline.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// How long a client waits.
+/// Time limits set by the client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Deadlines {
-    /// When its answer must be whole (`x-request-timeout`).
+    /// The time by which the response must be complete (`x-request-timeout`).
     pub deadline: Option<Time>,
-    /// How long for a seat at most (`x-model-pool-wait`); zero: not at all.
+    /// Longest wait for a seat (`x-model-pool-wait`); zero means no waiting.
     pub seat: Option<Duration>,
 }
 
 impl Deadlines {
-    /// As the request's head says it.
+    /// Parses the deadlines from request headers.
     pub fn of(headers: &HeaderMap, now: Time) -> Result<Deadlines, Failure> {
         let wrong = |name: &HeaderName, allowed: &str| {
             Failure::invalid(name.to_string(), format!("{name}: allowed: {allowed}"))
@@ -68,7 +68,7 @@ impl Deadlines {
         Ok(patience)
     }
 
-    /// When a client that begins to wait for a seat now goes away without one.
+    /// The time at which a client that starts to wait for a seat now gives up.
     pub fn gives_up(&self, now: Time) -> Option<Time> {
         let seat = self.seat.map(|wait| {
             let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
@@ -78,7 +78,7 @@ impl Deadlines {
     }
 }
 
-/// A request, until its answer begins.
+/// State of a request until its response begins.
 pub(crate) struct RequestContext {
     pub user: User,
     pub arrived_at: Time,
@@ -97,7 +97,7 @@ impl RequestContext {
         }
     }
 
-    /// The same of a head that nothing else reads: its map becomes that of the answer, so that no request needs a new one.
+    /// Like [`RequestContext::new`], but reuses the header map for the response, which saves an allocation per request.
     pub fn taking(app: &App, user: User, mut headers: HeaderMap) -> RequestContext {
         let mut context = RequestContext::new(app, user, &headers);
         headers.clear();
@@ -109,12 +109,12 @@ impl RequestContext {
         context
     }
 
-    /// The map for the head of the answer, with what was added to it.
+    /// Takes the response headers collected so far, with the map's capacity.
     pub fn headers(&self) -> HeaderMap {
         self.tell(std::mem::take)
     }
 
-    /// What reads the request in the words of its API.
+    /// The context for translating the request from its API.
     pub fn reading(&self, app: &App) -> Reading {
         Reading {
             now_seconds: self.arrived_at.0 / 1000,
@@ -127,13 +127,13 @@ impl RequestContext {
         self.deadlines.as_ref().copied().unwrap_or_default()
     }
 
-    /// Adds to what the head of the answer will tell.
+    /// Adds response headers.
     pub fn tell<T>(&self, write: impl FnOnce(&mut HeaderMap) -> T) -> T {
         write(&mut locked(&self.head).more)
     }
 
-    /// What comes of the request within its time. The work is pinned already, because to move a future of its size costs as
-    /// much as to read the request.
+    /// Awaits `work` within the client's deadline and adds the collected headers to the response. `work` is already pinned, because
+    /// moving a future of its size costs as much as reading the request.
     pub async fn end(
         &self,
         app: &App,
@@ -166,7 +166,7 @@ fn rest(clock: Clock, deadline: Time) -> Duration {
     Duration::from_millis(deadline.since(clock.now()).0)
 }
 
-/// The deadline; without one never.
+/// Completes at `deadline`; never without one.
 pub(crate) async fn over(clock: Clock, deadline: Option<Time>) {
     match deadline {
         Some(deadline) => tokio::time::sleep(rest(clock, deadline)).await,
@@ -174,7 +174,7 @@ pub(crate) async fn over(clock: Clock, deadline: Option<Time>) {
     }
 }
 
-/// Seconds, as a number alone, or a length of time with its unit.
+/// Parses a number of seconds or a duration with a unit.
 fn length(text: &str) -> Option<Duration> {
     let text = text.trim();
     match text.parse::<f64>() {
@@ -183,15 +183,16 @@ fn length(text: &str) -> Option<Duration> {
     }
 }
 
-/// A model that a key is not for does not exist for it.
+/// Refuses a model that the key may not use in the same way as an unknown model.
 pub(crate) fn allowed(app: &App, user: &User, name: &str, entry: &Entry) -> Result<(), Failure> {
-    match user.sight.may_use(entry, name) {
-        true => Ok(()),
-        false => Err(Failure::unknown_model(name, &closest(app, user, name))),
+    if user.sight.may_use(entry, name) {
+        Ok(())
+    } else {
+        Err(Failure::unknown_model(name, &closest(app, user, name)))
     }
 }
 
-/// Why there is no model of this name: its file is broken, or there is none.
+/// The error for an unusable name: the model's file is broken, or no such model exists.
 pub(crate) fn unknown(app: &App, user: &User, name: &str) -> Failure {
     let broken = app.handle.broken_model(name);
     match broken.filter(|_| user.sight.has(name)) {
@@ -200,7 +201,7 @@ pub(crate) fn unknown(app: &App, user: &User, name: &str) -> Failure {
     }
 }
 
-/// Names like this one that the user may use.
+/// Similar names of models that the user may use.
 pub(crate) fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
     let known = |it: &String| {
         app.handle
@@ -212,7 +213,7 @@ pub(crate) fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
     names
 }
 
-/// Counts the request against the limits of its key and its model.
+/// Counts the request against the limits of its key and of its model.
 pub(crate) async fn admit(
     app: &App,
     context: &RequestContext,
@@ -234,7 +235,7 @@ pub(crate) async fn admit(
     }
 }
 
-/// Where the answer comes from, and what it cost to have it.
+/// Records the replica and the waiting time for the response headers, the trace and the metrics.
 pub(crate) fn seated(
     context: &RequestContext,
     app: &App,
@@ -258,7 +259,7 @@ pub(crate) fn with(mut response: Response, head: HeaderMap) -> Response {
     response
 }
 
-/// The model is not ready, and the client does not wait for it.
+/// The error for a model that is not ready when the client does not wait for it.
 pub(crate) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failure {
     let order = LoadOrder {
         model: route.model,
@@ -280,7 +281,7 @@ pub(crate) async fn not_ready(app: &App, sight: &Sight, route: &Route) -> Failur
     }
 }
 
-/// A seat, waited for as long as the client does; for answers that are not streamed.
+/// Takes a seat, waiting as long as the client allows. For non-streaming responses.
 pub(crate) async fn seat(
     app: &App,
     context: &RequestContext,
@@ -322,7 +323,7 @@ pub(crate) async fn seat(
 }
 
 impl Failure {
-    /// 429, in OpenAI's form; 503 when the limits cannot be counted.
+    /// 429 in OpenAI's format; 503 if the limits could not be counted.
     fn over_limit(refused: &Refused) -> Failure {
         use access::limits::Figure;
         let Refused::Over { figure, retry, .. } = refused else {

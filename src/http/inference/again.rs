@@ -1,6 +1,6 @@
-//! A chat or completion whose engine ended before its first token is placed again, once, as if it came now.
-//! Nothing reached the client, and the engine is the pool's own, so that no work is billed twice. Otherwise the client
-//! learns what happened and when to try again.
+//! Retries a chat or completion, once, if its engine ended before the first token. This is safe because the client has received
+//! nothing yet, and costs nothing because the engine is local. Without a retry, the client receives the cause and a time to try
+//! again.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::state::App;
 use controller::Lease;
 use pool::Span;
 
-/// A longer body is not kept once the engine has it: its memory is for others.
+/// Largest body kept for a retry. Longer ones are released once the engine has them.
 const KEPT_BYTES_MAX: usize = 64 << 10;
-/// For clients that try again, where it is unknown how long a load takes.
+/// `Retry-After` if the load time is unknown.
 const RETRY: Span = Span::from_secs(10);
 
-/// The body of a request that may have to be sent a second time.
+/// The body to keep for a retry, or `None` if the request cannot be retried.
 pub(super) fn kept(body: &Bytes, lease: &Lease) -> Option<Bytes> {
     let keeps = body.len() <= KEPT_BYTES_MAX && remote::of(lease).is_none();
     keeps.then(|| body.clone())
@@ -39,14 +39,14 @@ pub(super) async fn answer(
     match call.answer(context, lease).await {
         Ok(response) => Ok(response),
         Err(failure) if failure.body.error.code == Some(ENGINE_CRASHED) => {
-            // Boxed, because it is rare, and large within each request's future.
+            // Boxed because it is rare, and large within each request's future.
             Box::pin(place_again(app, context, call, failure)).await
         }
         Err(failure) => Err((Some(call.request.model.to_string()), failure)),
     }
 }
 
-/// What comes of a request whose engine ended. `failure`: what happened.
+/// Takes another seat for a request whose engine ended, and sends it again. `failure` is the error of the first attempt.
 async fn place_again(
     app: &App,
     context: &RequestContext,
@@ -63,7 +63,7 @@ async fn place_again(
     };
     tracing::info!(
         model = &*model,
-        "a request whose engine ended before it answered is placed again"
+        "engine ended before its response began; retrying the request"
     );
     call.request.body = body;
     match seat(app, context, call.request, call.admitted).await {
@@ -75,7 +75,7 @@ async fn place_again(
             })
         }
         Ok(Seated::Streaming(response)) => Ok(response),
-        // What happened says more than that there is no other seat now.
+        // The engine's failure tells the client more than the lack of another seat.
         Err((_, refused)) => Err(fail(failure.again_in(refused.retry().unwrap_or(RETRY)))),
     }
 }

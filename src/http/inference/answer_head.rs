@@ -1,4 +1,4 @@
-//! What the head of an answer tells of its request: where the answer comes from, and what is left of the limits.
+//! Response headers of a request: the replica that served it, the wait, and the remaining rate limits.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -17,15 +17,15 @@ const LIMIT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-limit-toke
 const LEFT_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-remaining-tokens");
 const RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-tokens");
 
-/// Gathered while the request is worked on.
+/// The parts of the response head, collected while the request is processed.
 #[derive(Default)]
 pub(super) struct AnswerHead {
     pub seat: Option<SeatHead>,
-    /// Headers that few answers have.
+    /// Headers that only some responses have.
     pub more: HeaderMap,
 }
 
-/// Where the answer comes from, and what it cost to have it.
+/// The replica that serves the request, and the time spent waiting for it.
 pub(super) struct SeatHead {
     pub replica: ReplicaId,
     pub waited: Span,
@@ -44,7 +44,7 @@ impl AnswerHead {
     }
 }
 
-/// OpenAI's headers.
+/// Writes OpenAI's `x-ratelimit-*` headers.
 pub(super) fn standing(head: &mut HeaderMap, standing: &Standing) {
     let mut write = |names: [HeaderName; 3], left: Option<Left>| {
         let Some(Left { most, left, reset }) = left else {
@@ -62,7 +62,7 @@ pub(super) fn standing(head: &mut HeaderMap, standing: &Standing) {
     write([LIMIT_TOKENS, LEFT_TOKENS, RESET_TOKENS], standing.tokens);
 }
 
-/// The same of a limit that is used up.
+/// The standing of a limit that is exhausted.
 pub(super) fn nothing_left(refused: &Refused) -> Standing {
     let Refused::Over {
         figure,
@@ -91,7 +91,7 @@ pub(super) fn nothing_left(refused: &Refused) -> Standing {
     }
 }
 
-/// As OpenAI writes it: `120ms`, `1.5s`, `6m0s`, `7h12m0s`.
+/// Formats a duration as OpenAI does: `120ms`, `1.5s`, `6m0s`, `7h12m0s`.
 fn short(span: Span) -> String {
     let (seconds, milliseconds) = (span.0 / 1000, span.0 % 1000);
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);

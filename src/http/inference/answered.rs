@@ -1,6 +1,5 @@
-//! The last stage of a chat or completion: the request goes to the engine of its seat, and the answer to the client, as a
-//! stream or whole.
-//! One file because a refusal of the engine leads back to its beginning.
+//! The last stage of a chat or completion: sends the request to the engine of its seat and returns the response, streaming or not.
+//! One file because an engine's refusal leads back to the beginning.
 
 use std::sync::Arc;
 
@@ -47,25 +46,25 @@ pub(super) struct Call {
     pub deadlines: Deadlines,
     pub sight: Sight,
     pub key: KeyId,
-    /// When the request arrived.
+    /// Arrival time of the request.
     pub received: Time,
-    /// The body for the engine, while the request could be placed again.
+    /// The body for the engine, kept while the request can still be retried.
     pub kept: Option<Bytes>,
-    /// The engine was asked for no stream.
+    /// The engine was not requested to stream.
     pub is_plain: bool,
 }
 
 /// A response that the engine has begun.
 pub(super) type Reached = (InFlightRequest, hyper::Response<Incoming>);
 
-/// An engine's refusal, read completely. Boxed, because it is rare, and large within each request's future.
+/// An engine's refusal, read completely. Boxed because it is rare, and large within each request's future.
 pub(super) struct Refused {
     pub served: InFlightRequest,
     pub head: hyper::http::response::Parts,
     pub body: Bytes,
 }
 
-/// Sorts out refusals, unread. No borrow of a response lives in a request's future.
+/// Separates refusals without reading them. Takes the response by value to keep borrows of it out of the request's future.
 fn accepted(reached: Reached) -> Result<Reached, Box<Reached>> {
     if reached.1.status().is_success() {
         Ok(reached)
@@ -74,19 +73,19 @@ fn accepted(reached: Reached) -> Result<Reached, Box<Reached>> {
     }
 }
 
-/// A request has far fewer fields that an engine does nothing with.
+/// Upper bound for field names read from `ENGINE_IGNORED`.
 const IGNORED_MAX: usize = 256;
-/// Names the fields of a request that had no effect with the engine's model.
+/// An engine's response header with the fields that had no effect.
 const ENGINE_IGNORED: &str = "x-engine-ignored";
 
 impl Call {
-    /// Sends the request to the lease's engine and passes its answer on: as a stream, or whole.
+    /// Sends the request to the lease's engine and forwards its response, streaming or not.
     pub async fn answer(
         &mut self,
         context: &RequestContext,
         lease: Lease,
     ) -> Result<Response, Failure> {
-        // The value of a `match` lives in the future while its arms await: no arm awaits.
+        // A labelled block, because a `match` would keep its value in the future while an arm awaits.
         let (served, answer) = 'reached: {
             let refused = match self.send(lease).await? {
                 Ok(reached) => break 'reached reached,
@@ -117,18 +116,17 @@ impl Call {
             let response = event_stream(body, self.request.teller.stream_type());
             return Ok(note(response, &self.request.outgoing.ignored));
         }
-        let answer = match self.is_plain {
-            true => {
-                let answer = match whole::pass(served, upstream).await? {
-                    Whole::Held(answer) => answer,
-                    Whole::Passing(answer) => {
-                        self.kept = None;
-                        answer
-                    }
-                };
-                whole::with_head(answer, context.headers())
-            }
-            false => self.aggregate(served, upstream).await?,
+        let answer = if self.is_plain {
+            let answer = match whole::pass(served, upstream).await? {
+                Whole::Held(answer) => answer,
+                Whole::Passing(answer) => {
+                    self.kept = None;
+                    answer
+                }
+            };
+            whole::with_head(answer, context.headers())
+        } else {
+            self.aggregate(served, upstream).await?
         };
         Ok(note(answer, &self.request.outgoing.ignored))
     }
@@ -142,7 +140,8 @@ impl Call {
         Ok(engine_error_of((head, body), &served))
     }
 
-    /// The engine announced its end. While it still runs, a second seat might be on the same one.
+    /// The error after the engine announced that it exits. If it still runs, the request is not retried, because the second seat
+    /// might be on the same engine.
     async fn ended(&mut self, served: &InFlightRequest) -> Failure {
         let failure = ended(served).await;
         if served.lease.why().is_none() {
@@ -151,7 +150,7 @@ impl Call {
         failure
     }
 
-    /// Whether the engine says by this error that it is about to end.
+    /// Returns true if this error says that the engine is about to exit.
     fn ends(&self, refusal: &Refusal) -> bool {
         refusal.status.is_server_error() && self.is_exit_message(&refusal.error.to_string())
     }
@@ -164,7 +163,7 @@ impl Call {
         self.request.outgoing.answers_chat.then(AsChat::default)
     }
 
-    /// The engine's answer on its way to the client: what has come of it, and the rest.
+    /// The engine's response on its way to the client: the bytes received so far, and the rest.
     pub fn forwarding(
         &self,
         begun: Bytes,
@@ -191,9 +190,11 @@ impl Call {
         Telling::new(self.as_chat(), self.request.teller.clone())
     }
 
-    /// Notes what the engine says it did nothing with, by the client's names.
+    /// Adds the fields that the engine reports as ignored, under the client's names for them.
     fn note_ignored(&mut self, headers: &HeaderMap) {
-        let names = headers.get(ENGINE_IGNORED).and_then(|it| it.to_str().ok());
+        let names = headers
+            .get(ENGINE_IGNORED)
+            .and_then(|value| value.to_str().ok());
         let names = names.into_iter().flat_map(|names| names.split(", "));
         for name in names.take(IGNORED_MAX) {
             let own = self
@@ -214,7 +215,7 @@ impl Call {
         }
     }
 
-    /// Sends the request to the lease's engine, in the form that the engine takes.
+    /// Sends the request to the lease's engine in a form that the engine accepts.
     pub async fn send(
         &mut self,
         mut lease: Lease,
@@ -223,7 +224,7 @@ impl Call {
         self.request.teller.seated();
         if let Some(found) = &self.request.adapter {
             let entry = &self.request.route.entry;
-            // Boxed, because it is rare, and large within each request's future.
+            // Boxed because it is rare, and large within each request's future.
             Box::pin(adapters::enter(&self.app, entry, found, &mut lease)).await?;
         }
         let own = lease.served_name().unwrap_or(&self.request.model);
@@ -233,9 +234,9 @@ impl Call {
             .entry
             .adapter(&self.request.scanned.model)
             .unwrap_or(own);
-        // Once the engine has it, its memory is free for others.
+        // Moved out so that the memory is released once the engine has the body.
         let mut body = std::mem::take(&mut self.request.body);
-        // An engine that was adopted may know it by another one.
+        // An adopted engine may serve the model under another name.
         if *name != *self.request.served_name {
             let (name, share) = (name.to_owned(), record::share());
             let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
@@ -248,8 +249,8 @@ impl Call {
         let mut is_counted = false;
         if self.request.outgoing.is_plain {
             if form != Form::Plain && !is_chosen {
-                // Of a response in one piece it is not known how many tokens a client that leaves has had, nor, without
-                // the engine's own counter, whether any come.
+                // Without a stream, the tokens received by a client that disconnects are unknown. Progress is unknown too unless
+                // the engine exports its own counter.
                 is_counted = !self.admitted.is_limited_by_tokens() && lease.expect_whole();
             }
             if is_counted || is_chosen {
@@ -284,8 +285,8 @@ impl Call {
         Box::pin(self.send_again(refused, again, form)).await
     }
 
-    /// Reads an engine's refusal. An engine that refuses the form of the request gets it once more in the form that it
-    /// takes, and its replica is known by that.
+    /// Reads an engine's refusal. If the engine refuses the form of the request, sends it again in an accepted form and remembers
+    /// the form for the replica.
     async fn send_again(
         &mut self,
         refused: Box<Reached>,
@@ -313,7 +314,7 @@ impl Call {
             tracing::info!(
                 model = &*self.request.model,
                 %replica,
-                "the engine refused a stream; the request is sent in another form"
+                "engine refused to stream; sending the request in another form"
             );
             let written = self.rewritten(body.clone(), next).await?;
             self.note_form(next, &served.lease, false);
@@ -322,7 +323,7 @@ impl Call {
             form = next;
             refused = match accepted(reached) {
                 Ok(reached) => {
-                    // Errors of engines repeat texts of clients: only a form that was accepted proves the refusal.
+                    // Engine errors may quote client text, so a refusal is only trusted after another form was accepted.
                     for refusal in refusals {
                         self.app.upstream.support.note(replica, refusal);
                     }
@@ -333,34 +334,34 @@ impl Call {
         }
     }
 
-    /// The body in another form.
+    /// Rewrites the body in another form.
     async fn rewritten(&self, body: Bytes, form: Form) -> Result<Bytes, Failure> {
         let (bytes, share) = (body.len(), record::share());
         let written = move || in_form(&body, form);
         Ok(share.of(self.app.reading.run(bytes, written).await?))
     }
 
-    /// `is_counted`: the engine's own counter shows that it computes.
+    /// `is_counted`: the engine's own counter shows whether it computes.
     fn note_form(&mut self, form: Form, lease: &Lease, is_counted: bool) {
         let is_plain = form == Form::Plain;
         if is_plain && !is_counted && !lease.expect_whole() {
-            // No counter shows that the engine computes: its health alone is watched.
+            // Without a counter, only the engine's health is watched.
             lease.hold();
         }
-        // Other APIs, and chats that the pool writes as texts, are translated.
+        // Responses for other APIs, and chats that the pool renders as text, need translation.
         self.is_plain = is_plain
             && matches!(self.request.teller, Teller::Plain)
             && !self.request.outgoing.answers_chat;
     }
 
-    /// The engine has begun its response: from now on the request cannot be placed again.
+    /// Records that the response has begun. The request cannot be retried afterwards.
     fn begun(&mut self, served: &InFlightRequest) {
         self.kept = None;
         self.request.teller.begun();
         served.first_token();
     }
 
-    /// The whole answer for a client that did not ask for a stream.
+    /// Collects the engine's stream for a client that did not request a stream.
     async fn aggregate(
         &mut self,
         served: InFlightRequest,
@@ -388,24 +389,23 @@ impl Call {
                     if size > ANSWER_MAX {
                         return Err(Failure::engine(
                             &self.request.model,
-                            format!("more than {ANSWER_MAX} bytes; ask with stream"),
+                            format!("more than {ANSWER_MAX} bytes; set \"stream\": true"),
                         ));
                     }
                     let bytes = assembled.bytes_read_with(&data);
-                    let pushed = match bytes <= AT_ONCE_BYTES {
-                        true => assembled.push(&data),
-                        // Other requests need this thread meanwhile.
-                        false => {
-                            let mut whole = assembled;
-                            let work = move || {
-                                let pushed = whole.push(&data);
-                                Ok((whole, pushed))
-                            };
-                            let (whole, pushed) =
-                                Box::pin(self.app.reading.apart(bytes, work)).await?;
-                            assembled = whole;
-                            pushed
-                        }
+                    let pushed = if bytes <= AT_ONCE_BYTES {
+                        assembled.push(&data)
+                    } else {
+                        // Large pushes run on another thread to keep this one free for other requests.
+
+                        let mut whole = assembled;
+                        let work = move || {
+                            let pushed = whole.push(&data);
+                            Ok((whole, pushed))
+                        };
+                        let (whole, pushed) = Box::pin(self.app.reading.apart(bytes, work)).await?;
+                        assembled = whole;
+                        pushed
                     };
                     if pushed.map_err(|damaged| Failure::engine(&self.request.model, damaged))? {
                         served.token();
@@ -416,7 +416,7 @@ impl Call {
                     }
                     if assembled.done {
                         let rest = async { while let Some(Ok(_)) = upstream.frame().await {} };
-                        // Boxed, because the timer would be part of each request's future.
+                        // Boxed because the timer would be part of each request's future.
                         let _ = Box::pin(tokio::time::timeout(stream::OPEN_MAX, rest)).await;
                         break;
                     }
@@ -445,7 +445,7 @@ impl Call {
             self.begun(&served);
         }
         if let Some(error) = assembled.error.take() {
-            // What is the request's fault the engine may see only once it has begun.
+            // The engine may detect an invalid request only after it has begun its response.
             let refusal = Refusal::of(error);
             if self.ends(&refusal) {
                 return Err(self.ended(&served).await);
@@ -470,10 +470,10 @@ impl Call {
             }
             teller.answer(answer)
         };
-        // Boxed, because what is moved into it would be part of each request's future several times.
+        // Boxed because its captured state would be part of each request's future several times.
         let mut answer = Box::pin(self.app.reading.run(size, translated)).await?;
         served.answered(200);
-        // Its seat is for others while the answer is written.
+        // Frees the seat for other requests while the response is written.
         drop(served);
         if self.request.teller.stored().await.is_err() {
             answer["store"] = json!(false);

@@ -1,5 +1,5 @@
-//! The way of a chat or completion, whichever API it is in. Each stage is a file, is entered once, and hands its result to
-//! the next. Why a model is ready or not is decided by the pool.
+//! The path of a chat or completion, in any API. Each stage is a file, runs once, and hands its result to the next. The pool
+//! decides about loading and placement.
 //!
 //! ```text
 //!  received ──▶ understood ──▶ admitted ──▶ seated ──▶ answered
@@ -28,7 +28,7 @@ use crate::inference::seated::{Seated, seat};
 use crate::inference::understood::understand;
 use crate::state::App;
 
-/// Whatever the dialect, `path` says which of the engine's routes is meant.
+/// Serves a chat or completion. `path` is the engine's route, in every dialect.
 pub(crate) fn complete(
     app: App,
     user: User,
@@ -36,7 +36,7 @@ pub(crate) fn complete(
     path: &'static str,
     dialect: Dialect,
 ) -> impl Future<Output = Response> + Send {
-    // Taken apart before the future begins, which has no room for the whole then.
+    // Taken apart here, because the future is too small for the complete request.
     let (Parts { headers, .. }, body) = request.into_parts();
     let context = RequestContext::taking(&app, user, headers);
     async move {
@@ -48,7 +48,7 @@ pub(crate) fn complete(
     }
 }
 
-/// The same for a request whose body has been read.
+/// Like [`complete`], for a request whose body has been read.
 pub(crate) async fn complete_read(
     app: &App,
     context: &RequestContext,
@@ -60,7 +60,7 @@ pub(crate) async fn complete_read(
     answer(app, context, path, translated).await
 }
 
-/// Answers a request that is in OpenAI's form already. Its body has its share of the memory for bodies.
+/// Serves a request in OpenAI's form whose body already holds its share of the body memory.
 pub(crate) async fn answer(
     app: &App,
     context: &RequestContext,
@@ -81,7 +81,7 @@ pub(crate) async fn answer(
 mod tests {
     use super::*;
 
-    /// It is moved some times before it is polled first, and lies in the task of a connection.
+    /// Keeps the future small: it is moved several times and lives in the connection's task.
     const FUTURE_BYTES_MAX: usize = 8 << 10;
 
     fn size_of_its_future<F: Future>(_unused: impl FnOnce() -> F) -> usize {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     fn any<T>() -> T {
-        unreachable!("only the type of the future is looked at")
+        unreachable!("only the future's type is used")
     }
 
     #[test]

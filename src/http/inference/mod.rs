@@ -1,6 +1,6 @@
-//! A request for a model, from its body to its answer. A chat or a completion goes through the files `received`,
-//! `understood`, `admission`, `seated` and `answered` in turn, which `gateway` and `again` call; `request` reads and checks bodies,
-//! `upstream` sends them to the engine, and `answer` passes the engine's answer on.
+//! Inference requests, from body to response. A chat or completion passes through `received`, `understood`, `admission`, `seated`
+//! and `answered` in turn, called by `gateway` and `again`. `request` reads and checks bodies, `upstream` sends them to the engine,
+//! and `answer` returns the engine's response.
 
 pub mod answer;
 pub mod request;

@@ -1,5 +1,5 @@
-//! The first stage of a chat or completion: its body, which has been read within its bound, is translated from its API into
-//! OpenAI's form.
+//! The first stage of a chat or completion: translates the body, already read within its size limit, from its API into OpenAI's
+//! form.
 
 use axum::body::Bytes;
 
@@ -18,23 +18,24 @@ pub(super) async fn receive(
     dialect: Dialect,
 ) -> Result<TranslatedRequest<Teller>, Failed> {
     let reading = match dialect {
-        // Boxed, because it is rare, and large within each request's future.
+        // Boxed because it is rare, and large within each request's future.
         Dialect::Responses => Box::pin(reading(app, context, &body, dialect)).await?,
         Dialect::OpenAi | Dialect::Anthropic => context.reading(app),
     };
-    let earlier = reading.desk.as_ref().map_or(0, |it| it.earlier().bytes);
+    let earlier = reading.desk.as_ref().map_or(0, |desk| desk.earlier().bytes);
     let (bytes, share) = (body.len() + earlier, record::share());
     let early = |failure: Failure| (None, failure);
     if !dialect.reads(&body) {
-        // Nothing is read yet: it is the body that has the memory.
+        // Keeps the share: nothing has been allocated in addition to the body.
         return dialect.read(body, &reading).map_err(early);
     }
     let takes_time = dialect.takes_time(&body);
     let translate = move || dialect.read(body, &reading);
-    let translated = match takes_time {
-        false => app.reading.run(bytes, translate).await,
-        // Boxed, because it is rare, and large within each request's future.
-        true => Box::pin(app.reading.apart(bytes, translate)).await,
+    let translated = if takes_time {
+        // Boxed because it is rare, and large within each request's future.
+        Box::pin(app.reading.apart(bytes, translate)).await
+    } else {
+        app.reading.run(bytes, translate).await
     };
     let mut translated = translated.map_err(early)?;
     translated.body = share.of(translated.body);
@@ -56,7 +57,7 @@ pub(super) async fn reading(
     Ok(reading)
 }
 
-/// Where the response is stored, with what the request refers to.
+/// The store for the response, with the stored responses that the request refers to.
 async fn desk(app: &App, context: &RequestContext, body: &Bytes) -> Result<Desk, Failure> {
     let (bytes, copy) = (body.len(), body.clone());
     let wanted = app

@@ -1,4 +1,4 @@
-//! The fourth stage of a chat or completion: a seat at a replica of the model, now or after a wait in its queue.
+//! The fourth stage of a chat or completion: takes a seat at a replica of the model, immediately or after waiting in its queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::state::App;
 use access::limits::Admission;
 use controller::{Lease, Seat};
 
-/// How a request goes on.
+/// The result of taking a seat.
 #[expect(
     clippy::large_enum_variant,
-    reason = "it is taken apart at once; a box would cost each request an allocation"
+    reason = "destructured immediately; a box would cost an allocation per request"
 )]
 pub(super) enum Seated {
     Now(Call, Lease),
-    /// The client waited long enough for a status: its stream has begun, and waits for the seat.
+    /// The wait became too long to withhold the status; the stream has begun and waits for the seat.
     Streaming(Response),
 }
 
@@ -39,7 +39,10 @@ pub(super) async fn seat(
     let fail = |failure: Failure| (Some(model.to_string()), failure);
     let was_ready = route.is_ready();
     let now = app.handle.clock().now();
-    let adapter = request.adapter.as_ref().map(|it| it.name.as_str());
+    let adapter = request
+        .adapter
+        .as_ref()
+        .map(|adapter| adapter.name.as_str());
     let seat = match deadlines.seat {
         Some(Duration::ZERO) => match app.handle.seat_now(&route, request.conversation, adapter) {
             Some(lease) => Ok(Seat::Now(lease)),
@@ -71,7 +74,7 @@ pub(super) async fn seat(
         Seat::Now(lease) => lease,
         Seat::Wait(mut waiting) => {
             record::trace(|trace| trace.queued(&model, now));
-            // For a while an error can still have its own status; then the stream begins.
+            // For a short time an error can still set the status; then the stream begins.
             let every = app.config().server.keep_alive_comment.duration();
             let every = call.request.scanned.stream.then_some(every);
             let until = [every, deadlines.seat].into_iter().flatten().min();

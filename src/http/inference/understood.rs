@@ -1,5 +1,5 @@
-//! The second stage of a chat or completion: its model is found, the request is checked against what the model takes, and
-//! the body for the engine is written. What the model cannot be asked is refused here, before anything is loaded for it.
+//! The second stage of a chat or completion: finds the model, validates the request against it, and writes the body for the engine.
+//! Requests that the model cannot serve are refused here, before anything is loaded for them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -26,15 +26,15 @@ use catalog::{Ask, Entry, ReasoningWish, Recipe};
 use config::UnknownFields;
 use controller::{AdapterFound, Keep, Route};
 
-/// A request that its model can be asked.
+/// A validated request, ready for its engine.
 pub(super) struct Understood {
     pub scanned: Scanned,
     pub route: Arc<Route>,
-    /// What was found under the name, where that is an adapter which is looked for.
+    /// The dynamic adapter that the request names, if any.
     pub adapter: Option<Arc<AdapterFound>>,
     /// The model's name in the catalogue.
     pub model: Arc<str>,
-    /// The name that `outgoing` has.
+    /// The name written to `outgoing`.
     pub served_name: Arc<str>,
     /// The length of the client's body.
     pub bytes: usize,
@@ -45,7 +45,7 @@ pub(super) struct Understood {
     pub choices: usize,
     /// The body sent to the engine.
     pub body: Bytes,
-    /// By which requests of one conversation find the same replica.
+    /// Hash of the conversation, which routes its requests to the same replica.
     pub conversation: Option<u64>,
     pub teller: Teller,
     pub keep: Option<Keep>,
@@ -61,7 +61,7 @@ pub(super) async fn understand(
     let (scanned, route) = find(app, &context.user, translated.body).await?;
     let model = Arc::clone(&route.name);
     let fail = |failure: Failure| (Some(model.to_string()), failure);
-    // What the model cannot be asked is refused before anything is loaded for it.
+    // Refuses impossible requests before anything is loaded for them.
     check_generates(&route, path).map_err(fail)?;
     let adapter = adapters::find(app, &context.user, &route.entry, &scanned.model);
     let adapter = adapter.await.map_err(fail)?;
@@ -87,12 +87,13 @@ pub(super) async fn understand(
         Arc::clone(&served_name),
         Arc::clone(&route.entry),
     );
-    let requested_name: Arc<str> = match *scanned.model == *model {
-        true => Arc::clone(&model),
-        false => scanned.model.as_str().into(),
+    let requested_name: Arc<str> = if *scanned.model == *model {
+        Arc::clone(&model)
+    } else {
+        scanned.model.as_str().into()
     };
     let bytes = body.len();
-    // Other APIs translate what comes, event by event.
+    // Other APIs translate the response event by event.
     let is_plain = !scanned.stream
         && match entry.plain_requests {
             Some(is_plain) => is_plain,
@@ -105,9 +106,10 @@ pub(super) async fn understand(
         let fields = Fields::read(&body)?;
         let refuses_tools = may_need_template && refuses_tools(&entry);
         let requested = sequences::check(&fields, path, most)?;
-        let answers = match names_a_number(&entry, &requested_name) {
-            true => most,
-            false => requested,
+        let answers = if names_a_number(&entry, &requested_name) {
+            most
+        } else {
+            requested
         };
         let conversation = several.then(|| conversation::of(&body)).flatten();
         let outgoing = outgoing_of(
@@ -132,7 +134,7 @@ pub(super) async fn understand(
     }
     outgoing.ignored.extend(translated.ignored);
     outgoing.ignored.extend(unknown);
-    // It has the memory that the client's body had, which is gone.
+    // Takes over the memory share of the client's body, which has been dropped.
     let body = share.of(std::mem::take(&mut outgoing.body));
     Ok(Understood {
         scanned,
@@ -160,17 +162,17 @@ fn needs_template(entry: &Entry, path: &str, body: &[u8]) -> bool {
     path == CHAT && server.refuses_tools_without_parser() && TOOLS.find(body).is_some()
 }
 
-/// It blocks.
+/// Reads the chat template; blocks.
 fn refuses_tools(entry: &Entry) -> bool {
     matches!(&entry.recipe, Recipe::Server(server) if !server.may_call_tools())
 }
 
-/// Whether the model's file says for how many answers a request is that does not say so.
+/// Returns true if the model's defaults set the number of choices for requests that do not.
 fn names_a_number(entry: &Entry, requested_name: &str) -> bool {
     let defaults = &entry.generation_of(requested_name).defaults;
     ["n", "best_of"]
         .into_iter()
-        .any(|it| defaults.contains_key(it))
+        .any(|field| defaults.contains_key(field))
 }
 
 fn outgoing_of(

@@ -1,5 +1,5 @@
-//! A stream that begins before there is a seat: comments keep its connection open until the seat is there, then come the
-//! engine's events, or the refusal as an event.
+//! Streams that begin before their request has a seat. Comments keep the connection open until then; the engine's events follow, or
+//! the refusal as an event.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use controller::Waiting;
 use pool::Span;
 
 impl Call {
-    /// Answers at once and waits for the seat in a task of its own. `waited` is how long the request has waited already.
+    /// Responds immediately and waits for the seat in a separate task. `waited` is the time the request has waited already.
     pub fn stream_while_waiting(self, waiting: Waiting, waited: Duration) -> Response {
         let (frames, feed) = fed::frames();
         let kind = self.request.teller.stream_type();
         let body = feed.by(work(async move {
-            // Boxed, so that what a request needs until it has its answer is gone while the answer lasts.
+            // Boxed to release the state of the wait before the response is forwarded.
             let seated = Box::pin(self.seated(waiting, waited, &frames)).await;
             if let Some(stream) = seated {
                 stream::forward(stream, &frames).await;
@@ -34,7 +34,7 @@ impl Call {
         event_stream(body, kind)
     }
 
-    /// The engine's answer once there is a seat. Without one the client has heard why, or has left.
+    /// The engine's response once the request has a seat. `None` if the client received an error or disconnected.
     async fn seated(
         mut self,
         mut waiting: Waiting,

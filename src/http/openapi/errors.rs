@@ -108,7 +108,7 @@ const INFERENCE: [ErrorCase; 11] = [
         status: "501",
         name: "NotImplemented",
         description: "The engine of this model does not have this route.",
-        message: "tiny-chat is run by the embedded engine, which has no /v1/embeddings",
+        message: "tiny-chat runs on the embedded engine, which does not have /v1/embeddings",
         kind: INVALID,
         param: None,
         code: "not_implemented",
@@ -213,7 +213,7 @@ pub struct InferenceErrors;
 
 impl IntoResponses for InferenceErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        INFERENCE.iter().map(|it| reference(it, "")).collect()
+        INFERENCE.iter().map(|error| reference(error, "")).collect()
     }
 }
 
@@ -222,7 +222,10 @@ pub struct MessageErrors;
 
 impl IntoResponses for MessageErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        INFERENCE.iter().map(|it| reference(it, MESSAGE)).collect()
+        INFERENCE
+            .iter()
+            .map(|error| reference(error, MESSAGE))
+            .collect()
     }
 }
 
@@ -285,8 +288,10 @@ impl IntoResponses for VoteErrors {
 }
 
 fn only(statuses: &[&str]) -> BTreeMap<String, RefOr<Response>> {
-    let some = INFERENCE.iter().filter(|it| statuses.contains(&it.status));
-    some.map(|it| reference(it, "")).collect()
+    let some = INFERENCE
+        .iter()
+        .filter(|error| statuses.contains(&error.status));
+    some.map(|error| reference(error, "")).collect()
 }
 
 /// What every admin route may return instead of its answer.
@@ -294,7 +299,7 @@ pub struct AdminErrors;
 
 impl IntoResponses for AdminErrors {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        ADMIN.iter().map(|it| reference(it, "")).collect()
+        ADMIN.iter().map(|error| reference(error, "")).collect()
     }
 }
 

@@ -13,8 +13,10 @@ pub(super) fn describe(document: &mut Value) {
         for (_, operation) in item.as_object_mut().into_iter().flatten() {
             let answers = operation["responses"].as_object_mut();
             for (_, answer) in answers.into_iter().flatten() {
-                let content = answer.get_mut("content").and_then(|it| it.get_mut(EVENTS));
-                if let Some(schema) = content.and_then(|it| it.get_mut("schema")) {
+                let content = answer
+                    .get_mut("content")
+                    .and_then(|content| content.get_mut(EVENTS));
+                if let Some(schema) = content.and_then(|events| events.get_mut("schema")) {
                     *schema = event(schema.take(), has_mark);
                 }
             }
@@ -24,13 +26,12 @@ pub(super) fn describe(document: &mut Value) {
 
 fn event(data: Value, has_mark: bool) -> Value {
     let json = |schema: Value| json!({"type": "string", "contentMediaType": "application/json", "contentSchema": schema});
-    let mut text = match has_mark {
-        true => {
-            let error = json!({"$ref": "#/components/schemas/ErrorBody"});
-            let mark = json!({"type": "string", "const": "[DONE]"});
-            json!({"anyOf": [json(json!({"anyOf": [data, error]})), mark]})
-        }
-        false => json(data),
+    let mut text = if has_mark {
+        let error = json!({"$ref": "#/components/schemas/ErrorBody"});
+        let mark = json!({"type": "string", "const": "[DONE]"});
+        json!({"anyOf": [json(json!({"anyOf": [data, error]})), mark]})
+    } else {
+        json(data)
     };
     text["description"] = json!("JSON as text.");
     json!({

@@ -140,7 +140,9 @@ fn bodies(content: &mut Value) -> impl Iterator<Item = &mut Value> {
             "example" => vec![value],
             "examples" => {
                 let examples = value.as_object_mut().into_iter().flatten();
-                examples.filter_map(|(_, it)| it.get_mut("value")).collect()
+                examples
+                    .filter_map(|(_, example)| example.get_mut("value"))
+                    .collect()
             }
             _ => Vec::new(),
         }
@@ -282,7 +284,7 @@ impl Names {
                 .pool
                 .devices
                 .first()
-                .map(|it| snapshot.device_name(it.device)),
+                .map(|share| snapshot.device_name(share.device)),
         }
     }
 
@@ -292,14 +294,14 @@ impl Names {
         if purpose == Purpose::Device {
             return self.device.clone();
         }
-        let key = |it: &&Candidate| {
-            let priority = i64::from(it.priority);
+        let key = |candidate: &&Candidate| {
+            let priority = i64::from(candidate.priority);
             let (is_ready, priority) = match purpose {
                 Purpose::Order => (false, -priority),
-                _ => (it.is_ready, priority),
+                _ => (candidate.is_ready, priority),
             };
-            let name = Reverse(it.entry.name.clone());
-            (purpose.rank(&it.entry), is_ready, priority, name)
+            let name = Reverse(candidate.entry.name.clone());
+            (purpose.rank(&candidate.entry), is_ready, priority, name)
         };
         let best = self.models.iter().max_by_key(key)?;
         Some(best.entry.name.clone())

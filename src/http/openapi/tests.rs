@@ -117,7 +117,10 @@ fn resolved<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
 #[test]
 fn every_route_is_in_the_document_and_no_other() {
     let document = complete(false);
-    let found: BTreeSet<String> = operations(&document).into_iter().map(|it| it.0).collect();
+    let found: BTreeSet<String> = operations(&document)
+        .into_iter()
+        .map(|(place, _)| place)
+        .collect();
     let wanted = ROUTES.map(|(method, path)| format!("{method} {path}"));
     assert_eq!(found, BTreeSet::from(wanted));
 }
@@ -195,9 +198,10 @@ fn every_error_has_the_object_of_its_api_and_an_example() {
             () if place.contains("/session/") => &[],
             () => &["401"],
         };
-        let schema = match place.contains("/v1/messages") {
-            true => "#/components/schemas/MessageError",
-            false => "#/components/schemas/ErrorBody",
+        let schema = if place.contains("/v1/messages") {
+            "#/components/schemas/MessageError"
+        } else {
+            "#/components/schemas/ErrorBody"
         };
         for status in expected {
             let answer = resolved(&document, &operation["responses"][status]);
@@ -224,7 +228,7 @@ fn every_body_has_a_schema_and_an_example() {
                 );
                 let is_bare = content["schema"] == json!({"type": "object"});
                 assert!(
-                    !is_bare || bare.iter().any(|it| place.starts_with(it)),
+                    !is_bare || bare.iter().any(|prefix| place.starts_with(prefix)),
                     "{place} {kind}"
                 );
             }
@@ -237,7 +241,7 @@ fn every_body_has_a_schema_and_an_example() {
         }
         let has_body = ["post", "put", "patch"]
             .iter()
-            .any(|it| place.starts_with(it));
+            .any(|prefix| place.starts_with(prefix));
         assert_eq!(operation.get("requestBody").is_some(), has_body, "{place}");
         check(&place, &operation["requestBody"]["content"]);
     }
@@ -265,16 +269,16 @@ fn chats_come_first_and_health_last() {
         .as_array()
         .unwrap()
         .iter()
-        .filter_map(|it| it["name"].as_str())
+        .filter_map(|tag| tag["name"].as_str())
         .collect();
     assert_eq!((tags[0], tags[tags.len() - 1]), ("chat", "health"));
-    let models = tags.iter().position(|it| *it == "models").unwrap();
+    let models = tags.iter().position(|tag| *tag == "models").unwrap();
     assert!(
         tags[models + 1..]
             .iter()
             .rev()
             .skip(1)
-            .all(|it| it.starts_with("admin: ")),
+            .all(|tag| tag.starts_with("admin: ")),
         "{tags:?}"
     );
     for (place, operation) in operations(&document) {
@@ -309,7 +313,7 @@ fn what_administrators_send_is_closed_and_what_engines_read_is_open() {
         .as_object()
         .unwrap()
         .iter()
-        .filter(|it| it.0.starts_with("/v1/"));
+        .filter(|(path, _)| path.starts_with("/v1/"));
     let text: String = of_users.map(|(_, item)| item.to_string()).collect();
     for rest in text.split("\"#/components/schemas/").skip(1) {
         let name = rest.split('"').next().unwrap();

@@ -86,9 +86,10 @@ impl Answering {
     fn cut(&mut self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         tracing::debug!("an answer is cut: {cut}");
         self.is_over = true;
-        Poll::Ready(Some(match self.is_events {
-            true => Ok(Frame::data(Bytes::from_static(CUT))),
-            false => Err(cut),
+        Poll::Ready(Some(if self.is_events {
+            Ok(Frame::data(Bytes::from_static(CUT)))
+        } else {
+            Err(cut)
         }))
     }
 }
@@ -126,9 +127,10 @@ impl Body for Answering {
 
     fn size_hint(&self) -> SizeHint {
         // The events may end with an error more.
-        match self.is_events {
-            true => SizeHint::default(),
-            false => self.body.size_hint(),
+        if self.is_events {
+            SizeHint::default()
+        } else {
+            self.body.size_hint()
         }
     }
 }

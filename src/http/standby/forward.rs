@@ -55,20 +55,17 @@ pub(super) async fn forward(
         answered = leader.client.request(request) => answered,
         () = leader.gone.cancelled() => return Err(lost("it does not lead any more")),
     };
-    let response = answered.map_err(|error| match error.is_connect() {
-        true => Failure::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "server_error",
-            "no_leader",
-            format!(
-                "the controller that leads ({}) cannot be reached from this one, which stands by and takes over when the other one is gone: {}",
-                leader.address,
-                with_sources(&error)
-            ),
-        )
-        .again_in(AGAIN_IN),
-        false => lost(&with_sources(&error)),
-    })?;
+    let response = answered.map_err(|error| if error.is_connect() { Failure::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "server_error",
+        "no_leader",
+        format!(
+            "the controller that leads ({}) cannot be reached from this one, which stands by and takes over when the other one is gone: {}",
+            leader.address,
+            with_sources(&error)
+        ),
+    )
+    .again_in(AGAIN_IN) } else { lost(&with_sources(&error)) })?;
     let (mut head, body) = response.into_parts();
     remove_of_connection(&mut head.headers);
     let kind = head.headers.get(header::CONTENT_TYPE);
@@ -95,9 +92,10 @@ fn lost(why: &str) -> Failure {
 
 /// The request without its body, as it goes on.
 fn onward(leader: &Leader, parts: Parts, sender: &Sender) -> Result<Request<()>, Failure> {
-    let scheme = match leader.is_https {
-        true => Scheme::HTTPS,
-        false => Scheme::HTTP,
+    let scheme = if leader.is_https {
+        Scheme::HTTPS
+    } else {
+        Scheme::HTTP
     };
     let path = parts.uri.path_and_query().map_or("/", |it| it.as_str());
     let uri = Uri::builder()
@@ -151,9 +149,10 @@ fn name_client(headers: &mut HeaderMap, sender: &Sender) {
         headers.remove(name);
     }
     let client = sender.client;
-    let named = match client.is_hidden && client.address.is_loopback() {
-        true => "unknown".to_owned(),
-        false => client.address.to_string(),
+    let named = if client.is_hidden && client.address.is_loopback() {
+        "unknown".to_owned()
+    } else {
+        client.address.to_string()
     };
     if let Ok(named) = HeaderValue::from_str(&named) {
         headers.insert(FORWARDED_FOR, named);

@@ -100,12 +100,11 @@ impl Memory {
         };
         self.bytes += bytes;
         self.entries.insert(id.clone(), entry);
-        match is_written {
-            true => self.queue.push_back(id),
-            false => {
-                self.make_idle(&id);
-                self.bound(&holder, room);
-            }
+        if is_written {
+            self.queue.push_back(id)
+        } else {
+            self.make_idle(&id);
+            self.bound(&holder, room);
         }
         while self.bytes > room.bytes && self.drop_first_idle() {}
     }

@@ -259,9 +259,10 @@ impl StoredResponses {
         holder: &str,
         ids: &[&str],
     ) -> Result<Vec<ItemPlace>, StoreFault> {
-        match ids.is_empty() {
-            true => Ok(Vec::new()),
-            false => self.store.item_places(holder, ids).await,
+        if ids.is_empty() {
+            Ok(Vec::new())
+        } else {
+            self.store.item_places(holder, ids).await
         }
     }
 
@@ -269,9 +270,10 @@ impl StoredResponses {
         &self,
         places: &[ItemPlace],
     ) -> Result<Vec<StoredItem>, StoreFault> {
-        match places.is_empty() {
-            true => Ok(Vec::new()),
-            false => self.store.items_at(places).await,
+        if places.is_empty() {
+            Ok(Vec::new())
+        } else {
+            self.store.items_at(places).await
         }
     }
 }

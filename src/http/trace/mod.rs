@@ -119,9 +119,12 @@ impl Traces {
     fn name_of(&self, method: &Method, path: &str) -> Option<&'static str> {
         let below = path.strip_prefix(&self.base).unwrap_or(path);
         let is_traced = method == Method::POST && TRACED.iter().any(|it| below.starts_with(it));
-        let is_it = |route: &&(&str, &str)| match route.0.ends_with('/') {
-            true => below.starts_with(route.0),
-            false => below == route.0,
+        let is_it = |route: &&(&str, &str)| {
+            if route.0.ends_with('/') {
+                below.starts_with(route.0)
+            } else {
+                below == route.0
+            }
         };
         let known = ROUTES.iter().find(is_it);
         is_traced.then_some(known.map_or("POST", |(_, name)| *name))

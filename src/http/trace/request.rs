@@ -149,9 +149,10 @@ impl RequestTrace {
 
     /// The request goes to an engine, with these headers.
     pub fn attempt(&self, path: &str, replica: u64) -> OutgoingContext {
-        let id = match self.is_sampled {
-            true => self.traces.ids.span(),
-            false => self.root,
+        let id = if self.is_sampled {
+            self.traces.ids.span()
+        } else {
+            self.root
         };
         self.mark(|marks, now| {
             if marks.attempts.len() < ATTEMPTS_MAX {

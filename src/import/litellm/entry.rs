@@ -120,9 +120,10 @@ impl Reader<'_> {
             }
             (Some(base), _) => {
                 let base = base.trim_end_matches('/');
-                match base.ends_with("/v1") {
-                    true => base.to_owned(),
-                    false => format!("{base}{}", provider.path),
+                if base.ends_with("/v1") {
+                    base.to_owned()
+                } else {
+                    format!("{base}{}", provider.path)
                 }
             }
             (None, Some(url)) => url.to_owned(),
@@ -145,13 +146,14 @@ impl Reader<'_> {
 
         let name = self.names.take(&wanted);
         if name != wanted {
-            let message = match self.first.contains_key(&wanted) {
-                true => format!(
+            let message = if self.first.contains_key(&wanted) {
+                format!(
                     "{wanted} is given to several entries, among which LiteLLM chooses; a model has one endpoint here, and this one is {name}"
-                ),
-                false => format!(
+                )
+            } else {
+                format!(
                     "{wanted} is {name} here: a name may have one `/`, letters, digits, `.`, `_` and `-`, and belongs to one model"
-                ),
+                )
             };
             self.notes.warn(&entry.path("model_name"), message);
         }

@@ -70,9 +70,10 @@ impl Weights {
     /// The matrices for multiplication, in rows of complete blocks of 32 and of 256: an embedding table counts
     /// if it is also the head.
     pub fn matrices(self) -> [Rows; 2] {
-        match self.has_head {
-            true => self.rows,
-            false => both(self.rows, self.tables),
+        if self.has_head {
+            self.rows
+        } else {
+            both(self.rows, self.tables)
         }
     }
 
@@ -81,9 +82,10 @@ impl Weights {
         let rows = [rows_of(tensor, 32), rows_of(tensor, 256)];
         let is_one_of = |names: &[&str]| names.iter().any(|name| tensor.name.ends_with(name));
         let is_table = is_one_of(&TABLES);
-        let rows = match is_one_of(&POSITIONS) {
-            true => Default::default(),
-            false => rows,
+        let rows = if is_one_of(&POSITIONS) {
+            Default::default()
+        } else {
+            rows
         };
         Weights {
             stored_bytes: tensor.bytes(),
@@ -109,13 +111,14 @@ impl Weights {
 
 /// What is wrong with each file of a folder by its header, and with the index.
 pub(super) fn problems(folder: &Path) -> Vec<FileError> {
-    let files: Vec<PathBuf> = match has_weights(folder) {
-        true => match WeightFiles::of_folder(folder) {
+    let files: Vec<PathBuf> = if has_weights(folder) {
+        match WeightFiles::of_folder(folder) {
             Ok(files) => files.paths().into_iter().map(Path::to_owned).collect(),
             Err(error) => return vec![error],
-        },
+        }
+    } else {
         // Files of other names, which some engines read.
-        false => safetensors_in(folder),
+        safetensors_in(folder)
     };
     files
         .iter()
@@ -129,9 +132,10 @@ pub fn weights_of(path: &Path) -> Result<Weights, FileError> {
         path: path.to_owned(),
         source,
     })?;
-    let files = match metadata.is_file() {
-        true => WeightFiles::One(path.to_owned()),
-        false => WeightFiles::of_folder(path)?,
+    let files = if metadata.is_file() {
+        WeightFiles::One(path.to_owned())
+    } else {
+        WeightFiles::of_folder(path)?
     };
     let mut sum = Weights::default();
     for file in files.paths() {
@@ -146,9 +150,10 @@ pub fn weights_of(path: &Path) -> Result<Weights, FileError> {
 fn rows_of(tensor: &TensorEntry, block: u64) -> Rows {
     let is_wide = matches!(tensor.dtype.as_str(), "F32" | "F16" | "BF16");
     let is_transposed = TRANSPOSED.iter().any(|name| tensor.name.ends_with(name));
-    let columns = match is_transposed {
-        true => tensor.shape.first(),
-        false => tensor.shape.last(),
+    let columns = if is_transposed {
+        tensor.shape.first()
+    } else {
+        tensor.shape.last()
     };
     let columns = columns.copied().unwrap_or(0);
     if !is_wide || tensor.shape.len() < 2 || !columns.is_multiple_of(block) {

@@ -81,13 +81,10 @@ impl Node {
                         "there has been no controller for {} s",
                         agreement.orphan_after.as_secs_f64()
                     );
-                    return match has_joined {
-                        true => Ok(why),
-                        false => Err(match reply {
-                            Some((trouble, _)) => format!("{why}: {trouble}"),
-                            None => why,
-                        }),
-                    };
+                    return if has_joined { Ok(why) } else { Err(match reply {
+                        Some((trouble, _)) => format!("{why}: {trouble}"),
+                        None => why,
+                    }) };
                 }
             };
             troubles.push(trouble);

@@ -57,9 +57,10 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
     });
     screen.erase_status();
     let width = table::width_of_terminal(std::io::stdout().is_terminal());
-    let text = match args.json {
-        true => format!("{:#}\n", evaluation.to_json()),
-        false => table::text(&evaluation, width),
+    let text = if args.json {
+        format!("{:#}\n", evaluation.to_json())
+    } else {
+        table::text(&evaluation, width)
     };
     screen.print(&text)?;
     let summary = |failed: usize, of: usize, what: &str| {

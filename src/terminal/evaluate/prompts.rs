@@ -44,16 +44,18 @@ pub struct Prompts {
 
 /// `-` is standard input.
 pub fn read(file: &Path, separator: Option<&str>) -> Result<Prompts, Failure> {
-    let name = match file.as_os_str() == "-" {
-        true => "standard input".to_owned(),
-        false => file.display().to_string(),
+    let name = if file.as_os_str() == "-" {
+        "standard input".to_owned()
+    } else {
+        file.display().to_string()
     };
     let usage = |problem: String| Failure::Usage(format!("{name}: {problem}"));
     let mut bytes = Vec::new();
-    let took = match file.as_os_str() == "-" {
-        true => std::io::stdin().take(FILE_MAX + 1).read_to_end(&mut bytes),
-        false => std::fs::File::open(file)
-            .and_then(|opened| opened.take(FILE_MAX + 1).read_to_end(&mut bytes)),
+    let took = if file.as_os_str() == "-" {
+        std::io::stdin().take(FILE_MAX + 1).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(file)
+            .and_then(|opened| opened.take(FILE_MAX + 1).read_to_end(&mut bytes))
     };
     took.map_err(|error| usage(error.to_string()))?;
     if bytes.len() as u64 > FILE_MAX {

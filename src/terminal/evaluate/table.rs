@@ -33,16 +33,13 @@ pub fn text(evaluation: &Evaluation, width: usize) -> String {
             shortened(&line(&prompt.text), width)
         );
         let cells: Vec<String> = evaluation.of_prompt(row).iter().map(cell).collect();
-        match column >= COLUMN_MIN {
-            true => {
-                let heads = evaluation.models.iter().map(|model| line(model));
-                text += &beside(&heads.collect::<Vec<_>>(), column);
-                text += &beside(&cells, column);
-            }
-            false => {
-                for (model, cell) in evaluation.models.iter().zip(&cells) {
-                    text += &format!("{}:\n{cell}\n", line(model));
-                }
+        if column >= COLUMN_MIN {
+            let heads = evaluation.models.iter().map(|model| line(model));
+            text += &beside(&heads.collect::<Vec<_>>(), column);
+            text += &beside(&cells, column);
+        } else {
+            for (model, cell) in evaluation.models.iter().zip(&cells) {
+                text += &format!("{}:\n{cell}\n", line(model));
             }
         }
         if let Some(judgement) = &evaluation.judgements[row] {
@@ -132,9 +129,10 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 fn shortened(text: &str, width: usize) -> String {
     let most = width.saturating_sub(14).max(20);
-    match text.chars().count() > most {
-        true => text.chars().take(most - 1).chain(['…']).collect(),
-        false => text.to_owned(),
+    if text.chars().count() > most {
+        text.chars().take(most - 1).chain(['…']).collect()
+    } else {
+        text.to_owned()
     }
 }
 

@@ -126,17 +126,16 @@ pub fn plain(route: &Route, bytes: usize) -> Vec<u8> {
 
 /// All hostile bodies of about this length.
 pub fn hostile(route: &Route, bytes: usize, chance: &mut Pcg64) -> Vec<(&'static str, Vec<u8>)> {
-    match route.is_form {
-        true => forms(bytes, chance),
-        false => {
-            let values = values(route, bytes, chance).into_iter();
-            let values = values.map(|(kind, value)| (kind, object(route, &value, "")));
-            let plain = route.plain.replace("TEXT", "a");
-            let more = grammars::members(bytes);
-            let members = members(bytes, chance).into_iter().chain(more);
-            let members = members.map(|(kind, more)| (kind, object(route, &plain, &more)));
-            values.chain(members).chain(whole(bytes)).collect()
-        }
+    if route.is_form {
+        forms(bytes, chance)
+    } else {
+        let values = values(route, bytes, chance).into_iter();
+        let values = values.map(|(kind, value)| (kind, object(route, &value, "")));
+        let plain = route.plain.replace("TEXT", "a");
+        let more = grammars::members(bytes);
+        let members = members(bytes, chance).into_iter().chain(more);
+        let members = members.map(|(kind, more)| (kind, object(route, &plain, &more)));
+        values.chain(members).chain(whole(bytes)).collect()
     }
 }
 

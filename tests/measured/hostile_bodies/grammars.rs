@@ -48,13 +48,12 @@ fn long(_: usize) -> String {
 fn tool(name: usize, syntax: &str, definition: &str, of_chat: bool) -> String {
     let definition = definition.replace('"', "\\\"").replace('\n', "\\n");
     let grammar = format!(r#""syntax":"{syntax}","definition":"{definition}""#);
-    match of_chat {
-        false => format!(
-            r#"{{"type":"custom","name":"t{name}","format":{{"type":"grammar",{grammar}}}}}"#
-        ),
-        true => format!(
+    if !of_chat {
+        format!(r#"{{"type":"custom","name":"t{name}","format":{{"type":"grammar",{grammar}}}}}"#)
+    } else {
+        format!(
             r#"{{"type":"custom","custom":{{"name":"t{name}","format":{{"type":"grammar","grammar":{{{grammar}}}}}}}}}"#
-        ),
+        )
     }
 }
 

@@ -77,13 +77,15 @@ pub fn resident_bytes(pid: u32) -> u64 {
 pub fn send(pool: &Pool, route: &Route, key: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut socket = TcpStream::connect(pool.address()).expect("connected");
     socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    let kind = match route.is_form {
-        true => format!("multipart/form-data; boundary={BOUNDARY}"),
-        false => "application/json".to_owned(),
+    let kind = if route.is_form {
+        format!("multipart/form-data; boundary={BOUNDARY}")
+    } else {
+        "application/json".to_owned()
     };
-    let bearer = match route.by_admin {
-        true => format!("Authorization: Bearer {key}\r\n"),
-        false => String::new(),
+    let bearer = if route.by_admin {
+        format!("Authorization: Bearer {key}\r\n")
+    } else {
+        String::new()
     };
     let head = format!(
         "{} {} HTTP/1.1\r\nHost: {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{bearer}Connection: close\r\n\r\n",

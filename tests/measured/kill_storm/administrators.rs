@@ -194,9 +194,10 @@ fn sets(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
             "lease" => ("expires_at", Value::Null),
             field => (field, value.clone()),
         };
-        match value.is_null() {
-            true => drop(merged.as_object_mut().map(|it| it.remove(field))),
-            false => merged[field] = value,
+        if value.is_null() {
+            drop(merged.as_object_mut().map(|it| it.remove(field)))
+        } else {
+            merged[field] = value
         }
     }
     if merged == json!({}) {
@@ -305,11 +306,12 @@ fn compares(world: &World, books: &mut [Book]) -> bool {
             let wished = shown["wished_replicas"] == 1;
             let before = book.wished.clone();
             if !book.wished.settles(|expected| *expected == wished) {
-                match !wished && has_yielded(world, name, book.loaded_at) {
-                    true => add(&world.tally.yielded),
-                    false => world.lost(format!(
+                if !wished && has_yielded(world, name, book.loaded_at) {
+                    add(&world.tally.yielded)
+                } else {
+                    world.lost(format!(
                         "whether {name} is wished is {wished}, and was {before:?}: {shown}"
-                    )),
+                    ))
                 }
                 book.wished.acknowledged(wished);
             }

@@ -113,12 +113,13 @@ impl Ring {
 
     fn cordons(&mut self, world: &World) {
         let wanted = !self.cordoned.known();
-        let (path, body) = match wanted {
-            true => (
+        let (path, body) = if wanted {
+            (
                 "cordon",
                 json!({"device": DEVICE, "reason": "a storm", "wait": false}),
-            ),
-            false => ("uncordon", json!({"device": DEVICE})),
+            )
+        } else {
+            ("uncordon", json!({"device": DEVICE}))
         };
         self.cordoned.asked(wanted);
         let changed = change(world, "POST", &format!("/llm/admin/devices/{path}"), &body);

@@ -59,13 +59,14 @@ fn ask(world: &World, random: &mut StdRng, tokens: usize, stream: bool) -> Optio
     );
     let fault = match answer {
         Ok((200, text)) if stream => return judge_stream(world, span, model, tokens, &text),
-        Ok((200, text)) => match text.contains(&expected_text(model, tokens)) {
-            true => {
+        Ok((200, text)) => {
+            if text.contains(&expected_text(model, tokens)) {
                 add(&world.tally.requests);
                 return None;
+            } else {
+                format!("another text: {}", tail(&text))
             }
-            false => format!("another text: {}", tail(&text)),
-        },
+        }
         // There is no room for it, or none in time, and the answer says so.
         Ok((429 | 503, _)) => {
             add(&world.tally.refused);

@@ -27,9 +27,10 @@ fn copy_kept(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("it is kept").flatten() {
         let into = to.join(entry.file_name());
-        match entry.path().is_dir() {
-            true => copy_kept(&entry.path(), &into),
-            false => drop(std::fs::copy(entry.path(), into).expect("copied")),
+        if entry.path().is_dir() {
+            copy_kept(&entry.path(), &into);
+        } else {
+            std::fs::copy(entry.path(), into).expect("copied");
         }
     }
 }

@@ -236,28 +236,27 @@ fn generation(at: &'static str, texts: bool) -> Vec<(String, Value, Told)> {
             Nothing,
         ),
     ];
-    match texts {
-        true => keys.push((
+    if texts {
+        keys.push((
             "prompt_format",
             json!("### Instruction:\n{instruction}\n### Response:\n"),
             Nothing,
-        )),
-        false => {
-            let format = json!({"system": "{instruction}\n", "user": "{system}{instruction}", "assistant": "{instruction}",
-                "trailing_assistant": "", "default_system_message": "", "system_in_user": true, "system_in_last_user": true,
-                "add_system_tags_even_if_message_is_empty": false, "strip_whitespace": false, "bos": "<s>"});
-            keys.push(("prompt_format", format.clone(), Nothing));
-            keys.push(("prompt_format", Value::Null, Nothing));
-            keys.push((
-                "prompt_format",
-                json!({"use_hugging_face_chat_template": true}),
-                Nothing,
-            ));
-            for key in ["tool", "tool_calls", "tools_list"] {
-                let mut format = format.clone();
-                format[key] = json!("{instruction}");
-                keys.push(("prompt_format", format, Warning));
-            }
+        ))
+    } else {
+        let format = json!({"system": "{instruction}\n", "user": "{system}{instruction}", "assistant": "{instruction}",
+            "trailing_assistant": "", "default_system_message": "", "system_in_user": true, "system_in_last_user": true,
+            "add_system_tags_even_if_message_is_empty": false, "strip_whitespace": false, "bos": "<s>"});
+        keys.push(("prompt_format", format.clone(), Nothing));
+        keys.push(("prompt_format", Value::Null, Nothing));
+        keys.push((
+            "prompt_format",
+            json!({"use_hugging_face_chat_template": true}),
+            Nothing,
+        ));
+        for key in ["tool", "tool_calls", "tools_list"] {
+            let mut format = format.clone();
+            format[key] = json!("{instruction}");
+            keys.push(("prompt_format", format, Warning));
         }
     }
     let full = keys.into_iter();
@@ -340,20 +339,21 @@ pub fn aviary_0_1(document: &Value) -> Vec<(String, Value, Told)> {
         ],
     };
     let section = "model_config.generation";
-    let batch: &[(&str, Value, Told)] = match initializer == "TextGenerationInference" {
-        true => &[
+    let batch: &[(&str, Value, Told)] = if initializer == "TextGenerationInference" {
+        &[
             ("max_batch_total_tokens", json!(40000), Nothing),
             ("max_total_tokens", json!(4096), Nothing),
             ("max_waiting_tokens", json!(20), Nothing),
             ("max_input_length", json!(1024), Nothing),
             ("max_batch_prefill_tokens", json!(9216), Nothing),
             ("waiting_served_ratio", json!(1.2), Nothing),
-        ],
-        false => &[
+        ]
+    } else {
+        &[
             ("max_batch_size", json!(8), Warning),
             ("batch_wait_timeout_s", json!(0), Warning),
             ("max_input_words", json!(400), Warning),
-        ],
+        ]
     };
     let below = |at: &str, keys: &[(&str, Value, Told)]| {
         let keys = keys.iter();

@@ -24,9 +24,10 @@ pub fn reasons(text: &str) -> Result<Vec<(usize, String)>, Vec<usize>> {
             None => found.push((1, reason)),
         }
     }
-    match without.is_empty() {
-        true => Ok(found),
-        false => Err(without),
+    if without.is_empty() {
+        Ok(found)
+    } else {
+        Err(without)
     }
 }
 

@@ -27,30 +27,32 @@ fn one_seat(flags: &[&str]) -> (String, String) {
 fn bodies(tools: bool) -> [(&'static str, Value, &'static str); 3] {
     let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
     let function = json!({"name": "weather", "parameters": parameters});
-    let (of_chat, of_messages, of_responses) = match tools {
-        false => (
+    let (of_chat, of_messages, of_responses) = if !tools {
+        (
             json!({}),
             json!({"thinking": {"type": "adaptive"}}),
             json!({"store": true}),
-        ),
-        true => (
+        )
+    } else {
+        (
             json!({"tools": [{"type": "function", "function": function}]}),
             json!({"tools": [{"name": "weather", "input_schema": parameters}]}),
             json!({"store": true, "tools": [{"type": "function", "name": "weather", "parameters": parameters}]}),
-        ),
+        )
     };
     let stream = json!({"stream": true});
-    let seen = match tools {
-        false => [
+    let seen = if !tools {
+        [
             "reasoning_content",
             "thinking_delta",
             "reasoning_text.delta",
-        ],
-        true => [
+        ]
+    } else {
+        [
             "\"arguments\":\"w",
             "input_json_delta",
             "function_call_arguments.delta",
-        ],
+        ]
     };
     [
         (CHAT, with(chat(&of_chat), &stream), seen[0]),

@@ -35,9 +35,10 @@ fn both_versions_are_spoken_on_one_port_and_many_requests_share_a_connection() {
                 );
                 assert!(answer.headers().contains_key("x-request-id"));
                 let text = text(answer).await;
-                match stream {
-                    true => assert!(text.ends_with("data: [DONE]\n\n"), "{text}"),
-                    false => assert!(text.contains("\"finish_reason\":\"stop\""), "{text}"),
+                if stream {
+                    assert!(text.ends_with("data: [DONE]\n\n"), "{text}")
+                } else {
+                    assert!(text.contains("\"finish_reason\":\"stop\""), "{text}")
                 }
             }
         });

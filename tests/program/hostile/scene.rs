@@ -305,9 +305,10 @@ impl Crowd {
                 while !enough.load(Ordering::SeqCst) {
                     let (status, text) =
                         pool.post("/v1/chat/completions", &question(model, stream));
-                    let whole = match stream {
-                        true => text.contains("data: [DONE]") && !text.contains("\"error\""),
-                        false => text.contains("goodbye"),
+                    let whole = if stream {
+                        text.contains("data: [DONE]") && !text.contains("\"error\"")
+                    } else {
+                        text.contains("goodbye")
                     };
                     asked.fetch_add(1, Ordering::SeqCst);
                     if status != 200 || !whole {

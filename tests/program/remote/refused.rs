@@ -92,9 +92,12 @@ fn a_redirect_is_told_and_not_followed() {
     assert_eq!(status, 503, "{answer}");
     assert!(message(&answer).contains("redirect"), "{answer}");
 
-    let later = Written::server(move |request| match request.starts_with("GET") {
-        true => http("200 OK", "", "{}"),
-        false => http("307 Temporary Redirect", &to, ""),
+    let later = Written::server(move |request| {
+        if request.starts_with("GET") {
+            http("200 OK", "", "{}")
+        } else {
+            http("307 Temporary Redirect", &to, "")
+        }
     });
     let pool = pool_of(keyed(&later.url("/v1"), ""));
     let (status, answer, head) = pool.request("POST", "/v1/chat/completions", &chat(false), None);

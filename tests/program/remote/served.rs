@@ -63,10 +63,13 @@ fn pool_get(pool: &Pool, path: &str) -> (u16, Value) {
 
 #[test]
 fn a_request_goes_below_the_prefix_with_the_pools_own_key_and_headers() {
-    let server = Written::server(|request| match request.starts_with("GET") {
-        true => http("200 OK", "", "{}"),
-        // A server that repeats in its error all that it was sent.
-        false => http("400 Bad Request", "content-type: text/plain\r\n", request),
+    let server = Written::server(|request| {
+        if request.starts_with("GET") {
+            http("200 OK", "", "{}")
+        } else {
+            // A server that repeats in its error all that it was sent.
+            http("400 Bad Request", "content-type: text/plain\r\n", request)
+        }
     });
     let engine = format!(
         "  served_model_name: their-name\n  api_key_env: FAR_KEY\n  headers: {{X-Team: {TEAM}}}\n"

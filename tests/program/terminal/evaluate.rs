@@ -291,9 +291,12 @@ fn a_model_judges_the_answers_without_knowing_who_wrote_them() {
 
 #[test]
 fn a_judge_that_gives_no_verdict_is_named_and_the_status_says_so() {
-    let server = judged(|question| match question.contains("First?") {
-        true => "Both are fine.".to_owned(),
-        false => favouring("says one", question),
+    let server = judged(|question| {
+        if question.contains("First?") {
+            "Both are fine.".to_owned()
+        } else {
+            favouring("says one", question)
+        }
     });
     let folder = folder_with("q.txt", "First?\nSecond?\n");
     let url = server.url("");

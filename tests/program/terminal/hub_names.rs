@@ -139,7 +139,7 @@ fn where_files_alone_say_which_models_there_are_nothing_is_registered() {
     let output = lab.run(&pool, &["lab/tiny-GGUF:Q4_K_M", "Hello"], Some(&key));
     assert_eq!(output.status.code(), Some(1), "{}", out(&output));
     assert!(
-        err(&output).contains("models come from files alone"),
+        err(&output).contains("models are loaded from files only"),
         "{}",
         err(&output)
     );

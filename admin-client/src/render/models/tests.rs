@@ -98,12 +98,12 @@ fn a_model_that_a_lease_keeps_shows_how_long_it_does() {
         "replicas": [{"replica": "r1", "state": "ready", "expires_at": null, "leased_until_at": "2026-11-21T14:00:00Z"}]}),
     );
     let text = model(&leased, noon(), Style::PLAIN);
-    let overridden = text.lines().find(|it| it.starts_with("  set by"));
+    let overridden = text.lines().find(|line| line.starts_with("  set by"));
     let overridden = overridden.unwrap_or_default();
     assert!(overridden.ends_with("  leased for another 2 h"), "{text}");
-    let replica = text.lines().find(|it| it.starts_with("r1 "));
+    let replica = text.lines().find(|line| line.starts_with("r1 "));
     assert!(
-        replica.is_some_and(|it| it.contains("  leased 2 h")),
+        replica.is_some_and(|line| line.contains("  leased 2 h")),
         "{text}"
     );
     let table = models(&[leased], noon(), Style::PLAIN);

@@ -200,10 +200,7 @@ fn products_with_rounded_inputs_are_those_of_numbers_of_bf16() {
 
 #[test]
 fn a_row_with_rounded_inputs_has_the_same_bits_in_every_batch_with_any_threads() {
-    let (rows, columns) = match cfg!(miri) {
-        true => (5, 70),
-        false => (83, 2150),
-    };
+    let (rows, columns) = if cfg!(miri) { (5, 70) } else { (83, 2150) };
     let matrix = Matrix::new(random_stored(9, Encoding::Bf16, rows, columns)).unwrap();
     let input = random(11, 37 * columns);
     let alone = |level: Level| -> Vec<f32> {

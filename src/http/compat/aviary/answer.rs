@@ -52,9 +52,10 @@ pub(super) async fn failed(response: Response) -> Value {
     let status = response.status();
     let body = to_bytes(response.into_body(), ERROR_MAX).await;
     let body: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
-    match body["error"].is_object() {
-        true => error_line(&body["error"]),
-        false => error_line(&json!({"message": format!("the request was refused with {status}")})),
+    if body["error"].is_object() {
+        error_line(&body["error"])
+    } else {
+        error_line(&json!({"message": format!("the request was refused with {status}")}))
     }
 }
 

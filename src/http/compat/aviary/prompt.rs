@@ -69,12 +69,13 @@ impl Prompt {
         is_stream: bool,
     ) -> Result<(&'static str, Value), Failure> {
         let completes = matches!(entry.generation_of(name).prompt, catalog::Prompt::Disabled);
-        let (path, mut body) = match self.has_format && !completes {
-            true => (
+        let (path, mut body) = if self.has_format && !completes {
+            (
                 CHAT,
                 json!({"model": name, "messages": [{"role": "user", "content": self.text}]}),
-            ),
-            false => (COMPLETIONS, json!({"model": name, "prompt": self.text})),
+            )
+        } else {
+            (COMPLETIONS, json!({"model": name, "prompt": self.text}))
         };
         for (key, value) in self.parameters.into_iter().filter(|(_, it)| !it.is_null()) {
             let (field, value) = parameter(&key, value, entry)?;

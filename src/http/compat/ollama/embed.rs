@@ -161,9 +161,10 @@ fn read(
     let mut parsed = Taken::body(body)?;
     let named = name_of(&mut parsed)?;
     let bare = bare_name(&named);
-    let model = match is_known(&named) || !(is_known(bare) || bare.contains('/')) {
-        true => named.clone(),
-        false => bare.to_owned(),
+    let model = if is_known(&named) || !(is_known(bare) || bare.contains('/')) {
+        named.clone()
+    } else {
+        bare.to_owned()
     };
     let mut ignored = Vec::new();
     let keep_alive = keep_alive(&mut parsed)?;

@@ -59,7 +59,7 @@ function Body({ model }) {
     ${model.warnings?.map(it => html`<p class="notice" key=${it}><${Icon} name="alert" />${clean(it)}</p>`)}
     <dl class="facts">
       <${Fact} label="Priority"><${PriorityField} model=${model} /> <span class="soft">${model.priority_from === 'override' ? 'override' : `from ${model.priority_from}`}</span> <${Lease} model=${model} /><//>
-      <${Fact} label="Keep hot">${model.always_hot ? 'always, by its priority (P4)' : span(model.keep_hot_ms)} ${may && html`<button type="button" class="text-button" onClick=${() => openLease(name)}>Lease…</button>`}<//>
+      <${Fact} label="Keep hot">${model.always_hot ? 'always, by its priority (P4)' : model.keep_hot_ms === null ? 'until its memory is needed' : span(model.keep_hot_ms)} ${may && html`<button type="button" class="text-button" onClick=${() => openLease(name)}>Lease…</button>`}<//>
       <${Fact} label="Waiting">${model.waiting ? html`<a href=${link('queue')}>${count(model.waiting, 'request')}</a>` : 'no request'}<//>
       <${Fact} label="Last used"><${Ago} at=${model.last_used_at} />, ${count(model.requests_total, 'request')} since the start<//>
       <${Fact} label="Needs"><span class="figure">${count(model.needs.devices, 'device')} × ${bytes(model.needs.bytes_per_device)}</span> <span class="soft">(${sourceOf(model.needs)})</span><//>

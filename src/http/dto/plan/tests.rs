@@ -116,6 +116,10 @@ fn a_plan_is_refused_for_too_many_devices_as_the_load_is() {
             view.reason,
             "3 devices per replica were requested, and the largest node has 1"
         );
-        assert!(view.candidates.iter().all(|it| !it.verdict.ends_with(": ")));
+        assert!(
+            view.candidates
+                .iter()
+                .all(|candidate| !candidate.verdict.ends_with(": "))
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Turns a completion into a chat's answer, event by event, for models whose conversations the pool writes as one
-//! prompt. The other fields of an event go on as they are.
+//! Translates a completion into a chat response, event by event, for models whose conversations the pool renders as a single
+//! prompt. Other fields of an event are kept.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 
 use crate::inference::answer::events::data_of;
 
-/// One answer on its way; remembers which of its choices have begun.
+/// Translation state of one response: the choices that have begun.
 #[derive(Debug, Default)]
 pub(crate) struct AsChat {
     begun: BTreeSet<u64>,
 }
 
 impl AsChat {
-    /// The event as a chat's. Comments, errors and the end stay what they are.
+    /// Translates an event. Comments, errors and the end of the stream are kept.
     pub fn event(&mut self, event: Vec<u8>) -> Vec<u8> {
         let chunk = data_of(&event).and_then(|data| serde_json::from_slice(&data).ok());
         match chunk {
@@ -25,7 +25,7 @@ impl AsChat {
         }
     }
 
-    /// A complete completion as a chat's response.
+    /// Translates a complete completion into a chat response.
     pub fn complete(mut response: Map<String, Value>) -> Map<String, Value> {
         response.insert("object".to_owned(), json!("chat.completion"));
         rename(&mut response);
@@ -57,7 +57,7 @@ impl AsChat {
         if self.begun.insert(index) {
             delta.insert("role".to_owned(), json!("assistant"));
         }
-        // The first says that there is a text, even an empty one.
+        // The first delta always has text, even if it is empty.
         if let Some(text) = text.filter(|text| *text != "" || !delta.is_empty()) {
             delta.insert("content".to_owned(), text);
         }

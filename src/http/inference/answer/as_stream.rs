@@ -1,10 +1,10 @@
-//! Writes a complete response of an engine without streams as the events that a streaming client expects.
+//! Converts a complete response, from an engine that cannot stream, into the events that a streaming client expects.
 
 use serde_json::{Map, Value, json};
 
 use crate::inference::answer::damaged::Damaged;
 
-/// One event for each choice, one for the usage, and the end. An error stays an error.
+/// Returns one event per choice, one for the usage, and the end of the stream. An error is returned as an error event.
 ///
 /// # Errors
 /// The body is not a response, or has more than `choices_max` choices.
@@ -51,7 +51,7 @@ fn event(chunk: &Value) -> String {
     format!("data: {chunk}\n\n")
 }
 
-/// A choice with its message as one delta, in which each call has its index.
+/// Converts a choice: its message becomes a single delta in which each tool call has its index.
 fn streamed(choice: Value) -> Value {
     let Value::Object(choice) = choice else {
         return choice;

@@ -1,5 +1,5 @@
-//! Assembles the events of an engine's stream into the complete response that a client without `stream` gets. Translations
-//! into other APIs read its result; their streams read the same events through [`crate::dialect`], with the same calls.
+//! Assembles the events of an engine's stream into the complete response for a client that did not request streaming. Translations
+//! into other APIs read its result. Their streams read the same events through [`crate::dialect`] and produce the same calls.
 //!
 //! Engines write chunks in many ways. These rules make one response of them:
 //!
@@ -17,8 +17,8 @@
 //! 9. The response is complete at `[DONE]`, or at a proper end of the body once each choice has its `finish_reason`.
 //! 10. A body that is one JSON object is the response itself.
 //!
-//! Each byte is read a bounded number of times, and the memory is proportional to the bytes that came.
-//! One file because its functions are these rules.
+//! Each byte is read a bounded number of times, and memory is proportional to the bytes received. One file because its functions
+//! implement these rules.
 
 pub(crate) mod calls;
 mod merge;
@@ -36,28 +36,28 @@ use crate::inference::answer::events::{BodyForm, Unended, data_of, event_end_fro
 use crate::inference::answer::repeated::Repeated;
 use crate::inference::answer::usage::{Usage, usage_of};
 
-/// The largest response that is assembled.
+/// Largest response that is assembled, in bytes.
 pub(crate) const ANSWER_MAX: usize = 64 << 20;
 
-/// A response as far as it has come.
+/// A response in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     form: Option<BodyForm>,
     unended: Unended,
-    /// A body that is one JSON object.
+    /// The bytes of a body that is a single JSON object.
     json: Vec<u8>,
-    /// The same, read.
+    /// The parsed `json`.
     complete: Option<Value>,
     head: Option<Map<String, Value>>,
     choices: Vec<Choice>,
-    /// The position of the choice of each index.
+    /// The position of each choice index in `choices`.
     places: BTreeMap<u64, usize>,
     /// The number of choices that were requested.
     choices_max: usize,
     repeated: Repeated,
-    /// Texts become the messages of a chat.
+    /// Set if texts become chat messages.
     as_chat: Option<AsChat>,
-    /// An error object that came in the stream.
+    /// An error object received in the stream.
     pub error: Option<Value>,
     pub done: bool,
 }
@@ -66,12 +66,12 @@ pub(crate) struct Assembler {
 struct Choice {
     fields: Map<String, Value>,
     calls: CallTable,
-    /// It has a part of a message.
+    /// Part of a message has been received.
     has_message: bool,
 }
 
 impl Assembler {
-    /// `choices_max`: how many choices were requested.
+    /// `choices_max`: the number of requested choices.
     pub fn new(as_chat: Option<AsChat>, choices_max: usize) -> Assembler {
         Assembler {
             as_chat,
@@ -80,8 +80,7 @@ impl Assembler {
         }
     }
 
-    /// Returns the number of bytes that [`Assembler::push`] reads if these are added: none while they only continue an
-    /// event.
+    /// Returns the number of bytes that [`Assembler::push`] would process for `more`: 0 while they only continue an event.
     pub fn bytes_read_with(&self, more: &[u8]) -> usize {
         match memchr::memchr(b'\n', more) {
             Some(_) => self.unended.len() + more.len(),
@@ -89,10 +88,10 @@ impl Assembler {
         }
     }
 
-    /// Adds bytes of the body. Returns true if data came with them.
+    /// Adds bytes of the body. Returns true if they completed an event with data.
     ///
     /// # Errors
-    /// An event that does not end or cannot be read, or more choices or calls than a response has.
+    /// An event is too long or malformed, or there are too many choices or calls.
     pub fn push(&mut self, bytes: &[u8]) -> Result<bool, Damaged> {
         if self.form.is_none() {
             self.form = BodyForm::read(bytes);
@@ -115,7 +114,7 @@ impl Assembler {
                 }
                 None => has_data |= self.event(event)?,
             }
-            // Bytes behind a complete response do not belong to it.
+            // Ignores bytes after a complete response.
             if self.done {
                 return Ok(has_data);
             }
@@ -125,10 +124,10 @@ impl Assembler {
         Ok(has_data)
     }
 
-    /// The body has ended properly. The response is `done` if it is complete.
+    /// Ends the body. The response is then `done` if it is complete.
     ///
     /// # Errors
-    /// As [`Assembler::push`].
+    /// The same as [`Assembler::push`].
     pub fn end(&mut self) -> Result<(), Damaged> {
         if self.done || self.error.is_some() {
             return Ok(());
@@ -171,7 +170,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// Returns true if the event has data.
+    /// Processes one event. Returns true if it has data.
     fn event(&mut self, event: &[u8]) -> Result<bool, Damaged> {
         let Some(data) = data_of(event) else {
             return Ok(false);
@@ -187,7 +186,7 @@ impl Assembler {
         Ok(true)
     }
 
-    /// Adds the texts of repeated events to the choices that they belong to.
+    /// Adds the texts of repeated events to their choices.
     fn add_taken(&mut self) {
         for (choice, more) in self.repeated.taken() {
             let merged = self.choices.get_mut(choice);
@@ -205,13 +204,13 @@ impl Assembler {
         self.repeated.forget();
         match serde_json::from_slice(data) {
             Ok(Value::Object(chunk)) => self.chunk(chunk),
-            // A sign that the stream lives.
+            // A keep-alive.
             _ if data.is_empty() => Ok(()),
             _ => Err(Damaged::NotJson),
         }
     }
 
-    /// Most chunks only add a text to a choice that has one: those are read without building their JSON.
+    /// Fast path for the most common chunk, which only adds text to an existing choice: reads it without building its JSON.
     fn plain_token(&mut self, data: &[u8]) -> bool {
         let Some(head) = &self.head else {
             return false;
@@ -271,7 +270,7 @@ impl Assembler {
         let head = self.head.get_or_insert_default();
         for (name, value) in chunk {
             match (name.as_str(), value) {
-                // Counts of the stream until now.
+                // The counts so far.
                 ("usage" | "timings", Value::Object(more)) => {
                     if let Value::Object(known) = head.entry(name).or_insert_with(|| json!({})) {
                         merge_object(known, more, Level::Choice);
@@ -284,7 +283,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// The position of the choice of this index, which may begin now.
+    /// The position of the choice with this index. Adds the choice if it is new.
     fn place_of(&mut self, index: u64) -> Result<usize, Damaged> {
         if let Some(known) = self.places.get(&index) {
             return Ok(*known);
@@ -324,7 +323,7 @@ impl Assembler {
         Ok(())
     }
 
-    /// The response. `None` if nothing came.
+    /// Returns the response, or `None` if nothing was received.
     pub fn finish(mut self) -> Option<Value> {
         if self.complete.is_some() {
             return self.complete;
@@ -343,7 +342,7 @@ impl Assembler {
             .map(|choice| choice.fields)
             .collect();
         choices.sort_by_key(|choice| choice.get("index").and_then(Value::as_u64).unwrap_or(0));
-        // OpenAI has these in every response, and strict clients look for them.
+        // OpenAI sends these fields in every response, and strict clients require them.
         for choice in &mut choices {
             choice.entry("logprobs").or_insert(Value::Null);
             if let Some(Value::Object(message)) = choice.get_mut("message") {
@@ -384,7 +383,7 @@ impl Choice {
         Ok(())
     }
 
-    /// A message so far.
+    /// Merges a `message` sent in place of a `delta` (rule 7).
     fn message(&mut self, message: Map<String, Value>) -> Result<(), Damaged> {
         if !self.has_message {
             return self.delta(message);
@@ -462,7 +461,7 @@ fn merge_calls(
     Ok(())
 }
 
-/// `sets_name`: the name is that of the call.
+/// `sets_name`: the function's name becomes the name of the call.
 fn merge_function(known: &mut Map<String, Value>, function: &Map<String, Value>, sets_name: bool) {
     for (part, value) in function {
         match part.as_str() {
@@ -476,7 +475,7 @@ fn merge_function(known: &mut Map<String, Value>, function: &Map<String, Value>,
     }
 }
 
-/// The error of a chunk or a response: OpenAI's object, a text, or vLLM's older form.
+/// Extracts the error of a chunk or response: OpenAI's object, a text, or vLLM's older form.
 fn error_of(chunk: &Map<String, Value>) -> Option<Value> {
     match chunk.get("error") {
         None | Some(Value::Null) => {
@@ -487,7 +486,7 @@ fn error_of(chunk: &Map<String, Value>) -> Option<Value> {
     }
 }
 
-/// The text of a choice, of a chat or of a completion.
+/// The text of a chat or completion choice.
 fn text_of(choice: &mut Map<String, Value>) -> Option<&mut Value> {
     if choice.contains_key("message") {
         choice.get_mut("message")?.get_mut("content")

@@ -1,22 +1,23 @@
-//! What makes an engine's stream no answer: events that cannot be read, and more of something than was requested.
+//! Errors of an engine's stream: malformed events and exceeded limits.
 
 use thiserror::Error;
 
 use crate::inference::answer::events::TooLong;
 
-/// Tool calls of one answer. Models make a few; each costs many times the bytes by which an engine begins one.
+/// Largest number of tool calls in a response. Models make a few; each costs far more memory than the bytes with which an engine
+/// can begin one.
 pub(crate) const CALLS_MAX: usize = 1024;
 
-/// Why a stream is no answer.
+/// An engine's stream that is not a valid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Damaged {
     #[error(transparent)]
     TooLong(#[from] TooLong),
-    #[error("it sent more answers than the {0} that were requested")]
+    #[error("it sent more choices than the {0} requested")]
     TooManyAnswers(usize),
-    #[error("it sent more than {} tool calls in one answer", CALLS_MAX)]
+    #[error("it sent more than {} tool calls in one response", CALLS_MAX)]
     TooManyCalls,
-    #[error("it sent an event that is no JSON object")]
+    #[error("it sent an event that is not a JSON object")]
     NotJson,
     #[error("it sent a JSON object without `choices`")]
     NoChoices,

@@ -1,24 +1,24 @@
-//! Server-sent events as bytes: where one ends, how long it may be, and what its data is. Only whether data is complete JSON is
-//! read here.
+//! Server-sent events as bytes: finds the end of an event, limits its length, and extracts its data. The data is only checked for
+//! being complete JSON.
 
 use std::borrow::Cow;
 
 use serde::de::IgnoredAny;
 use thiserror::Error;
 
-/// A byte order mark, with which some servers begin a body.
+/// Byte order mark, which some servers send at the start of a body.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The form of an engine's body, whatever its `content-type` says.
+/// The format of an engine's body. The `content-type` header is not reliable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyForm {
     Events,
-    /// One JSON object, also where a stream was requested.
+    /// A single JSON object, even if a stream was requested.
     Json,
 }
 
 impl BodyForm {
-    /// Reads the form from the beginning of a body. `None` while nothing but white space has come.
+    /// Detects the format from the first bytes. `None` while only white space has arrived.
     pub fn read(bytes: &[u8]) -> Option<BodyForm> {
         let bytes = bytes.strip_prefix(MARK).unwrap_or(bytes);
         bytes.trim_ascii_start().first().map(|first| match first {
@@ -28,7 +28,7 @@ impl BodyForm {
     }
 }
 
-/// The payload of an event's `data:` lines, joined by line ends. Comments have none.
+/// Returns the contents of the event's `data:` lines, joined by line ends. `None` for comments.
 pub(crate) fn data_of(event: &[u8]) -> Option<Cow<'_, [u8]>> {
     let mut rest = event.strip_prefix(MARK).unwrap_or(event);
     let mut data: Option<Cow<'_, [u8]>> = None;
@@ -50,22 +50,22 @@ pub(crate) fn data_of(event: &[u8]) -> Option<Cow<'_, [u8]>> {
             Some(end) => &rest[end + 1..],
             None => return data,
         };
-        // Mostly the event has one line, and its empty one follows.
+        // Most events have one data line, followed by the empty line.
         if rest.len() <= LINE_ENDS_MAX {
             return data;
         }
     }
 }
 
-/// The longest event that an engine may send: the piece of an answer, with the probabilities of its tokens.
+/// Largest event accepted from an engine: a piece of the response with the log probabilities of its tokens.
 pub(crate) const EVENT_BYTES_MAX: usize = 8 << 20;
 
-/// An engine's event that does not end.
+/// An engine's event exceeds [`EVENT_BYTES_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the engine sent an event longer than {} MiB", EVENT_BYTES_MAX >> 20)]
 pub(crate) struct TooLong;
 
-/// The beginning of an event whose end has not come yet.
+/// The bytes of an event that is not complete yet.
 #[derive(Debug, Default)]
 pub(crate) struct Unended {
     bytes: Vec<u8>,
@@ -84,32 +84,33 @@ impl Unended {
         self.bytes.len()
     }
 
-    /// What is there, and where the end may be among it: what came before has been looked through.
+    /// Appends bytes. Returns everything buffered, and the offset from which to search for an event's end.
     pub fn with(&mut self, more: &[u8]) -> (&[u8], usize) {
         let known = self.bytes.len();
         self.bytes.extend_from_slice(more);
         (&self.bytes, known.saturating_sub(LINE_ENDS_MAX))
     }
 
-    /// Takes the first bytes away: whole events.
+    /// Removes `count` bytes of complete events from the front.
     pub fn used(&mut self, count: usize) -> Result<(), TooLong> {
         self.bytes.drain(..count);
-        // One long event is no reason to keep its memory for the short ones.
+        // Releases the memory of a long event; most events are short.
         if self.bytes.is_empty() && self.bytes.capacity() > KEPT_BYTES_MAX {
             self.bytes = Vec::new();
         }
-        match self.bytes.len() <= EVENT_BYTES_MAX {
-            true => Ok(()),
-            false => Err(TooLong),
+        if self.bytes.len() <= EVENT_BYTES_MAX {
+            Ok(())
+        } else {
+            Err(TooLong)
         }
     }
 }
 
 const KEPT_BYTES_MAX: usize = 64 << 10;
-/// The end of an event: `\r\n\r\n`, of which all but the last may have come before.
+/// Bytes to search again when more arrive: an event ends with at most `\r\n\r\n`, of which three bytes may already be buffered.
 pub(crate) const LINE_ENDS_MAX: usize = 3;
 
-/// Returns true if these bytes are an event without its empty line, and none that was cut off.
+/// Returns true if these bytes are a complete event that only lacks its empty line.
 pub(crate) fn is_whole(unended: &[u8]) -> bool {
     match data_of(unended) {
         Some(data) => *data == *b"[DONE]" || serde_json::from_slice::<IgnoredAny>(&data).is_ok(),
@@ -117,13 +118,12 @@ pub(crate) fn is_whole(unended: &[u8]) -> bool {
     }
 }
 
-/// The length of the first event, with its empty line, once all of it is there. Both kinds of line ends
-/// occur.
+/// Returns the length of the first event, including its empty line, or `None` if it is incomplete. Accepts both kinds of line ends.
 pub(crate) fn event_end(bytes: &[u8]) -> Option<usize> {
     event_end_from(bytes, 0)
 }
 
-/// The same, where it is known that none ends before `from`.
+/// Like [`event_end`], if no event is known to end before `from`.
 pub(crate) fn event_end_from(bytes: &[u8], from: usize) -> Option<usize> {
     memchr::memchr_iter(b'\n', &bytes[from..]).find_map(|at| {
         let line = &bytes[..=from + at];

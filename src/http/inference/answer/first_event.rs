@@ -1,4 +1,4 @@
-//! Reads an engine's first event of a stream: where that is an error, the client still gets it with an HTTP status.
+//! Reads the first event of an engine's stream. If it is an error, the client still gets it as an HTTP status.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ use crate::inference::upstream::overflow;
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::remote;
 
-/// A first event that is longer is no error.
+/// Longer first events are not treated as errors.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// How a stream begins.
+/// The beginning of a stream.
 pub(crate) enum Beginning {
-    /// What has come of it.
+    /// The bytes received so far.
     Stream(Bytes),
     Refused(Refusal),
 }
 
-/// An engine's error in place of an answer.
+/// An error sent by the engine in place of a response.
 pub(crate) struct Refusal {
     pub status: StatusCode,
-    /// OpenAI's object.
+    /// The error as OpenAI's object.
     pub error: Value,
 }
 
@@ -49,7 +49,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Waits for the first event, for a while: then a stream has begun, whatever it will say.
+/// Waits a limited time for the first event. After that, the stream counts as begun.
 pub(crate) async fn wait(
     upstream: &mut Incoming,
     served: &InFlightRequest,
@@ -79,7 +79,7 @@ pub(crate) async fn wait(
                         First::Nothing => {}
                     }
                 }
-                // The code that forwards the stream decides what its end means.
+                // The forwarding code decides what the end means.
                 None => return Ok(None),
                 Some(Err(_)) => {
                     served.lease.worked(false);
@@ -106,18 +106,18 @@ fn refused(served: &InFlightRequest, error: Value) -> Refusal {
 }
 
 enum First {
-    /// No whole event with data yet.
+    /// No complete event with data yet.
     Nothing,
     Answer,
     Error(Value),
 }
 
-/// Looks through a text that grows, at each byte about once, however small the pieces are.
+/// Searches a growing text for its first event with data. Reads each byte about once, even if the text grows in small steps.
 #[derive(Default)]
 struct Search {
-    /// Where the event begins that has not ended.
+    /// Start of the incomplete event.
     begun: usize,
-    /// So much of it has no end.
+    /// Length of its part that was already searched.
     without_end: usize,
 }
 
@@ -137,7 +137,7 @@ impl Search {
             let Some(data) = data_of(&rest[..length]) else {
                 continue;
             };
-            // Cheap enough to look for, and rare enough to parse.
+            // A search is cheap, and few events match and need to be parsed.
             if memchr::memmem::find(&data, b"\"error\"").is_none() {
                 return First::Answer;
             }

@@ -1,4 +1,4 @@
-//! Which events of an engine's stream its client gets, and what they say of the request's usage and of the engine's end.
+//! Selects the events of an engine's stream that the client receives, and reads the usage and the engine's exit message from them.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,9 +17,9 @@ use crate::inference::upstream::in_flight::InFlightRequest;
 pub(super) struct Progress {
     /// The number of choices that were requested.
     choices: usize,
-    /// Its engine has ended it.
+    /// The engine has ended the stream.
     pub done: bool,
-    /// Choices with a reason why they ended.
+    /// Choices with a finish reason.
     finished: BTreeSet<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Progress {
     }
 }
 
-/// Returns true if the client gets this event. The usage is always requested from the engine, and shown to clients that
+/// Returns true if the client receives this event. The usage is always requested from the engine but only passed on to clients that
 /// requested it.
 pub(super) fn keep(
     event: &[u8],
@@ -55,9 +55,9 @@ pub(super) fn keep(
         return true;
     }
     served.token();
-    // Cheap enough to look for, and rare enough to parse.
+    // A search is cheap, and few events match and need to be parsed.
     let has_usage = has_value(&USAGE, &data);
-    // Most tokens end so, and are not searched a second time.
+    // Most token events end like this and need no second search.
     let is_token = progress.choices == 1 && data.ends_with(b"\"finish_reason\":null}]}");
     if !has_usage && (is_token || !has_value(&FINISH, &data)) {
         return true;
@@ -74,7 +74,7 @@ pub(super) fn keep(
                 .extend(finished.map(|choice| choice.index));
             (chunk.usage, choices.is_some_and(<[_]>::is_empty))
         }
-        // With numbers that are none.
+        // The numbers do not have the expected type.
         Err(_) => match serde_json::from_slice::<Value>(&data) {
             Ok(chunk) => {
                 let choices = chunk.get("choices").and_then(Value::as_array);
@@ -90,9 +90,9 @@ pub(super) fn keep(
     shows_usage || !only_usage
 }
 
-/// Whether the engine says by this event that it is about to end.
+/// Returns true if the event says that the engine is about to exit.
 pub(super) fn announces_end(event: &[u8], exit_messages: &[&str]) -> bool {
-    // The same words in an answer's text are no error.
+    // The exit message may also occur in generated text, which is not an error.
     const ERRORS: [&[u8]; 3] = [
         b"{\"error\"",
         b"{\"object\":\"error\"",
@@ -102,19 +102,19 @@ pub(super) fn announces_end(event: &[u8], exit_messages: &[&str]) -> bool {
         return false;
     }
     let data = data_of(event).unwrap_or_default();
-    ERRORS.iter().any(|it| data.starts_with(it))
+    ERRORS.iter().any(|prefix| data.starts_with(prefix))
         && exit_messages
             .iter()
             .any(|words| memchr::memmem::find(&data, words.as_bytes()).is_some())
 }
 
-// Made once: a finder costs more than to search an event.
+// Built once, because building a finder costs more than searching an event.
 static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"usage\""));
 static FINISH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"finish_reason\""));
 
-/// Returns true if a chunk may have a value in this field. Some engines write null into every other one.
+/// Returns true if a chunk may have a non-null value in this field. Some engines send null in all other chunks.
 fn has_value(field: &Finder<'static>, data: &[u8]) -> bool {
-    // Within a text the quotes have backslashes before them.
+    // Inside a string, the quotes would be escaped.
     field.find_iter(data).any(|at| {
         let rest = data[at + field.needle().len()..].trim_ascii_start();
         let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
@@ -122,7 +122,7 @@ fn has_value(field: &Finder<'static>, data: &[u8]) -> bool {
     })
 }
 
-/// A chunk, as far as it is counted.
+/// The fields of a chunk that are counted.
 #[derive(Deserialize)]
 struct Counted<'a> {
     usage: Option<Usage>,

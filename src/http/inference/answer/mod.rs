@@ -1,4 +1,4 @@
-//! What a client hears: while it waits, as a stream, or as one answer.
+//! Responses to clients: comments while they wait, streams, and non-streaming responses.
 
 pub mod as_chat;
 mod as_stream;

@@ -1,20 +1,20 @@
-//! Tokens that come as one event again and again around another text: engines write most tokens of an answer into the
-//! same JSON. Once such an event has been read, the next ones are known by their bytes, and only their text is parsed.
+//! Fast path for token events that differ only in their text: engines write most tokens of a response into the same JSON. Once such
+//! an event has been parsed, the following ones are recognized by their bytes, and only their text is parsed.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// The answers of a request whose tokens are known in this way; those of more are read in full.
+/// Number of choices with a pattern. Events of further choices are parsed completely.
 const CHOICES_MAX: usize = 8;
 
-/// The bytes around the text of one answer's tokens, and the texts that came since.
+/// The bytes around the text of one choice's tokens, and the texts received since.
 #[derive(Debug)]
 struct Pattern {
     choice: usize,
-    /// To the text's opening quote, which it includes.
+    /// Up to and including the text's opening quote.
     before: Vec<u8>,
-    /// From the text's closing quote on.
+    /// From the text's closing quote.
     after: Vec<u8>,
     text: String,
 }
@@ -34,7 +34,7 @@ impl Pattern {
         {
             return false;
         }
-        // With its quotes: another quote within, or an escape that is none, is no string.
+        // Parsed with its quotes: an unescaped quote or an invalid escape inside is an error.
         match serde_json::from_slice::<Text<'_>>(&data[self.before.len() - 1..=end]) {
             Ok(Text(text)) => {
                 self.text.push_str(&text);
@@ -45,27 +45,26 @@ impl Pattern {
     }
 }
 
-/// What is known of an answer's events.
+/// The patterns of a response's token events.
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
     patterns: Vec<Pattern>,
 }
 
 impl Repeated {
-    /// Takes the text of an event that differs from an earlier one in its text alone. Whether it is such an event.
+    /// Takes the text of an event that matches a pattern. Returns false for any other event.
     pub fn take(&mut self, data: &[u8]) -> bool {
         self.patterns.iter_mut().any(|pattern| pattern.take(data))
     }
 
-    /// The texts that were taken, with the place of the answer that each belongs to.
+    /// Drains the texts taken so far, each with the position of its choice.
     pub fn taken(&mut self) -> impl Iterator<Item = (usize, String)> + '_ {
         let patterns = self.patterns.iter_mut();
-        let taken = patterns.map(|it| (it.choice, std::mem::take(&mut it.text)));
+        let taken = patterns.map(|pattern| (pattern.choice, std::mem::take(&mut pattern.text)));
         taken.filter(|(_, text)| !text.is_empty())
     }
 
-    /// Remembers an event whose `text`, a part of `data` without escapes, is the next piece of this answer, and which
-    /// says nothing else.
+    /// Learns the pattern of an event that only adds `text` to this choice. `text` is a part of `data` without escapes.
     pub fn learn(&mut self, data: &[u8], text: &str, choice: usize) {
         let from = (text.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize);
         let Some(to) = from.checked_add(text.len()) else {
@@ -80,7 +79,7 @@ impl Repeated {
             after: data[to..].to_vec(),
             text: String::new(),
         };
-        let known = self.patterns.iter().position(|it| it.choice == choice);
+        let known = self.patterns.iter().position(|pattern| pattern.choice == choice);
         match known {
             Some(nth) => self.patterns[nth] = pattern,
             None if self.patterns.len() < CHOICES_MAX => self.patterns.push(pattern),
@@ -88,7 +87,7 @@ impl Repeated {
         }
     }
 
-    /// After an event that may have changed what a text is added to.
+    /// Forgets all patterns. Called after an event that may have changed the target of the text.
     pub fn forget(&mut self) {
         self.patterns.clear();
     }

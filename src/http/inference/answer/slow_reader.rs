@@ -1,5 +1,5 @@
-//! Readers that do not take their response while others wait for the model. The engine then writes into a bounded buffer, and its
-//! seat is free as soon as it is done. A reader that takes nothing, or has filled the buffer, loses its stream.
+//! Clients that read slowly while other requests wait for the model. The engine then writes into a bounded buffer, and its seat is
+//! freed as soon as it is done. A client that reads nothing, or whose buffer is full, loses its stream.
 
 use std::time::Duration;
 
@@ -16,33 +16,33 @@ use crate::state::App;
 use controller::Lease;
 use pool::{Span, Time};
 
-/// A reader that takes nothing for this long has stalled. Its engine is drained if others wait.
+/// Time without a read after which a client counts as stalled. Its engine is drained into the buffer if other requests wait.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
-/// A stalled reader keeps its stream for this long while others wait.
+/// Time after which a stalled client loses its stream if other requests wait.
 pub(crate) const STALLED_MAX: Duration = Duration::from_secs(10);
-/// A stalled reader is checked this often.
+/// Interval between checks of a stalled client.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// The result of sending a piece of a response.
 #[derive(Debug)]
 pub(crate) enum Passed {
     On,
-    /// The client has left.
+    /// The client has disconnected.
     Left,
-    /// The client did not read, and others wait.
+    /// The client did not read while other requests waited.
     Stalled,
 }
 
-/// The state of one stream's reader.
+/// The state of the client of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct SlowReader {
-    /// Since when it has taken nothing, and how many pieces it had taken then.
+    /// Start of the stall, and the number of pieces taken before it.
     stalled: Option<(Time, u64)>,
-    /// Its engine is drained whatever it reads.
+    /// The engine is drained regardless of the client.
     is_drained: bool,
 }
 
-/// Memory that a piece has until it is sent.
+/// A piece with its share of the buffer memory, held until it is sent.
 struct BufferedPiece {
     piece: Bytes,
     _permit: Permit,
@@ -55,7 +55,7 @@ impl AsRef<[u8]> for BufferedPiece {
 }
 
 impl SlowReader {
-    /// Sends a piece for which the queue had no room. While no other request waits, a slow reader holds its engine back.
+    /// Sends a piece for which the queue had no room. While no other request waits, a slow client holds back its engine.
     pub async fn send(
         &mut self,
         app: &App,
@@ -84,7 +84,7 @@ impl SlowReader {
             STALLED_AFTER
         };
         loop {
-            // A client that never reads on must not keep a cut stream for ever.
+            // A client that never reads must not keep a cut stream open.
             tokio::select! {
                 biased;
                 sent = frames.send(piece.clone()) => {
@@ -109,7 +109,7 @@ impl SlowReader {
                 _ => now,
             };
             self.stalled = Some((since, taken));
-            // It takes nothing, or the buffer is full.
+            // The client reads nothing, or the buffer is full.
             if now.since(since.min(begun)) >= span(STALLED_MAX) {
                 return Passed::Stalled;
             }
@@ -126,7 +126,7 @@ impl SlowReader {
     }
 }
 
-/// Waits until a reader has taken a piece; `None` if it has not while others waited for its seat.
+/// Waits until the client has taken a piece. `None` if it stalled while other requests waited for its seat.
 pub(crate) async fn taken<T>(lease: &Lease, sent: impl Future<Output = T>) -> Option<T> {
     let stalled = async {
         let mut waited = Duration::ZERO;
@@ -151,14 +151,14 @@ fn span(time: Duration) -> Span {
 }
 
 impl Failure {
-    /// For a client that may read it late.
+    /// The error for a client that read too slowly. It may read it late.
     pub(crate) fn stalled_reader() -> Failure {
         Failure::new(
             StatusCode::REQUEST_TIMEOUT,
             "invalid_request_error",
             "reader_stalled",
             format!(
-                "the stream ended: its client read nothing for {} s while others waited for the model; read the response as it comes",
+                "stream ended: the client read nothing for {} s while other requests waited for the model; read the response as it arrives",
                 STALLED_MAX.as_secs()
             ),
         )

@@ -1,5 +1,5 @@
-//! The body of a streamed answer: an engine's events as they come, with the lease held until the last
-//! byte or until the client goes. A stream that is cut ends with an error object that says why.
+//! The body of a streaming response: forwards the engine's events as they arrive and holds the lease until the last byte or until
+//! the client disconnects. A stream that is cut ends with an error object.
 
 use std::future::Future;
 use std::pin::pin;
@@ -31,15 +31,15 @@ use crate::seldom::seldom;
 use crate::state::App;
 use pool::Span;
 
-/// How long an engine may keep the body of a whole answer open. One that ends it within this time keeps its connection.
+/// Longest time an engine may take to end the body after a complete response. If it does so in time, its connection is reused.
 pub(crate) const OPEN_MAX: Duration = Duration::from_secs(1);
 
-/// What a client sees beside the answer.
+/// Options for the stream that the client receives.
 #[derive(Clone, Copy)]
 pub(crate) struct Show {
-    /// The usage, as the last chunk.
+    /// Sends the usage as the last chunk.
     pub usage: bool,
-    /// While nothing comes, so often a sign that the stream lives, in the dialects that have one.
+    /// Interval of keep-alives while the engine sends nothing, in dialects that have them.
     pub pause_every: Duration,
     /// Substrings of an engine's error that announce its exit. The client gets the cause instead.
     pub exit_messages: &'static [&'static str],
@@ -47,20 +47,20 @@ pub(crate) struct Show {
     pub choices: usize,
 }
 
-/// An engine's answer that is being sent on.
+/// An engine's response that is being forwarded.
 pub(crate) struct Forwarding {
     pub app: App,
-    /// What has come of it.
+    /// The bytes received so far.
     pub begun: Bytes,
-    /// The rest.
+    /// The rest of the body.
     pub upstream: Incoming,
     pub served: InFlightRequest,
     pub show: Show,
     pub telling: Telling,
 }
 
-/// Sends the engine's answer on, event by event. Ends when the engine ends, the pool cuts, or the client goes; the lease goes
-/// with it. Boxed, because each future around it would move it, and keep twice its size while the stream lasts.
+/// Forwards the engine's response, event by event, until the engine ends it, the pool cuts it, or the client disconnects; then
+/// releases the lease. Takes a box, because each surrounding future would move the value and keep twice its size during the stream.
 pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     let Forwarding {
         app,
@@ -82,12 +82,12 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
             () = admission::over(clock, deadline) => End::Late,
         }
     }));
-    // One timer, which is put off when it fires, and not at each event.
+    // A single timer that is re-armed when it fires, not at each event.
     let announces = telling.pause().is_some();
     let mut silence = pin!(tokio::time::sleep(show.pause_every));
     let pause_every = Span(show.pause_every.as_millis() as u64);
     let mut heard = clock.now();
-    // Other APIs repeat the text at the end, so that it is kept until then.
+    // Other APIs repeat the text at the end, which requires keeping it.
     let keeps = telling.changes();
     let changes = keeps || remote::of(&served.lease).is_some();
     let mut length = 0;
@@ -105,7 +105,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
         } else {
             tokio::select! {
                 biased;
-                // What is there is passed on first, unless it is known already that it must not be.
+                // Forwards available data first, unless the lease is already known to be cut.
                 frame = upstream.frame(), if served.lease.why().is_none() => frame,
                 ended = &mut ended => match ended {
                     End::Cut => break Some(why(served).await),
@@ -141,7 +141,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                 let is_json = form == Some(BodyForm::Json);
                 if (keeps || is_json) && length > ANSWER_MAX {
                     let why =
-                        format!("more than {ANSWER_MAX} bytes without an end; limit its tokens");
+                        format!("more than {ANSWER_MAX} bytes without an end; set max_tokens");
                     break Some(Failure::engine(&served.model, why));
                 }
                 if is_json {
@@ -150,13 +150,14 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     continue;
                 }
                 let in_buffer = !unended.is_empty();
-                let (bytes, mut from) = match in_buffer {
-                    true => unended.with(&data),
-                    false => (&data[..], 0),
+                let (bytes, mut from) = if in_buffer {
+                    unended.with(&data)
+                } else {
+                    (&data[..], 0)
                 };
                 let mut used = 0;
                 let mut is_ending = false;
-                // While all events go on as they are, there is nothing to write anew.
+                // Allocates only if events are rewritten.
                 let mut written = changes.then(Vec::new);
                 while let Some(length) = event_end_from(&bytes[used..], std::mem::take(&mut from)) {
                     let event = &bytes[used..used + length];
@@ -170,13 +171,12 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                         (None, false) => written = Some(bytes[..used].to_vec()),
                         (Some(_), false) => {}
                         (Some(written), true) if changes => {
-                            let event = match event.len() <= AT_ONCE_BYTES {
-                                true => telling.event(event.to_vec()),
-                                false => {
-                                    match Box::pin(translated(app, telling, event.to_vec())).await {
-                                        Ok(event) => event,
-                                        Err(failure) => break 'answer Some(failure),
-                                    }
+                            let event = if event.len() <= AT_ONCE_BYTES {
+                                telling.event(event.to_vec())
+                            } else {
+                                match Box::pin(translated(app, telling, event.to_vec())).await {
+                                    Ok(event) => event,
+                                    Err(failure) => break 'answer Some(failure),
                                 }
                             };
                             let event = remote::renamed(&served.lease, &served.model, event);
@@ -185,7 +185,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                         (Some(written), true) => written.extend_from_slice(event),
                     }
                     used += length;
-                    // What its engine writes behind a whole answer is no part of it.
+                    // Ignores bytes after a complete response.
                     if progress.done {
                         break;
                     }
@@ -195,12 +195,11 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     None if in_buffer => Bytes::copy_from_slice(&bytes[..used]),
                     None => data.slice(..used),
                 };
-                let bounded = match in_buffer {
-                    true => unended.used(used),
-                    false => {
-                        unended.with(&data[used..]);
-                        unended.used(0)
-                    }
+                let bounded = if in_buffer {
+                    unended.used(used)
+                } else {
+                    unended.with(&data[used..]);
+                    unended.used(0)
                 };
                 if let Err(long) = bounded {
                     served.lease.worked(false);
@@ -231,7 +230,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     return Box::pin(close(stream, frames)).await;
                 }
                 if progress.done {
-                    // The client has its whole answer. Mostly the end is there, too, and no timer begins.
+                    // The client has the complete response. Usually the body has ended too, and the timer never starts.
                     let rest = async { while let Some(Ok(_)) = upstream.frame().await {} };
                     tokio::select! {
                         biased;
@@ -258,7 +257,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
                     }
                 }
             }
-            // A body may end without the last line end.
+            // A body may lack the last line end.
             None if !unended.is_empty() && !has_ended && is_whole(unended.bytes()) => {
                 has_ended = true;
                 let end: &[u8] = if unended.bytes().ends_with(b"\n") {
@@ -278,7 +277,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
             }
         }
     };
-    // Behind a whole answer no error follows, whatever ends its stream.
+    // A failure after a complete response is not reported to the client.
     if let Some(failure) = failure
         && !progress.done
     {
@@ -287,7 +286,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     }
 }
 
-/// A long event as [`Telling::event`] has it, written on another thread: the other requests need this one.
+/// Translates a long event on another thread to keep this one free for other requests.
 async fn translated(app: &App, telling: &mut Telling, event: Vec<u8>) -> Result<Vec<u8>, Failure> {
     let mut own = std::mem::replace(telling, Telling::new(None, Teller::Plain));
     let bytes = event.len();
@@ -300,7 +299,7 @@ async fn translated(app: &App, telling: &mut Telling, event: Vec<u8>) -> Result<
     Ok(event)
 }
 
-/// The events of a complete response, which an engine without streams sent.
+/// Converts a complete response from an engine that cannot stream into events.
 async fn written_as_events(app: &App, model: &Arc<str>, json: Vec<u8>) -> Result<Bytes, Failure> {
     let (bytes, model) = (json.len(), Arc::clone(model));
     let choices_max = usize::try_from(app.config().server.sequences_max).unwrap_or(usize::MAX);
@@ -312,8 +311,8 @@ async fn written_as_events(app: &App, model: &Arc<str>, json: Vec<u8>) -> Result
     app.reading.run(bytes, work).await
 }
 
-/// Sends the last event once the response is on disk. Meanwhile what is left of the engine's answer is read, so that its
-/// connection serves again, and its seat is given to others.
+/// Sends the last event once the response is on disk. In parallel, reads the rest of the engine's body to reuse its connection and
+/// to free the seat.
 async fn close(stream: Box<Forwarding>, frames: &Frames) {
     let Forwarding {
         mut upstream,
@@ -339,12 +338,13 @@ async fn close(stream: Box<Forwarding>, frames: &Frames) {
     tokio::join!(rest, closed);
 }
 
-/// The end of a stream. A client that does not read any more does not keep its seat for it.
+/// Queues the end of a stream without waiting, because a client that does not read must not keep its seat.
 pub(crate) async fn last(frames: &Frames, event: String) {
     frames.send_beyond(event.into());
 }
 
-/// Sends a piece on. A client that does not read holds the engine back, whose silence is not its own then, unless others wait.
+/// Forwards a piece. While no other request waits, a client that does not read holds back the engine; the silence is then not
+/// attributed to the engine.
 async fn pass_on(
     app: &App,
     frames: &Frames,
@@ -355,46 +355,46 @@ async fn pass_on(
     match frames.try_send(ready) {
         Ok(()) => Passed::On,
         Err(Unsent::Left) => Passed::Left,
-        // Boxed, because most readers keep up.
+        // Boxed because most clients keep up.
         Err(Unsent::Full(ready)) => Box::pin(reader.send(app, frames, ready, served)).await,
     }
 }
 
-/// What ends a stream before its engine does.
+/// A reason to end a stream before its engine does.
 enum End {
     Cut,
     Process,
     Left,
-    /// The client's own deadline has passed.
+    /// The client's deadline has passed.
     Late,
 }
 
-/// `kind`: the `content-type`.
+/// `kind` is the `content-type`.
 pub(crate) fn event_stream(fed: Fed, kind: &'static str) -> Response {
     let mut response = Response::default();
     *response.body_mut() = fed.into_body(response.extensions_mut());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Proxies that buffer would hold the comments back.
+    // Keeps proxies from buffering the comments.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
-/// The work of a stream, with the record and the span of its request, wherever it is moved on.
+/// Wraps the work of a stream with the record and the span of its request, for any task that polls it.
 pub(crate) fn work(
     task: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
-    // Boxed first, because each of the futures around it would move it, and keeps twice its size.
+    // Boxed first, because each surrounding future would move the value and keep twice its size.
     record::carried(Box::pin(task))
 }
 
-/// A stream's task ends with its engine, its lease or its client, whichever is first.
+/// Spawns the task of a stream. It ends with the engine, the lease or the client, whichever is first.
 #[expect(
     clippy::disallowed_methods,
     reason = "ends with the body it feeds; a shutdown drains leases first"
 )]
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    // Boxed first, because each of the futures around it would move it, and keeps twice its size.
+    // Boxed first, because each surrounding future would move the value and keep twice its size.
     tokio::spawn(quiet(record::carried(Box::pin(task))));
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Token counts of a response, or of a stream until now.
+/// Token counts of a response, or of a stream so far.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub(crate) struct Usage {
@@ -11,7 +11,7 @@ pub(crate) struct Usage {
     pub completion_tokens: u64,
 }
 
-/// More tokens than any context holds, for as many choices as one request may have.
+/// More tokens than any context holds, multiplied by the most choices per request.
 const TOKENS_MAX: u64 = 1 << 32;
 
 impl Usage {

@@ -1,12 +1,12 @@
-//! Finds the `usage` of a whole answer that passes in pieces, and sees whether the answer is whole. It reads each byte once,
-//! keeps those of a `usage` that is cut in two, and builds nothing of the rest.
+//! Finds the `usage` of a non-streaming response that is forwarded in pieces, and detects whether the response is complete. Reads
+//! each byte once, and copies only a `usage` that spans pieces.
 
 use serde_json::{Value, json};
 
 use crate::inference::answer::usage::{Usage, usage_of};
 
 const NAME: &[u8] = b"usage";
-/// The bytes that shape JSON.
+/// The bytes that are structural in JSON.
 const MEANS: [bool; 256] = {
     let mut means = [false; 256];
     let shaping = b"\"{}[]:,";
@@ -17,31 +17,31 @@ const MEANS: [bool; 256] = {
     }
     means
 };
-/// A longer one is not read.
+/// Longer `usage` objects are not read.
 const USAGE_BYTES_MAX: usize = 4 << 10;
 
-/// What has been seen of one JSON object.
+/// Scanner state of one JSON object.
 #[derive(Debug, Default)]
 pub(crate) struct UsageScan {
     depth: u32,
     in_string: bool,
-    /// The byte before was a backslash.
+    /// The previous byte was a backslash.
     is_escaped: bool,
-    /// Outermost, what comes next is a value and no name.
+    /// At the outermost level, a value follows rather than a name.
     after_colon: bool,
-    /// Of the outermost name that is read, so many bytes are those of `NAME`; none where others came.
+    /// Number of bytes of the current outermost name that match `NAME`; `None` after a mismatch.
     matched: Option<usize>,
     is_usage: bool,
     /// The last outermost `usage` that is an object.
     usage: Option<Usage>,
-    /// The beginning of one that goes on in the next piece.
+    /// The beginning of a `usage` that continues in the next piece.
     kept: Vec<u8>,
     is_keeping: bool,
     is_whole: bool,
 }
 
 impl UsageScan {
-    /// Looks through the next bytes.
+    /// Scans the next bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         let (mut at, mut kept_from) = (0, 0);
         while at < bytes.len() {
@@ -62,7 +62,7 @@ impl UsageScan {
                 }
                 continue;
             }
-            // Of what stands between texts only a few bytes mean something.
+            // Between strings, only structural bytes matter.
             let Some(length) = bytes[at..].iter().position(|byte| MEANS[*byte as usize]) else {
                 break;
             };
@@ -114,7 +114,7 @@ impl UsageScan {
         }
     }
 
-    /// Mostly all of it is in one piece, which is read where it lies.
+    /// Reads the `usage` in place if it is in one piece, which is the usual case.
     fn end_usage(&mut self, bytes: &[u8]) {
         if self.kept.is_empty() && bytes.len() <= USAGE_BYTES_MAX {
             self.usage = read(bytes);
@@ -127,13 +127,14 @@ impl UsageScan {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        match self.kept.len() + bytes.len() <= USAGE_BYTES_MAX {
-            true => self.kept.extend_from_slice(bytes),
-            false => (self.is_keeping, self.kept) = (false, Vec::new()),
+        if self.kept.len() + bytes.len() <= USAGE_BYTES_MAX {
+            self.kept.extend_from_slice(bytes);
+        } else {
+            (self.is_keeping, self.kept) = (false, Vec::new());
         }
     }
 
-    /// Whether the object has ended.
+    /// Returns true if the object has ended.
     pub fn is_whole(&self) -> bool {
         self.is_whole
     }
@@ -146,7 +147,7 @@ impl UsageScan {
 fn read(usage: &[u8]) -> Option<Usage> {
     match serde_json::from_slice(usage) {
         Ok(usage) => Some(usage),
-        // With numbers that are none.
+        // The numbers do not have the expected type.
         Err(_) => {
             let usage: Value = serde_json::from_slice(usage).ok()?;
             usage_of(&json!({ "usage": usage }))
@@ -158,7 +159,7 @@ fn read(usage: &[u8]) -> Option<Usage> {
 mod tests {
     use super::*;
 
-    /// The figures of the usage and whether the answer is whole, however it is cut in two.
+    /// Returns the usage and whether the response is complete. Asserts the same result for every split into two pieces.
     fn seen(text: &str) -> (Option<(u64, u64)>, bool) {
         let scanned = |cut: usize| {
             let mut scan = UsageScan::default();

@@ -1,6 +1,6 @@
-//! The answer of an engine that was asked plainly, passed on as the bytes that it is. A short one is held until all of it is
-//! there, so that the error has its status when the engine breaks off meanwhile, and the request is placed again. Of a
-//! longer one a part is with the client by then, and its connection is broken off, too.
+//! Non-streaming responses, forwarded byte for byte. A short response is held until it is complete; if the engine fails before, the
+//! client gets an error status or the request is retried. A longer response has already been sent in part, so its connection is
+//! closed.
 
 use std::pin::pin;
 
@@ -21,20 +21,20 @@ use crate::inference::answer::usage_scan::UsageScan;
 use crate::inference::upstream::in_flight::{InFlightRequest, JSON, why};
 use crate::inference::upstream::proxy::Incoming;
 
-/// A longer answer is passed on before all of it is there.
+/// Longer responses are forwarded before they are complete.
 const HELD_BYTES_MAX: usize = 64 << 10;
-/// Pieces of a long answer that may wait for a slow reader before the engine is held back.
+/// Number of pieces that may wait for a slow client before the engine is held back.
 const PIECES_MAX: usize = 2;
 
-/// How the answer goes on, once its beginning is there.
+/// A non-streaming response, after its beginning has arrived.
 pub(crate) enum Whole {
-    /// All of it was held.
+    /// Complete.
     Held(Response),
-    /// The client gets it while it comes.
+    /// Forwarded to the client while it arrives.
     Passing(Response),
 }
 
-/// Reads the answer, or as much of it as is held. It has no head yet.
+/// Reads the response completely, or up to the number of bytes that are held. The headers are added later.
 pub(crate) async fn pass(
     served: InFlightRequest,
     mut upstream: Incoming,
@@ -64,7 +64,7 @@ pub(crate) async fn pass(
                 }
             }
             None if scan.is_whole() => break,
-            // An end within the answer is no end, however politely the connection was closed.
+            // An incomplete response is an error even if the connection was closed properly.
             None | Some(Err(_)) => {
                 served.lease.worked(false);
                 return Err(why(&served).await);
@@ -72,12 +72,12 @@ pub(crate) async fn pass(
         }
     }
     end(&served, &scan);
-    // Its seat is for others while the answer is written.
+    // Frees the seat for other requests while the response is written.
     drop(served);
     Ok(Whole::Held(Response::new(Body::from(held))))
 }
 
-/// Mostly all of it comes at once.
+/// Appends `data`. Most responses arrive in one piece.
 fn joined(held: Bytes, data: Bytes) -> Bytes {
     if held.is_empty() {
         return data;
@@ -94,7 +94,7 @@ fn end(served: &InFlightRequest, scan: &UsageScan) {
     served.answered(200);
 }
 
-/// The answer with its head, which is written into this map.
+/// The response with its headers, which are added to `map` to reuse its memory.
 pub(crate) fn with_head(mut answer: Response, map: HeaderMap) -> Response {
     let own = std::mem::replace(answer.headers_mut(), map);
     let headers = answer.headers_mut();
@@ -103,17 +103,17 @@ pub(crate) fn with_head(mut answer: Response, map: HeaderMap) -> Response {
     answer
 }
 
-/// The answer ended before it was whole.
+/// The response ended before it was complete.
 #[derive(Debug, Error)]
-#[error("the engine broke its answer off")]
+#[error("the engine closed the connection before its response was complete")]
 struct BrokenOff;
 
 type Piece = Result<Bytes, BrokenOff>;
 
-/// The pieces of an answer, as a body of its known length.
+/// The pieces of a response, as a body of known length.
 struct Pieces {
     pieces: mpsc::Receiver<Piece>,
-    /// Of the whole body, where the engine sent it.
+    /// The length of the complete body, if the engine sent it.
     length: Option<u64>,
 }
 
@@ -134,14 +134,14 @@ impl hyper::body::Body for Pieces {
     }
 }
 
-/// Passes a long answer on, from a task of its own.
+/// Forwards a long response from a separate task.
 fn passed_on(
     served: InFlightRequest,
     mut upstream: Incoming,
     mut scan: UsageScan,
     held: Bytes,
 ) -> Response {
-    // It has been computed: what takes time from now on is the client.
+    // The response has been computed; only the client takes time now.
     served.lease.hold();
     let length = upstream.size_hint().exact();
     let length = length.map(|rest| rest + held.len() as u64);
@@ -185,7 +185,7 @@ fn passed_on(
                 served.answered(502);
                 let _ = sender.try_send(Err(BrokenOff));
             }
-            // The client has left.
+            // The client has disconnected.
             None => {}
         }
     });

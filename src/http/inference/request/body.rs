@@ -1,5 +1,5 @@
-//! A request's body, scanned once: its depth and number of keys are bounded before anything parses it, the few
-//! fields that routing needs are read, and the rest stays the bytes it was.
+//! Scans a request's body once: limits its depth and its number of keys before anything parses it, and reads the few fields needed
+//! for routing. All other bytes stay as they are.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use crate::error::Failure;
 use crate::inference::request::shape::bounded;
 
 const MODEL_NAME_MAX: usize = 256;
-/// Fewer fields are looked through one by one; more have an index.
+/// Up to this many fields are searched linearly; more get an index.
 const FEW_FIELDS: usize = 32;
 
-/// A body and what routing needs of it.
+/// A body with the fields needed for routing.
 #[derive(Debug)]
 pub(crate) struct Scanned {
     pub body: Bytes,
@@ -24,7 +24,7 @@ pub(crate) struct Scanned {
     pub include_usage: bool,
 }
 
-/// As they stand in the body: of what is none of these values nothing is kept.
+/// The fields as raw JSON; all others are skipped.
 #[derive(Deserialize)]
 struct Routing<'a> {
     #[serde(borrow)]
@@ -33,12 +33,12 @@ struct Routing<'a> {
     stream: Option<&'a RawValue>,
     #[serde(borrow)]
     stream_options: Option<&'a RawValue>,
-    /// OpenRouter's: whether the response tells the usage.
+    /// OpenRouter's option to include the usage.
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
 }
 
-/// The options of a stream that are known here; others are named as ignored.
+/// The known `stream_options`; others are reported as ignored.
 pub(crate) const STREAM_OPTIONS: [&str; 3] = [
     "include_usage",
     "continuous_usage_stats",
@@ -48,16 +48,16 @@ pub(crate) const STREAM_OPTIONS: [&str; 3] = [
 #[derive(Deserialize)]
 struct StreamOptions {
     include_usage: Option<bool>,
-    /// vLLM's: the usage with every chunk.
+    /// vLLM's option to send the usage with every chunk.
     #[serde(rename = "continuous_usage_stats")]
     _continuous: Option<bool>,
-    /// Padding of the chunks, of which there is none.
+    /// Padding of the chunks; ignored.
     #[serde(rename = "include_obfuscation")]
     _padding: Option<bool>,
 }
 
 impl Scanned {
-    /// The fields of a body of which nothing is known yet.
+    /// Checks the limits of a body and reads its fields.
     pub fn fields(body: &[u8]) -> Result<Fields<'_>, Failure> {
         bounded(body)?;
         Fields::read(body)
@@ -65,16 +65,16 @@ impl Scanned {
 
     pub fn read(body: Bytes) -> Result<Scanned, Failure> {
         bounded(&body)?;
-        // A parser that skips a text does not validate it; the code that reads it later does.
+        // The parser does not validate strings that it skips; code that reads them later would.
         if let Err(error) = std::str::from_utf8(&body) {
             let message = format!(
-                "the body is not the UTF-8 that JSON is written in: byte {} begins no letter",
+                "the body is not valid UTF-8 from byte {}",
                 error.valid_up_to()
             );
             return Err(Failure::invalid(None, message));
         }
         if body.trim_ascii_start().starts_with(b"[") {
-            let message = "the body is a list, and not the JSON object it should be";
+            let message = "the body must be a JSON object, not a list";
             return Err(Failure::invalid(None, message));
         }
         let routing: Routing = serde_json::from_slice(&body).map_err(not_json)?;
@@ -94,7 +94,7 @@ impl Scanned {
             None => false,
             Some(options) => match serde_json::from_str::<StreamOptions>(options) {
                 Ok(_) if !stream && options_are_an_object(routing.stream_options) => {
-                    let message = "`stream_options` needs `stream` to be true: set it, or leave the options out";
+                    let message = "`stream_options` requires `stream` to be true: set it, or remove the options";
                     return Err(Failure::invalid("stream_options".to_owned(), message));
                 }
                 Ok(options) if options_are_an_object(routing.stream_options) => {
@@ -131,7 +131,7 @@ fn model_in(value: Option<&RawValue>) -> Result<String, Failure> {
         return wrong("`model` is missing; name one of GET /v1/models".to_owned());
     };
     let text = value.get();
-    // Each letter may be written as an escape of six.
+    // Each character may be written as an escape of six bytes.
     let too_long = || format!("`model` is longer than {MODEL_NAME_MAX} bytes");
     if text.starts_with('"') && text.len() > 6 * MODEL_NAME_MAX + 2 {
         return wrong(too_long());
@@ -151,23 +151,23 @@ fn model_in(value: Option<&RawValue>) -> Result<String, Failure> {
     }
 }
 
-/// A list with a value for each field would do for the reader as well.
+/// Required because the deserializer would also accept a list of the fields' values.
 fn options_are_an_object(value: Option<&RawValue>) -> bool {
-    value.is_some_and(|it| it.get().starts_with('{'))
+    value.is_some_and(|value| value.get().starts_with('{'))
 }
 
-/// A field's name, as it stands in the body unless a letter of it is escaped.
+/// A field's name, borrowed unless it has escapes.
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 type Field<'a> = (Cow<'a, str>, &'a RawValue);
 
-/// Top-level fields in their order; of a name that stands twice the last one counts.
+/// Top-level fields in order. The last one wins if a name is repeated.
 pub(crate) struct Fields<'a> {
     all: Vec<Field<'a>>,
-    /// Their places, by name; empty where there are few.
+    /// Positions sorted by name; empty for up to `FEW_FIELDS` fields.
     by_name: Vec<u32>,
-    /// The length of the body that they were read from.
+    /// The length of the body.
     pub body_bytes: usize,
 }
 
@@ -213,7 +213,7 @@ impl<'a> Fields<'a> {
 
     fn of_many(given: Vec<Field<'a>>) -> Fields<'a> {
         let places = |all: &[Field<'a>]| {
-            // The keys of a body are counted before.
+            // The number of keys is limited before.
             let mut places: Vec<u32> = (0..u32::try_from(all.len()).unwrap_or(u32::MAX)).collect();
             places.sort_by(|left, right| {
                 let name = |place: &u32| &*all[*place as usize].0;
@@ -269,7 +269,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 }
 
 pub(crate) fn write_json(text: &mut Vec<u8>, string: &str) {
-    // A string can always be written as JSON into memory.
+    // Writing a string as JSON into memory cannot fail.
     let _ = serde_json::to_writer(text, string);
 }
 

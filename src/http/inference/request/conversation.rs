@@ -1,5 +1,5 @@
-//! Which conversation a request goes on with, so that it can go to the replica that has computed the
-//! beginning of it before. A guess from the text alone; nothing of it is kept.
+//! Identifies the conversation of a request by its beginning, to route it to the replica that has that prefix in its cache. A
+//! heuristic on the text alone; no text is stored.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Of a text that is completed, so much stands for the whole.
+/// Length of a completion's prompt that identifies it.
 const BEGINNING_MAX: usize = 512;
-/// The first message of the user comes no later.
+/// Largest number of messages searched for the first one of the user.
 const TURNS_MAX: usize = 8;
 
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ struct Turn<'a> {
     role: Option<&'a str>,
 }
 
-/// The first messages; of those that come after nothing is kept.
+/// The first messages; later ones are skipped.
 struct First<'a>(Vec<&'a RawValue>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
@@ -55,7 +55,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
     }
 }
 
-/// The same for all turns of a conversation: its messages up to the first of the user. `None`: it has none.
+/// A hash that is equal for all turns of a conversation: it covers the messages up to the user's first. `None` without messages or
+/// prompt.
 pub(crate) fn of(body: &[u8]) -> Option<u64> {
     let turns: Turns<'_> = serde_json::from_slice(body).ok()?;
     let mut hasher = DefaultHasher::new();

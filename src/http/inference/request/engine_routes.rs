@@ -1,4 +1,4 @@
-//! Which routes a model's engine has. A request for another is refused before anything is loaded for it.
+//! The optional routes of a model's engine. Requests for other routes are refused before anything is loaded for them.
 
 use axum::http::StatusCode;
 
@@ -6,7 +6,7 @@ use crate::error::Failure;
 use catalog::{ENGINES, EngineKind, Extra, Recipe, Serves};
 use controller::Route;
 
-/// What the model's engine has not is refused before anything is loaded for it.
+/// Refuses a route that the model's engine does not have.
 pub(crate) fn check_has(route: &Route, extra: Extra) -> Result<(), Failure> {
     let recipe = &route.entry.recipe;
     if recipe.has(extra) {
@@ -23,18 +23,18 @@ pub(crate) fn check_has(route: &Route, extra: Extra) -> Result<(), Failure> {
     Err(has_not(route, extra.path(), &having))
 }
 
-/// The same of conversations and texts to go on with.
+/// Refuses generation requests if the model does not generate text.
 pub(crate) fn check_generates(route: &Route, path: &str) -> Result<(), Failure> {
     if route.entry.recipe.generates() {
         return Ok(());
     }
-    let having = ENGINES.iter().filter(|it| it.kind != EngineKind::Tei);
+    let having = ENGINES.iter().filter(|engine| engine.kind != EngineKind::Tei);
     let mut having: Vec<&str> = having.map(|engine| engine.name()).collect();
     having.insert(0, "CandleEngine with a model that writes texts");
     Err(has_not(route, path, &having))
 }
 
-/// Models of the embedded engine that have the route.
+/// The kind of embedded model that has the route.
 fn embedded_with(extra: Extra) -> Option<&'static str> {
     match extra {
         Extra::Embeddings => Some("CandleEngine with a model for embeddings"),
@@ -45,14 +45,14 @@ fn embedded_with(extra: Extra) -> Option<&'static str> {
 
 fn has_not(route: &Route, path: &str, having: &[&str]) -> Failure {
     let engine = match &route.entry.recipe {
-        Recipe::Server(server) => format!("{}, which has", server.engine.name()),
+        Recipe::Server(server) => format!("{}, which does not have", server.engine.name()),
         Recipe::Candle(candle) => match candle.serves {
-            Some(Serves::Embeddings) => "the embedded engine for embeddings, which has".to_owned(),
-            Some(Serves::Ranks) => "the embedded engine for ranks, which has".to_owned(),
-            Some(Serves::Texts) | None => "the embedded engine, which has".to_owned(),
+            Some(Serves::Embeddings) => "the embedded engine for embeddings, which does not have".to_owned(),
+            Some(Serves::Ranks) => "the embedded engine for ranks, which does not have".to_owned(),
+            Some(Serves::Texts) | None => "the embedded engine, which does not have".to_owned(),
         },
         Recipe::Command(_) | Recipe::Remote(_) | Recipe::RayServe(_) => {
-            "its engine, which has".to_owned()
+            "its engine, which does not have".to_owned()
         }
     };
     Failure::new(
@@ -60,7 +60,7 @@ fn has_not(route: &Route, path: &str, having: &[&str]) -> Failure {
         "invalid_request_error",
         "not_implemented",
         format!(
-            "{} is run by {engine} no {path}; a model with one of these types may have it: {}",
+            "{} runs on {engine} {path}; model types that may have it: {}",
             route.entry.name,
             having.join(", ")
         ),

@@ -1,4 +1,4 @@
-//! A request that came to nothing: counted for its model, where that is known.
+//! Failed requests, counted for their model if it is known.
 
 use axum::response::{IntoResponse, Response};
 
@@ -6,7 +6,7 @@ use crate::edge::record;
 use crate::error::Failure;
 use crate::state::App;
 
-/// The catalogue's name of the model, once it is known, goes with a failure into the metrics.
+/// A failure with the model's catalogue name, if known, for the metrics.
 pub(crate) type Failed = (Option<String>, Failure);
 
 pub(crate) fn into_response(app: &App, (model, failure): Failed) -> Response {
@@ -17,7 +17,7 @@ pub(crate) fn into_response(app: &App, (model, failure): Failed) -> Response {
     failure.into_response()
 }
 
-/// The request's trace says why it came to nothing.
+/// Records the failure in the request's trace.
 pub(crate) fn mark(failure: &Failure) {
     let error = &failure.body.error;
     record::trace(|trace| trace.refused(error.code.unwrap_or(error.kind), &error.message));

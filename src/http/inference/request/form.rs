@@ -1,5 +1,4 @@
-//! Reads the form of an audio request and writes it anew for the engine: known fields alone, and the file under a plain
-//! name.
+//! Reads the multipart form of an audio request and rewrites it for the engine, with known fields only and a sanitized file name.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart};
@@ -12,15 +11,15 @@ use crate::inference::request::request_fields::{Fate, fate_in_audio};
 use catalog::{Entry, Extra};
 
 const FILE: &str = "file";
-/// What both routes have beside the file and the model.
+/// Fields of both routes in addition to the file and the model.
 const KNOWN: [&str; 3] = ["prompt", "response_format", "temperature"];
-/// What a translation, which is English always, has no use for.
+/// Fields without a meaning for translations, which are always into English.
 const OF_TRANSCRIPTIONS: [&str; 3] = [
     "language",
     "timestamp_granularities[]",
     "timestamp_granularities",
 ];
-/// Wishes of OpenAI's form that no engine here knows.
+/// Hints of OpenAI's form that no supported engine accepts.
 const HINTS: [&str; 5] = [
     "chunking_strategy",
     "include",
@@ -34,7 +33,7 @@ const FIELDS_MAX: usize = 32;
 pub(crate) struct Form {
     pub model: String,
     file: File,
-    /// Names and values, in their order.
+    /// Names and values, in order.
     fields: Vec<(String, String)>,
 }
 
@@ -53,7 +52,7 @@ impl Form {
                 .headers_mut()
                 .insert(header::CONTENT_TYPE, kind.clone());
         }
-        // It was bounded when it was read.
+        // The body's size was limited when it was read.
         DefaultBodyLimit::apply(DefaultBodyLimit::disable(), &mut request);
         let form = Multipart::from_request(request, &()).await;
         let Ok(mut form) = form else {
@@ -83,7 +82,7 @@ impl Form {
             if name == FILE || fields.len() >= FIELDS_MAX {
                 let shown: String = name.chars().take(100).collect();
                 let message = match name.as_str() {
-                    FILE => "`file` stands there too often".to_owned(),
+                    FILE => "the form has more than one `file`".to_owned(),
                     _ => {
                         format!("the form has more than {FIELDS_MAX} fields; the next is `{shown}`")
                     }
@@ -95,7 +94,7 @@ impl Form {
                 "model" => model = Some(value),
                 "stream" if value == "false" => {}
                 "stream" => {
-                    let message = "`stream` is not supported here: the text comes whole";
+                    let message = "`stream` is not supported here: the text is returned in one response";
                     return Err(Failure::invalid(name, message));
                 }
                 _ => fields.push((name, value)),
@@ -115,10 +114,10 @@ impl Form {
         })
     }
 
-    /// Leaves out the fields that the model's engine must not get, and returns the names of their hints.
+    /// Removes the fields that the model's engine must not get, and returns the names of ignored hints.
     ///
     /// # Errors
-    /// A field that the engine is not known to take, unless the model drops or passes such fields.
+    /// The engine is not known to accept a field, and the model does not drop or pass unknown fields.
     pub fn settle(&mut self, entry: &Entry, extra: Extra) -> Result<Vec<String>, Failure> {
         let mut known = KNOWN.to_vec();
         if extra == Extra::Transcriptions {
@@ -146,17 +145,17 @@ impl Form {
         Ok(ignored)
     }
 
-    /// Whether another one has the same fields and the same file, whatever the model is called.
+    /// Returns true if both forms have the same fields and the same file; the model may differ.
     pub fn has_same_content(&self, other: &Form) -> bool {
         self.fields == other.fields && self.file.bytes == other.file.bytes
     }
 
-    /// The file as it is kept from now on.
+    /// Replaces the file's bytes.
     pub fn keeps(&mut self, keep: impl FnOnce(Bytes) -> Bytes) {
         self.file.bytes = keep(std::mem::take(&mut self.file.bytes));
     }
 
-    /// The form for an engine that knows the model by this name, and its `content-type`.
+    /// The form for an engine that calls the model `model`, and its `content-type`.
     pub fn written(&self, model: &str) -> (HeaderValue, Bytes) {
         let boundary = format!("model-pool-{}", uuid::Uuid::now_v7().simple());
         let mut text = Vec::with_capacity(self.file.bytes.len() + 1024);
@@ -223,7 +222,7 @@ mod tests {
         assert!(!text.contains(".."), "{text}");
     }
 
-    /// A name that is written with a path, quotes or control characters reaches the engine as another name.
+    /// A name with a path, quotes or control characters would reach the engine as a different name.
     #[tokio::test]
     async fn a_field_whose_name_would_change_on_its_way_is_refused() {
         for name in [

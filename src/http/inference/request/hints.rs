@@ -1,11 +1,11 @@
-//! Hints of OpenAI's requests that most engines do nothing with: a value that is none is refused all the same, so that a
-//! mistake shows wherever a request goes.
+//! Hints of OpenAI's requests that most engines ignore. Invalid values are refused regardless of the engine, so clients notice
+//! mistakes with any model.
 
 use serde_json::value::RawValue;
 
 use crate::error::Failure;
 
-/// What a hint must be.
+/// The type of a hint.
 #[derive(Clone, Copy)]
 enum Kind {
     Text,
@@ -13,7 +13,7 @@ enum Kind {
     Object,
 }
 
-/// By their names.
+/// The hints and their types.
 const HINTS: [(&str, Kind); 11] = [
     ("metadata", Kind::Object),
     ("parallel_tool_calls", Kind::Flag),
@@ -28,7 +28,7 @@ const HINTS: [(&str, Kind); 11] = [
     ("web_search_options", Kind::Object),
 ];
 
-/// Refuses a hint of a wrong type. Any word passes, because other services have further words.
+/// Refuses a hint of the wrong type. Accepts any string, because other services have additional values.
 pub(crate) fn check(name: &str, value: &RawValue) -> Result<(), Failure> {
     let Some((_, kind)) = HINTS.iter().find(|(known, _)| *known == name) else {
         return Ok(());
@@ -39,12 +39,13 @@ pub(crate) fn check(name: &str, value: &RawValue) -> Result<(), Failure> {
         Kind::Flag => (text == "true" || text == "false", "true or false"),
         Kind::Object => (text.starts_with('{'), "an object"),
     };
-    match is_right || text == "null" {
-        true => Ok(()),
-        false => Err(Failure::invalid(
+    if is_right || text == "null" {
+        Ok(())
+    } else {
+        Err(Failure::invalid(
             name.to_owned(),
             format!("`{name}` must be {wanted}"),
-        )),
+        ))
     }
 }
 

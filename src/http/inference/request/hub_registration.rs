@@ -1,5 +1,5 @@
-//! Handles names that the catalogue does not have: refuses them with the closest ones, or registers the hub's model
-//! where the configuration lets the caller do so.
+//! Handles model names that are not in the catalogue: registers the model from the hub if the configuration allows it, or refuses
+//! the name with similar ones.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use controller::{HubRegistrationError, LookupCaller, NamedBy, Route};
 
 pub(crate) async fn of_user(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> {
     match app.config().catalog.on_unknown {
-        // A model whose file is broken is described already.
+        // A model with a broken file must not be registered again.
         OnUnknown::Anyone if user.sight.has(name) && app.handle.broken_model(name).is_none() => {
             let closest = || admission::closest(app, user, name);
             let caller = LookupCaller(user.account.id());
@@ -25,7 +25,7 @@ pub(crate) async fn of_user(app: &App, user: &User, name: &str) -> Result<Arc<Ro
     }
 }
 
-/// An administrator loads a model by its name on the hub.
+/// Resolves a name of the hub for an administrator.
 pub(crate) async fn of_administrator(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
     match app.config().catalog.on_unknown {
         _ if app.handle.broken_model(name).is_some() => Err(known_model::unknown(app, name)),
@@ -38,18 +38,18 @@ pub(crate) async fn of_administrator(app: &App, name: &str) -> Result<Arc<Route>
     }
 }
 
-/// With a catalogue of files alone, nothing is registered.
+/// Refuses registration if the catalogue consists of files only.
 pub(crate) fn may_register(app: &App) -> Result<(), Failure> {
     match app.config().catalog.on_unknown {
         OnUnknown::Admin | OnUnknown::Anyone => Ok(()),
         OnUnknown::Refuse => Err(Failure::forbidden(
             "registration_off",
-            "models come from files alone here (catalog.on_unknown is refuse); write a file and reload",
+            "models are loaded from files only (catalog.on_unknown: refuse); add a model file and reload",
         )),
     }
 }
 
-/// `closest`: names that the caller may know.
+/// `closest`: similar names that the caller may know.
 async fn bring_in(
     app: &App,
     name: &str,
@@ -61,7 +61,7 @@ async fn bring_in(
         Ok(route) => return Ok(route),
         Err(error) => error,
     };
-    // What is no name on the hub was not looked for there.
+    // Names that cannot be on the hub were not looked up there.
     if !matches!(error, HubRegistrationError::NoName { .. }) {
         tracing::info!(model = name, %error, "a model of the hub was not registered");
     }

@@ -1,14 +1,14 @@
-//! Fields of OpenAI's requests that an engine takes and ignores: they are left out on the way, and a header names them
-//! to the client. A field that asks for nothing is not named.
+//! Fields of OpenAI's requests that an engine accepts but ignores. They are removed from the request and named to the client in a
+//! header, unless their value has no effect anyway.
 
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use serde_json::value::RawValue;
 
-/// `x-model-pool-ignored: store, metadata`.
+/// A header such as `x-model-pool-ignored: store, metadata`.
 pub(crate) const IGNORED: HeaderName = HeaderName::from_static("x-model-pool-ignored");
 
-/// Values that ask for what an engine does anyway.
+/// Values that request an engine's default behaviour.
 const IDLE: [&str; 9] = [
     "null",
     "false",
@@ -21,28 +21,28 @@ const IDLE: [&str; 9] = [
     "[\"text\"]",
 ];
 
-/// More letters than any of these has.
+/// Longer than any of `IDLE`.
 const IDLE_LETTERS_MAX: usize = 16;
-/// So many names go into the header; the others are counted.
+/// Number of names in the header; further ones are only counted.
 const NAMED_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 64;
 
-/// Whether the field asks for something.
+/// Returns true if the field requests anything.
 pub(crate) fn has_effect(name: &str, value: &RawValue) -> bool {
     let letters = value.get().chars().filter(|letter| !letter.is_whitespace());
     let text: String = letters.take(IDLE_LETTERS_MAX).collect();
     match name {
-        // Engines that ignore it do as if it were true.
+        // Engines that ignore it behave as if it were true.
         "parallel_tool_calls" => text == "false",
         "service_tier" => !["null", "\"auto\"", "\"default\""].contains(&text.as_str()),
         "verbosity" => !["null", "\"medium\""].contains(&text.as_str()),
-        // Every response has the usage, and a stream that asks for it so.
+        // Every response has the usage, and so does a stream that requests it.
         "usage" => false,
         _ => !IDLE.contains(&text.as_str()),
     }
 }
 
-/// Settings of sampling with the value that changes nothing: programs send all of theirs.
+/// Sampling parameters with their neutral values, because clients often send all of them.
 const NEUTRAL: [(&str, f64); 18] = [
     ("best_of", 1.0),
     ("diversity_penalty", 0.0),
@@ -64,8 +64,8 @@ const NEUTRAL: [(&str, f64); 18] = [
     ("typical_p", 1.0),
 ];
 
-/// Whether a field that the engine does not know asks for something. A number says nothing neutral of a name that is
-/// unknown: it may be a known one with a slip in it.
+/// Returns true if a field that the engine does not know may request anything. For an unknown name, no number is neutral: it may be
+/// a misspelled known field.
 pub(crate) fn may_have_effect(name: &str, value: &RawValue) -> bool {
     if value.get().len() <= IDLE_LETTERS_MAX
         && let Ok(number) = value.get().trim().parse::<f64>()
@@ -75,7 +75,7 @@ pub(crate) fn may_have_effect(name: &str, value: &RawValue) -> bool {
     has_effect(name, value)
 }
 
-/// The answer, with the names of what had no effect.
+/// Adds the names of ignored fields to the response.
 pub(crate) fn note(mut response: Response, names: &[String]) -> Response {
     if names.is_empty() {
         return response;

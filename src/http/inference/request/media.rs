@@ -1,5 +1,5 @@
-//! Contents of a request that name something to be fetched or opened, or that are numbers for an engine's inside: they
-//! are refused wherever they stand. The contents are looked through as they are read, and nothing of them is kept.
+//! Refuses contents that name something to fetch or open, and raw tensors, at any depth of a request. Contents are checked while
+//! they are read and not stored.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,11 +11,11 @@ use serde_json::value::RawValue;
 use crate::error::Failure;
 
 const ADDRESS: &str =
-    "is an address; nothing is fetched for a request: send the content as a data: URL";
-const TENSOR: &str = "is a tensor, which is not taken from clients";
-const FILE: &str = "names a file; nothing is kept or fetched here: send the content itself";
+    "is a URL, and the server fetches nothing for a request: send the content as a data: URL";
+const TENSOR: &str = "is a tensor, which clients may not send";
+const FILE: &str = "names a file, and the server stores and fetches no files: send the content itself";
 
-/// Refuses the field with the place of what it may not have.
+/// Refuses the field if it has forbidden contents; the error names their position.
 pub(crate) fn check(name: &str, value: &RawValue) -> Result<(), Failure> {
     let refused = RefCell::new(None);
     let looked = Look {
@@ -23,12 +23,12 @@ pub(crate) fn check(name: &str, value: &RawValue) -> Result<(), Failure> {
         refused: &refused,
     };
     let mut text = serde_json::Deserializer::from_str(value.get());
-    // A text that cannot be read names nothing: the engine refuses it.
+    // Invalid JSON names nothing; the engine refuses it.
     let _ = looked.deserialize(&mut text);
     refused.into_inner().map_or(Ok(()), Err)
 }
 
-/// Where a value stands. The text is made only for an error.
+/// The path of a value. Formatted only for errors.
 enum Place<'a> {
     Field(&'a str),
     In(&'a Place<'a>, usize),
@@ -87,7 +87,7 @@ impl<'de> Visitor<'de> for Look<'_> {
                 }
                 "image_embeds" | "audio_embeds" | "video_embeds" => Some(TENSOR),
                 "file_id" | "file_url" => Some(FILE),
-                // Words of a tool, not contents.
+                // Arguments for a tool, not contents.
                 "tool_calls" | "function_call" => {
                     object.next_value::<IgnoredAny>()?;
                     None
@@ -132,7 +132,7 @@ impl<'de> Visitor<'de> for Look<'_> {
     }
 }
 
-/// Whether the content stands in the request itself, as a text or as the `url` of an object.
+/// Returns true if the content is in the request itself, as a string or as the `url` of an object.
 fn is_data(address: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Object<'a> {
@@ -140,18 +140,19 @@ fn is_data(address: &RawValue) -> bool {
         url: &'a RawValue,
     }
     let text = address.get();
-    let url = match text.starts_with('{') {
-        true => serde_json::from_str::<Object<'_>>(text)
+    let url = if text.starts_with('{') {
+        serde_json::from_str::<Object<'_>>(text)
             .ok()
-            .map(|it| it.url),
-        false => Some(address),
+            .map(|it| it.url)
+    } else {
+        Some(address)
     };
     url.is_some_and(|url| {
-        // The slashes of a text may be written with a backslash, and its letters as escapes.
+        // Slashes may be escaped with a backslash, and letters as `\u` escapes.
         let url = url.get();
         url.starts_with("\"data:")
             || (memchr::memchr(b'\\', &url.as_bytes()[..url.len().min(32)]).is_some()
-                && serde_json::from_str::<String>(url).is_ok_and(|it| it.starts_with("data:")))
+                && serde_json::from_str::<String>(url).is_ok_and(|url| url.starts_with("data:")))
     })
 }
 

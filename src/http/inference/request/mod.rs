@@ -1,4 +1,4 @@
-//! What a client sends: its body is bounded, read, checked, and written for the engine.
+//! Requests from clients: reading within a size limit, validation, and rewriting for the engine.
 
 pub mod body;
 pub mod conversation;

@@ -1,5 +1,5 @@
-//! Repairs the arguments of earlier calls in a chat. A model may have written no JSON, its client sends the call back with
-//! every later turn, and engines that parse the arguments refuse the conversation for good.
+//! Repairs the arguments of earlier tool calls in a chat. If a model wrote invalid JSON, the client sends the call back with every
+//! later turn, and engines that parse the arguments would refuse the conversation from then on.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -31,7 +31,7 @@ struct Function<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// The messages with broken arguments as one text in an object: `{"arguments": "…"}`. `None` if none are broken.
+/// Replaces broken arguments by an object that holds them as text: `{"arguments": "…"}`. `None` if none are broken.
 pub(crate) fn mended(messages: &RawValue) -> Result<Option<Value>, Failure> {
     static CALLS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"tool_calls\""));
     let text = messages.get();
@@ -68,7 +68,7 @@ fn has_broken(messages: &str) -> bool {
     })
 }
 
-/// Engines take an empty text for no arguments.
+/// Engines accept empty arguments.
 fn is_broken(arguments: &str) -> bool {
     !arguments.trim().is_empty() && serde_json::from_str::<IgnoredAny>(arguments).is_err()
 }

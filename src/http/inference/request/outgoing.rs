@@ -1,7 +1,6 @@
-//! What becomes of a request on its way to a model's engine: the name that the engine knows, the prompt as one
-//! text where the model's file has a prompt format, values and stops that the file has and the request has
-//! not. A field that the pool need not read stays the bytes it was.
-//! One file because what is added, renamed and removed is one pass over one body.
+//! Rewrites a request for the model's engine: the engine's name for the model, the prompt as text if the model file has a prompt
+//! format, and the model's default values and stop strings. Fields that the pool does not read are copied unparsed. One file
+//! because adding, renaming and removing fields is one pass over the body.
 
 use axum::body::Bytes;
 use serde_json::value::RawValue;
@@ -22,32 +21,32 @@ use catalog::{
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const COMPLETIONS: &str = "/v1/completions";
 
-/// A request as the engine gets it.
+/// A request as sent to the engine.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub path: &'static str,
     pub body: Vec<u8>,
-    /// The engine completes a text, and the client wants a chat's answer.
+    /// The engine completes text, and the client expects a chat response.
     pub answers_chat: bool,
-    /// The body asks for no stream, because the engine's whole answer can be passed on as it is. [`streamed`] makes it ask for
-    /// one.
+    /// The body does not request a stream, because the engine's complete response can be forwarded unchanged. [`streamed`] turns it
+    /// into a streaming request.
     pub is_plain: bool,
-    /// Fields that were left out because the engine does nothing with them.
+    /// Fields that were removed because the engine ignores them.
     pub ignored: Vec<String>,
-    /// What the request says of reasoning.
+    /// The reasoning options of the request.
     pub reasoning: ReasoningRequest,
 }
 
-/// What a request wants beside its answer, and the engine's fields for it.
+/// Options of a request, and the engine's fields for them.
 pub(crate) struct Wishes<'a> {
-    /// What another API's request says of reasoning.
+    /// Reasoning options of another API's request.
     pub reasoning: ReasoningRequest,
     pub fields_of: &'a dyn Fn(&ReasoningWish) -> ReasoningFields,
-    /// The engine can tell the usage with every chunk.
+    /// The engine can send the usage with every chunk.
     pub continuous_usage: bool,
     /// Neither the client nor the engine needs a stream.
     pub plain: bool,
-    /// Also where the pool writes the prompt: the model's file says so.
+    /// `plain` also applies if the pool renders the prompt.
     pub plain_prompts: bool,
     /// The engine refuses tools that the model need not call.
     pub refuses_tools: bool,
@@ -58,7 +57,7 @@ pub(crate) struct Wishes<'a> {
 const KWARGS: &str = "chat_template_kwargs";
 const CONTINUOUS: &str = "continuous_usage_stats";
 
-/// Fields of a chat that a completed text has no place for.
+/// Chat fields that have no equivalent in a completion.
 const CHAT_ALONE: [&str; 9] = [
     "tools",
     "tool_choice",
@@ -71,16 +70,17 @@ const CHAT_ALONE: [&str; 9] = [
     "top_logprobs",
 ];
 
-/// Fields that offer functions to the model, and the choice between them.
+/// Fields that offer functions to the model, or choose between them.
 const TOOLS: [&str; 4] = ["tools", "tool_choice", "functions", "function_call"];
 
-/// Fields of a completion that would change a text which the pool writes.
+/// Completion fields that would change a prompt rendered by the pool.
 const TEXT_ALONE: [&str; 3] = ["prompt", "suffix", "echo"];
 
-/// The body for the engine. As a stream with its usage, so that a client that leaves stops the work, unless the engine sees
-/// that by itself.
+/// Builds the body for the engine. Requests a stream with usage, which lets the engine stop when a client disconnects, unless the
+/// engine detects that on its own.
 ///
-/// `fate`: what becomes of a field. `wishes`: what goes to the engine in fields of its own. `room`: what a chat without a limit may answer, where the engine's own route for texts would stop early.
+/// `fate` decides about a field. `wishes` become the engine's own fields. `room` is the `max_tokens` of a chat without a limit, for
+/// engines whose completion route has a small default.
 pub(crate) fn outgoing(
     fields: &Fields<'_>,
     path: &'static str,
@@ -96,7 +96,7 @@ pub(crate) fn outgoing(
         Prompt::Disabled => {
             return Err(Failure::invalid(
                 None,
-                "this model completes texts and takes no conversations; ask /v1/completions",
+                "this model only completes text; use /v1/completions",
             ));
         }
         Prompt::Format(format) => Some(format.as_ref()),
@@ -129,7 +129,7 @@ pub(crate) fn outgoing(
             }
         }
         match name {
-            // Written with the switches below.
+            // Written together with the switches below.
             KWARGS if path == CHAT => {}
             _ if drops_tools && TOOLS.contains(&name) => {
                 if ignored::has_effect(name, value) && name.ends_with('s') {
@@ -138,7 +138,7 @@ pub(crate) fn outgoing(
             }
             "parallel_tool_calls" if drops_tools => {}
             "stop" | "stop_token_ids" if has_stops => {}
-            // As if it were not there; engines take null for all kinds of things.
+            // Dropped, because engines treat null differently.
             _ if is_null
                 && (generation.defaults.contains_key(name)
                     || generation.in_chats.contains_key(name)) => {}
@@ -147,7 +147,7 @@ pub(crate) fn outgoing(
                 Some(messages) => written.value(name, &messages),
                 None => written.raw(name, value),
             },
-            // Texts have the older name alone; of both the newer one counts.
+            // Completions only have the older name. If both are set, the newer one wins.
             "max_completion_tokens" if format.is_some() => {
                 if !is_null {
                     written.raw("max_tokens", value);
@@ -163,7 +163,7 @@ pub(crate) fn outgoing(
     }
     ignored.extend(reasoning.take_unknown());
     if path == CHAT {
-        // A text that the pool writes has no template with switches.
+        // A prompt rendered by the pool uses no template with switches.
         let reasoning_fields = match format {
             None => (wishes.fields_of)(&reasoning.wish),
             Some(_) => unmet(&reasoning.wish),
@@ -178,7 +178,7 @@ pub(crate) fn outgoing(
                 written.raw(KWARGS, kwargs)
             }
             _ if reasoning_fields.switches.is_empty() => {}
-            // What the client says in the template's own words goes before what follows from another field.
+            // The client's own template arguments take precedence over switches derived from other fields.
             (kwargs, _) => {
                 let kwargs = kwargs.map(|kwargs| serde_json::from_str(kwargs.get()));
                 let mut all: Map<String, Value> = kwargs.and_then(Result::ok).unwrap_or_default();
@@ -207,12 +207,13 @@ pub(crate) fn outgoing(
     }
     let limits = ["max_tokens", "max_completion_tokens"];
     let is_limited = limits.into_iter().any(is_present);
-    // Where the engine writes the prompt, it may take a default by another name.
-    let in_chats = match path == CHAT && format.is_none() {
-        true => Some(&generation.in_chats),
-        false => None,
+    // If the engine renders the prompt, a default may have another name.
+    let in_chats = if path == CHAT && format.is_none() {
+        Some(&generation.in_chats)
+    } else {
+        None
     };
-    let instead = |name: &str| in_chats.is_some_and(|it| it.contains_key(name));
+    let instead = |name: &str| in_chats.is_some_and(|defaults| defaults.contains_key(name));
     let usual = generation
         .defaults
         .iter()
@@ -241,9 +242,10 @@ pub(crate) fn outgoing(
             Some(_) => COMPLETIONS,
             None => path,
         },
-        body: match is_plain {
-            true => written.finish_plain(served_name),
-            false => written.finish(served_name, is_continuous && wishes.continuous_usage),
+        body: if is_plain {
+            written.finish_plain(served_name)
+        } else {
+            written.finish(served_name, is_continuous && wishes.continuous_usage)
         },
         answers_chat: format.is_some(),
         is_plain,
@@ -252,7 +254,7 @@ pub(crate) fn outgoing(
     })
 }
 
-/// A wish for which the engine has no field.
+/// Reports the reasoning options for which the engine has no field.
 fn unmet(wish: &ReasoningWish) -> ReasoningFields {
     let parts = [
         (wish.thinks.is_some(), WishPart::Thinks),
@@ -281,7 +283,7 @@ fn stream_options(fields: &Fields<'_>) -> Result<Map<String, Value>, Failure> {
     Ok(serde_json::from_str(options.get()).unwrap_or_default())
 }
 
-/// Options of a stream that this version does not know.
+/// Stream options unknown to this version.
 fn unknown_options(options: &Map<String, Value>) -> impl Iterator<Item = String> + '_ {
     let is_unknown = |(name, value): &(&String, &Value)| {
         !STREAM_OPTIONS.contains(&name.as_str()) && !value.is_null() && **value != false
@@ -290,7 +292,7 @@ fn unknown_options(options: &Map<String, Value>) -> impl Iterator<Item = String>
     unknown.map(|(name, _)| format!("stream_options.{name}"))
 }
 
-/// A body with the name that the engine knows, and nothing else of it changed.
+/// Replaces the model's name by the engine's name for it.
 pub(crate) fn renamed(
     body: &[u8],
     served_name: &str,
@@ -309,13 +311,13 @@ pub(crate) fn renamed(
     Ok(written.0.into())
 }
 
-/// A body that asks for no stream, asking for one with its usage.
+/// Turns a non-streaming body into one that requests a stream with usage.
 pub(crate) fn streamed(plain: &[u8]) -> Bytes {
     let plain = plain.strip_suffix(b"}").unwrap_or(plain);
     [plain, STREAM.as_bytes(), b"}}"].concat().into()
 }
 
-/// The body in the form that its engine takes.
+/// Rewrites the body in the form that its engine accepts.
 pub(crate) fn in_form(body: &[u8], form: Form) -> Result<Bytes, Failure> {
     let fields = Fields::read(body)?;
     let mut written = Written::new(body.len());
@@ -336,7 +338,7 @@ pub(crate) fn in_form(body: &[u8], form: Form) -> Result<Bytes, Failure> {
     Ok(written.0.into())
 }
 
-/// The last fields of a body, but for the ends of two objects.
+/// The last fields of a body, without the closing braces of two objects.
 const STREAM: &str = ",\"stream\":true,\"stream_options\":{\"include_usage\":true";
 
 fn prompt(format: &PromptFormat, fields: &Fields<'_>) -> Result<String, Failure> {
@@ -365,18 +367,19 @@ fn refuse_unless_idle(name: &str, value: &RawValue) -> Result<(), Failure> {
         json!("auto"),
         json!(["text"]),
     ];
-    match idle.contains(&value) {
-        true => Ok(()),
-        false => Err(Failure::invalid(
+    if idle.contains(&value) {
+        Ok(())
+    } else {
+        Err(Failure::invalid(
             name.to_owned(),
             format!(
                 "`{name}` is not supported by this model: its prompts are written by a prompt format"
             ),
-        )),
+        ))
     }
 }
 
-/// The request's own stops and the model's, each once.
+/// The stops of the request and of the model, without duplicates.
 fn stops(
     generation: &Generation,
     fields: &Fields<'_>,
@@ -400,7 +403,7 @@ fn stops(
     if !texts.iter().all(is_text) {
         return Err(Failure::invalid(
             "stop".to_owned(),
-            "`stop` must be a string or a list of strings, none of them empty",
+            "`stop` must be a string or a list of non-empty strings",
         ));
     }
     let add = |list: &mut Vec<Value>, value: Value| {
@@ -418,7 +421,7 @@ fn stops(
         return Err(Failure::invalid(
             "stop".to_owned(),
             format!(
-                "the request and the model's file have {} stops together; allowed: {STOPS_MAX}, of which the model has {}",
+                "the request and the model file have {} stops in total; allowed: {STOPS_MAX}, including {} of the model file",
                 texts.len() + tokens.len(),
                 generation.stops.len() + generation.stop_tokens.len(),
             ),
@@ -427,7 +430,7 @@ fn stops(
     Ok([("stop", texts), ("stop_token_ids", tokens)])
 }
 
-/// A JSON object that is being written.
+/// A JSON object under construction.
 struct Written(Vec<u8>);
 
 impl Written {

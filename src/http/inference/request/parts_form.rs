@@ -17,7 +17,7 @@ const PARTS_MAX: usize = 64;
 const MODEL_NAME_MAX: usize = 256;
 const FIELD_NAME_MAX: usize = 100;
 
-/// A form whose model has been read.
+/// A parsed form.
 #[derive(Debug)]
 pub(crate) struct PartsForm {
     pub model: String,
@@ -39,7 +39,7 @@ impl PartsForm {
             let headers = request.headers_mut();
             headers.insert(header::CONTENT_TYPE, kind.clone());
         }
-        // The body was bounded when it was read.
+        // The body's size was limited when it was read.
         DefaultBodyLimit::apply(DefaultBodyLimit::disable(), &mut request);
         let Ok(mut form) = Multipart::from_request(request, &()).await else {
             let message = "the body must be a form, multipart/form-data with its boundary";
@@ -83,23 +83,23 @@ impl PartsForm {
         Ok(PartsForm { model, parts })
     }
 
-    /// Keeps the parts in other memory.
+    /// Replaces the bytes of all parts.
     pub fn keeps(&mut self, keep: impl Fn(Bytes) -> Bytes) {
         for part in &mut self.parts {
             part.bytes = keep(std::mem::take(&mut part.bytes));
         }
     }
 
-    /// Refuses or drops fields as the model's file says, and bounds the number of images.
+    /// Refuses or drops fields as the model's file says, and limits the number of images.
     pub fn check(&mut self, ask: Ask, entry: &Entry, most: u32) -> Result<(), Failure> {
         let mut fates = Vec::new();
         for part in &self.parts {
             let text = String::from_utf8_lossy(&part.bytes);
             let count = text.trim().parse::<u32>();
-            // Engines read `1e3` and `1_000` as numbers, too.
+            // Engines also accept `1e3` and `1_000` as numbers.
             if part.name == "n" && count.map_or(!text.trim().is_empty(), |count| count > most) {
                 let message = format!(
-                    "`n` must be a number of images up to {most}, the most of one request (server.sequences_max)"
+                    "`n` must be a number of images up to {most} (server.sequences_max)"
                 );
                 return Err(Failure::invalid("n".to_owned(), message));
             }
@@ -109,7 +109,7 @@ impl PartsForm {
             }
             if FILES.contains(&part.name.as_str()) {
                 let message = format!(
-                    "`{}` must be a file; nothing is fetched for a request",
+                    "`{}` must be a file; the server fetches nothing for a request",
                     part.name
                 );
                 return Err(Failure::invalid(part.name.clone(), message));
@@ -124,7 +124,7 @@ impl PartsForm {
         Ok(())
     }
 
-    /// The form for an engine that knows the model by this name, and its `content-type`.
+    /// The form for an engine that calls the model `model`, and its `content-type`.
     pub fn written(&self, model: &str) -> (HeaderValue, Bytes) {
         let boundary = format!("model-pool-{}", uuid::Uuid::now_v7().simple());
         let bytes: usize = self.parts.iter().map(|part| part.bytes.len() + 256).sum();
@@ -154,8 +154,8 @@ pub(crate) fn check_model(model: Option<String>) -> Result<String, Failure> {
     }
 }
 
-/// The name of a field, if it reads the same after [`write_part`]. Another one could pass the checks of fields as one name
-/// and reach the engine as another.
+/// Returns the name of a field if [`write_part`] would not change it. Otherwise the field could pass the checks under one name and
+/// reach the engine under another.
 pub(crate) fn checked_name(name: Option<&str>) -> Result<String, Failure> {
     let name = name.unwrap_or_default();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.[]".contains(letter);
@@ -164,12 +164,12 @@ pub(crate) fn checked_name(name: Option<&str>) -> Result<String, Failure> {
     }
     let shown: String = name.chars().take(FIELD_NAME_MAX).collect();
     let message = format!(
-        "`{shown}` cannot be the name of a field; write up to {FIELD_NAME_MAX} letters, digits, `-`, `_`, `.`, `[` and `]`"
+        "`{shown}` is not a valid field name; use up to {FIELD_NAME_MAX} letters, digits, `-`, `_`, `.`, `[` and `]`"
     );
     Err(Failure::invalid(shown, message))
 }
 
-/// Writes one part of a form. `file`: the name and the type of a file.
+/// Writes one part of a form. `file` is the name and the type of a file.
 pub(crate) fn write_part(
     text: &mut Vec<u8>,
     boundary: &str,
@@ -191,7 +191,7 @@ pub(crate) fn write_part(
     text.extend_from_slice(b"\r\n");
 }
 
-/// As browsers write names into a form; of a path only the last part, which says what kind of sound it is.
+/// Quotes a name as browsers do. Only the last component of a path is kept, because its extension gives the audio format.
 fn quoted(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let safe = last

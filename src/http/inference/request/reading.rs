@@ -1,7 +1,6 @@
-//! Where requests are worked on before an engine has them, and long answers once it has written them: short bodies at
-//! once, and long ones, texts under a model's rule and texts whose tokens are counted each by workers of their own, a few
-//! at a time and with memory reserved for what is made of them. So no request keeps the others waiting, and no kind of work
-//! another. It knows no body's meaning.
+//! Processes request bodies, and long responses. Short bodies are processed inline. Long bodies, text validation and token counting
+//! each have their own workers and a memory limit, so no request and no kind of work delays the others. This module does not
+//! interpret bodies.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,12 +13,12 @@ use crate::shares::{Capacity, Class, Shares};
 use config::ServerSection;
 use pool::Time;
 
-/// A shorter body is read in less than a millisecond.
+/// Bodies up to this size are read in less than a millisecond.
 pub(crate) const AT_ONCE_BYTES: usize = 64 << 10;
-/// What is made of a body while it is read takes so many times its bytes at most.
+/// Largest ratio of the memory used while reading to the size of the body.
 const TIMES: u64 = 8;
-/// Of `server.bodies_memory` parts of these sizes are there beside it: for what is made of bodies while they are read, and for
-/// each of the other kinds of work.
+/// Divisors of `server.bodies_memory`, for memory in addition to the bodies: `PART` for reading them, `SMALL_PART` for each other
+/// kind of work.
 const PART: u64 = 4;
 const SMALL_PART: u64 = 8;
 
@@ -27,9 +26,9 @@ const SMALL_PART: u64 = 8;
 #[derive(Debug)]
 pub struct Reading {
     bodies: Workers,
-    /// They hold texts to the rule of a model's file.
+    /// Workers that validate texts against the rule of a model's file.
     pub validation: Workers,
-    /// They count tokens for such a rule.
+    /// Workers that count tokens for such a rule.
     pub tokens: Workers,
 }
 
@@ -43,19 +42,20 @@ impl Reading {
         }
     }
 
-    /// Reads so many bytes: here if they are few.
+    /// Runs `read` over `bytes` bytes: inline if they are few, otherwise in a worker.
     pub async fn run<T, F>(&self, bytes: usize, read: F) -> Result<T, Failure>
     where
         F: FnOnce() -> Result<T, Failure> + Send + 'static,
         T: Send + 'static,
     {
-        match bytes <= AT_ONCE_BYTES {
-            true => read(),
-            false => self.apart(bytes, read).await,
+        if bytes <= AT_ONCE_BYTES {
+            read()
+        } else {
+            self.apart(bytes, read).await
         }
     }
 
-    /// The same, on another thread also where reading blocks.
+    /// Like [`Reading::run`], but always uses a worker if `blocks`.
     pub async fn run_apart_if<T, F>(
         &self,
         blocks: bool,
@@ -72,7 +72,7 @@ impl Reading {
         read()
     }
 
-    /// The same on another thread, however few they are.
+    /// Like [`Reading::run`], but always uses a worker.
     pub async fn apart<T, F>(&self, bytes: usize, read: F) -> Result<T, Failure>
     where
         F: FnOnce() -> Result<T, Failure> + Send + 'static,
@@ -81,18 +81,18 @@ impl Reading {
         self.bodies.run(bytes, read).await
     }
 
-    /// All kinds, for the metrics.
+    /// The workers of all kinds, for the metrics.
     pub fn workers(&self) -> [&Workers; 3] {
         [&self.bodies, &self.validation, &self.tokens]
     }
 }
 
-/// The memory of one kind of workers. The kinds do not wait for each other.
+/// The memory limit of one kind of workers. Kinds do not wait for each other.
 fn memory(server: &ServerSection, part: u64) -> u64 {
     (server.bodies_memory.0.0 / part).max(1)
 }
 
-/// Workers of one kind. Waiting callers take turns: a caller with many requests delays another only by the work that has begun.
+/// Workers of one kind. Callers take turns: a caller with many requests delays another only by work that has already begun.
 #[derive(Debug)]
 pub struct Workers {
     kind: &'static str,
@@ -104,18 +104,18 @@ pub struct Workers {
     taken: Arc<Mutex<Histogram>>,
 }
 
-/// What workers do at this moment, and what they did.
+/// Current state and totals of the workers.
 #[derive(Clone, Debug)]
 pub struct WorkersSnapshot {
     pub kind: &'static str,
     pub count: usize,
     pub busy: usize,
     pub waiting: usize,
-    /// Seconds from being asked to the end.
+    /// Seconds from submission to completion.
     pub taken: Histogram,
 }
 
-/// One that waits, until it is dropped.
+/// Counts a waiting request until it is dropped.
 struct Waiting(Arc<AtomicUsize>);
 
 impl Drop for Waiting {
@@ -126,7 +126,7 @@ impl Drop for Waiting {
 
 impl Workers {
     fn new(kind: &'static str, count: Option<u32>, memory_max: u64) -> Workers {
-        // The other cores are for everybody else.
+        // Leaves half of the cores to other work.
         let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let count = match count {
             Some(count) => count as usize,
@@ -144,7 +144,7 @@ impl Workers {
         }
     }
 
-    /// Works on so many bytes when a worker is free.
+    /// Runs `work` over `bytes` bytes as soon as a worker is free.
     pub async fn run<T, F>(&self, bytes: usize, work: F) -> Result<T, Failure>
     where
         F: FnOnce() -> Result<T, Failure> + Send + 'static,
@@ -152,7 +152,7 @@ impl Workers {
     {
         #[expect(
             clippy::disallowed_methods,
-            reason = "this is how long the work took, which nothing is decided by"
+            reason = "measures the work for a metric; no decision depends on it"
         )]
         let submitted = std::time::Instant::now();
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -160,9 +160,9 @@ impl Workers {
         let wanted = (bytes as u64).saturating_mul(TIMES);
         let wanted = wanted.clamp(1, self.memory_max);
         let (caller, _) = record::caller();
-        // Nothing is evicted here, and the time does not matter.
+        // The time only matters for evictions, and this pool has none.
         let now = Time(0);
-        // A request with its memory waits for its turn alone: all make progress.
+        // A request that holds its memory waits only for its turn, which cannot deadlock.
         let memory = self.memory.hold(caller, Class::Small, wanted, now).await;
         let turn = self.turns.hold(caller, Class::Small, 1, now).await;
         drop(waiting);
@@ -177,7 +177,7 @@ impl Workers {
         let worked = tokio::task::spawn_blocking(work).await;
         worked.unwrap_or_else(|error| {
             tracing::error!(%error, "a request's body could not be read");
-            let message = "the request could not be read; the service's log says why";
+            let message = "the request could not be read; see the server log";
             Err(Failure::internal(message))
         })
     }

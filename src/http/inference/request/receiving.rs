@@ -1,5 +1,4 @@
-//! The beginning of every request for a model: its body is read within its bound, and the model that it names is
-//! found.
+//! The first steps of every inference request: reads the body within its size limit and finds the model.
 
 use std::sync::Arc;
 
@@ -18,32 +17,32 @@ use crate::inference::request::surrogates::{may_have_halves, without_halves};
 use crate::state::App;
 use controller::Route;
 
-/// The request's body, bounded: JSON, without halves of surrogate pairs.
+/// Reads a JSON body within the size limit, and replaces unpaired surrogates.
 pub(crate) async fn read(app: &App, body: Body) -> Result<Bytes, Failed> {
     let body = read_form(app, body).await?;
     mended(app, body).await
 }
 
-/// A body that has been read, without halves of surrogate pairs.
+/// Replaces unpaired surrogates in a body that has been read.
 pub(crate) async fn mended(app: &App, body: Bytes) -> Result<Bytes, Failed> {
     if !may_have_halves(&body) {
         return Ok(body);
     }
     let (bytes, share) = (body.len(), record::share());
     let mend = move || Ok(share.of(without_halves(body)));
-    // Boxed, because it is rare, and large within each request's future.
+    // Boxed because it is rare, and large within each request's future.
     let mended = Box::pin(app.reading.run(bytes, mend)).await;
     mended.map_err(|failure| (None, failure))
 }
 
-/// The request's body, bounded, in whichever form.
+/// Reads a body of any format within the size limit.
 pub(crate) async fn read_form(app: &App, body: Body) -> Result<Bytes, Failed> {
     let limit = app.config().server.body_limit.0.0;
     let body = read_body(body, limit).await;
     body.map_err(|failure| (None, failure))
 }
 
-/// What routing needs of the body, and the model that it names.
+/// Scans the body for routing and finds its model.
 pub(crate) async fn find(
     app: &App,
     user: &User,
@@ -58,18 +57,18 @@ pub(crate) async fn find(
     Ok((scanned, route))
 }
 
-/// The model's own name, for a name with Ollama's tag: Ollama's clients ask all routes for the names that its API lists.
+/// Resolves a name with Ollama's tag to the model's name: Ollama's clients use the names that its API lists on all routes.
 pub(crate) fn real_name<'a>(app: &App, name: &'a str) -> Option<&'a str> {
     let bare = bare_name(name);
     let is_tagged = bare.len() < name.len() && app.config().compat.ollama;
     if !is_tagged || app.handle.route(name).is_some() {
         return None;
     }
-    // A name of the hub has no tags.
+    // Names on the hub have no tags.
     (app.handle.route(bare).is_some() || bare.contains('/')).then_some(bare)
 }
 
-/// The model of this name, if it is known and for this user.
+/// The model with this name, if it is in the catalogue and the user may use it.
 pub(crate) fn known(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failure> {
     let name = real_name(app, name).unwrap_or(name);
     let route = app.handle.route(name);
@@ -78,13 +77,13 @@ pub(crate) fn known(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Fa
     Ok(route)
 }
 
-/// The model of this name, if it is for this user; brought in if it may be.
+/// The model with this name, if the user may use it. Registers it from the hub if allowed.
 pub(crate) async fn model(app: &App, user: &User, name: &str) -> Result<Arc<Route>, Failed> {
     let early = |failure: Failure| (None, failure);
     let name = real_name(app, name).unwrap_or(name);
     let route = match app.handle.route(name) {
         Some(route) => route,
-        // Boxed, because it is rare, and large within each request's future.
+        // Boxed because it is rare, and large within each request's future.
         None => Box::pin(hub_registration::of_user(app, user, name))
             .await
             .map_err(early)?,
@@ -100,7 +99,7 @@ async fn read_body(body: Body, limit: u64) -> Result<Bytes, Failure> {
         Err(error) if error.is::<LengthLimitError>() => Err(Failure::too_large(limit)),
         Err(error) => Err(Failure::invalid(
             None,
-            format!("the body did not arrive whole: {error}"),
+            format!("the body did not arrive completely: {error}"),
         )),
     }
 }

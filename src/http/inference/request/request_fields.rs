@@ -1,5 +1,5 @@
-//! What becomes of each field of a request on its way to an engine: it goes on, is left out, or is refused. Templates,
-//! addresses, files and tensors never go on, wherever in the request they stand.
+//! Decides about each field of a request on its way to an engine: it is passed on, dropped, or refused. Templates, URLs, files and
+//! tensors are never passed on, at any depth of the request.
 
 use std::fmt::Display;
 use std::sync::LazyLock;
@@ -19,20 +19,20 @@ use catalog::{Ask, Entry, TEMPLATE_SWITCHES, is_hint_of_another_service, never};
 use config::UnknownFields;
 use reading::nearest;
 
-/// What becomes of a field.
+/// The decision about a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Goes,
-    /// Left out, and named in a header where it has an effect.
+    /// Dropped, and named in a header if it had an effect.
     Ignored,
-    /// It says something of reasoning, which each engine has its own fields for.
+    /// A reasoning option, to be translated into the engine's own fields.
     Reasoning,
 }
 
-/// For an engine as its table has it, and what the model's file says of the rest.
+/// Decides by the engine's table of fields and the policy of the model's file.
 pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Result<Fate, Failure> {
     let passes = entry.unknown_fields == UnknownFields::Pass;
-    // Null is the same as absent.
+    // Null means absent.
     if value.get() == "null" && !(passes && never(name).is_none()) {
         return Ok(Fate::Ignored);
     }
@@ -48,7 +48,7 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
     hints::check(name, value)?;
     if ask == Ask::Chat && ReasoningRequest::is_of_chats(name) {
         let goes = match name {
-            // OpenAI's own: an engine of which nothing is known may have levels of its own.
+            // OpenAI's field. An unknown engine may have its own levels.
             "reasoning_effort" => !entry.recipe.knows_reasoning(),
             _ => passes || entry.recipe.takes(ask, name),
         };
@@ -63,10 +63,10 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
     if entry.recipe.takes(ask, name) {
         return Ok(Fate::Goes);
     }
-    // An answer that was made in another way is none.
+    // Sampling with another strategy would return a wrong result.
     if !passes && let Some(strategy) = Strategy::of_field(name, value) {
         let message = format!(
-            "`{name}`: the engine of {} ({}) has no such search: {}",
+            "`{name}`: the engine of {} ({}) does not support this search: {}",
             entry.name,
             entry.recipe.engine(),
             strategy.engines()
@@ -79,8 +79,8 @@ pub(crate) fn fate(entry: &Entry, ask: Ask, name: &str, value: &RawValue) -> Res
     })
 }
 
-/// Decides a field that the model's engine is not known to take. `is_hint`: it may be left out.
-/// `known`: names that could have been meant.
+/// Decides about a field that the model's engine is not known to accept. `is_hint`: it may be dropped. `known`: candidates for a
+/// suggestion.
 pub(crate) fn fate_of_unknown(
     entry: &Entry,
     ask: &dyn Display,
@@ -99,7 +99,7 @@ pub(crate) fn fate_of_unknown(
             let hint = hint.map_or_else(String::new, |near| format!("; did you mean {near}?"));
             let shown: String = name.chars().take(100).collect();
             let message = format!(
-                "`{shown}` is no field of {ask} that the engine of {} ({engine}) takes{hint}",
+                "`{shown}` is not a field of {ask} that the engine of {} ({engine}) accepts{hint}",
                 entry.name
             );
             let mut failure = refused(name, &message);
@@ -114,7 +114,7 @@ fn refused(name: &str, message: &str) -> Failure {
     Failure::invalid(name, message)
 }
 
-/// Decides a field that OpenAI's audio routes do not have. Files and addresses are never named to an engine.
+/// Decides about a field that OpenAI's audio routes do not have. Files and URLs are never passed to an engine.
 pub(crate) fn fate_in_audio(
     entry: &Entry,
     name: &str,
@@ -129,14 +129,14 @@ pub(crate) fn fate_in_audio(
     let fate = fate_of_unknown(entry, &"audio requests", name, is_hint, || known.to_vec())?;
     if fate == Fate::Goes && names_a_file(value) {
         let message = format!(
-            "`{name}` names a file or an address, which is never passed to an engine: send the data itself"
+            "`{name}` names a file or a URL, which is never passed to an engine: send the data itself"
         );
         return Err(refused(name, &message));
     }
     Ok(fate)
 }
 
-/// Returns true if a text in the value is nothing but a path or a URL.
+/// Returns true if a text in the value consists of nothing but a path or a URL.
 pub(crate) fn names_a_file(value: &Value) -> bool {
     match value {
         Value::String(text) => is_path_or_url(text.trim()),
@@ -147,9 +147,9 @@ pub(crate) fn names_a_file(value: &Value) -> bool {
 }
 
 fn is_path_or_url(text: &str) -> bool {
-    // No system opens a longer path. The base64 of sounds and pictures may begin with slashes.
+    // No system opens a longer path, and base64 of audio and images may begin with slashes.
     const PATH_BYTES_MAX: usize = 4096;
-    // Readers of addresses ignore control characters.
+    // URL parsers ignore control characters.
     let letters = text.chars().filter(|letter| !letter.is_control());
     let letters = letters.skip_while(|letter| letter.is_whitespace());
     let begin = letters.take(256).collect::<String>().to_ascii_lowercase();
@@ -165,7 +165,7 @@ fn is_path_or_url(text: &str) -> bool {
     is_scheme || begin.starts_with("file:") || (is_path && text.len() <= PATH_BYTES_MAX)
 }
 
-/// Plain values of known names alone: others could change how a template is rendered.
+/// Accepts only scalar values of known names: others could change how a template is rendered.
 fn switches(value: &RawValue) -> Result<(), Failure> {
     let name = "chat_template_kwargs";
     may_be_a_tree(value.get().as_bytes())?;
@@ -207,7 +207,7 @@ fn carries_media(name: &str) -> bool {
     )
 }
 
-/// Cheap, and almost always false.
+/// A cheap check that is almost always false.
 fn may_name_something(text: &str) -> bool {
     static MARKS: LazyLock<[Finder<'static>; 4]> =
         LazyLock::new(|| ["_url", "_embeds", "\"file", "\\u"].map(Finder::new));

@@ -1,5 +1,5 @@
-//! Counts the answers that a request asks for, its prompts times `n` or `best_of`, and limits them: one request has one
-//! seat, however many they are.
+//! Counts the sequences that a request generates, prompts times `n` or `best_of`, and limits them, because a request occupies one
+//! seat regardless of their number.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use crate::error::Failure;
 use crate::inference::request::body::Fields;
 use crate::inference::request::outgoing::CHAT;
 
-/// How many answers the request is for, at most: `most` where an engine may read another number out of it.
+/// Returns the largest number of sequences that the request may generate: `most` if an engine might read another number from it.
 ///
 /// # Errors
-/// It is for more than `most`.
+/// The request may generate more than `most` sequences.
 pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<u32, Failure> {
     let count = |name: &str| fields.get(name).map_or(1, answers);
     let prompts = match path {
@@ -38,7 +38,7 @@ pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<u32, F
     Err(Failure::invalid(
         field.to_owned(),
         format!(
-            "{prompts} prompt{plural} with {answers} answers each are {sequences} answers; one request may ask for {most} (server.sequences_max), or for fewer where the engine takes fewer: send several requests"
+            "{prompts} prompt{plural} with {answers} answers each are {sequences} answers; one request may ask for {most} (server.sequences_max), or fewer if the engine accepts fewer: send several requests"
         ),
     ))
 }
@@ -47,19 +47,20 @@ fn is_number(value: &RawValue) -> bool {
     value.get() == "null" || serde_json::from_str::<f64>(value.get()).is_ok()
 }
 
-/// What is no number the engine refuses; whatever is written as one counts.
+/// Counts anything written as a number. The engine refuses everything else.
 fn answers(value: &RawValue) -> u64 {
     let number = serde_json::from_str::<f64>(value.get()).unwrap_or(1.0);
-    // A float beyond the range becomes the end of the range.
+    // The cast saturates for floats beyond the range.
     number.ceil().max(1.0) as u64
 }
 
-/// The number of prompts: one, if it is a text or the list of a prompt's tokens, which is not looked through.
+/// The number of prompts. A text, or the token list of a single prompt, counts as one without being parsed.
 fn prompts(value: &RawValue) -> u64 {
     let inner = value.get().strip_prefix('[').map(str::trim_ascii_start);
-    match inner.is_some_and(|first| first.starts_with(['"', '[', '{'])) {
-        true => serde_json::from_str::<Count>(value.get()).map_or(1, |it| it.0),
-        false => 1,
+    if inner.is_some_and(|first| first.starts_with(['"', '[', '{'])) {
+        serde_json::from_str::<Count>(value.get()).map_or(1, |it| it.0)
+    } else {
+        1
     }
 }
 

@@ -1,28 +1,28 @@
-//! What a text of JSON is made of, counted in one pass before anything parses it: how deep it is, how many keys it
-//! has, and how much memory it would take as a tree of values. It refuses; it reads no value.
+//! Counts the elements of a JSON text in one pass before anything parses it, to limit its depth, its number of keys, and the memory
+//! that it would take as a tree of values.
 
 use crate::error::Failure;
 
-/// Deeper bodies are no OpenAI requests, and parsers recurse.
+/// Deeper bodies are not OpenAI requests, and parsers recurse.
 const DEPTH_MAX: u32 = 64;
-/// Engines have been seen to take quadratic time in the number of keys.
+/// Some engines take quadratic time in the number of keys.
 const KEYS_MAX: u32 = 20_000;
-/// What a tree may take whatever the length of its text; of a longer text it is so many times the length.
+/// Memory allowed for a tree: a fixed amount, plus a multiple of the length of its text.
 const TREE_BYTES_FREE: usize = 8 << 20;
 const TREE_TIMES_MAX: usize = 6;
 
-/// What a value takes in a list: numbers and empty texts are nothing else.
+/// Size of a value in a list. Numbers and empty texts need no more.
 const VALUE_BYTES: usize = size_of::<serde_json::Value>();
-/// The first room of a list, and what its allocator takes.
+/// Initial capacity of a list, with allocator overhead.
 const LIST_BYTES: usize = 4 * VALUE_BYTES + 16;
-/// The first room of an object, with the table of its keys.
+/// Initial capacity of an object, with its key table.
 const OBJECT_BYTES: usize = 4 * (VALUE_BYTES + 32) + 80;
-/// A key beside its value.
+/// A key, in addition to its value.
 const KEY_BYTES: usize = 64;
-/// The least that an allocator takes for a text.
+/// Smallest allocation for a text.
 const TEXT_BYTES: usize = 32;
 
-/// The counts of one text.
+/// The element counts of a JSON text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     bytes: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// One pass over the bytes, without recursion. What is nested too deep or has too many keys is refused.
+    /// Scans the bytes in one pass, without recursion. Refuses bodies that are nested too deeply or have too many keys.
     pub fn of(body: &[u8]) -> Result<Shape, Failure> {
         let mut shape = Shape {
             bytes: body.len(),
@@ -73,7 +73,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// At least what it takes as a tree of values.
+    /// A lower bound of the memory for a tree of values.
     fn tree_bytes(&self) -> usize {
         let values = 1 + self.commas + self.lists + self.objects;
         self.bytes
@@ -85,7 +85,7 @@ impl Shape {
     }
 }
 
-/// Refuses what must not be parsed at all.
+/// Refuses bodies that must not be parsed at all.
 pub(crate) fn bounded(body: &[u8]) -> Result<(), Failure> {
     Shape::of(body).map(drop)
 }
@@ -100,7 +100,7 @@ pub(crate) fn may_be_a_tree(text: &[u8]) -> Result<(), Failure> {
     }
     let values = 1 + shape.commas + shape.lists + shape.objects;
     let message = format!(
-        "the body has {values} values in {} bytes; to read them would take {} MiB, and {} MiB are allowed for that length: send fewer values",
+        "the body has {values} values in {} bytes; parsing them would take {} MiB, more than the {} MiB allowed for this length: send fewer values",
         text.len(),
         needed >> 20,
         most >> 20
@@ -108,7 +108,7 @@ pub(crate) fn may_be_a_tree(text: &[u8]) -> Result<(), Failure> {
     Err(Failure::invalid(None, message))
 }
 
-/// Where the text ends that begins at `at`, after its quote. Prompts are nearly all of a body.
+/// Returns the position after the string whose content begins at `at`. Uses a fast search, because prompts are most of a body.
 fn past_text(body: &[u8], mut at: usize) -> usize {
     while let Some(found) = memchr::memchr2(b'"', b'\\', &body[at..]) {
         at += found + 1;

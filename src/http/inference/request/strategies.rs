@@ -1,10 +1,10 @@
-//! Ways of choosing tokens that only some engines have, and which those are: a request for one of them is refused where
-//! the engine has not got it, never answered in another way.
+//! Decoding strategies that only some engines support. A request for one is refused on other engines rather than answered with
+//! another strategy.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A way that only some engines have.
+/// A decoding strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strategy {
     Contrastive,
@@ -12,21 +12,21 @@ pub(crate) enum Strategy {
 }
 
 impl Strategy {
-    /// In what words of which engine a request may ask for it.
+    /// The engines that support the strategy, with their fields for it.
     pub fn engines(self) -> &'static str {
         match self {
             Strategy::Contrastive => {
-                "contrastive search is of CandleEngine alone (decoding_strategy, penalty_alpha, top_k)"
+                "only CandleEngine supports contrastive search (decoding_strategy, penalty_alpha, top_k)"
             }
             Strategy::Beams => {
-                "beam search is of CandleEngine (decoding_strategy, num_beams), and of VLLMEngine and TRTLLMEngine (use_beam_search, n)"
+                "beam search is supported by CandleEngine (decoding_strategy, num_beams), VLLMEngine and TRTLLMEngine (use_beam_search, n)"
             }
         }
     }
 
-    /// What a field of a request asks for.
+    /// The strategy that a request field selects.
     pub fn of_field(name: &str, value: &RawValue) -> Option<Strategy> {
-        /// More letters than any of these values has.
+        /// Longer than any of these values.
         const LETTERS_MAX: usize = 40;
         if value.get().len() > LETTERS_MAX {
             return None;

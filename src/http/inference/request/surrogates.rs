@@ -1,22 +1,22 @@
-//! Replaces halves of surrogate pairs in JSON. JavaScript cuts texts between the two halves of an emoji, and writes what is
-//! left as an escape that no parser of UTF-8 accepts; the conversation would be refused with every later turn.
+//! Replaces unpaired surrogates in JSON. JavaScript clients may cut a text in the middle of an emoji and send the remaining half as
+//! an escape that UTF-8 parsers refuse; every later turn of the conversation would then be refused.
 
 use std::sync::LazyLock;
 
 use axum::body::Bytes;
 use memchr::memmem::Finder;
 
-/// The escape of U+FFFD. It is as long as the escape that it replaces.
+/// The escape of U+FFFD, which has the same length as the escape it replaces.
 const REPLACEMENT: &[u8; 6] = b"\\ufffd";
 
-/// Returns true if the body may contain half of a surrogate pair. Cheap, and almost always false.
+/// Returns true if the body may contain an unpaired surrogate. A cheap check that is almost always false.
 pub(crate) fn may_have_halves(body: &[u8]) -> bool {
     static MARKS: LazyLock<[Finder<'static>; 2]> =
         LazyLock::new(|| ["\\ud", "\\uD"].map(Finder::new));
     MARKS.iter().any(|mark| mark.find(body).is_some())
 }
 
-/// The body with U+FFFD for each half that stands alone.
+/// Replaces each unpaired surrogate by U+FFFD.
 pub(crate) fn without_halves(body: Bytes) -> Bytes {
     let halves = halves(&body);
     if halves.is_empty() {
@@ -29,7 +29,7 @@ pub(crate) fn without_halves(body: Bytes) -> Bytes {
     mended.into()
 }
 
-/// Returns the offsets of the escapes of unpaired halves, in one pass.
+/// Returns the offsets of the escapes of unpaired surrogates, in one pass.
 fn halves(body: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -41,7 +41,7 @@ fn halves(body: &[u8]) -> Vec<usize> {
                 found.push(at);
                 at += 6;
             }
-            // The backslash and the character that it escapes.
+            // Skips the backslash and the character that it escapes.
             _ => at = (at + 2).min(body.len()),
         }
     }

@@ -207,11 +207,12 @@ pub(crate) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
     let deleted = app.responses.delete(&user.account.id(), &id).await;
-    match deleted.map_err(unwritable)? {
-        true => Ok(Json(
+    if deleted.map_err(unwritable)? {
+        Ok(Json(
             json!({"id": id, "object": "response", "deleted": true}),
-        )),
-        false => Err(not_found(&app, &id)),
+        ))
+    } else {
+        Err(not_found(&app, &id))
     }
 }
 
@@ -222,13 +223,14 @@ async fn find(app: &App, user: &User, id: &str) -> Result<Arc<StoredResponse>, F
 
 fn not_found(app: &App, id: &str) -> Failure {
     let id: String = id.chars().take(80).collect();
-    Failure::not_found(match app.responses.is_on() {
-        true => format!(
+    Failure::not_found(if app.responses.is_on() {
+        format!(
             "no response {id} is stored for this key: it was deleted, is too old, was not stored (\"store\": true), or belongs to another key"
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "no response {id}: responses are not stored here (state.responses.store); an answer is in the answer to its request"
-        ),
+        )
     })
 }
 

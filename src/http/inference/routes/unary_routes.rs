@@ -123,9 +123,10 @@ async fn try_pass(
     let served = served.await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
     let body = named(app, body, name).await.map_err(fail)?;
-    let there = match ranks_for_tei {
-        true => "/rerank",
-        false => extra.path(),
+    let there = if ranks_for_tei {
+        "/rerank"
+    } else {
+        extra.path()
     };
     match ask(app, served, there, (&JSON, body)).await.map_err(fail)? {
         Answer::Refused(response) => Ok(response),
@@ -269,9 +270,10 @@ fn read_answer(
 ) -> Result<(Read, Option<Usage>), Failure> {
     let wrong = |_| Failure::engine(model, "an answer that is no JSON");
     let is_object = bytes.trim_ascii_start().starts_with(b"{");
-    let body_out: ErrorBody<'_> = match is_object {
-        true => serde_json::from_slice(bytes).map_err(wrong)?,
-        false => ErrorBody::default(),
+    let body_out: ErrorBody<'_> = if is_object {
+        serde_json::from_slice(bytes).map_err(wrong)?
+    } else {
+        ErrorBody::default()
     };
     let usage = usage_of(&json!({"usage": body_out.usage}));
     let is_named = body_out.model.is_some_and(|name| {

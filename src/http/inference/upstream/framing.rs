@@ -106,12 +106,13 @@ impl Chunk {
             }
             (Chunk::Size { size, digits }, digit) => {
                 let value = char::from(digit).to_digit(16).ok_or(BadChunk)?;
-                match digits < DIGITS_MAX {
-                    true => Ok(Chunk::Size {
+                if digits < DIGITS_MAX {
+                    Ok(Chunk::Size {
                         size: (size << 4) | u64::from(value),
                         digits: digits + 1,
-                    }),
-                    false => Err(BadChunk),
+                    })
+                } else {
+                    Err(BadChunk)
                 }
             }
             (Chunk::Extension { size, .. }, b'\n') => Ok(Chunk::of(size)),

@@ -76,9 +76,10 @@ impl ResponseHead {
                 return Ok(Some(head));
             }
         }
-        match received.len() > HEAD_BYTES_MAX {
-            true => Err(BadHead::TooLong),
-            false => Ok(None),
+        if received.len() > HEAD_BYTES_MAX {
+            Err(BadHead::TooLong)
+        } else {
+            Ok(None)
         }
     }
 
@@ -97,9 +98,10 @@ impl ResponseHead {
             headers.append(name, value);
         }
         let framing = framing_of(status, &headers)?;
-        let keeps = match is_1_1 {
-            true => !has_word(&headers, header::CONNECTION, "close"),
-            false => has_word(&headers, header::CONNECTION, "keep-alive"),
+        let keeps = if is_1_1 {
+            !has_word(&headers, header::CONNECTION, "close")
+        } else {
+            has_word(&headers, header::CONNECTION, "keep-alive")
         };
         Ok(ResponseHead {
             status,
@@ -163,9 +165,10 @@ fn header_of(line: &Bytes) -> Option<(HeaderName, HeaderValue)> {
     let colon = memchr::memchr(b':', line)?;
     let name = HeaderName::from_bytes(&line[..colon]).ok()?;
     let value = line[colon + 1..].trim_ascii();
-    let value = match value.is_empty() {
-        true => HeaderValue::from_static(""),
-        false => HeaderValue::from_maybe_shared(line.slice_ref(value)).ok()?,
+    let value = if value.is_empty() {
+        HeaderValue::from_static("")
+    } else {
+        HeaderValue::from_maybe_shared(line.slice_ref(value)).ok()?
     };
     Some((name, value))
 }
@@ -186,12 +189,11 @@ fn framing_of(status: StatusCode, headers: &HeaderMap) -> Result<Framing, BadHea
     }
     // It counts more than a length beside it.
     if headers.contains_key(header::TRANSFER_ENCODING) {
-        return Ok(
-            match has_word(headers, header::TRANSFER_ENCODING, "chunked") {
-                true => Framing::CHUNKED,
-                false => Framing::UntilClose,
-            },
-        );
+        return Ok(if has_word(headers, header::TRANSFER_ENCODING, "chunked") {
+            Framing::CHUNKED
+        } else {
+            Framing::UntilClose
+        });
     }
     let mut length = None;
     for value in headers.get_all(header::CONTENT_LENGTH) {

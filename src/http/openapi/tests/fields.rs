@@ -32,14 +32,16 @@ fn describes(document: &Value, schema: &Value, path: &[&str]) -> bool {
     }
     let branches = ["allOf", "oneOf", "anyOf"]
         .into_iter()
-        .filter_map(|it| schema.get(it));
+        .filter_map(|keyword| schema.get(keyword));
     let mut branches = branches.filter_map(Value::as_array).flatten();
     if branches.any(|branch| describes(document, branch, path)) {
         return true;
     }
     let next = match *first {
         "[]" => schema.get("items"),
-        name => schema.get("properties").and_then(|it| it.get(name)),
+        name => schema
+            .get("properties")
+            .and_then(|properties| properties.get(name)),
     };
     next.is_some_and(|next| describes(document, next, rest))
 }

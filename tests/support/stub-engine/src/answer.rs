@@ -121,9 +121,12 @@ impl Answer {
         if let Some(error) = &self.error {
             return (step == 0).then(|| error.to_string());
         }
-        let thought = step.checked_sub(1).and_then(|it| match self.is_endless {
-            true => self.thoughts.get(it % self.thoughts.len().max(1)),
-            false => self.thoughts.get(it),
+        let thought = step.checked_sub(1).and_then(|it| {
+            if self.is_endless {
+                self.thoughts.get(it % self.thoughts.len().max(1))
+            } else {
+                self.thoughts.get(it)
+            }
         });
         if let Some(thought) = thought {
             let choice = self.chunk_choice(json!({"reasoning_content": thought}), None);
@@ -187,10 +190,12 @@ impl Answer {
     }
 
     fn finish(&self) -> &'static str {
-        match self.is_cut {
-            false if self.tool.is_some() => "tool_calls",
-            true => "length",
-            false => "stop",
+        if !self.is_cut && self.tool.is_some() {
+            "tool_calls"
+        } else if self.is_cut {
+            "length"
+        } else {
+            "stop"
         }
     }
 

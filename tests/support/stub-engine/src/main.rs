@@ -61,9 +61,10 @@ fn main() -> ExitCode {
 async fn run(flags: Flags) -> Result<i32, String> {
     let flags = Arc::new(flags);
     // A process that catches the signal and does nothing ignores it.
-    let mut terminate = match flags.ignore_term || flags.term_exit_code.is_some() {
-        true => Some(signal(SignalKind::terminate()).map_err(text)?),
-        false => None,
+    let mut terminate = if flags.ignore_term || flags.term_exit_code.is_some() {
+        Some(signal(SignalKind::terminate()).map_err(text)?)
+    } else {
+        None
     };
     let told_to_end = async {
         match (&mut terminate, flags.term_exit_code) {

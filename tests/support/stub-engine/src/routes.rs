@@ -184,9 +184,10 @@ async fn transcribe(State(stub): State<Stub>, body: Bytes) -> Response {
         return refuse(StatusCode::NOT_FOUND, "no such model");
     }
     let heard = format!("heard {}", parts.join(", "));
-    match text.contains("name=\"response_format\"\r\n\r\ntext\r\n") {
-        true => heard.into_response(),
-        false => Json(json!({"text": heard})).into_response(),
+    if text.contains("name=\"response_format\"\r\n\r\ntext\r\n") {
+        heard.into_response()
+    } else {
+        Json(json!({"text": heard})).into_response()
     }
 }
 

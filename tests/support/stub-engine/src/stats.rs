@@ -55,9 +55,10 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stats.running.fetch_sub(1, Ordering::SeqCst);
-        let end = match self.is_done {
-            true => &self.stats.completed,
-            false => &self.stats.abandoned,
+        let end = if self.is_done {
+            &self.stats.completed
+        } else {
+            &self.stats.abandoned
         };
         end.fetch_add(1, Ordering::SeqCst);
     }

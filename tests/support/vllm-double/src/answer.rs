@@ -78,17 +78,14 @@ impl Answer {
 
     pub fn whole(&self) -> Value {
         let text: String = (0..self.tokens).map(|token| self.word(token)).collect();
-        let choice = match self.is_chat {
-            true => {
-                let message = match &self.special {
-                    Some(Special::Call(call)) => call.message(),
-                    _ => json!({"role": "assistant", "content": text, "refusal": null}),
-                };
-                json!({"index": 0, "message": message, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
-            }
-            false => {
-                json!({"index": 0, "text": text, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
-            }
+        let choice = if self.is_chat {
+            let message = match &self.special {
+                Some(Special::Call(call)) => call.message(),
+                _ => json!({"role": "assistant", "content": text, "refusal": null}),
+            };
+            json!({"index": 0, "message": message, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
+        } else {
+            json!({"index": 0, "text": text, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
         };
         let mut whole = self.frame(json!([choice]));
         whole["usage"] = self.usage();
@@ -97,13 +94,10 @@ impl Answer {
 
     /// The data of each event after the tokens: the finish reason, the usage if requested, `[DONE]`.
     pub fn ending(&self) -> Vec<String> {
-        let choice = match self.is_chat {
-            true => {
-                json!({"index": 0, "delta": {"content": ""}, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
-            }
-            false => {
-                json!({"index": 0, "text": "", "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
-            }
+        let choice = if self.is_chat {
+            json!({"index": 0, "delta": {"content": ""}, "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
+        } else {
+            json!({"index": 0, "text": "", "logprobs": null, "finish_reason": self.finish(), "stop_reason": null})
         };
         let mut events = vec![self.frame(json!([choice])).to_string()];
         if self.with_usage {
@@ -116,20 +110,17 @@ impl Answer {
     }
 
     pub fn piece(&self, token: u64) -> String {
-        let choice = match self.is_chat {
-            true => {
-                let mut delta = match &self.special {
-                    Some(Special::Call(call)) => call.piece(token),
-                    _ => json!({"content": self.word(token)}),
-                };
-                if token == 0 {
-                    delta["role"] = json!("assistant");
-                }
-                json!({"index": 0, "delta": delta, "logprobs": null, "finish_reason": null})
+        let choice = if self.is_chat {
+            let mut delta = match &self.special {
+                Some(Special::Call(call)) => call.piece(token),
+                _ => json!({"content": self.word(token)}),
+            };
+            if token == 0 {
+                delta["role"] = json!("assistant");
             }
-            false => {
-                json!({"index": 0, "text": self.word(token), "logprobs": null, "finish_reason": null})
-            }
+            json!({"index": 0, "delta": delta, "logprobs": null, "finish_reason": null})
+        } else {
+            json!({"index": 0, "text": self.word(token), "logprobs": null, "finish_reason": null})
         };
         self.frame(json!([choice])).to_string()
     }

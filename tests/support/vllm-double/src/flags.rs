@@ -220,9 +220,10 @@ fn text() -> ValueParser {
 }
 
 fn human_count(value: &str) -> Result<String, String> {
-    match value == "auto" || value == "-1" || count(value).is_some() {
-        true => Ok(value.to_owned()),
-        false => Err(format!("invalid int value: '{value}'")),
+    if value == "auto" || value == "-1" || count(value).is_some() {
+        Ok(value.to_owned())
+    } else {
+        Err(format!("invalid int value: '{value}'"))
     }
 }
 

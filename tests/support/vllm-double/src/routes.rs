@@ -240,9 +240,10 @@ async fn complete(
         return error(StatusCode::BAD_REQUEST, "BadRequestError", &problem);
     }
     if let Some(problem) = in_stream(&request) {
-        return match answer.is_stream {
-            true => stream_with(&problem),
-            false => error(StatusCode::BAD_REQUEST, "BadRequestError", &problem),
+        return if answer.is_stream {
+            stream_with(&problem)
+        } else {
+            error(StatusCode::BAD_REQUEST, "BadRequestError", &problem)
         };
     }
     if dies() {

@@ -1,5 +1,5 @@
-//! Assigns the deltas of tool calls to calls. The assembler and every streaming translation use one table for each
-//! choice, and thus agree about the calls of a response.
+//! Assigns tool call deltas to calls. The assembler and every streaming translation use one [`CallTable`] per choice, and therefore
+//! produce the same calls.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::inference::answer::damaged::{CALLS_MAX, Damaged};
 
-/// One delta of a call, as an engine wrote it.
+/// One delta of a tool call, as sent by the engine.
 #[derive(Debug)]
 pub(crate) struct CallDelta<'a> {
-    /// The engine's `index`, or the position in its list: a label, and no position in the response.
+    /// The engine's `index`, or the position in its list. Only a label; the response may order calls differently.
     pub label: u64,
     pub id: Option<&'a str>,
     pub name: Option<&'a str>,
@@ -33,7 +33,7 @@ impl<'a> CallDelta<'a> {
     }
 }
 
-/// The elements of `tool_calls`: a list, or one call (TGI).
+/// The elements of `tool_calls`, which is a list, or a single call (TGI).
 pub(crate) fn calls_in(calls: &Value) -> &[Value] {
     match calls {
         Value::Array(calls) => calls,
@@ -42,7 +42,7 @@ pub(crate) fn calls_in(calls: &Value) -> &[Value] {
     }
 }
 
-/// Arguments are a text. Some engines write the JSON itself.
+/// The arguments as text. Some engines send the JSON value instead.
 pub(crate) fn arguments_text(arguments: Option<&Value>) -> Cow<'_, str> {
     match arguments {
         Some(Value::String(text)) => Cow::Borrowed(text),
@@ -51,14 +51,14 @@ pub(crate) fn arguments_text(arguments: Option<&Value>) -> Cow<'_, str> {
     }
 }
 
-/// The call that a delta belongs to.
+/// The call to which a delta belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
     /// The position of the call in the response.
     pub position: usize,
-    /// The delta has the id of the call, which was unknown.
+    /// The delta sets the call's id.
     pub sets_id: bool,
-    /// The delta has the name of the call, which was unknown.
+    /// The delta sets the call's name.
     pub sets_name: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Placed {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallTable {
     calls: Vec<Call>,
-    /// The latest call of each label.
+    /// The latest call with each label.
     by_label: BTreeMap<u64, usize>,
     by_id: BTreeMap<String, usize>,
 }
@@ -79,8 +79,8 @@ struct Call {
 }
 
 impl Call {
-    /// Returns false if the delta begins another call: its name differs behind begun arguments, or it names the call
-    /// again and brings new arguments behind complete ones.
+    /// Returns false if the delta begins another call: the name differs after arguments have begun, or the name is repeated with
+    /// new arguments after complete ones.
     fn continues(&self, delta: &CallDelta<'_>) -> bool {
         match (&self.name, delta.name) {
             (Some(known), Some(name)) if known != name => !self.arguments.has_begun,
@@ -100,8 +100,8 @@ impl CallTable {
         let known = match delta.id {
             None => of_label,
             Some(id) => self.by_id.get(id).copied().or_else(|| {
-                // A new id begins a new call, unless nothing else does: then an engine has written the id late, or
-                // another one into each delta.
+                // A new id normally begins a new call. Some engines send the id late, or a different one in each delta, so the call
+                // in progress continues.
                 of_label.filter(|position| {
                     let call = &self.calls[*position];
                     let is_amid = call.arguments.has_begun && !call.arguments.is_complete();
@@ -139,7 +139,7 @@ impl CallTable {
     }
 }
 
-/// Finds the end of a JSON value that comes in pieces. Each byte is read once.
+/// Finds the end of a JSON value that arrives in pieces. Reads each byte once.
 #[derive(Clone, Debug, Default)]
 struct JsonText {
     has_begun: bool,
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The calls that these deltas make, as `name(arguments)#id`.
+    /// The assembled calls, as `name(arguments)#id`.
     fn assembled(deltas: &[Value]) -> Vec<String> {
         let mut table = CallTable::default();
         let mut calls: Vec<(String, String, String)> = Vec::new();

@@ -1,5 +1,5 @@
-//! Holds the assembler and all translations against generated streams: complete responses, cut into events in every way that
-//! engines are known to use. `MODEL_POOL_STREAM_CASES` sets the number of cases for each engine.
+//! Tests the assembler and all translations against generated streams: complete responses, split into events in every way that
+//! engines are known to use. `MODEL_POOL_STREAM_CASES` sets the number of cases per engine.
 
 mod engines;
 mod folded;
@@ -18,7 +18,7 @@ use crate::inference::answer::events::event_end;
 use controller::Clock;
 use pool::KeyId;
 
-/// Cases of each engine in a usual run.
+/// Default number of cases per engine.
 const CASES: u64 = 300;
 
 fn cases() -> Range<u64> {
@@ -26,7 +26,7 @@ fn cases() -> Range<u64> {
     0..count.map_or(CASES, |count| count.parse().expect("a number of cases"))
 }
 
-/// Runs all cases of an engine. A failure names the case.
+/// Runs all cases of an engine. Failure messages name the case.
 fn run(engine: Engine) {
     let tellers = tellers();
     for case in cases() {
@@ -56,7 +56,7 @@ fn run(engine: Engine) {
     }
 }
 
-/// The response of a body that comes in pieces of all lengths.
+/// Assembles a body that arrives in pieces of random length.
 fn assembled(stream: &[u8], generated: &Generated, random: &mut Random) -> Result<Value, String> {
     let mut assembler = Assembler::new(None, generated.choices());
     let longest = random.pick(&[1, 7, 100, 10_000]);
@@ -76,10 +76,10 @@ fn assembled(stream: &[u8], generated: &Generated, random: &mut Random) -> Resul
     assembler.finish().ok_or_else(|| "nothing".to_owned())
 }
 
-/// The stream in the words of another API, as the gateway writes it.
+/// Translates the stream into another API as the gateway does.
 fn translated(stream: &[u8], teller: Teller) -> String {
     let mut telling = Telling::new(None, teller);
-    // The gateway ends an event, and a stream, that the engine has left open.
+    // The gateway terminates an event or stream that the engine has left open.
     let mut bytes = stream.to_vec();
     if bytes.first() == Some(&b'{') {
         bytes = crate::inference::answer::as_stream::events(&bytes, 9).unwrap();

@@ -1,26 +1,26 @@
-//! Merges the fields of chunks: which of two values stays, and how texts, lists and objects are joined. The rules are in
-//! the head of the assembler.
+//! Merges the fields of chunks: precedence of values, and joining of texts, lists and objects. The rules are documented in
+//! [`super`].
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-/// The level of a field, which decides how it is merged.
+/// The nesting level of a field, which determines how it is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     /// A field of the chunk itself.
     Response,
-    /// Within an object of the chunk.
+    /// Inside an object of the chunk.
     Details,
-    /// A field of a choice, or within one.
+    /// Directly or indirectly inside a choice.
     Choice,
-    /// A field of a delta, or within one.
+    /// Directly or indirectly inside a delta.
     Message,
 }
 
-/// Fields of a delta whose first value stays. All others are texts.
+/// Fields of a delta that keep their first value. All other strings are concatenated.
 const LABELS: [&str; 6] = ["role", "id", "type", "name", "object", "model"];
-/// Fields within objects that are texts, and come in pieces.
+/// Fields inside objects whose texts arrive in pieces.
 const TEXTS: [&str; 12] = [
     "text",
     "content",
@@ -35,7 +35,7 @@ const TEXTS: [&str; 12] = [
     "partial_json",
     "input",
 ];
-/// Types of parts that come in pieces.
+/// Types of parts that arrive in pieces.
 const PIECES: [&str; 9] = [
     "text",
     "output_text",
@@ -47,7 +47,7 @@ const PIECES: [&str; 9] = [
     "reasoning.text",
     "reasoning.summary",
 ];
-/// The number of recent parts among which a part with an `index` is looked up. It keeps the time linear.
+/// Number of recent parts searched for a part with the same `index`. Bounded to keep the time linear.
 const LOOK_BACK: usize = 64;
 
 /// Merges a field of a chunk, a choice or a delta.
@@ -60,7 +60,7 @@ pub(super) fn merge(known: &mut Map<String, Value>, name: String, more: Value, l
     }
 }
 
-/// Merges an object within another.
+/// Merges a nested object.
 pub(super) fn merge_object(known: &mut Map<String, Value>, more: Map<String, Value>, level: Level) {
     let level = match level {
         Level::Response => Level::Details,
@@ -75,7 +75,7 @@ pub(super) fn merge_object(known: &mut Map<String, Value>, more: Map<String, Val
     }
 }
 
-/// Nothing is known of a field that is null or empty.
+/// Returns true if a field is null or empty and may be overwritten.
 pub(super) fn is_unknown(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -130,8 +130,8 @@ fn text_part(text: Value) -> Value {
     json!({"type": "text", "text": text})
 }
 
-/// Engines repeat the lists of a response (citations) in each chunk, complete or as far as they know them, or send each
-/// element once.
+/// Merges a list of the response, such as citations. Engines repeat such a list in each chunk, complete or as far as it is known,
+/// or send each element once.
 fn join_snapshots(known: &mut Vec<Value>, more: Vec<Value>) {
     if more.starts_with(known) {
         *known = more;
@@ -140,7 +140,7 @@ fn join_snapshots(known: &mut Vec<Value>, more: Vec<Value>) {
     }
 }
 
-/// Parts of one `index` and type are pieces of one part. Texts that follow each other are, too.
+/// Merges parts with the same `index` and type, and consecutive texts.
 fn append_parts(known: &mut Vec<Value>, more: Vec<Value>) {
     for part in more {
         let Value::Object(part) = part else {
@@ -169,7 +169,7 @@ fn is_same(known: &Value, part: &Map<String, Value>) -> bool {
     known.get("index") == part.get("index") && known.get("type") == part.get("type")
 }
 
-/// Pieces of audio are encoded one by one: padding within a text would end it.
+/// Audio pieces are encoded separately; padding in the middle would end the text.
 fn append_base64(known: &mut String, more: &str) {
     let whole = known.len() - known.len() % 4;
     let last = whole.saturating_sub(4);

@@ -9,7 +9,7 @@ fn merged(chunks: &[Value]) -> Value {
         .iter()
         .map(|chunk| format!("data: {chunk}\n\n"))
         .collect();
-    // Byte by byte: events never come in whole pieces.
+    // Byte by byte: no piece is a complete event.
     for byte in format!(": a comment\n\n{text}data: [DONE]\n\n").as_bytes() {
         assembler.push(&[*byte]).unwrap();
     }
@@ -76,7 +76,7 @@ fn a_token_that_says_more_than_its_text_loses_nothing() {
     assert_eq!(answer["choices"][1]["message"]["content"], "other");
 }
 
-/// Two answers in turn, a text with escapes, and an event of another form between them.
+/// Two interleaved choices, a text with escapes, and an event of another form among them.
 #[test]
 fn tokens_that_repeat_one_event_are_joined_in_their_order() {
     let chunk = |index: u64, text: &str| json!({"id": "c", "object": "chat.completion.chunk", "choices": [{"index": index, "delta": {"content": text}, "finish_reason": null}]});
@@ -93,7 +93,7 @@ fn tokens_that_repeat_one_event_are_joined_in_their_order() {
     let content = |nth: usize| answer["choices"][nth]["message"]["content"].clone();
     assert_eq!(
         content(0),
-        texts.map(|it| format!("{it}-")).concat() + "!ab"
+        texts.map(|text| format!("{text}-")).concat() + "!ab"
     );
     assert_eq!(content(1), texts.concat() + "c");
     assert_eq!(answer["choices"][0]["message"]["reasoning_content"], "why");
@@ -103,7 +103,7 @@ fn tokens_that_repeat_one_event_are_joined_in_their_order() {
 fn completions_that_repeat_one_event_are_joined_too() {
     let chunk = |text: &str, reason: Value| json!({"object": "text_completion", "choices": [{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]});
     let mut chunks: Vec<Value> = ["a", "b", "\"", "c"]
-        .map(|it| chunk(it, Value::Null))
+        .map(|text| chunk(text, Value::Null))
         .into();
     chunks.push(chunk("d", json!("stop")));
     let answer = merged(&chunks);
@@ -136,7 +136,7 @@ fn more_answers_than_were_requested_are_no_answer() {
         assert_eq!(damage(3, chunks), None);
         assert_eq!(damage(2, chunks), Some(Damaged::TooManyAnswers(2)));
     }
-    // Whatever the engine calls them.
+    // Choices may have any index.
     let far = json!({"choices": [choice(u64::MAX), choice(7), choice(u64::MAX)]});
     assert_eq!(damage(2, &[far]), None);
 }

@@ -1,4 +1,4 @@
-//! Reads chunks that only bring the next piece of one text, without building their JSON.
+//! Reads chunks that only continue one text, without building their JSON.
 
 use std::borrow::Cow;
 
@@ -6,16 +6,16 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-/// The next piece of the text of a choice.
+/// The next piece of a choice's text.
 pub(super) struct Token<'a> {
     pub index: u64,
     pub text: Cow<'a, str>,
-    /// It is a chat's.
+    /// The chunk is from a chat, not a completion.
     pub is_delta: bool,
     pub has_role: bool,
 }
 
-/// Any other field, and a value in a field that has to be null, makes a chunk no plain token.
+/// Any other field, and a value in a field that has to be null, disqualifies the chunk.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Chunk<'a> {
@@ -57,7 +57,7 @@ struct Choice<'a> {
     _token_ids: (),
 }
 
-/// Borrowed where it has no escapes, which serde does for no `Option<Cow>`.
+/// Borrowed unless it has escapes. Serde cannot borrow an `Option<Cow>` directly.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -73,7 +73,7 @@ struct Delta<'a> {
     _tool_calls: (),
 }
 
-/// Returns `None` for every chunk that says more, also of a field of the response that `head` does not know yet.
+/// Returns `None` for every other chunk, and for chunks that add a field of the response that `head` does not have yet.
 pub(super) fn read<'a>(data: &'a [u8], head: &Map<String, Value>) -> Option<Token<'a>> {
     let chunk: Chunk<'a> = serde_json::from_slice(data).ok()?;
     let fields = [

@@ -1,4 +1,4 @@
-//! What an engine is sent for a request.
+//! Tests of the request body that an engine receives.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn sent(
     Ok((serde_json::from_slice(&outgoing.body).unwrap(), outgoing))
 }
 
-/// An engine with a level and switches, and without a budget.
+/// An engine with reasoning levels and switches, and without a budget.
 fn wishes() -> Wishes<'static> {
     Wishes {
         reasoning: ReasoningRequest::default(),
@@ -177,12 +177,12 @@ fn stops_of_both_are_joined_each_once_and_eight_at_most() {
         r#"{"stop":["1","2","3","4","5","6"]}"#,
     )
     .unwrap_err();
-    assert!(failure.body.error.message.contains("9 stops together"));
+    assert!(failure.body.error.message.contains("9 stops in total"));
     let (again, _) = sent(&generation, COMPLETIONS, "{}").unwrap();
     assert_eq!(
         again["stop"],
         json!(["</s>", "USER:"]),
-        "nobody's stops stay"
+        "the stops of the previous request do not stay"
     );
 }
 

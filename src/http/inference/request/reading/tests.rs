@@ -1,4 +1,4 @@
-//! Workers of several kinds: which thread works, how many at once, who waits for whom.
+//! Tests of the worker kinds: threads used, concurrency, and waiting.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{ThreadId, current};
@@ -19,11 +19,11 @@ fn of(workers: u32) -> Reading {
     })
 }
 
-/// Work that goes on until its sender is dropped.
+/// Work that runs until its sender is dropped.
 fn held() -> (Sender<()>, impl FnOnce() -> Result<(), Failure> + Send) {
     let (hold, shown) = channel::<()>();
     (hold, move || {
-        // It ends with an error when the last holder has dropped it.
+        // Fails once the last sender has been dropped.
         let _ = shown.recv();
         Ok(())
     })
@@ -56,7 +56,7 @@ async fn a_body_larger_than_all_the_memory_has_its_turn_and_memory_comes_back() 
     assert_eq!(bodies.snapshot().busy, 0);
 }
 
-/// Each of as many pieces of work as there are workers waits for all the others: they end only if all run at once.
+/// As many jobs as workers, each waiting for all others: they only end if all run simultaneously.
 #[tokio::test]
 async fn so_many_work_at_once_as_there_are_workers() {
     for count in [1, 2, 8] {
@@ -90,7 +90,7 @@ async fn who_finds_all_workers_busy_waits_and_is_counted() {
         while reading.tokens.snapshot().busy < 2 || reading.tokens.snapshot().waiting < 1 {
             tokio::task::yield_now().await;
         }
-        // The third has waited for one of the two; the other kinds are free all the time.
+        // The third job waited for one of the first two; the other kinds stayed free.
         let other = reading.validation.run(1, || Ok(7)).await.unwrap();
         thread_of(&reading, AT_ONCE_BYTES + 1).await;
         let seen = (

@@ -1,5 +1,5 @@
-//! Applies the rule for texts of a model's file (`pool_config.validation`) before anything is loaded or waits: refuses
-//! texts, or cleans them and says so in a header.
+//! Applies the text rule of a model's file (`pool_config.validation`) before anything is loaded or queued: refuses texts, or cleans
+//! them and reports that in a header.
 
 #[cfg(test)]
 mod tests;
@@ -22,16 +22,16 @@ use crate::state::App;
 use catalog::{Entry, Validation};
 use text::Rule;
 
-/// `x-model-pool-cleaned: messages[0]: 2 characters left out, 15 cut off`.
+/// A header such as `x-model-pool-cleaned: messages[0]: 2 characters left out, 15 cut off`.
 const CLEANED: HeaderName = HeaderName::from_static("x-model-pool-cleaned");
-/// So many texts are named in the header; the others are counted.
+/// Number of texts named in the header; further ones are only counted.
 const NAMED_MAX: usize = 8;
 
-/// What was done to the texts of a request, in words; empty for nothing.
+/// Descriptions of the changes to a request's texts; empty if there were none.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaned(Vec<String>);
 
-/// The request as it may go on: unchanged, or with cleaned texts.
+/// Validates the request and returns it, unchanged or with cleaned texts.
 pub(crate) async fn checked(
     app: &App,
     scanned: Scanned,
@@ -52,17 +52,18 @@ pub(crate) async fn checked(
             check(&body, path, rule, file.as_deref())
         }
     };
-    // To count tokens takes a file and time, however short the texts are.
-    let workers = match counts {
-        true => &app.reading.tokens,
-        false => &app.reading.validation,
+    // Counting tokens reads a file and takes time, even for short texts.
+    let workers = if counts {
+        &app.reading.tokens
+    } else {
+        &app.reading.validation
     };
     let (body, done) = workers.run(bytes, check).await?;
     context.tell(|head| note(head, &done));
     Ok(Scanned { body, ..scanned })
 }
 
-/// Tells in the head of the answer what was done to its request's texts.
+/// Reports the changes to the request's texts in the response head.
 fn note(head: &mut HeaderMap, cleaned: &Cleaned) {
     let more = cleaned.0.len().saturating_sub(NAMED_MAX);
     let mut words = cleaned.0[..cleaned.0.len() - more].join("; ");
@@ -76,8 +77,8 @@ fn note(head: &mut HeaderMap, cleaned: &Cleaned) {
     }
 }
 
-/// The body with its texts as the rule wants them, or why it is refused. `tokenizer`: the model's file, needed
-/// where tokens are bounded.
+/// Returns the body with its texts as the rule requires, or an error. `tokenizer` is the model's file, required if the rule limits
+/// tokens.
 fn check(
     body: &Bytes,
     path: &'static str,
@@ -87,7 +88,7 @@ fn check(
     let fields = Fields::read(body)?;
     let name = if path == CHAT { "messages" } else { "prompt" };
     let Some(field) = fields.get(name).filter(|value| value.get() != "null") else {
-        // The engine says what is missing.
+        // The engine reports missing fields.
         return Ok((body.clone(), Cleaned::default()));
     };
     may_be_a_tree(field.get().as_bytes())?;
@@ -98,7 +99,7 @@ fn check(
         CHAT => rule.messages(&mut value)?,
         _ => rule.prompts(&mut value)?,
     };
-    // What goes on is what was read: a key given twice inside it cannot hide a text.
+    // Writes what was parsed, so a repeated key inside cannot hide a text from the check.
     let mut written = Vec::with_capacity(body.len() + 16);
     written.push(b'{');
     for (known, raw) in fields.all() {
@@ -107,9 +108,10 @@ fn check(
         }
         write_json(&mut written, known);
         written.push(b':');
-        match known == name {
-            true => written.extend_from_slice(value.to_string().as_bytes()),
-            false => written.extend_from_slice(raw.get().as_bytes()),
+        if known == name {
+            written.extend_from_slice(value.to_string().as_bytes())
+        } else {
+            written.extend_from_slice(raw.get().as_bytes())
         }
     }
     written.push(b'}');

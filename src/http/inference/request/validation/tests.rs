@@ -1,4 +1,4 @@
-//! What is refused, what is cleaned, and in which words.
+//! Tests of refused and cleaned texts, and of the messages about them.
 
 use super::*;
 use crate::inference::request::outgoing::COMPLETIONS;

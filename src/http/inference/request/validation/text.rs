@@ -1,5 +1,4 @@
-//! One text, or several of a request, against the rule of a model's file: what is wrong with it, or what was
-//! done to it. Knows nothing of HTTP but the refusal that it makes.
+//! Checks texts of a request against the rule of a model's file. Returns a refusal, or a description of what was changed.
 
 use std::path::Path;
 
@@ -10,14 +9,14 @@ use super::Cleaned;
 use crate::error::Failure;
 use catalog::{CountError, Counted, OnViolation, Range, Validation};
 
-/// The rule, and the model's tokenizer where there is one.
+/// The rule, with the model's tokenizer if available.
 pub(super) struct Rule<'a> {
     pub rule: &'a Validation,
     pub tokenizer: Option<&'a Path>,
 }
 
 impl Rule<'_> {
-    /// Each message of a user is one text, whatever parts it has.
+    /// Treats each user message as one text, even if it has several parts.
     pub fn messages(&self, value: &mut Value) -> Result<Cleaned, Failure> {
         let wrong = |message: &str| Failure::invalid("messages".to_owned(), message);
         let Some(messages) = value.as_array_mut() else {
@@ -71,7 +70,7 @@ impl Rule<'_> {
         Ok(cleaned)
     }
 
-    /// Tokens as numbers: their text is not known here, so that only their count can be held to a rule.
+    /// Checks a prompt given as token ids. Only their number can be checked, because their text is unknown here.
     fn ids(&self, place: &str, ids: &[Value]) -> Result<(), Failure> {
         let Validation {
             characters,
@@ -83,23 +82,24 @@ impl Rule<'_> {
             return Err(refused(
                 "prompt",
                 format!(
-                    "{place}: is a list of tokens, and this model's texts are held to a rule on their characters; send text"
+                    "{place}: is a list of tokens, but this model restricts characters; send text"
                 ),
             ));
         }
-        match out_of(*tokens, ids.len()) {
-            true => Err(refused(
+        if out_of(*tokens, ids.len()) {
+            Err(refused(
                 "prompt",
                 format!(
                     "{place}: {}",
                     amount("tokens", Counted::Exactly(ids.len()), *tokens)
                 ),
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
-    /// One text in its parts: refused, or cleaned; in words what was done.
+    /// Checks or cleans one text, given in parts. Returns a description of the changes.
     fn text(
         &self,
         place: &str,
@@ -120,7 +120,7 @@ impl Rule<'_> {
             flaws.push(amount("characters", counted, self.rule.characters));
         }
         flaws.extend(self.wrong_character(parts));
-        // What is too long already is not counted a second time.
+        // Skips counting tokens if the text is already too long.
         if !self.rule.tokens.is_open() && !too_long {
             let mut counted = self.count_tokens(parts)?;
             let is_above = |counted| match counted {
@@ -189,9 +189,10 @@ impl Rule<'_> {
             .zip(&mut all)
             .find(|(_, it)| !allowed.has(*it))?;
         let code = u32::from(wrong);
-        let shown = match wrong.is_control() || wrong.is_whitespace() {
-            true => format!("U+{code:04X}"),
-            false => format!("`{wrong}` (U+{code:04X})"),
+        let shown = if wrong.is_control() || wrong.is_whitespace() {
+            format!("U+{code:04X}")
+        } else {
+            format!("`{wrong}` (U+{code:04X})")
         };
         Some(format!(
             "character {nth} is {shown}, which is not allowed; allowed: {}",
@@ -199,7 +200,7 @@ impl Rule<'_> {
         ))
     }
 
-    /// Asked no further than tells whether there are enough and not too many.
+    /// Counts only as far as needed to compare with both limits.
     fn count_tokens(&self, parts: &[&mut String]) -> Result<Counted, Failure> {
         let file = self.tokenizer.ok_or_else(uncounted)?;
         let Range { min, max } = self.rule.tokens;
@@ -219,7 +220,7 @@ impl Rule<'_> {
         Ok(Counted::Exactly(sum))
     }
 
-    /// Keeps the first tokens; in characters what was cut off.
+    /// Keeps the first tokens and returns the number of characters cut off.
     fn cut_tokens(&self, parts: &mut [&mut String]) -> Result<usize, Failure> {
         let file = self.tokenizer.ok_or_else(uncounted)?;
         let mut left = self.rule.tokens.max.unwrap_or(usize::MAX);
@@ -237,7 +238,7 @@ impl Rule<'_> {
     }
 }
 
-/// Parts that have a text, whatever a client calls them.
+/// The text of a part, regardless of its type.
 fn text_of_part(part: &mut Value) -> Option<&mut String> {
     match part {
         Value::String(text) => Some(text),
@@ -296,11 +297,11 @@ fn uncounted() -> Failure {
         StatusCode::SERVICE_UNAVAILABLE,
         "server_error",
         "tokens_not_countable",
-        "this model's texts are held to a number of tokens, and its tokenizer.json has not been fetched yet; an administrator loads the model once",
+        "this model limits the number of tokens, and its tokenizer.json has not been fetched yet; an administrator must load the model once",
     )
 }
 
 fn unreadable(error: CountError) -> Failure {
     tracing::error!(%error, "tokens of a request could not be counted");
-    Failure::internal("the request's tokens could not be counted; the service's log says why")
+    Failure::internal("the request's tokens could not be counted; see the server log")
 }

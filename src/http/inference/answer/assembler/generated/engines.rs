@@ -1,8 +1,8 @@
-//! Complete responses as engines write them, with the pieces that their texts are made of.
+//! Generates complete responses in the format of each engine, with the pieces that their texts are made of.
 
 use serde_json::{Map, Value, json};
 
-/// SplitMix64: the same cases everywhere.
+/// SplitMix64: produces the same cases on every platform.
 pub struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ impl Random {
         all[self.below(all.len() as u64) as usize]
     }
 
-    /// A text cut anywhere between its letters.
+    /// Cuts a text at random character boundaries.
     pub fn cut(&mut self, text: &str) -> Vec<String> {
         let letters: Vec<char> = text.chars().collect();
         let mut rest = &letters[..];
@@ -72,11 +72,11 @@ pub enum Engine {
     Completions,
 }
 
-/// A response and the pieces of its stream.
+/// A complete response and the pieces for its stream.
 pub struct Generated {
     pub engine: Engine,
     pub choices: Vec<Choice>,
-    /// All that the stream says.
+    /// The response that the stream must produce.
     pub response: Value,
 }
 
@@ -86,7 +86,7 @@ pub struct Choice {
     pub text: Vec<String>,
     pub refusal: Vec<String>,
     pub calls: Vec<Call>,
-    /// Fields of the message that come complete.
+    /// Message fields that are never split.
     pub more: Map<String, Value>,
     pub has_logprobs: bool,
     pub finish: &'static str,
@@ -206,7 +206,7 @@ fn call(engine: Engine, nth: u64, random: &mut Random) -> Call {
         _ => json!({"city": "Rome", "days": random.below(9)}),
     };
     Call {
-        // TGI has none.
+        // TGI has no ids.
         id: (engine != Engine::Tgi).then(|| format!("call_{}_{nth}", random.below(100))),
         name: random.pick(&["w", "v", "get_weather"]).to_owned(),
         arguments: arguments.to_string(),
@@ -215,7 +215,7 @@ fn call(engine: Engine, nth: u64, random: &mut Random) -> Call {
     }
 }
 
-/// The choice as it stands in a complete response.
+/// The choice as it appears in a complete response.
 fn complete(engine: Engine, index: usize, choice: &Choice) -> Value {
     let mut shown = json!({"index": index, "logprobs": null, "finish_reason": choice.finish});
     if choice.has_logprobs {
@@ -291,7 +291,7 @@ pub fn thinking(text: &str) -> Value {
     json!({"type": "thinking", "thinking": [{"type": "text", "text": text}]})
 }
 
-/// The probabilities of pieces of a text. `before`: the number of earlier pieces.
+/// The log probabilities of pieces of a text. `before`: the number of earlier pieces.
 pub fn logprobs(engine: Engine, pieces: &[String], before: usize) -> Value {
     let of_piece = |token: &String| match engine {
         Engine::Completions => json!(-0.5),

@@ -1,4 +1,4 @@
-//! Brings responses of other APIs, and their streams, into one form to compare: its texts, calls, end and usage.
+//! Reduces responses and streams of all APIs to one comparable form: texts, calls, finish reasons and usage.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ impl Summary {
     }
 }
 
-/// Keeps ids of engines. Ids of the pool are random.
+/// Keeps the engine's ids and drops the random ids of the pool.
 fn known(id: &str) -> String {
     let is_known = id
         .strip_prefix("call_")
@@ -115,7 +115,7 @@ pub fn of_stream(api: &str, written: &str) -> Summary {
     summary
 }
 
-/// A chat with custom tools.
+/// Adds a chat with custom tools.
 fn of_chat(response: &Value, summary: &mut Summary) {
     let choice = &response["choices"][0];
     let message = &choice["message"];
@@ -167,7 +167,7 @@ fn of_object(response: &Value, summary: &mut Summary) {
         .extend(["status", "incomplete_details", "usage"].map(|name| response[name].clone()));
 }
 
-/// A line of a stream, or all of a response.
+/// Adds one line of a stream, or a complete response.
 fn of_line(line: &Value, summary: &mut Summary) {
     let message = &line["message"];
     summary.text += message["content"].as_str().unwrap();

@@ -1,12 +1,11 @@
-//! Cuts a response into the stream of its engine: which fields each event has, what labels its calls, where the usage
-//! stands, how events are written, and how the stream ends.
-//! One file because every function adds to the same chunks.
+//! Splits a response into a stream as its engine would: the fields of each event, the labels of calls, the position of the usage,
+//! the event format, and the end of the stream. One file because every function adds to the same chunks.
 
 use serde_json::{Map, Value, json};
 
 use super::engines::{Call, Choice, Engine, Generated, Random, logprobs, thinking};
 
-/// The id or the name in later deltas of a call.
+/// The id or name in later deltas of a call.
 #[derive(Clone, Copy)]
 enum Later {
     Absent,
@@ -27,7 +26,7 @@ enum Labels {
     Absent,
 }
 
-/// The bytes of the stream.
+/// Writes the stream as bytes.
 pub fn written(generated: &Generated, random: &mut Random) -> Vec<u8> {
     if random.chance(2) {
         return generated.response.to_string().into_bytes();
@@ -56,7 +55,7 @@ pub fn written(generated: &Generated, random: &mut Random) -> Vec<u8> {
         stream.push_str(end);
     }
     match random.below(4) {
-        // The body ends properly, and nothing says so before.
+        // The body ends properly without a final event.
         0 => {}
         1 => stream.truncate(stream.len() - 2 * end.len()),
         _ => stream.push_str(&format!("data: [DONE]{end}{end}")),
@@ -98,7 +97,7 @@ fn chunks(generated: &Generated, random: &mut Random) -> Vec<Value> {
         chunk
     };
     let mut chunks = Vec::new();
-    // Azure begins with a chunk that knows nothing yet.
+    // Azure begins with a chunk without any data.
     if engine == Engine::OpenAi && random.chance(20) {
         chunks.push(json!({"id": "", "object": "", "created": 0, "model": "", "choices": []}));
     }
@@ -117,7 +116,7 @@ fn chunks(generated: &Generated, random: &mut Random) -> Vec<Value> {
     with_ends(generated, chunks, chunk, random)
 }
 
-/// Puts the fields of the response that come late, or again and again, into the chunks.
+/// Adds response fields that appear late or repeatedly.
 fn with_ends(
     generated: &Generated,
     mut chunks: Vec<Value>,
@@ -157,7 +156,7 @@ fn with_ends(
             alone["usage"] = usage.clone();
             chunks.push(alone);
         }
-        // The prompt is counted at the beginning, and the rest at the end.
+        // Prompt tokens are counted in the first chunk, the rest in the last.
         _ => {
             chunks[0]["usage"] = json!({"prompt_tokens": usage["prompt_tokens"]});
             let mut rest = usage.clone();
@@ -230,10 +229,13 @@ fn deltas(engine: Engine, choice: &Choice, random: &mut Random) -> Vec<Value> {
         }));
     }
     for piece in &choice.text {
-        let mut written = delta(match parts_of_texts && random.chance(50) {
-            true if !piece.is_empty() => json!({"content": [{"type": "text", "text": piece}]}),
-            _ => json!({"content": piece}),
-        });
+        let mut written = delta(
+            if parts_of_texts && random.chance(50) && !piece.is_empty() {
+                json!({"content": [{"type": "text", "text": piece}]})
+            } else {
+                json!({"content": piece})
+            },
+        );
         if choice.has_logprobs {
             written["logprobs"] = logprobs(engine, std::slice::from_ref(piece), 0);
         }
@@ -251,7 +253,7 @@ fn deltas(engine: Engine, choice: &Choice, random: &mut Random) -> Vec<Value> {
             ("audio", audio) => {
                 pieces.push(json!({"id": audio["id"], "transcript": ""}));
                 pieces.extend(["Hey", ", you"].map(|text| json!({"transcript": text})));
-                // Each piece is padded.
+                // Each piece is padded separately.
                 pieces.extend(
                     ["QQ==", "QkNERQ==", "Rkc="]
                         .map(|data| json!({"id": audio["id"], "data": data})),
@@ -300,7 +302,7 @@ fn deltas(engine: Engine, choice: &Choice, random: &mut Random) -> Vec<Value> {
             }
         }
     }
-    // MiniMax sends the complete message behind its pieces.
+    // MiniMax sends the complete message after its pieces.
     if random.chance(3) {
         let text = choice.text.concat();
         deltas.push(json!({"message": {"role": "assistant", "content": text}, "finish_reason": choice.finish}));
@@ -311,7 +313,7 @@ fn deltas(engine: Engine, choice: &Choice, random: &mut Random) -> Vec<Value> {
     deltas
 }
 
-/// Each element is the `tool_calls` of one delta.
+/// Returns one `tool_calls` value per delta.
 fn calls(engine: Engine, calls: &[Call], random: &mut Random) -> Vec<Value> {
     let has_ids = calls.iter().all(|call| call.id.is_some());
     let ids: std::collections::BTreeSet<_> = calls.iter().map(|call| &call.id).collect();
@@ -381,13 +383,13 @@ fn calls(engine: Engine, calls: &[Call], random: &mut Random) -> Vec<Value> {
         written.push(deltas.collect());
     }
     let has_labels = !matches!(labels, Labels::Same | Labels::Absent);
-    // Calls that come complete may come in one list, and labelled ones side by side.
+    // Unsplit calls may arrive in one list; labelled calls may be interleaved.
     if is_whole && calls.len() > 1 && random.chance(30) {
         return vec![json!(written.concat())];
     }
     if has_labels && random.chance(20) {
         let mut all = Vec::new();
-        // They begin in their order.
+        // The calls begin in order.
         all.extend(written.iter_mut().map(|deltas| json!([deltas.remove(0)])));
         while written.iter().any(|deltas| !deltas.is_empty()) {
             let nth = random.below(written.len() as u64) as usize;
