@@ -1,5 +1,4 @@
-//! `Pool::step` is the whole interface of the core: it observes events, then plans and commits decisions one by one
-//! until none is left.
+//! `Pool::step` is the complete interface of the core: it observes events, then plans and commits decisions until none is left.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,14 +11,14 @@ use crate::types::event::Event;
 use crate::types::ids::Time;
 
 impl Pool {
-    /// Takes one event at one time and returns the actions it calls for. Time never runs backwards: an earlier
-    /// `now` counts as the latest one so far.
+    /// Processes one event and returns the resulting actions. Time never runs backwards: an earlier `now` counts as the latest one
+    /// so far.
     pub fn step(&mut self, now: Time, event: Event) -> Answer {
         self.step_all(now, [event])
     }
 
-    /// Takes several events of one moment and observes all of them before it decides anything. The gates' counts
-    /// come before the event that needs a decision.
+    /// Processes several simultaneous events and observes all of them before it decides anything. The gates' counts must precede
+    /// the event that needs a decision.
     pub fn step_all(&mut self, now: Time, events: impl IntoIterator<Item = Event>) -> Answer {
         self.now = self.now.max(now);
         let mut actions = Vec::new();
@@ -35,8 +34,8 @@ impl Pool {
         self.refresh_demands();
         self.press();
         self.devices.update_index();
-        // Every decision uses up one of these: a ticket, a phase, a step of an order, a planned load, a demand, a replica
-        // that is called for.
+        // Every decision uses up an item: a ticket, a phase, a step of an order, a planned load, a demand, or a replica that is
+        // called for.
         let things =
             self.tickets.len() + self.replicas.len() + self.planned.len() + self.orders.len();
         let fetches = self.fetching.len() + self.demand_index.to_fetch.len();
@@ -51,7 +50,7 @@ impl Pool {
             self.commit(decision, &mut actions);
             self.refresh_demands();
             self.devices.update_index();
-            // What was planned presses no longer.
+            // Planned loads no longer press.
             if promises {
                 self.press();
             }
@@ -67,20 +66,20 @@ impl Pool {
         }
     }
 
-    /// How many replicas the administrators' loads, those remembered from before a restart, and the requests of models that
-    /// scale call for together. All of them may be planned and launched in one step.
+    /// The number of replicas called for by administrators' loads, loads remembered from before a restart, and the requests of
+    /// models that scale. All of them may be planned and launched in one step.
     fn replicas_called_for(&self) -> usize {
-        let loads = self.orders.values().filter(|it| it.load().is_some());
-        let ordered = loads.map(|it| it.replicas);
+        let loads = self.orders.values().filter(|order| order.load().is_some());
+        let ordered = loads.map(|order| order.replicas);
         let restoring = self.restoring.iter().filter_map(|id| self.models.get(id));
-        let wished = restoring.filter_map(|it| Some(it.wish.as_ref()?.replicas));
-        let scaled = self.scalers.values().map(|it| it.wanted);
+        let wished = restoring.filter_map(|model| Some(model.wish.as_ref()?.replicas));
+        let scaled = self.scalers.values().map(|scaler| scaler.wanted);
         let all = ordered.chain(wished).chain(scaled);
         all.map(|replicas| replicas as usize).sum()
     }
 
-    /// Returns the first decision that is due although no change has scheduled it. Everything is touched on a copy,
-    /// and each blocked demand is planned again by itself.
+    /// Returns the first decision that is due although no change has scheduled it. Touches everything on a copy, and plans each
+    /// blocked demand again on its own.
     pub(crate) fn missed(&self) -> Option<String> {
         let mut copy = self.clone();
         copy.touch_everything();
@@ -90,7 +89,7 @@ impl Pool {
                 Decision::Block { demands } => copy.demand_index.block_all(demands),
                 Decision::Defer { rank } => copy.demand_index.defer(rank),
                 Decision::Postpone { rank, until } => copy.demand_index.postpone(rank, until),
-                // Whether waiting helps is judged when a demand is new, not again at each change.
+                // The prospect of waiting is judged when a demand is new, not at every change.
                 Decision::Refuse { .. }
                 | Decision::Shorten { .. }
                 | Decision::GiveUpWish { .. } => {
@@ -101,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// Empties the agenda, and sets the timers for what time alone makes due later.
+    /// Empties the agenda and sets the timers for decisions that become due later without an event.
     pub(crate) fn agenda_done(&mut self) {
         for replica in core::mem::take(&mut self.agenda.replicas) {
             let at = plan::due_at(self, replica).filter(|at| *at > self.now);
@@ -127,7 +126,7 @@ mod tests {
     const REPLICAS: u32 = 200;
     const MODEL: ModelId = ModelId(0);
 
-    /// One large device and a small model.
+    /// A large device and a small model.
     fn pool() -> Pool {
         let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
         let reading = DeviceReading {
@@ -151,7 +150,7 @@ mod tests {
     }
 
     fn launches(answer: &Answer) -> usize {
-        let is_launch = |it: &&Action| matches!(it, Action::Launch { .. });
+        let is_launch = |action: &&Action| matches!(action, Action::Launch { .. });
         answer.actions.iter().filter(is_launch).count()
     }
 

@@ -1,6 +1,5 @@
-//! The replicas and models for which a decision may be due. Code that changes a fact touches what the fact
-//! concerns; `plan` examines nothing else. This is an index and decides nothing; `check` proves that no untouched
-//! entry is due.
+//! Tracks the replicas and models for which a decision may be due. Code that changes a fact touches what the fact concerns; `plan`
+//! examines nothing else. A pure index: `check` proves that no untouched entry is due.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +11,14 @@ use crate::types::replica::Phase;
 pub(crate) struct Agenda {
     pub replicas: BTreeSet<ReplicaId>,
     pub models: BTreeSet<ModelId>,
-    /// When time alone makes a decision due for a replica; one entry each.
+    /// The next time at which a decision becomes due for a replica without an event; one entry per replica.
     replica_timers: BTreeSet<(Time, ReplicaId)>,
     timer_of: BTreeMap<ReplicaId, Time>,
-    /// When a cool-down ends.
+    /// The ends of cool-downs.
     model_timers: BTreeSet<(Time, ModelId)>,
     /// Devices on which a blocked demand may have become possible since it was examined.
     pub grown: BTreeSet<DeviceId>,
-    /// All devices; every blocked demand is examined again.
+    /// Every blocked demand is examined again, on all devices.
     pub grown_everywhere: bool,
 }
 
@@ -46,7 +45,7 @@ impl Pool {
         self.agenda.replicas.insert(replica);
     }
 
-    /// The model and all its replicas.
+    /// Touches the model and all its replicas.
     pub(crate) fn touch_model(&mut self, id: ModelId) {
         self.agenda.models.insert(id);
         self.demand_index.stale.insert(id);
@@ -63,12 +62,12 @@ impl Pool {
         self.grows_everywhere();
     }
 
-    /// A change of this replica or planned load may let a blocked demand through.
+    /// Records that a change of this replica or planned load may unblock a demand.
     pub(crate) fn grows_at(&mut self, replica: ReplicaId) {
         if let Some(it) = self.replicas.get(&replica) {
             for share in &it.shares {
                 self.agenda.grown.insert(share.device);
-                // A replica that drains for a dropped load may stay if there is memory again.
+                // A replica that drains for a load that was dropped may stay if there is memory again.
                 if let Some(device) = self.devices.get(&share.device) {
                     self.agenda.replicas.extend(&device.holders);
                 }
@@ -109,7 +108,7 @@ impl Pool {
         self.promises_changed = true;
     }
 
-    /// Touches what has come due by time alone.
+    /// Touches what has become due by time alone.
     pub(crate) fn time_passes(&mut self) {
         while let Some(&(at, replica)) = self.agenda.replica_timers.first() {
             if at > self.now {
@@ -125,17 +124,20 @@ impl Pool {
             }
             self.agenda.model_timers.pop_first();
             self.touch_model(model);
-            // A replica that has been silent for too long does not move (N2): its planned load may not be needed.
+            // A replica that has been silent for too long does not move (N2), so its planned load may not be needed.
             self.promises_changed |= !self.moving.is_empty();
         }
     }
 
-    /// Its load no longer reserves the disk or link, or its time for that is over.
+    /// Frees the disk or link of a load that has ended or used up its reading time.
     pub(crate) fn read_ends(&mut self, id: ReplicaId) {
-        let until = self.replicas.get(&id).and_then(|it| match it.phase {
-            Phase::Launching { .. } => it.reads_until,
-            _ => None,
-        });
+        let until = self
+            .replicas
+            .get(&id)
+            .and_then(|replica| match replica.phase {
+                Phase::Launching { .. } => replica.reads_until,
+                _ => None,
+            });
         if until.is_none_or(|until| until <= self.now) {
             self.reading.retain(|(_, _, load)| *load != id);
             self.promises_changed = true;
@@ -143,14 +145,14 @@ impl Pool {
         }
     }
 
-    /// Whether the disk or link of a planned load is in use.
+    /// Returns true if the disk or link of a planned load is in use.
     pub(crate) fn loader_busy(&self, load: ReplicaId) -> bool {
         let planned = &self.planned[&load];
         let node = self.devices[&planned.shares[0].device].node;
         self.reads_on(planned.model, node)
     }
 
-    /// Whether the model's disk or link is in use on a node.
+    /// Returns true if the model's disk or link is in use on a node.
     pub(crate) fn reads_on(&self, model: ModelId, node: NodeId) -> bool {
         self.is_reading(&self.models[&model], node)
     }
@@ -163,7 +165,7 @@ impl Pool {
         self.reading.range(all).next().is_some()
     }
 
-    /// When the model's disk or link on a node will be free; `None` if it is.
+    /// The time at which the model's disk or link on a node becomes free; `None` if it is free.
     pub(crate) fn disk_free_at(&self, model: ModelId, node: NodeId) -> Option<Time> {
         let loader = self.models[&model].spec.loader?.loader;
         let all = (node, loader, ReplicaId(0))..=(node, loader, ReplicaId(u64::MAX));
@@ -171,7 +173,7 @@ impl Pool {
         self.reading.range(all).filter_map(ends).max()
     }
 
-    /// Schedules the model to be examined again at the end of its cool-down.
+    /// Schedules another examination of the model at the end of its cool-down.
     pub(crate) fn look_again(&mut self, at: Time, model: ModelId) {
         self.agenda.model_timers.insert((at, model));
     }

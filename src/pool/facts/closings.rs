@@ -1,16 +1,16 @@
-//! What it cost to close the gates of busy models early (P3), judged afterwards, and whether to go on with it.
+//! Judges afterwards what closing the gates of busy models early cost (P3), and whether to continue with it.
 //!
-//! The pool closes a gate under pressure because of what requests take on average. Where they do not take what they
-//! take on average (one of a minute among many of a second), the gate closes for the whole minute and spares those who wait
-//! nothing. So each early closing is compared with an open gate, in milliseconds of waiting:
+//! Under pressure the pool closes a gate based on the mean duration of requests. If durations differ widely (a request of a minute
+//! among many of a second), the gate stays closed for the long request and saves the waiting requests nothing. Each early closing
+//! is therefore compared with an open gate, in milliseconds of waiting:
 //!
 //! ```text
-//! closed:  what the model's requests waited that an open gate would have served
-//! open:    those who waited for the place × how much later it would have been free
+//! closed:  the waiting time of the model's requests that an open gate would have served
+//! open:    the number of requests waiting for the place × the delay until it would have been free
 //! ```
 //!
-//! While gates stay open because that was better, the closings that pressure would have caused are judged in the same
-//! way, so that the pool can go back. `types/closing_costs.rs` has the bound.
+//! While gates stay open because that was better, the closings that pressure would have caused are judged in the same way, so the
+//! pool can switch back. `types/closing_costs.rs` states the bound.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -19,13 +19,13 @@ use crate::types::closing_costs::{ClosingCosts, Judged};
 use crate::types::ids::{ModelId, ReplicaId, Span, Ticket, Time};
 use crate::types::lead::Lead;
 
-/// So many closings that gain or lose one swap and one request for each of those who wait change the lead.
+/// The lead changes after this many closings that gain or lose a swap and a request for each waiting request.
 const CLOSINGS_UNTIL_CHANGE: u64 = 8;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closings {
     pub lead: Lead,
-    /// What closing and not closing have cost so far.
+    /// The cost so far of closing and of not closing.
     pub costs: ClosingCosts,
     closed: BTreeMap<ReplicaId, Closed>,
     open: BTreeMap<ReplicaId, Open>,
@@ -35,15 +35,15 @@ pub(crate) struct Closings {
 #[derive(Clone, Debug)]
 struct Closed {
     model: ModelId,
-    /// The mean time of its requests.
+    /// The mean duration of its requests.
     request: Span,
-    /// Those who wait for the place.
+    /// The number of requests that wait for the place.
     waiting: u64,
-    /// Until when it would have been in use with an open gate, as far as is known; its turn would have ended at `turn_ends`.
+    /// The time until which an open gate would have kept it in use, as far as known. Its turn would have ended at `turn_ends`.
     in_use_until: Time,
     turn_ends: Time,
     drained: Option<Time>,
-    /// Requests that an open gate would have served, and what those that no longer wait have waited.
+    /// Requests that an open gate would have served, and the total time waited by the ones no longer waiting.
     kept_out: BTreeSet<Ticket>,
     waited: Span,
     unit: Span,
@@ -55,12 +55,12 @@ struct Open {
     waiting: u64,
     would_be_drained: Time,
     entered: u64,
-    /// What each request that it served since would have waited.
+    /// The time that each request served since then would have waited.
     wait: Span,
     unit: Span,
 }
 
-/// What is known of a closing, made or not.
+/// The figures of a closing, whether it was made or not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closing {
     pub replica: ReplicaId,
@@ -71,12 +71,12 @@ pub(crate) struct Closing {
     pub turn_left: Span,
     pub entered: u64,
     pub wait: Span,
-    /// A swap and a request.
+    /// The time of a swap and a request.
     pub unit: Span,
 }
 
 impl Closings {
-    /// Gates close under pressure.
+    /// Returns true if gates close under pressure.
     pub fn are_made(&self) -> bool {
         self.lead.simple_since().is_none()
     }
@@ -110,16 +110,19 @@ impl Closings {
         });
     }
 
-    /// A request of the model begins to wait.
+    /// A request of the model starts to wait.
     pub fn arrives(&mut self, ticket: Ticket, model: ModelId, now: Time) {
-        let of_model = self.closed.values_mut().filter(|it| it.model == model);
-        for it in of_model.filter(|it| now <= it.in_use_until.min(it.turn_ends)) {
+        let of_model = self
+            .closed
+            .values_mut()
+            .filter(|closed| closed.model == model);
+        for it in of_model.filter(|closed| now <= closed.in_use_until.min(closed.turn_ends)) {
             it.kept_out.insert(ticket);
             it.in_use_until = it.in_use_until.max(now + it.request);
         }
     }
 
-    /// It no longer waits.
+    /// The request no longer waits.
     pub fn leaves(&mut self, ticket: Ticket, waited: Span) {
         for it in self.closed.values_mut() {
             if it.kept_out.remove(&ticket) {
@@ -128,25 +131,25 @@ impl Closings {
         }
     }
 
-    /// Its last request has ended.
+    /// The replica's last request has ended.
     pub fn drained(&mut self, replica: ReplicaId, now: Time) {
         if let Some(it) = self.closed.get_mut(&replica) {
             it.drained.get_or_insert(now);
         }
     }
 
-    /// The closing did not happen after all.
+    /// The closing did not take place.
     pub fn forget(&mut self, replica: ReplicaId) {
         self.closed.remove(&replica);
         self.open.remove(&replica);
     }
 
-    /// Replicas with gates that stay open under pressure.
+    /// Replicas whose gates stay open under pressure.
     pub fn kept_open(&self) -> Vec<ReplicaId> {
         self.open.keys().copied().collect()
     }
 
-    /// A replica whose gate stayed open is no longer in use.
+    /// A replica whose gate stayed open is no longer in use. Returns true if the lead has changed.
     pub fn became_free(&mut self, replica: ReplicaId, entered: u64, now: Time) -> bool {
         let Some(it) = self.open.remove(&replica) else {
             return false;
@@ -157,16 +160,17 @@ impl Closings {
         self.judge(false, paid, it.unit, it.waiting, now)
     }
 
-    /// Judges the closings of which everything is known; returns whether the lead has changed.
+    /// Judges the closings whose outcome is fully known. Returns true if the lead has changed.
     pub fn settle(&mut self, now: Time) -> bool {
-        let known = |it: &Closed| {
-            let until = it.in_use_until.min(it.turn_ends);
-            (it.drained.is_some() && it.kept_out.is_empty() && until <= now).then_some(until)
+        let known = |closed: &Closed| {
+            let until = closed.in_use_until.min(closed.turn_ends);
+            (closed.drained.is_some() && closed.kept_out.is_empty() && until <= now)
+                .then_some(until)
         };
         let known: Vec<(ReplicaId, Time)> = self
             .closed
             .iter()
-            .filter_map(|(id, it)| Some((*id, known(it)?)))
+            .filter_map(|(id, closed)| Some((*id, known(closed)?)))
             .collect();
         let mut changed = false;
         for (id, until) in known {
@@ -179,7 +183,7 @@ impl Closings {
         changed
     }
 
-    /// What it costs to close a gate, and to keep it open; one of them was done.
+    /// Adds the cost of closing a gate and the cost of keeping it open. Only one is real; the other is hypothetical.
     fn judge(
         &mut self,
         was_made: bool,
@@ -227,7 +231,7 @@ mod tests {
         }
     }
 
-    /// A gate closes at 0 s and its last request ends after `drain`. One request comes in vain, at 1 s, and waits for `wait`.
+    /// A gate closes at 0 s and its last request ends after `drain`. A request arrives in vain at 1 s and waits for `wait`.
     fn one(closings: &mut Closings, drain: u64, wait: u64) -> bool {
         closings.closes(closing(), Time(0));
         closings.arrives(Ticket(1), ModelId(0), Time(SECOND));
@@ -241,7 +245,7 @@ mod tests {
     #[test]
     fn closing_that_spares_more_than_it_costs_goes_on() {
         let mut closings = Closings::default();
-        // With an open gate the place is free at 5 s instead of 2 s: 6 requests × 3 s against one of 12 s.
+        // With an open gate the place is free at 5 s instead of 2 s: 6 requests × 3 s against a single wait of 12 s.
         let changes = (0..100).filter(|_| one(&mut closings, 2 * SECOND, 12 * SECOND));
         assert_eq!(changes.count(), 0);
         assert!(closings.are_made() && closings.is_empty());
@@ -250,7 +254,7 @@ mod tests {
     #[test]
     fn closing_that_spares_nothing_ends_and_begins_again_when_it_would_spare_something() {
         let mut closings = Closings::default();
-        // The last request took a minute: the place was free later than the model would have been idle otherwise.
+        // The last request took a minute, so the place was free later than the model would otherwise have been idle.
         let first = (1..=100).find(|_| one(&mut closings, 60 * SECOND, 80 * SECOND));
         assert_eq!(
             first,
@@ -261,7 +265,7 @@ mod tests {
         let costs = closings.costs;
         assert_eq!((costs.judged, costs.changes), (3, 1));
         assert_eq!(costs.followed, costs.closed, "all were closed early");
-        // A gate stays open, and the place is free a minute after it would have been.
+        // A gate stays open, and the place becomes free a minute later than if it had been closed.
         let back = (1..=100).find(|_| {
             closings.stays_open(closing(), Time(0));
             assert_eq!(closings.kept_open(), [ReplicaId(1)]);

@@ -1,6 +1,5 @@
-//! Which models should have a replica and have none, or too few, in the order in which they are planned. The index
-//! changes with the facts, so that ten thousand waiting models cost nothing while nothing changes for them. Chooses
-//! nothing.
+//! Indexes the models that should have a replica but have none or too few, in planning order. It changes with the facts, so ten
+//! thousand waiting models cost nothing while nothing changes for them. Makes no choices.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -10,23 +9,23 @@ use crate::types::rank::DemandRank;
 use crate::types::reason::LoadReason;
 use crate::types::requirements::Requirements;
 
-/// One replica that should be loaded.
+/// A replica that should be loaded.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingReplica {
     pub requirements: Requirements,
     pub order: Option<OrderId>,
-    /// Set when planning it failed.
+    /// Set if planning failed.
     pub blocked: Option<Blocked>,
 }
 
-/// Why a demand was blocked; it is not examined again until memory grows or time passes.
+/// The reason why a demand was blocked. It is not examined again until memory grows or time passes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocked {
-    /// `DemandIndex::growths` when it was examined.
+    /// `DemandIndex::growths` at the time of the examination.
     pub growths: u64,
-    /// When time alone may change it.
+    /// The next time at which this may change without an event.
     pub retry: Option<Time>,
-    /// It could be planned, but its disk or link is in use: its victims stay until then.
+    /// The demand could be planned, but its disk or link is in use. Its victims stay until `retry`.
     pub postponed: bool,
 }
 
@@ -34,22 +33,22 @@ pub(crate) struct Blocked {
 pub(crate) struct DemandIndex {
     pub by_rank: BTreeMap<DemandRank, PendingReplica>,
     pub of_model: BTreeMap<ModelId, Vec<DemandRank>>,
-    /// Not planned yet, or due to be examined again by time.
+    /// Demands that are not planned yet, or due to be examined again.
     pub fresh: BTreeSet<DemandRank>,
-    /// One of them was added in this step.
+    /// A demand was added to `fresh` in this step.
     pub has_fresh: bool,
     pub retries: BTreeSet<(Time, DemandRank)>,
-    /// Those that wait for a disk or link alone.
+    /// Demands that wait only for a disk or link.
     pub postponed: BTreeSet<DemandRank>,
-    /// Retry times of removed entries; the entries they covered are examined again then.
+    /// Retry times of removed entries. The entries they covered are then examined again.
     pub orphaned_retries: BTreeSet<Time>,
     /// Models with demand whose weights are not on this machine, with the reason.
     pub to_fetch: BTreeMap<ModelId, LoadReason>,
-    /// Models whose wants may have changed.
+    /// Models whose demands may have changed.
     pub stale: BTreeSet<ModelId>,
     /// Counts the changes that may have freed memory.
     pub growths: u64,
-    /// The value when the step began.
+    /// The value of `growths` at the beginning of the step.
     pub growths_before: u64,
 }
 
@@ -60,7 +59,7 @@ impl DemandIndex {
         own.into_iter().chain(orphaned).min()
     }
 
-    /// When time alone may let the model's load through.
+    /// The next time at which the model's load may be unblocked without an event.
     pub fn retry_of(&self, model: ModelId) -> Option<Time> {
         let ranks = self.of_model.get(&model)?;
         ranks
@@ -92,20 +91,20 @@ impl DemandIndex {
         }
     }
 
-    /// Its disk or link is in use until then, or a little longer.
+    /// Postpones a demand because its disk or link is in use until about this time.
     pub fn postpone(&mut self, rank: DemandRank, until: Time) {
         self.block(rank, Some(until));
         if let Some(blocked) = self
             .by_rank
             .get_mut(&rank)
-            .and_then(|it| it.blocked.as_mut())
+            .and_then(|pending| pending.blocked.as_mut())
         {
             blocked.postponed = true;
             self.postponed.insert(rank);
         }
     }
 
-    /// Examines again what waits for a disk or link.
+    /// Reexamines the demands that wait for a disk or link.
     pub fn wake_postponed(&mut self) {
         for rank in core::mem::take(&mut self.postponed) {
             self.defer(rank);

@@ -1,7 +1,6 @@
-//! The devices, with an index of those that take loads by their kind and what is free on them: a load looks only at devices
-//! with room for it, however many there are. A ledger changes through `get_mut` alone, which notes the device, and
-//! `update_index` is the one place that updates the index. A device that is noted is looked at by itself until then, so that
-//! the index is never out of date.
+//! The devices, indexed by kind and free memory: a load visits only devices with room for it, however many devices exist. A ledger
+//! changes only through `get_mut`, which marks the device as changed. `update_index` is the only place that updates the index;
+//! until then, marked devices are examined individually, so results are never stale.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Deref;
@@ -14,19 +13,19 @@ use crate::types::ids::{Bytes, DeviceId, KindId, NodeId};
 pub(crate) struct Devices {
     all: BTreeMap<DeviceId, Device>,
     by_room: BTreeMap<KindId, BTreeSet<Entry>>,
-    /// The entry of each device that has one.
+    /// The index entry of each device that has one.
     entry_of: BTreeMap<DeviceId, (KindId, Entry)>,
-    /// Devices that may have changed since the index was updated.
+    /// Devices that may have changed since the last index update.
     changed: BTreeSet<DeviceId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
-    /// What a plan may count on there; a bound if it is not exact.
+    /// The bytes that a plan may use there; an upper bound if it is not exact.
     at_most: Bytes,
     device: DeviceId,
     node: NodeId,
-    /// Unless replicas hold more than their shares: then it depends on which of them leave.
+    /// False if replicas hold more than their shares: the figure then depends on which of them leave.
     is_exact: bool,
 }
 
@@ -35,11 +34,11 @@ struct Entry {
 pub(crate) struct Room {
     pub device: DeviceId,
     pub node: NodeId,
-    /// Its kind and what a plan may count on there; `None`: its ledger says whether there is room.
+    /// Its kind and the bytes that a plan may use there. `None` if only its ledger can tell.
     pub known: Option<(KindId, Bytes)>,
 }
 
-/// Reading is that of a map.
+/// Reads like a map.
 impl Deref for Devices {
     type Target = BTreeMap<DeviceId, Device>;
 
@@ -55,7 +54,7 @@ impl Devices {
         Some(device)
     }
 
-    /// The device of a reading, which may be new.
+    /// The device of a reading; it is added if it is new.
     pub(crate) fn of_reading(&mut self, id: DeviceId, reading: &DeviceReading) -> &mut Device {
         self.changed.insert(id);
         self.all.entry(id).or_insert_with(|| Device::new(reading))
@@ -67,7 +66,7 @@ impl Devices {
         Some(device)
     }
 
-    /// Every device on which a plan may count on as much as is needed on its kind, and some that have less or take nothing.
+    /// All devices whose free memory suffices for what is needed on their kind, and some that have less or take nothing.
     pub(crate) fn with_room<'a>(
         &'a self,
         needs: impl Fn(KindId) -> Bytes + 'a,
@@ -101,13 +100,13 @@ impl Devices {
     /// Updates the index for the devices that have changed.
     pub(crate) fn update_index(&mut self) {
         for id in core::mem::take(&mut self.changed) {
-            let device = self.all.get(&id).filter(|it| !it.takes_nothing());
-            let entry = device.map(|it| (it.kind, Entry::of(id, it)));
+            let device = self.all.get(&id).filter(|device| !device.takes_nothing());
+            let entry = device.map(|device| (device.kind, Entry::of(id, device)));
             let before = match entry {
                 Some(entry) => self.entry_of.insert(id, entry),
                 None => self.entry_of.remove(&id),
             };
-            // Most changes, such as a reading, leave what is free as it was.
+            // Most changes, such as a reading, do not change the free memory.
             if before == entry {
                 continue;
             }
@@ -124,7 +123,7 @@ impl Devices {
         }
     }
 
-    /// Whether the index says of every device what its ledger says: it is built anew and compared.
+    /// Rebuilds the index and returns true if it equals the current one.
     pub(crate) fn is_index_right(&self) -> bool {
         let mut updated = self.clone();
         updated.update_index();
@@ -141,7 +140,7 @@ impl Devices {
 impl Entry {
     fn of(device: DeviceId, ledger: &Device) -> Entry {
         Entry {
-            // With all that exceeds the shares, as if every replica there left.
+            // Includes all memory beyond the shares, as if every replica there left.
             at_most: ledger.later(ledger.excess).0,
             device,
             node: ledger.node,

@@ -1,5 +1,5 @@
-//! The memory ledger of one node's host for sleeping engines: what they may take in total, what they take, what the
-//! system reports as available. It decides nothing.
+//! The ledger of a node's host memory for sleeping engines: the limit for all sleepers, the bytes they hold, and the bytes that the
+//! system reports as available. Makes no choices.
 
 use crate::types::event::HostReading;
 use crate::types::ids::Bytes;
@@ -9,22 +9,22 @@ use crate::types::ids::Bytes;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Host {
-    /// What all sleepers together may take.
+    /// The maximum for all sleepers together.
     pub(crate) capacity: Bytes,
-    /// What must stay available to other processes.
+    /// The memory that must stay available to other processes.
     pub(crate) reserve: Bytes,
-    /// What the system last reported as available.
+    /// The available memory that the system last reported.
     pub(crate) available: Bytes,
-    /// What sleepers hold, including those that are falling asleep, waking or ending.
+    /// The bytes held by sleepers, including sleepers that are falling asleep, waking or ending.
     pub(crate) held: Bytes,
-    /// The part of it that is being returned, by sleepers that are being ended.
+    /// The part of `held` that is being returned by sleepers that are being ended.
     pub(crate) returning: Bytes,
-    /// Given to sleepers since `available` was read, or not taken by then.
+    /// Bytes given to sleepers that `available` does not reflect yet.
     unseen: Bytes,
 }
 
 impl Host {
-    /// `falling_asleep`: what was given to engines that have not taken all of it yet.
+    /// `falling_asleep` is the memory given to engines that have not taken all of it yet.
     pub(crate) fn read(&mut self, reading: &HostReading, falling_asleep: Bytes) {
         self.capacity = reading.capacity;
         self.reserve = reading.reserve;
@@ -45,12 +45,12 @@ impl Host {
         self.held = Bytes(self.held.0 - bytes.0);
         if was_returning {
             self.returning = Bytes(self.returning.0 - bytes.0);
-            // An earlier reading shows less than there is now.
+            // An earlier reading shows less than is available now.
             self.available = self.available + bytes;
         }
     }
 
-    /// What one more sleeper may take. Memory that is being returned counts: an engine ends sooner than another
+    /// The bytes that another sleeper may take. Memory that is being returned counts, because an engine ends faster than another
     /// falls asleep.
     pub(crate) fn room(&self) -> Bytes {
         let staying = self.held.saturating_sub(self.returning);
@@ -58,7 +58,7 @@ impl Host {
         allowed.min(self.left().saturating_sub(self.reserve))
     }
 
-    /// How far the available memory is below the reserve (host pressure).
+    /// The bytes by which the available memory is below the reserve, or sleepers exceed their maximum (host pressure).
     pub(crate) fn shortage(&self) -> Bytes {
         let over = self
             .held

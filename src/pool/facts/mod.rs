@@ -1,4 +1,4 @@
-//! The facts: the pool with its models, devices and hosts, and the indices derived from them. Nothing here chooses.
+//! The facts: the pool with its models, devices and hosts, and the indices derived from them. Makes no choices.
 
 pub(crate) mod agenda;
 pub(crate) mod closings;

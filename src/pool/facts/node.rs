@@ -1,4 +1,4 @@
-//! Whether nodes are there, and what keeps the pool from placing anything on them. Reads facts, changes none.
+//! Determines whether nodes are reachable, and what keeps the pool from placing replicas on them. Read-only.
 
 use alloc::string::{String, ToString};
 
@@ -17,12 +17,12 @@ impl Pool {
         }
     }
 
-    /// Whether nothing is heard of the replica's node.
+    /// Returns true if the replica's node is silent.
     pub(crate) fn is_silent(&self, replica: &Replica) -> bool {
         !self.silent.is_empty() && self.silent.contains_key(&self.node_of(replica))
     }
 
-    /// Whether that has been so for so long that the model is loaded on another node, if there is demand for it.
+    /// Returns true if the node has been silent for so long that demand may load the model on another node.
     pub(crate) fn is_written_off(&self, replica: &Replica) -> bool {
         if self.silent.is_empty() {
             return false;
@@ -33,12 +33,12 @@ impl Pool {
 
     pub(crate) fn is_gone(&self, node: NodeId) -> bool {
         let known = self.known_nodes.get(&node);
-        known.is_some_and(|it| it.presence == Presence::Gone)
+        known.is_some_and(|node| node.presence == Presence::Gone)
     }
 
-    /// How many engines that the pool has given up a node still has.
+    /// The number of given-up engines that still run on a node.
     pub(crate) fn engines_given_up(&self, node: NodeId) -> u32 {
-        let on = self.given_up.values().filter(|it| **it == node);
+        let on = self.given_up.values().filter(|id| **id == node);
         u32::try_from(on.count()).unwrap_or(u32::MAX)
     }
 
@@ -55,10 +55,10 @@ impl Pool {
         (self.engines_given_up(node) > 0).then_some(Away::EndsOthers)
     }
 
-    /// The same of a device, in words.
+    /// The same for a device, as text.
     pub(crate) fn node_away(&self, device: DeviceId) -> Option<NodeAway> {
         let ledger = &self.devices[&device];
-        // Plans look at every device, and most are there: their nodes' names are not composed.
+        // Plans visit every device and most are present, so node names are composed only when needed.
         let away = ledger.away?;
         let node = self.node_name(ledger.node);
         Some(match away {
@@ -83,26 +83,26 @@ impl Pool {
         since.map_or(Span::ZERO, |since| self.now.since(*since))
     }
 
-    /// Whether more devices may come: what does not fit today may fit later.
+    /// Returns true if more devices may come. What does not fit today may then fit later.
     pub(crate) fn nodes_may_join(&self) -> bool {
         let has_shapes = !self.node_demand.shapes.is_empty();
         self.limits.nodes_may_join || has_shapes || !self.known_nodes.is_empty()
     }
 
-    /// Whether a node may come back whose devices are not known: nothing can be called too large for it.
+    /// Returns true if a node whose devices are unknown may come back. Nothing can be called too large for it.
     pub(crate) fn unknown_node_may_return(&self) -> bool {
         self.silent
             .keys()
             .any(|node| !self.nodes.contains_key(node))
     }
 
-    /// Whether the node would have to fetch the model's weights, as far as it says (N6).
+    /// Returns true if the node has reported its weights and the model's are missing (N6).
     pub(crate) fn lacks_weights(&self, node: NodeId, model: ModelId) -> bool {
         let known = self.weights_on.get(&node);
         known.is_some_and(|models| !models.contains(&model))
     }
 
-    /// The name of a device, also of one that has left with its node.
+    /// The name of a device, including devices that have left with their node.
     pub(crate) fn device_name(&self, id: DeviceId) -> String {
         match self.devices.get(&id) {
             Some(device) => device.name.clone(),
@@ -115,7 +115,7 @@ impl Pool {
 
     pub(crate) fn replicas_on(&self, node: NodeId) -> alloc::vec::Vec<ReplicaId> {
         let on = |replica: &Replica| self.node_of(replica) == node;
-        let all = self.replicas.iter().filter(|(_, it)| on(it));
+        let all = self.replicas.iter().filter(|(_, replica)| on(replica));
         all.map(|(&id, _)| id).collect()
     }
 }

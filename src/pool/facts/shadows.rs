@@ -1,6 +1,6 @@
-//! What two rules for eviction would have loaded, had they served the same uses on the same devices: the pool's own, and
-//! least recently used. Each is simulated without engines: which models it would hold, and what it would have paid.
-//! Chooses nothing for the pool but which of them its plans follow (P5).
+//! Simulates what two eviction rules would have loaded for the same uses on the same devices: the pool's own rule and least
+//! recently used. There are no engines: each shadow tracks the models it would hold and the load time it would have paid. For the
+//! pool it only decides which rule plans follow (P5).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -15,16 +15,16 @@ pub(crate) struct Shadows {
     pub own: Shadow,
     pub simple: Shadow,
     pub lead: Lead,
-    /// What they have cost since they began.
+    /// The costs of both rules since they began.
     pub costs: ShadowCosts,
-    /// The part of the pool that is played.
+    /// The part of the pool that is simulated.
     pub sample: Sample,
-    /// No device has come, gone or changed its size since the sample was taken.
+    /// False if a device has joined, left or changed its size since the sample was taken.
     pub is_current: bool,
 }
 
 impl Shadows {
-    /// Plays this part of the pool from now on, and holds nothing of another part any more.
+    /// Switches to another part of the pool and drops everything outside it.
     pub fn resample(&mut self, sample: Sample) {
         for shadow in [&mut self.own, &mut self.simple] {
             shadow.keep(&sample);
@@ -34,12 +34,12 @@ impl Shadows {
     }
 }
 
-/// What one rule would hold.
+/// The models that a rule would hold.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shadow {
     held: BTreeMap<ModelId, Held>,
     devices: BTreeMap<DeviceId, OnDevice>,
-    /// The time it would take to load all of it.
+    /// The total load time of all held models.
     pub reload: Span,
 }
 
@@ -65,9 +65,9 @@ impl Shadow {
         self.devices.get(&device)
     }
 
-    /// On each of its devices.
+    /// The bytes of the model on each of its devices.
     pub fn bytes_of(&self, model: ModelId) -> Bytes {
-        self.held.get(&model).map_or(Bytes::ZERO, |it| it.bytes)
+        self.held.get(&model).map_or(Bytes::ZERO, |held| held.bytes)
     }
 
     pub fn load(&mut self, model: ModelId, devices: Vec<DeviceId>, bytes: Bytes, reload: Span) {
@@ -85,10 +85,11 @@ impl Shadow {
         self.held.insert(model, held);
     }
 
-    /// Evicts what the sample does not have.
+    /// Evicts models and devices outside the sample.
     fn keep(&mut self, sample: &Sample) {
         let leaves = |model: &ModelId, held: &Held| {
-            !sample.has_model(*model) || !held.devices.iter().all(|it| sample.has_device(*it))
+            !sample.has_model(*model)
+                || !held.devices.iter().all(|device| sample.has_device(*device))
         };
         let held = self.held.iter();
         let leaving: Vec<ModelId> = held
@@ -121,7 +122,7 @@ mod tests {
     use crate::types::ids::NodeId;
 
     fn sample(devices: impl IntoIterator<Item = u32>) -> Sample {
-        let device = |it| (DeviceId(it), NodeId(it), Bytes(10));
+        let device = |number| (DeviceId(number), NodeId(number), Bytes(10));
         Sample::of(devices.into_iter().map(device))
     }
 
@@ -137,7 +138,7 @@ mod tests {
         shadows.resample(sample([1]));
         assert!(!shadows.own.holds(ModelId(1)) && shadows.own.holds(ModelId(2)));
         assert_eq!(shadows.own.reload, reload);
-        let used = shadows.own.on(DeviceId(1)).map(|it| it.used);
+        let used = shadows.own.on(DeviceId(1)).map(|on| on.used);
         assert_eq!(used, Some(Bytes(4)));
         assert!(shadows.own.on(DeviceId(2)).is_none());
     }

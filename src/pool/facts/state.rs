@@ -1,5 +1,5 @@
-//! The facts of the pool. Nothing here chooses: `plan` chooses, `observe` and `commit` change.
-//! One file because it is the list of the pool's facts, with what is computed from several of them.
+//! The facts of the pool. `plan` chooses; `observe` and `commit` change facts. One file because it is the list of the pool's facts,
+//! with what is computed from several of them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -31,49 +31,49 @@ use crate::types::refusal_sums::Refusals;
 use crate::types::replica::{Phase, Planned, Replica};
 use crate::types::saves::{Saves, SettingOrders};
 
-/// One model: the catalogue's facts (`spec`), the administrators' settings (`over`, `wish`), and what happened (the
-/// rest). They are separate so that they cannot be confused.
+/// A model: the catalogue's facts (`spec`), the administrators' settings (`over`, `wish`), and its history (the rest). They are
+/// separate to rule out confusion.
 #[derive(Clone, Debug)]
 pub struct Model {
     pub(crate) spec: ModelSpec,
     pub(crate) over: Override,
     pub(crate) set_by: SettingOrders,
     pub(crate) wish: Option<LoadWish>,
-    /// The order that set the wish, while it may still take it back.
+    /// The order that set the wish, while it may still revert it.
     pub(crate) wished_by: Option<OrderId>,
     /// A wish from before a restart that has not been carried out yet.
     pub(crate) restoring: bool,
     pub(crate) removed: bool,
-    /// When it was registered: the older always-hot model wins (P4).
+    /// The registration time. The older always-hot model wins (P4).
     pub(crate) since: Time,
     pub(crate) queue: Queue,
     pub(crate) replicas: BTreeSet<ReplicaId>,
     pub(crate) planned: BTreeSet<ReplicaId>,
     pub(crate) failures: u32,
-    /// How many of them were crashes of engines that had become ready.
+    /// The number of failures that were crashes of engines that had become ready.
     pub(crate) crashes: u32,
-    /// The last failure was permanent: time does not cure it (L3).
+    /// The last failure was permanent, so waiting does not help (L3).
     pub(crate) permanent_failure: bool,
     pub(crate) last_failure: Option<String>,
     pub(crate) cooling_until: Option<Time>,
     pub(crate) demand: Demand,
     /// The measured memory per device, by number and kind of devices (M1).
     pub(crate) learned: BTreeMap<(u32, KindId), Bytes>,
-    /// Its last load ran out of memory, and has been planned again.
+    /// Its last load ran out of memory and has been planned again.
     pub(crate) retried_after_oom: bool,
     pub(crate) load_times: LoadTimes,
-    /// How long its replicas take to end once they are stopped.
+    /// The time its replicas take to end once they are stopped.
     pub(crate) stop_takes: Span,
-    /// How long the requests in flight took to end when a busy replica was drained.
+    /// The time the requests in flight took to end when a busy replica was drained.
     pub(crate) drain_takes: Span,
     pub(crate) request_times: RequestTimes,
     pub(crate) last_used: Option<Time>,
     pub(crate) seated: u64,
-    /// Requests that got their seat from the queue, and how long they waited together.
+    /// The number of requests that got their seat from the queue, and their total waiting time.
     pub(crate) waits: u64,
     pub(crate) waits_took: Span,
     pub(crate) fetch: Option<Fetch>,
-    /// When its weights were fetched.
+    /// The time its weights were fetched.
     pub(crate) fetched_at: Option<Time>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Waiting {
     pub key: KeyId,
     pub since: Time,
     pub deadline: Time,
-    /// When its client goes away by itself; at the latest its deadline.
+    /// The time at which its client gives up on its own; at the latest its deadline.
     pub gives_up: Time,
 }
 
@@ -94,32 +94,32 @@ pub struct Pool {
     pub(crate) devices: Devices,
     /// The devices of each node that is not gone.
     pub(crate) nodes: BTreeMap<NodeId, BTreeSet<DeviceId>>,
-    /// Nodes that have joined, also those that are gone again.
+    /// Nodes that have joined, including nodes that are gone again.
     pub(crate) known_nodes: BTreeMap<NodeId, Node>,
-    /// Nodes of which nothing is heard, and since when (N2).
+    /// Silent nodes, and the time since which they are silent (N2).
     pub(crate) silent: BTreeMap<NodeId, Time>,
     /// Nodes whose end is known (N7).
     pub(crate) node_times: BTreeMap<NodeId, NodeTime>,
-    /// When the models of a node are to move, of those whose models do not move yet.
+    /// The time at which the models of each node start to move. Nodes whose models already move are not listed.
     pub(crate) moves_due: BTreeSet<(Time, NodeId)>,
     /// Nodes whose models move.
     pub(crate) moving: BTreeSet<NodeId>,
-    /// Engines on nodes that are no replicas (any more), until they have ended or are adopted (N4).
+    /// Engines on nodes that are not, or no longer, replicas, until they have ended or are adopted (N4).
     pub(crate) given_up: BTreeMap<ReplicaId, NodeId>,
-    /// Drains by the node's name, whether it is there or not (N5).
+    /// Drains by node name, including nodes that are not present (N5).
     pub(crate) drains: BTreeMap<String, Cordon>,
-    /// The models whose weights a node has, as far as it says (N6).
+    /// The models whose weights each node reports to have (N6).
     pub(crate) weights_on: BTreeMap<NodeId, BTreeSet<ModelId>>,
-    /// Sizes of nodes that a cluster can bring, and what was requested of it (S2).
+    /// The node sizes that a cluster can bring, and the pending request (S2).
     pub(crate) node_demand: NodeDemand,
-    /// The node that left last, and why.
+    /// The node that left last, and the reason.
     pub(crate) last_gone: Option<(String, String)>,
     /// Devices that have left with their nodes.
     pub(crate) departed: BTreeMap<DeviceId, Departed>,
     pub(crate) models: BTreeMap<ModelId, Model>,
     pub(crate) replicas: BTreeMap<ReplicaId, Replica>,
     pub(crate) planned: BTreeMap<ReplicaId, Planned>,
-    /// What sleepers may take of each node's host memory.
+    /// The ledger of each node's host memory for sleepers.
     pub(crate) hosts: BTreeMap<NodeId, Host>,
     pub(crate) asleep: BTreeSet<ReplicaId>,
     pub(crate) tickets: BTreeMap<Ticket, Waiting>,
@@ -142,19 +142,19 @@ pub struct Pool {
     pub(crate) settling: BTreeSet<DeviceId>,
     pub(crate) agenda: Agenda,
     pub(crate) demand_index: DemandIndex,
-    /// Busy replicas that cost those who wait for their places more than closing their gates would (P3).
+    /// Busy replicas that cost waiting requests more than closing their gates would (P3).
     pub(crate) pressed: BTreeSet<ReplicaId>,
-    /// What closing their gates cost, judged afterwards.
+    /// The cost of closing their gates, judged afterwards.
     pub(crate) closings: Closings,
-    /// A fact has changed on which a planned load may depend.
+    /// A fact that planned loads may depend on has changed.
     pub(crate) promises_changed: bool,
     /// The price of keeping idle models, for adaptive keep-hot times.
     pub(crate) market: Market,
-    /// What two rules for eviction would have loaded.
+    /// The loads that two eviction rules would have made.
     pub(crate) shadows: Shadows,
-    /// Loads that have a disk or link of a node reserved.
+    /// Loads that have reserved a disk or link of a node.
     pub(crate) reading: BTreeSet<(NodeId, LoaderId, ReplicaId)>,
-    /// By the machine's clock.
+    /// Lease ends, by the machine's clock.
     pub(crate) leases: BTreeSet<(Time, ModelId)>,
     /// Milliseconds by which the machine's clock is ahead of `now`.
     pub(crate) wall_ahead: i64,
@@ -164,11 +164,11 @@ pub struct Pool {
     pub(crate) closing: Option<Time>,
     pub(crate) finished: bool,
     pub(crate) replica_next: u64,
-    /// Replicas with lower numbers are of earlier controllers.
+    /// Replicas with lower ids belong to earlier controllers.
     pub(crate) replica_first: u64,
 }
 
-/// What is kept of a device whose node is gone: it may come back.
+/// The facts kept about a device whose node is gone and may come back.
 #[derive(Clone, Debug)]
 pub(crate) struct Departed {
     pub name: String,
@@ -177,8 +177,7 @@ pub(crate) struct Departed {
 }
 
 impl Pool {
-    /// An empty pool; devices and models come as events. Replicas are numbered from `first`, so that numbers of
-    /// earlier runs are not reused.
+    /// An empty pool; devices and models come as events. Replica ids start at `first`, to avoid reusing ids of earlier runs.
     pub fn new(limits: Limits, night: bool, first: ReplicaId) -> Pool {
         Pool {
             limits,
@@ -231,7 +230,7 @@ impl Pool {
         }
     }
 
-    /// The administrator's load of the model that has begun and is not finished.
+    /// The administrator's load of the model that is in progress.
     pub(crate) fn unfinished_load(&self, model: ModelId) -> Option<OrderId> {
         let loads = |order: &Order| order.load().is_some_and(|load| load.model == model);
         self.orders
@@ -239,7 +238,7 @@ impl Pool {
             .find_map(|(&id, order)| loads(order).then_some(id))
     }
 
-    /// Whether a replica has had this number since the start, or may have had: numbers are never reused.
+    /// Returns true if a replica has had this id since the start, or may have had it. Ids are never reused.
     pub fn has_given(&self, replica: ReplicaId) -> bool {
         (self.replica_first..self.replica_next).contains(&replica.0)
     }
@@ -249,12 +248,12 @@ impl Pool {
         self.models.get(&model).map_or(Priority(0), Model::priority)
     }
 
-    /// Whether it is always-hot now (P4, E2).
+    /// Returns true if the model is always-hot now (P4, E2).
     pub fn is_protected(&self, model: ModelId) -> bool {
         self.protects(self.priority(model))
     }
 
-    /// The same of a model with this priority.
+    /// The same for a model with this priority.
     pub(crate) fn protects(&self, priority: Priority) -> bool {
         !self.night && priority >= Priority::ALWAYS_HOT
     }
@@ -262,12 +261,12 @@ impl Pool {
     pub(crate) fn name(&self, model: ModelId) -> String {
         self.models
             .get(&model)
-            .map_or_else(|| model.to_string(), |it| it.spec.name.clone())
+            .map_or_else(|| model.to_string(), |model| model.spec.name.clone())
     }
 
-    /// Replicas that serve or will: loading or ready. A load that timed out and an engine that crashed count until
-    /// they are gone: their end decides what happens to the waiting requests (L3). What is on a silent node counts for
-    /// a while (N2).
+    /// The number of replicas that serve or will: loading or ready. A load that timed out and an engine that crashed count until
+    /// they are gone, because their end decides what happens to the waiting requests (L3). Replicas on a silent node count for a
+    /// while (N2).
     pub(crate) fn live(&self, model: &Model) -> usize {
         model
             .replicas
@@ -282,12 +281,12 @@ impl Pool {
         lives && !self.is_written_off(replica)
     }
 
-    /// Not loaded by demand until an administrator loads it or its configuration changes (L3).
+    /// Returns true if demand does not load the model until an administrator loads it or its configuration changes (L3).
     pub(crate) fn is_quarantined(&self, model: &Model) -> bool {
         model.permanent_failure || model.failures >= self.limits.failures_max
     }
 
-    /// Whether its model is now started with other settings than the replica was.
+    /// Returns true if the replica was started with other settings than its model has now.
     pub(crate) fn is_outdated(&self, id: ReplicaId) -> bool {
         let replica = &self.replicas[&id];
         replica.started_with != self.models[&replica.model].spec.started_with
@@ -298,12 +297,12 @@ impl Pool {
         Time(self.now.0.saturating_add_signed(self.wall_ahead))
     }
 
-    /// The time of the pool's clock at which the machine's clock shows `at`.
+    /// Converts a time of the machine's clock to the pool's clock.
     pub(crate) fn when_wall_shows(&self, at: Time) -> Time {
         Time(at.0.saturating_add_signed(self.wall_ahead.saturating_neg()))
     }
 
-    /// Updates the indices that follow from a model's priority and lease.
+    /// Updates the indices that depend on a model's priority and lease.
     pub(crate) fn reindex(&mut self, id: ModelId) {
         self.leases.retain(|(_, model)| *model != id);
         self.hot.remove(&id);
@@ -340,7 +339,7 @@ impl Pool {
         Some(waiting)
     }
 
-    /// The expected wait for a seat, for `Retry-After` and the comments to waiting clients.
+    /// The expected wait for a seat, for `Retry-After` and the comments sent to waiting clients.
     pub fn expected_wait(&self, id: ModelId) -> Span {
         let Some(model) = self.models.get(&id) else {
             return Span::ZERO;
@@ -383,8 +382,8 @@ impl Pool {
         Span(before.0.saturating_add(comes).max(1000))
     }
 
-    /// When the last victim of a planned load is expected to be gone: at the end of its drain, plus one second for
-    /// the process to end.
+    /// The time at which the last victim of a planned load is expected to be gone: at the end of its drain, plus one second for the
+    /// process to end.
     fn room_expected(&self, load: ReplicaId) -> Option<Time> {
         let gone = |victim: &ReplicaId| match &self.replicas.get(victim)?.phase {
             Phase::Draining {
@@ -395,16 +394,16 @@ impl Pool {
         self.planned[&load].victims.iter().filter_map(gone).max()
     }
 
-    /// Whether the pool has finished its shutdown.
+    /// Returns true if the pool has completed its shutdown.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Bytes that replicas reserve on a device, including those that are leaving.
+    /// The bytes that replicas reserve on a device, including replicas that are leaving.
     pub fn reserved(&self, device: DeviceId) -> Bytes {
         self.devices
             .get(&device)
-            .map_or(Bytes::ZERO, |it| it.reserved)
+            .map_or(Bytes::ZERO, |device| device.reserved)
     }
 }
 
@@ -447,7 +446,7 @@ impl Model {
         self.over.priority.unwrap_or(self.spec.priority)
     }
 
-    /// The time until the model's lease ends (P7), by the machine's clock; `None`: it has none.
+    /// The time until the model's lease ends (P7), by the machine's clock; `None` if it has no lease.
     pub(crate) fn lease_left(&self, wall: Time) -> Option<Span> {
         let left = self.over.expires?.since(wall);
         (left > Span::ZERO).then_some(left)
@@ -466,7 +465,7 @@ impl Model {
         self.cooling_until = None;
     }
 
-    /// An administrator unloaded it: it returns by demand only, not by itself (P4).
+    /// Returns true if an administrator unloaded the model. It returns by demand only, not on its own (P4).
     pub(crate) fn kept_away(&self) -> bool {
         self.wish.as_ref().is_some_and(|wish| wish.replicas == 0)
     }

@@ -154,7 +154,9 @@ impl Pool {
             }
         }
         Some(Room {
-            cost: victims.iter().fold(0, |sum, it| sum.saturating_add(it.1)),
+            cost: victims
+                .iter()
+                .fold(0, |sum, victim| sum.saturating_add(victim.1)),
             left_over: free.saturating_sub(needs),
             device,
             victims: victims.into_iter().map(|victim| victim.2).collect(),

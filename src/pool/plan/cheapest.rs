@@ -90,7 +90,7 @@ fn cost(victims: &[Evictable]) -> Cost {
         busy: victims.iter().filter(|victim| victim.rank.busy).count() as u32,
         loss: victims
             .iter()
-            .fold(0, |sum, it| sum.saturating_add(it.loss)),
+            .fold(0, |sum, victim| sum.saturating_add(victim.loss)),
         bytes: victims.iter().map(|victim| victim.rank.bytes.0).sum(),
     }
 }

@@ -1,9 +1,9 @@
 //! Makes room for the first pending replica. Part of `plan::next`; changes nothing.
 //!
-//! Examines demands in rank order: new ones and, if memory may have become free somewhere, those that were blocked. A demand that
-//! needs at least as much as a blocked one and ranks no better is blocked without planning. A long queue therefore costs a few
-//! plans instead of one per model. Blocking a demand changes no other fact, so all blocked demands of an examination are returned
-//! as one decision.
+//! Examines demands in rank order: new ones and, if memory may have become free somewhere, blocked ones. A demand that needs at
+//! least as much as a blocked one and ranks no better is blocked without planning. A long queue therefore costs a few plans instead
+//! of one per model. Blocking a demand changes no other fact, so all blocked demands of an examination are returned as one
+//! decision.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

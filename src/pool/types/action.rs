@@ -1,4 +1,4 @@
-//! Everything the pool can order from the shell. A closed list.
+//! All actions that the pool can request from the shell. A closed list.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -18,7 +18,7 @@ use crate::types::share::Share;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The ticket has a seat: enter the replica's gate for it and wake the client.
+    /// The ticket has a seat: enters the replica's gate for it and wakes the client.
     Grant {
         ticket: Ticket,
         replica: ReplicaId,
@@ -27,74 +27,74 @@ pub enum Action {
         ticket: Ticket,
         refusal: Refusal,
     },
-    /// Bring the model's weights to this machine; answered by `FetchEnded`.
+    /// Brings the model's weights to this machine. Answered by `FetchEnded`.
     Fetch {
         model: ModelId,
     },
-    /// End the fetch; answered by `FetchEnded` too. What has been downloaded is kept for the next one.
+    /// Ends the fetch. Also answered by `FetchEnded`. Downloaded data is kept for the next fetch.
     EndFetch {
         model: ModelId,
     },
-    /// Start an engine with this memory on these devices.
+    /// Starts an engine with this memory on these devices.
     Launch {
         replica: ReplicaId,
         model: ModelId,
         placement: Vec<Share>,
         deadline: Span,
     },
-    /// Have a drained engine free its devices' memory and keep its weights in the host's; answered by `ReplicaAsleep`
-    /// or `SleepFailed`.
+    /// Makes a drained engine free its devices' memory and keep its weights in host memory. Answered by `ReplicaAsleep` or
+    /// `SleepFailed`.
     Park {
         replica: ReplicaId,
     },
-    /// Have a sleeper take its memory again; answered by `ReplicaReady` or `ReplicaExited`.
+    /// Makes a sleeper take its memory again. Answered by `ReplicaReady` or `ReplicaExited`.
     Wake {
         replica: ReplicaId,
         deadline: Span,
     },
-    /// The gate lets requests in (`Open`), sends them to the queue first (`Queued`).
+    /// Sets the gate to let requests in (`Open`) or to send them to the queue first (`Queued`).
     SetGate {
         replica: ReplicaId,
         gate: GateMode,
     },
-    /// Close the gate, answered in the same turn by `GateClosed`. With `if_idle_at`, close it only if no request is
-    /// inside and no more than this number ever entered; otherwise answered by `GateBusy`. The decision to close an
-    /// idle gate is based on a reading; only the gate knows whether it still holds.
+    /// Closes the gate; answered in the same turn by `GateClosed`. With `if_idle_at`, closes it only if no request is inside and no
+    /// more than this number ever entered; otherwise answered by `GateBusy`. The decision to close an idle gate is based on a
+    /// reading that only the gate can confirm.
     CloseGate {
         replica: ReplicaId,
         if_idle_at: Option<u64>,
     },
-    /// End the engine. Streams that are still inside are cut with this reason.
+    /// Ends the engine. Streams still in flight are cut with this reason.
     Stop {
         replica: ReplicaId,
         grace: Span,
         reason: StopReason,
     },
-    /// The node has an engine that the pool has given up: have the node end it. Answered by `ReplicaExited`, or by a
-    /// `NodeJoined` without it; until then nothing is placed on the node (N4).
+    /// Has the node end an engine that the pool has given up. Answered by `ReplicaExited`, or by a `NodeJoined` without it; until
+    /// either arrives nothing is placed on the node (N4).
     Disown {
         node: NodeId,
         replica: ReplicaId,
     },
-    /// Bring one more node; answered by `NodePending`, `NodeRefused`, or a `NodeJoined` with the number (S2).
+    /// Requests another node. Answered by `NodePending`, `NodeRefused`, or a `NodeJoined` with this id (S2).
     RequestNode {
         demand: DemandId,
         shape: ShapeId,
     },
-    /// The request is not needed any more. A node that joins for it nevertheless is given back once it is idle.
+    /// Cancels a request for a node. A node that joins for it nevertheless is given back once it is idle.
     CancelNode {
         demand: DemandId,
     },
-    /// Give the node back: nothing is on it. Answered by `NodeGone`.
+    /// Gives an empty node back. Answered by `NodeGone`.
     ReleaseNode {
         node: NodeId,
     },
-    /// Keep the wish, then answer with `Saved` (D1).
+    /// Stores the wish. Answered by `Saved` (D1).
     Save {
         order: OrderId,
         wish: Wish,
     },
-    /// Keep a wish without an answer, in order, as soon as possible.
+    /// Stores a wish without a response, in order, as soon as possible.
     Keep {
         wish: Wish,
     },
@@ -102,9 +102,9 @@ pub enum Action {
         order: OrderId,
         outcome: Outcome,
     },
-    /// Write to the history (D3).
+    /// Writes to the history (D3).
     Record(Record),
-    /// The pool is empty and takes nothing new; the shell may end.
+    /// The pool is empty and takes nothing new, so the shell may end.
     Finished,
 }
 
@@ -114,12 +114,12 @@ pub enum GateMode {
     Queued,
 }
 
-/// What the store keeps of one order. Replaces the earlier wish of the same kind for the model.
+/// The stored content of an order. Replaces the earlier wish of the same kind for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// An empty override deletes the stored one.
     Override { model: ModelId, over: Override },
-    /// `None`: no longer wished.
+    /// `None` if the model is no longer wished for.
     Load {
         model: ModelId,
         wish: Option<LoadWish>,
@@ -129,29 +129,29 @@ pub enum Wish {
         wish: LoadWish,
         over: Override,
     },
-    /// No model is wished to be loaded any more; with `before`, only wishes that existed then are dropped.
+    /// Drops all wishes to load models; with `before`, only wishes that existed at that time.
     ForgetLoads { before: Option<Time> },
-    /// `None`: the device serves again.
+    /// `None` if the device serves again.
     Cordon {
         device: DeviceId,
         cordon: Option<Cordon>,
     },
-    /// `None`: the node of this name serves again (N5).
+    /// `None` if the node of this name serves again (N5).
     DrainNode { name: String, drain: Option<Cordon> },
 }
 
-/// What one step returns.
+/// The result of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// In the order in which they must be started.
+    /// The actions in the order in which they must be started.
     pub actions: Vec<Action>,
-    /// When the facts next change without an event. Replaces any earlier wake.
+    /// The next time at which the facts change without an event. Replaces any earlier wake.
     pub wake: Option<Time>,
-    /// A demand waits for room: a replica that becomes idle is worth a step at once.
+    /// A demand waits for room, so a replica that becomes idle justifies an immediate step.
     pub idle_matters: bool,
 }
 
-/// How an order ended.
+/// The end of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Loaded(LoadResult),
@@ -167,7 +167,7 @@ pub enum Outcome {
         replicas: Vec<ReplicaId>,
     },
     Uncordoned,
-    /// The node drains; these replicas have left it.
+    /// The node has drained, and these replicas have left it.
     NodeDrained {
         replicas: Vec<ReplicaId>,
     },
@@ -182,12 +182,12 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadResult {
     pub wanted: u32,
-    /// Replicas that are ready now, with what they hold.
+    /// Replicas that are ready now, and the memory they hold.
     pub ready: Vec<(ReplicaId, Vec<Share>)>,
     pub evicted: Vec<Evicted>,
-    /// Why there are fewer than ordered, if so.
+    /// The reason why there are fewer replicas than ordered.
     pub shortfall: Option<Refusal>,
-    /// With a shortfall: how many replicas the devices could hold if nothing else were loaded.
+    /// With a shortfall: the number of replicas that the devices could hold if nothing else were loaded.
     pub fits_when_empty: Option<u32>,
 }
 
@@ -200,7 +200,7 @@ pub struct Evicted {
     pub reason: StopReason,
 }
 
-/// One line of the history (D3).
+/// An entry of the history (D3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     pub at: Time,
@@ -213,17 +213,17 @@ pub struct Record {
     pub reason: String,
     pub priority: Option<Priority>,
     pub placement: Vec<Share>,
-    /// What the decision chose from: victims taken, candidates rejected and why.
+    /// The alternatives of the decision: victims taken, and candidates rejected with the reason.
     pub candidates: Vec<String>,
-    /// Reserved bytes of each concerned device before and after.
+    /// Reserved bytes of each affected device before and after.
     pub memory: Vec<MemoryChange>,
     /// Load time, drain time or age, by kind.
     pub took: Option<Span>,
-    /// The name of the reason: what records are counted and filtered by.
+    /// The name of the reason. Records are counted and filtered by it.
     pub cause: Option<&'static str>,
-    /// The key of the request, or of the first one; 0: without a key. Who gives an order is known outside.
+    /// The key of the request, or of the first of several; 0 if it has no key. The author of an order is recorded outside the core.
     pub asked_by: Option<KeyId>,
-    /// What the decision compared; records of one decision share it.
+    /// The comparison behind the decision. Records of one decision share it.
     pub explanation: Option<Arc<Explanation>>,
 }
 

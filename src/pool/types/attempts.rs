@@ -1,12 +1,12 @@
-//! The text for tries to run a model: it tells a failed load from an engine that crashed after it was ready, and
-//! singular from plural.
+//! Texts for attempts to run a model. They distinguish failed loads from engines that crashed after they were ready, and singular
+//! from plural.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 
 use crate::types::reason::plural;
 
-/// The last tries in a row; `crashes` of them became ready first.
+/// The last consecutive attempts, of which `crashes` became ready first.
 pub(crate) fn last(failures: u32, crashes: u32) -> String {
     match (failures, crashes) {
         (1, 0) => "the last load failed".to_owned(),
@@ -21,7 +21,7 @@ pub(crate) fn last(failures: u32, crashes: u32) -> String {
     }
 }
 
-/// Their number.
+/// The number of attempts as text.
 pub(crate) fn counted(failures: u32, crashes: u32) -> String {
     let loads = failures.saturating_sub(crashes);
     let failed = format!("{loads} failed load{}", plural(loads));

@@ -1,12 +1,12 @@
-//! How many replicas the requests call for, and for how long they have done so (S1). Arithmetic only.
+//! Computes how many replicas the requests call for, and for how long they have done so (S1). Arithmetic only.
 
 use alloc::collections::VecDeque;
 
 use crate::types::ids::{Span, Time};
 
-/// How often requests are counted.
+/// The interval at which requests are counted.
 pub(crate) const TICK: Span = Span::from_secs(1);
-/// One in the fractions below.
+/// The value 1 in the fractions below.
 const MILLION: u64 = 1_000_000;
 
 /// `deployment_config.autoscaling_config`.
@@ -19,18 +19,18 @@ pub struct Scaling {
     pub most: u32,
     /// The target of ongoing requests per replica, in thousandths.
     pub target_milli: u64,
-    /// Over what time requests are averaged.
+    /// The period over which requests are averaged.
     pub look_back: Span,
-    /// How long more replicas must be needed before they are loaded.
+    /// The time for which more replicas must be needed before they are loaded.
     pub up_delay: Span,
     pub down_delay: Span,
-    /// The share of the difference that is taken at once, in thousandths.
+    /// The part of the difference that is applied immediately, in thousandths.
     pub up_factor_milli: u64,
     pub down_factor_milli: u64,
 }
 
 impl Default for Scaling {
-    /// Ray Serve's defaults.
+    /// Uses Ray Serve's defaults.
     fn default() -> Scaling {
         Scaling {
             least: 1,
@@ -47,20 +47,22 @@ impl Default for Scaling {
 }
 
 impl Scaling {
-    /// The number of replicas that the requests call for when there are `live`. `average_milli` is in thousandths.
+    /// The number of replicas that the requests call for, given `live` replicas. `average_milli` is in thousandths.
     pub fn desired(&self, live: u32, average_milli: u64) -> u32 {
         let (live, target) = (u64::from(live.max(1)), self.target_milli.max(1));
         let ratio = average_milli.saturating_mul(MILLION) / (target * live);
-        let factor = match ratio >= MILLION {
-            true => self.up_factor_milli,
-            false => self.down_factor_milli,
+        let factor = if ratio >= MILLION {
+            self.up_factor_milli
+        } else {
+            self.down_factor_milli
         };
-        let smoothed = match ratio >= MILLION {
-            true => MILLION + (ratio - MILLION).saturating_mul(factor) / 1000,
-            false => MILLION.saturating_sub((MILLION - ratio).saturating_mul(factor) / 1000),
+        let smoothed = if ratio >= MILLION {
+            MILLION + (ratio - MILLION).saturating_mul(factor) / 1000
+        } else {
+            MILLION.saturating_sub((MILLION - ratio).saturating_mul(factor) / 1000)
         };
         let mut desired = live.saturating_mul(smoothed).div_ceil(MILLION);
-        // A small factor would never release the last surplus replica.
+        // A small factor would otherwise never release the last surplus replica.
         let unsmoothed = live.saturating_mul(ratio).div_ceil(MILLION);
         if unsmoothed < live && desired == live {
             desired -= 1;
@@ -70,12 +72,12 @@ impl Scaling {
     }
 }
 
-/// The scaling state of one loaded model.
+/// The scaling state of a loaded model.
 #[derive(Clone, Debug)]
 pub(crate) struct Scaler {
-    /// Ongoing and waiting requests, with the time of the count.
+    /// Counts of ongoing and waiting requests, with their times.
     pub counts: VecDeque<(Time, u64)>,
-    /// Since when more, or fewer, replicas have been called for.
+    /// The time since which more, or fewer, replicas have been called for.
     pub up_since: Option<Time>,
     pub down_since: Option<Time>,
     pub due: Time,

@@ -1,5 +1,5 @@
-//! The names of reasons, without their figures: what records of the history are counted and filtered by. They are part
-//! of the API and of stored rows.
+//! The names of reasons without their figures, by which records of the history are counted and filtered. They are part of the API
+//! and of stored rows.
 
 use crate::types::reason::{LoadReason, StopReason};
 

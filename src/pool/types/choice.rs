@@ -1,4 +1,4 @@
-//! A way to place one replica, and its victims.
+//! A possible placement of a replica, and its victims.
 
 use alloc::vec::Vec;
 
@@ -6,17 +6,17 @@ use crate::types::ids::{DeviceId, ModelId, Priority, ReplicaId};
 use crate::types::rank::{PlaceRank, VictimRank};
 use crate::types::share::Share;
 
-/// A way to place the replica.
+/// A possible placement of the replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     pub rank: PlaceRank,
     pub devices: Vec<DeviceId>,
     pub victims: Vec<Evictable>,
-    /// A sleeper of the model itself, which has everything else that it needs there.
+    /// A sleeper of the model itself, which already has everything else it needs there.
     pub wakes: Option<ReplicaId>,
 }
 
-/// A replica, or a load that has not started, that may leave for another one.
+/// A replica, or a load that has not started, that may leave for another load.
 #[derive(Clone, Debug)]
 pub(crate) struct Evictable {
     pub replica: ReplicaId,
@@ -25,6 +25,6 @@ pub(crate) struct Evictable {
     pub rank: VictimRank,
     pub loss: u64,
     pub shares: Vec<Share>,
-    /// A load that is only promised: nothing is stopped, it is planned again.
+    /// A load that is only promised: nothing is stopped, and it is planned again.
     pub planned: bool,
 }

@@ -1,38 +1,38 @@
-//! What it has cost so far to end turns early, and the bound that the pool's change between closing gates and keeping them
-//! open keeps. Arithmetic only; `types/lead.rs` has the argument.
+//! The cost so far of ending turns early, and the bound that the pool keeps by switching between closing gates and keeping them
+//! open. Arithmetic only; `types/lead.rs` has the proof.
 
 use crate::types::ids::Span;
 
-/// Milliseconds of waiting, of all requests that were concerned together.
+/// Milliseconds of waiting, summed over all affected requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClosingCosts {
-    /// Had every gate closed early that pressure would have closed.
+    /// The cost if every gate that pressure would have closed had closed early.
     pub closed: Span,
-    /// Had all of them stayed open.
+    /// The cost if all of them had stayed open.
     pub open: Span,
-    /// As the pool did it.
+    /// The cost of what the pool did.
     pub followed: Span,
-    /// Early ends of turns that were judged, made or not.
+    /// The number of early ends of turns that were judged, made or not.
     pub judged: u64,
     pub changes: u64,
-    /// Those of them that were decided before the lead changed, and judged after it.
+    /// The number of early ends that were decided before the lead changed and judged after it.
     pub late: u64,
-    /// The most that had to be lost for a change, and the most that one early end cost or would have.
+    /// The largest loss that was required for a change, and the largest actual or hypothetical cost of an early end.
     pub change_max: Span,
     pub one_max: Span,
 }
 
-/// One early end of a turn, judged.
+/// A judged early end of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
-    /// What it costs to close the gate, and to keep it open.
+    /// The cost of closing the gate, and the cost of keeping it open.
     pub closed: Span,
     pub open: Span,
-    /// The gate was closed.
+    /// True if the gate was closed.
     pub was_made: bool,
-    /// The lead was for closing when it was judged.
+    /// True if the lead was for closing when this was judged.
     pub closing_led: bool,
-    /// What has to be lost until the lead changes, and whether it has now.
+    /// The loss after which the lead changes, and whether it has changed now.
     pub change: Span,
     pub changed: bool,
 }
@@ -49,9 +49,8 @@ impl ClosingCosts {
         self.one_max = self.one_max.max(it.closed).max(it.open);
     }
 
-    /// The most that the pool's way may cost: the better of both, for each change of the lead what had to be lost for it and
-    /// the early end with which it changed, as much for the change that has not come yet, and those that were decided
-    /// before a change and judged after it.
+    /// Upper bound of `followed`: the better of both alternatives, plus the required loss and one early end for each change of the
+    /// lead, plus the required loss of the next change, plus the early ends decided before a change and judged after it.
     pub fn bound(&self) -> Span {
         let lost = self.change_max.0.saturating_mul(self.changes + 1);
         let single = self.one_max.0.saturating_mul(self.changes + self.late);
@@ -77,11 +76,13 @@ mod tests {
                     0 => closing_led,
                     _ => core::mem::replace(&mut decided[(nth % delay) as usize], closing_led),
                 };
-                // What was done costs, and what was not costs nothing; few or many wait.
+                // The alternative that was chosen is expensive and the other costs nothing, with varying numbers of waiting
+                // requests.
                 let dear = Span(1 + scattered(nth) % 500);
-                let (closed, open) = match was_made {
-                    true => (dear, Span::ZERO),
-                    false => (Span::ZERO, dear),
+                let (closed, open) = if was_made {
+                    (dear, Span::ZERO)
+                } else {
+                    (Span::ZERO, dear)
                 };
                 let change = Span(8 * (1 + scattered(nth + 9_000) % 100));
                 let changed = lead.paid(closed, open, change, Time(nth));

@@ -1,4 +1,4 @@
-//! What `plan` can decide, and what a plan for one load looks like. Plain data: `plan` decides, `commit` carries out.
+//! The decisions of `plan`, and the plan of a load. Plain data: `plan` decides, `commit` carries out.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -15,31 +15,31 @@ use crate::types::rank::{Cost, DemandRank};
 use crate::types::reason::{LoadReason, Refusal, StopReason};
 use crate::types::share::Share;
 
-/// The decision for one load: placement, victims, cost, reasons; or a refusal with reasons.
+/// The decision for a load: placement, victims, cost, reasons; or a refusal with reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub model: ModelId,
     pub name: String,
     pub priority: Priority,
     pub devices: u32,
-    /// On each device.
+    /// The bytes on each device.
     pub bytes: Bytes,
     pub placement: Vec<Share>,
     pub victims: Vec<Victim>,
     pub cost: Cost,
-    /// The memory is not free yet: replicas are leaving already.
+    /// The memory is not free yet because replicas are already leaving.
     pub must_wait: bool,
     pub candidates: Vec<Candidate>,
     pub(crate) chosen: usize,
-    /// The sleeper that is woken, if that is what the plan does.
+    /// The sleeper that the plan wakes, if any.
     pub wakes: Option<ReplicaId>,
     pub refusal: Option<Refusal>,
     pub prospect: Prospect,
-    /// How long the load is expected to take, or the waking.
+    /// The expected time of the load or of waking.
     pub takes: Span,
-    /// Its weights are fetched before it is placed, in about this time; the figures are estimates until then.
+    /// The expected time of the fetch that precedes placement. The figures are estimates until the weights are here.
     pub fetches_for: Option<Span>,
-    /// When time alone may change a refusal.
+    /// The next time at which a refusal may change without an event.
     pub retry: Option<Time>,
 }
 
@@ -50,25 +50,25 @@ pub struct Victim {
     pub name: String,
     pub priority: Priority,
     pub busy: bool,
-    /// How long it has been ready without a request; zero while it is busy.
+    /// The time it has been ready without a request; zero while it is busy.
     pub idle: Span,
     pub bytes: Bytes,
     pub reload: Span,
-    /// It serves no requests; what it keeps on its devices is needed.
+    /// It is a sleeper whose remaining device memory is needed.
     pub asleep: bool,
-    /// Not a replica yet: a load that waits for memory and is planned again.
+    /// It is not a replica yet but a load that waits for memory and is planned again.
     pub planned: bool,
     /// The time until its model's lease ends (P7).
     pub lease: Option<Span>,
 }
 
-/// The most candidates in one record of the history: the chosen one, and the first of the others.
+/// The maximum number of candidates in a record of the history: the chosen one, and the first of the others.
 pub(crate) const CANDIDATES_MAX: usize = 32;
 
 /// A place that was considered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// All devices that the replica would hold.
+    /// All devices that the replica would occupy.
     pub devices: Vec<DeviceId>,
     /// The sleeper that would be woken there.
     pub wakes: Option<ReplicaId>,
@@ -84,18 +84,18 @@ pub enum Verdict {
         victims: Vec<ReplicaId>,
         cost: Cost,
     },
-    /// The memory cannot be freed, and why.
+    /// The memory cannot be freed because of these obstacles.
     Blocked {
         obstacles: Vec<Obstacle>,
     },
     Unfit(Unfit),
 }
 
-/// Why a device is not taken, as text. Without an obstacle there, that device alone is not enough.
+/// The reason why a device is not used, as text. Without an obstacle there, the device alone is not enough.
 pub fn blocked(obstacles: &[Obstacle], devices: u32) -> String {
     let all: Vec<String> = obstacles
         .iter()
-        .map(|it| format!("{} {}", it.bytes, it.what))
+        .map(|obstacle| format!("{} {}", obstacle.bytes, obstacle.what))
         .collect();
     match (all.is_empty(), devices) {
         (true, 0..=1) => "not free yet: what is on it is leaving".to_owned(),
@@ -104,13 +104,13 @@ pub fn blocked(obstacles: &[Obstacle], devices: u32) -> String {
     }
 }
 
-/// What waiting would change.
+/// The chance that waiting helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Prospect {
     Now,
-    /// A turn ends, a load finishes, a minimum residence passes.
+    /// After a turn ends, a load finishes or a minimum residence passes.
     Soon,
-    /// Only when something of higher priority leaves by itself.
+    /// Only after replicas of higher priority leave on their own.
     WhenOthersLeave,
     Never,
 }
@@ -144,13 +144,13 @@ pub(crate) enum Decision {
         plan: Box<Plan>,
         why: LoadReason,
         order: Option<OrderId>,
-        /// The candidates, if replicas leave for it.
+        /// The alternatives, if replicas leave for it.
         explanation: Option<Box<Explanation>>,
     },
     Launch {
         load: ReplicaId,
     },
-    /// Put a drained replica to sleep, and end these sleepers for it.
+    /// Puts a drained replica to sleep and ends these sleepers for it.
     Park {
         replica: ReplicaId,
         drops: Vec<ReplicaId>,
@@ -162,7 +162,7 @@ pub(crate) enum Decision {
         model: ModelId,
         why: LoadReason,
     },
-    /// A load that is known to fail, before anything leaves for it (L3).
+    /// Fails a load that is known to fail, before anything leaves for it (L3).
     FailLoad {
         model: ModelId,
         message: String,
@@ -171,16 +171,16 @@ pub(crate) enum Decision {
         model: ModelId,
         reason: StopReason,
     },
-    /// Demands that cannot be planned now, each with the time when time alone may change that.
+    /// Demands that cannot be planned now, each with the next time at which that may change without an event.
     Block {
         demands: Vec<(DemandRank, Option<Time>)>,
     },
-    /// Memory may have become free for a blocked demand that must stay behind others at a disk: it is planned like a
-    /// new one when it no longer has to.
+    /// Memory may have become free for a blocked demand that must wait behind others for a disk. Once it no longer has to, it is
+    /// planned like a new one.
     Defer {
         rank: DemandRank,
     },
-    /// It can be planned, and its disk or link is in use until then: the victims go on serving.
+    /// The demand can be planned, but its disk or link is in use until this time, so the victims continue to serve.
     Postpone {
         rank: DemandRank,
         until: Time,
@@ -191,18 +191,18 @@ pub(crate) enum Decision {
         priority: Priority,
     },
     CancelNode,
-    /// The node ends soon: its models move from now on (N7).
+    /// The node ends soon, so its models start to move (N7).
     MoveFrom {
         node: NodeId,
     },
     ReleaseNode {
         node: NodeId,
     },
-    /// Memory of ended processes that no reading has shown as free in time (M4).
+    /// Gives up on memory of ended processes that no reading has shown as free in time (M4).
     GiveUpSettling {
         device: DeviceId,
     },
-    /// A remembered wish cannot be carried out; it is given up.
+    /// Gives up a remembered wish that cannot be carried out.
     GiveUpWish {
         model: ModelId,
         refusal: Refusal,

@@ -1,5 +1,5 @@
-//! How much a model is used, in integers, so that every machine computes the same: when requests came after how long a
-//! gap, and how often lately. Gives the expected loss of evicting it (P5).
+//! Tracks how much a model is used: the gaps before requests and their recent frequency. Uses integers, so every machine computes
+//! the same. Yields the expected loss of an eviction (P5).
 //!
 //! ```text
 //! index = max over T of  P(idle < gap ≤ T) / E[min(gap, T) − idle]      from the model's own gaps
@@ -9,44 +9,43 @@
 //! what greedy eviction sorts by = loss / bytes
 //! ```
 //!
-//! `index` is the Gittins index of keeping the model, given how long it has been idle: the best chance per time that
-//! it is needed again, over every patience T; it recognises a model that is used every night. `rate` is a decayed
-//! count over three windows with an age cap, as in LNC-R (Scheuermann et al., VLDB 1996); it recognises a model that
-//! became popular. Their geometric mean was better than either, and better than LRU, on eighteen traces at four
-//! capacities; `model-pool simulate --bench` measures it against the peers' rules. Busy periods are counted, not
-//! requests: a hundred requests in a row need one load.
+//! `index` is the Gittins index of keeping the model, given how long it has been idle: the best chance per time that it is needed
+//! again, over every patience T. It recognises a model that is used every night. `rate` is a decayed count over three windows with
+//! an age cap, as in LNC-R (Scheuermann et al., VLDB 1996). It recognises a model that became popular. Their geometric mean was
+//! better than either, and better than LRU, on eighteen traces at four capacities; `model-pool simulate --bench` measures it
+//! against other systems' rules. Busy periods are counted instead of requests, because a hundred requests in a row need only one
+//! load.
 
 use crate::types::ids::{Bytes, Span, Time};
 
 /// Mean lifetimes of the three counts.
 const WINDOWS_MS: [u64; 3] = [3_600_000, 86_400_000, 604_800_000];
-/// One busy period in a count.
+/// The weight of a busy period in a count.
 const UNIT: u64 = 1 << 20;
-/// A request that follows the last one within the time of a load belongs to the same busy period, because no other model could
-/// have used the pause; after this time it begins another one in any case.
+/// A request that follows the previous one within the time of a load belongs to the same busy period, because no other model could
+/// have used the pause. After this time it begins another period in any case.
 const SAME_BURST_MAX: Span = Span::from_secs(30);
 
 /// Gaps are kept in octaves: `[0, 2)` s, `[2, 4)` s, … , and everything above 2²³ s.
 pub(crate) const OCTAVES: usize = 24;
-/// One gap in an octave.
+/// The weight of a gap in an octave.
 const GAP_UNIT: u32 = 1 << 16;
-/// With each new gap the older ones lose one part in this power of two.
+/// Each new gap reduces the older ones by one part in this power of two.
 const GAP_FADES_SHIFT: u32 = 7;
-/// Assumed of every octave before there is data: a twentieth of a gap, which makes the index of an unknown model fall
-/// as one by its idle time.
+/// The prior of every octave: a twentieth of a gap, which makes the index of an unknown model decrease with its idle time.
 const GAP_PRIOR: u64 = GAP_UNIT as u64 / 20;
 
-/// Fewer gaps do not predict the next one.
+/// Fewer gaps than this do not predict the next one.
 const GAPS_LEAST: u64 = 3;
 
-/// The last gaps, kept exactly: octaves of seconds cannot tell whether a request comes within the time of a swap.
+/// The number of recent gaps kept exactly. Octaves of seconds cannot show whether a request comes within the time of a swap.
 const LAST_GAPS: usize = 8;
-/// As many of them must agree on a request that is expected soon.
+/// The number of these gaps that must agree to predict a request soon.
 const LAST_GAPS_LEAST: usize = 2;
-/// Gaps shorter than this part of the time until which a request may come count as long as it.
+/// Gaps shorter than this part of the time until which a request may come are rounded up to it.
 const GAPS_APART: u64 = 16;
 
-/// By least recent use, the loss of a model in use.
+/// The loss of a model in use, by least recent use.
 const RECENT: u64 = 1 << 50;
 
 /// Rates are in units of 2⁻⁶⁰ per millisecond.
@@ -56,12 +55,12 @@ const LOSS_UNIT: u128 = 1_000_000_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// How often each length of gap occurred, weighted towards recent ones.
+    /// The frequency of each octave of gaps, weighted towards recent gaps.
     gaps: [u32; OCTAVES],
     /// Decayed counts of busy periods, as of `at`.
     counts: [u64; 3],
     at: Time,
-    /// The last gaps in milliseconds plus one, newest first; 0: none.
+    /// The last gaps in milliseconds plus one, newest first; 0 if absent.
     last_gaps: [u64; LAST_GAPS],
 }
 
@@ -77,13 +76,13 @@ impl Demand {
         let (&at, rest) = numbers.split_first()?;
         let (counts, rest) = rest.split_first_chunk::<3>()?;
         let (gaps, last) = rest.split_first_chunk::<OCTAVES>()?;
-        // Numbers that an older version stored end here.
+        // Data stored by an older version ends here.
         let last_gaps = match last {
             [] => [0; LAST_GAPS],
             last => last.try_into().ok()?,
         };
         Some(Demand {
-            // A larger value cannot have been counted, and would overflow below.
+            // Larger values cannot have been counted and would overflow below.
             gaps: gaps.map(|seen| u32::try_from(seen).unwrap_or(0).min(GAP_UNIT << 8)),
             counts: counts.map(|count| count.min(UNIT << 24)),
             at: Time(at),
@@ -91,7 +90,7 @@ impl Demand {
         })
     }
 
-    /// Requests begin at `now`, after the model was not used for `gap`; `None`: for the first time.
+    /// Records that requests begin at `now` after the model was unused for `gap`. `None` for its first use.
     pub(crate) fn wanted(&mut self, now: Time, gap: Option<Span>, reload: Span) {
         if let Some(gap) = gap {
             self.came_after(gap);
@@ -110,13 +109,13 @@ impl Demand {
         }
     }
 
-    /// A request came after this gap, in the middle of a busy period.
+    /// Records a request that came after this gap within a busy period.
     pub(crate) fn came_after(&mut self, gap: Span) {
         self.last_gaps.rotate_right(1);
         self.last_gaps[0] = gap.0.saturating_add(1);
     }
 
-    /// How often each octave of gaps occurred, in 2⁻¹⁶.
+    /// The frequency of each octave of gaps, in 2⁻¹⁶.
     pub(crate) fn gaps(&self) -> &[u32; OCTAVES] {
         &self.gaps
     }
@@ -129,8 +128,8 @@ impl Demand {
         u64::try_from(lost).unwrap_or(u64::MAX)
     }
 
-    /// The Gittins index at an idle time: with every octave's end as the patience, the chance of a request until then
-    /// by the time spent until then. In 2⁻⁶⁰ per ms.
+    /// The Gittins index at an idle time. For every octave's end as the patience: the chance of a request up to then, divided by
+    /// the time spent up to then. In 2⁻⁶⁰ per ms.
     fn index(&self, idle_ms: u64) -> u64 {
         let first = octave(Span(idle_ms));
         let (lower, upper) = octave_ms(first);
@@ -139,12 +138,12 @@ impl Demand {
         for (weight, seen) in likely.iter_mut().zip(self.gaps).skip(first) {
             *weight = u64::from(seen) + GAP_PRIOR;
         }
-        // Of the current octave, only the rest lies ahead.
+        // Only the rest of the current octave lies ahead.
         likely[first] = likely[first] * (upper - idle) / (upper - lower);
         let mut ahead: u64 = likely.iter().sum();
         let (mut seen, mut twice_time, mut from) = (0_u64, 0_u128, idle);
-        // Chance and twice the time of the best patience so far. Two of them are compared by multiplication: of 24
-        // divisions of 128 bits one is left.
+        // The chance and twice the time of the best patience so far. Candidates are compared by multiplication, which leaves a
+        // single division of 128 bits instead of 24.
         let (mut best, mut best_time) = (0_u64, 1_u128);
         for (nth, &weight) in likely.iter().enumerate().skip(first) {
             let edge: u64 = 1000 << (nth + 1);
@@ -160,8 +159,8 @@ impl Demand {
         u64::try_from(best).unwrap_or(u64::MAX).min(1 << RATE_BITS)
     }
 
-    /// The chance, in thousandths, of a request within a time, given how long the model has been idle; `None` until it
-    /// has been used a few times. Within an octave every moment is as likely.
+    /// The chance, in thousandths, of a request within a time, given the model's idle time. `None` until it has been used a few
+    /// times. Within an octave the chance is spread evenly.
     pub(crate) fn chance(&self, idle: Span, within: Span) -> Option<u32> {
         let seen: u64 = self.gaps.iter().map(|&seen| u64::from(seen)).sum();
         if seen < GAPS_LEAST * u64::from(GAP_UNIT) {
@@ -183,11 +182,11 @@ impl Demand {
         Some(u32::try_from(chance).unwrap_or(1000))
     }
 
-    /// Whether the next request is expected within this time, after `idle`: most of the last gaps that were at least
-    /// as long ended by then. Returns for how long that answer holds.
+    /// Predicts whether the next request comes within this time, after `idle`: most of the last gaps that were at least as long
+    /// ended by that time. Returns how long the prediction holds.
     ///
-    /// Gaps that are short for that time count as one length: a client that took a millisecond eight times and now takes
-    /// three is only a little late.
+    /// Gaps that are short compared with that time are treated as equal: a client that took a millisecond eight times and now takes
+    /// three is only slightly late.
     pub(crate) fn expected_for(&self, idle: Span, within: Span) -> Option<Span> {
         let until = idle.0.saturating_add(within.0);
         let shortest = until / GAPS_APART;
@@ -206,8 +205,8 @@ impl Demand {
         (near >= LAST_GAPS_LEAST && 2 * near >= all).then_some(Span(first - idle.0 + 1))
     }
 
-    /// Busy periods per time, at most two per idle time: a model that was popular yesterday and is silent now is not
-    /// kept for its past. In 2⁻⁶⁰ per ms.
+    /// Busy periods per time, at most two per idle time. A model that was popular yesterday and is silent now is not kept for its
+    /// past. In 2⁻⁶⁰ per ms.
     fn rate(&self, now: Time, idle_ms: u64) -> u64 {
         let sum: u128 = self
             .decayed(now)
@@ -248,12 +247,12 @@ pub(crate) fn octave_ms(nth: usize) -> (u64, u64) {
     (from, 1000 << (nth + 1))
 }
 
-/// The loss by least recent use: the longer a model has been idle, the less.
+/// The loss by least recent use: it falls with the idle time.
 pub(crate) fn recency(idle: Span) -> u64 {
     RECENT / idle.0.saturating_add(1)
 }
 
-/// Loss per GiB: what greedy eviction sorts by.
+/// The loss per GiB, the sort key of greedy eviction.
 pub(crate) fn loss_per_gib(loss: u64, bytes: Bytes) -> u64 {
     let scaled = u128::from(loss) * u128::from(Bytes::GIB) / u128::from(bytes.0.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)

@@ -1,5 +1,4 @@
-//! Everything that can happen. A closed list: the pool reacts to nothing else.
-//! One file because it is that list, with what its entries hold.
+//! All events that the pool reacts to. A closed list. One file because it is that list, with the data of its entries.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,7 +16,7 @@ use crate::types::share::Share;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The machine's clock jumped and is now `ahead` milliseconds ahead of the time of the steps. Leases follow it.
+    /// The machine's clock jumped and is now `ahead` milliseconds ahead of the step clock. Leases follow it.
     WallClockJumped {
         ahead: i64,
     },
@@ -27,26 +26,25 @@ pub enum Event {
         model: ModelId,
         key: KeyId,
     },
-    /// A waiting client goes away by itself at this moment, if it has no seat by then. `RequestLeft` follows when it does.
+    /// The time at which a waiting client gives up on its own if it has no seat. `RequestLeft` follows when it does.
     RequestGivesUp {
         ticket: Ticket,
         at: Time,
     },
-    /// A waiting client went away (Q3). Requests that have a seat end at the gate instead.
+    /// A waiting client disconnected (Q3). Requests with a seat end at the gate instead.
     RequestLeft {
         ticket: Ticket,
     },
-    /// The counts of all gates that changed since the last time, taken at one moment: no decision is based on part of
-    /// them.
+    /// The simultaneous counts of all gates that have changed since the last reading. No decision is based on a part of them.
     GatesRead {
         readings: Vec<GateReading>,
     },
-    /// The gate is closed, with the number of requests still inside.
+    /// The gate is closed. Reports the number of requests still inside.
     GateClosed {
         replica: ReplicaId,
         in_flight: u32,
     },
-    /// The gate was to close only if unused, and it had been used.
+    /// The gate was to close only if unused, but it had been used.
     GateBusy {
         reading: GateReading,
     },
@@ -54,23 +52,23 @@ pub enum Event {
     Drained {
         replica: ReplicaId,
     },
-    /// A request with `keep_alive` has ended. The gates were read after that.
+    /// A request with `keep_alive` has ended. The gates have been read since.
     KeptAlive {
         replica: ReplicaId,
         keep: KeepAlive,
     },
 
-    /// A fetch needs about this much longer.
+    /// The expected remaining time of a fetch.
     FetchProgressed {
         model: ModelId,
         left: Span,
     },
-    /// A fetch has ended; its result was reported by `ModelSet` before.
+    /// A fetch has ended. Its result was reported by `ModelSet` before.
     FetchEnded {
         model: ModelId,
         end: FetchEnd,
     },
-    /// Where the weights of a load that has begun come from.
+    /// The source of the weights of a load that has begun.
     LoadsFrom {
         replica: ReplicaId,
         tier: Tier,
@@ -78,8 +76,8 @@ pub enum Event {
     ReplicaReady {
         replica: ReplicaId,
     },
-    /// Its engine has ended by itself, and serves no more requests. Its memory is free when `ReplicaExited` reports
-    /// it: a container may have to be removed first.
+    /// The engine has ended on its own and serves no more requests. Its memory is free once `ReplicaExited` reports it, because a
+    /// container may have to be removed first.
     ReplicaLost {
         replica: ReplicaId,
     },
@@ -87,21 +85,21 @@ pub enum Event {
         replica: ReplicaId,
         exit: Exit,
     },
-    /// It sleeps: its devices' memory is free except for what its engine cannot move.
+    /// The replica sleeps: its device memory is free except for what its engine cannot move.
     ReplicaAsleep {
         replica: ReplicaId,
     },
-    /// It could not be put to sleep.
+    /// The replica could not be put to sleep.
     SleepFailed {
         replica: ReplicaId,
         message: String,
     },
-    /// It could not be woken. Half awake it is of no use.
+    /// The replica could not be woken. A partly woken engine is useless.
     WakeFailed {
         replica: ReplicaId,
         message: String,
     },
-    /// A reading of a node's host memory. Without one nothing sleeps there.
+    /// A reading of a node's host memory. Nothing sleeps on a node without a reading.
     HostRead {
         node: NodeId,
         reading: HostReading,
@@ -111,29 +109,29 @@ pub enum Event {
         replica: ReplicaId,
         model: ModelId,
         placement: Vec<Share>,
-        /// How long it has been ready.
+        /// The time for which it has been ready.
         ready_for: Span,
-        /// Requests that have a seat on it, given by the earlier controller.
+        /// Requests to which the earlier controller gave a seat on it.
         in_flight: u32,
-        /// When its last request ended.
+        /// The time its last request ended.
         last_end: Option<Time>,
     },
-    /// Nothing has been started for this load yet: it may end as if it had never been, such as for a replica that was
-    /// adopted meanwhile (D2).
+    /// Nothing has been started for this load yet. It can still be dropped without a trace, for example because a replica was
+    /// adopted in the meantime (D2).
     LoadNotBegun {
         replica: ReplicaId,
     },
 
-    /// A reading of the inventory. The first one of a device adds it.
+    /// A reading of the inventory. The first reading of a device adds it.
     DeviceRead {
         device: DeviceId,
         reading: DeviceReading,
     },
-    /// How the devices of a node are connected; replaces what was known of those that are named.
+    /// The connections between devices of a node. Replaces the known links of the named devices.
     LinksRead {
         links: Vec<(DeviceId, DeviceId, Link)>,
     },
-    /// The device itself reports a failure: nothing is placed on it until an administrator allows it (M7). `lost`: its
+    /// The device itself reports a failure: nothing is placed on it until an administrator allows it (M7). `lost` is true if its
     /// processes are dead; otherwise they may finish.
     DeviceFailed {
         device: DeviceId,
@@ -145,15 +143,15 @@ pub enum Event {
         device: DeviceId,
         cordon: Cordon,
     },
-    /// A node is connected, for the first time or again (N1). Its devices come as readings. Orders that an earlier
-    /// connection has not delivered are lost: the pool gives them again.
+    /// A node is connected, for the first time or again (N1). Its devices follow as readings. Orders that an earlier connection did
+    /// not deliver are lost, so the pool repeats them.
     NodeJoined {
         node: NodeId,
-        /// The name shown to administrators, under which drains are kept.
+        /// The name shown to administrators. Drains are stored under it.
         name: String,
-        /// Replicas of this pool whose engines it has, those that it is ending included.
+        /// Replicas of this pool whose engines run there, including engines that it is ending.
         running: Vec<ReplicaId>,
-        /// The request of the pool that brought it.
+        /// The request of the pool that brought the node.
         demand: Option<DemandId>,
     },
     /// The node had joined when the controller ended, and may come back (N2).
@@ -161,21 +159,21 @@ pub enum Event {
         node: NodeId,
         name: String,
     },
-    /// Nothing has been heard of the node for a while, so what is on it is unknown (N2).
+    /// The node has not responded for a while, so the state of its replicas is unknown (N2).
     NodeSilent {
         node: NodeId,
     },
-    /// The node is certainly gone, and what ran on it has ended (N3).
+    /// The node is certainly gone, and everything on it has ended (N3).
     NodeGone {
         node: NodeId,
         why: String,
     },
-    /// The node must be gone by then: the cluster's time limit, which may change (N7).
+    /// The node must be gone by this time, the cluster's time limit, which may change (N7).
     NodeEnds {
         node: NodeId,
         at: Time,
     },
-    /// The node has been ordered to end, and will be gone by then (N7).
+    /// The node has been ordered to end and will be gone by this time (N7).
     NodeLeaves {
         node: NodeId,
         at: Time,
@@ -185,16 +183,16 @@ pub enum Event {
         name: String,
         drain: Cordon,
     },
-    /// The sizes of nodes that a cluster can bring; replaces the earlier list. None: no node is requested (S2).
+    /// The node sizes that a cluster can bring; replaces the earlier list. If it is empty, no node is requested (S2).
     ShapesSet {
         shapes: Vec<NodeShape>,
     },
-    /// The cluster has taken the request, and says why the node is not there yet.
+    /// The cluster has accepted the request and reports why the node is not there yet.
     NodePending {
         demand: DemandId,
         reason: String,
     },
-    /// The cluster brings no such node.
+    /// The cluster refuses to bring this node.
     NodeRefused {
         demand: DemandId,
         why: String,
@@ -209,18 +207,18 @@ pub enum Event {
         model: ModelId,
         spec: ModelSpec,
     },
-    /// The configuration has other limits now. A drain that has begun keeps its deadline.
+    /// The configuration has new limits. A drain that has begun keeps its deadline.
     LimitsSet {
         limits: Limits,
     },
-    /// The measured memory of its replicas over that many devices of a kind; used for the next ones.
+    /// The measured memory of the model's replicas on this number and kind of devices, used for later replicas.
     ModelMeasured {
         model: ModelId,
         devices: u32,
         kind: KindId,
         bytes_per_device: Bytes,
     },
-    /// The result of `Pool::remembered` before a restart: how much the model was used, and how long its loads took.
+    /// The result of `Pool::remembered` before a restart: how much the model was used and how long its loads took.
     Remembered {
         model: ModelId,
         numbers: Vec<u64>,
@@ -229,7 +227,7 @@ pub enum Event {
     ModelRemoved {
         model: ModelId,
     },
-    /// Wishes kept from before a restart; those of a missing model wait until it is added.
+    /// Wishes kept from before a restart. Wishes for a missing model wait until it is added.
     WishesRestored {
         model: ModelId,
         over: Override,
@@ -240,7 +238,7 @@ pub enum Event {
         order: OrderId,
         command: Command,
     },
-    /// The store holds what `Action::Save` gave it (D1).
+    /// The store has written what `Action::Save` gave it (D1).
     Saved {
         order: OrderId,
     },
@@ -253,48 +251,48 @@ pub enum Event {
     TimerFired,
 }
 
-/// The counts of one replica's gate. Absolute figures.
+/// The counts of a replica's gate. Absolute figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GateReading {
     pub replica: ReplicaId,
     /// Requests that have a seat.
     pub in_flight: u32,
-    /// Requests that have ever got a seat.
+    /// The total number of requests that have ever had a seat.
     pub entered: u64,
-    /// When the last request ended.
+    /// The time the last request ended.
     pub last_end: Option<Time>,
-    /// How long the replica had been idle when a request last found it idle and its gate open.
+    /// The idle time of the replica when a request last found it idle with an open gate.
     pub idle_before: Option<Span>,
 }
 
-/// What sleepers may take of a host's memory, and what the system has available.
+/// The host memory that sleepers may use, and the memory that the system has available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostReading {
-    /// For all sleepers together.
+    /// The maximum for all sleepers together.
     pub capacity: Bytes,
-    /// What must stay available; below it sleepers are dropped.
+    /// Memory that must stay available. Below it, sleepers are dropped.
     pub reserve: Bytes,
     /// Available now, without swapping.
     pub available: Bytes,
 }
 
-/// The inventory's reading of one device.
+/// The inventory's reading of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReading {
     /// The name shown to administrators.
     pub name: String,
     pub node: NodeId,
     pub kind: KindId,
-    /// When the figures were taken, for a device whose memory is measured: a process's memory counts as free when a
-    /// later reading shows it (M4). `None`: it is free when the process ends.
+    /// The time of the measurement, for a device whose memory is measured: a process's memory counts as free once a later reading
+    /// shows it (M4). `None`: the memory is free when the process ends.
     pub taken: Option<Time>,
-    /// All its memory.
+    /// The total memory.
     pub total: Bytes,
     /// Kept free for safety (M2).
     pub headroom: Bytes,
-    /// Held by processes that are not the pool's (M2). Never free, never evictable.
+    /// Held by processes outside the pool (M2). Never free, never evictable.
     pub foreign: Bytes,
-    /// The measured memory of replicas, for those that could be measured.
+    /// The measured memory of replicas, where it could be measured.
     pub own: Vec<(ReplicaId, Bytes)>,
 }
 
@@ -302,19 +300,19 @@ pub struct DeviceReading {
 pub enum Exit {
     /// It was ordered to stop.
     Requested,
-    /// It ended by itself; `message` is its last output.
+    /// It ended on its own; `message` is its last output.
     Failed { message: String, remedy: Remedy },
-    /// A device had less memory than it needs; `needed` on each, if the engine reports it.
+    /// A device had less memory than required. `needed` is the requirement per device, if the engine reports it.
     OutOfMemory {
         message: String,
         needed: Option<Bytes>,
     },
 }
 
-/// How a fetch of weights ended.
+/// The end of a fetch of weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchEnd {
-    /// All of it is on this machine.
+    /// All weights are on this machine.
     Complete,
     /// It was ordered to end.
     Cancelled,
@@ -324,45 +322,45 @@ pub enum FetchEnd {
     },
 }
 
-/// What may help after a failure (L3).
+/// The remedy for a failure (L3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Time may: the model cools down.
+    /// Time may help: the model cools down.
     Time,
-    /// Only a change of configuration or environment: the model is quarantined at once.
+    /// Only a change of configuration or environment: the model is quarantined immediately.
     Change,
-    /// The model did not cause it: one more try at once, but only one.
+    /// The model did not cause it: a single immediate retry.
     Retry,
 }
 
-/// What an administrator, or the schedule on their behalf, can order.
+/// The orders that an administrator, or the schedule on their behalf, can give.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Load(LoadOrder),
-    /// Drain and unload; `now` does not wait for the requests in flight.
+    /// Drains and unloads; `now` does not wait for the requests in flight.
     Unload {
         model: ModelId,
         replica: Option<ReplicaId>,
         now: bool,
     },
-    /// Change the administrator's override.
+    /// Changes the administrator's override.
     Set {
         model: ModelId,
         change: OverrideChange,
     },
-    /// Empty the pool (E1) and lift the protection of always-hot models until `Reopen` (E2).
+    /// Empties the pool (E1) and lifts the protection of always-hot models until `Reopen` (E2).
     Cleanup {
         scope: CleanupScope,
-        /// Of the complete cleanup, from its beginning.
+        /// The drain time of the complete cleanup, from its beginning.
         drain: Span,
-        /// When an interrupted cleanup began that this one finishes: what has been loaded since stays.
+        /// The start time of the interrupted cleanup that this one finishes. Replicas launched after it stay.
         begun: Option<Time>,
     },
     /// The morning: always-hot models come back (E2).
     Reopen,
-    /// Unload everything and forget failures.
+    /// Unloads everything and forgets failures.
     Reset,
-    /// Drain a device and place nothing on it, until `Uncordon` (M7).
+    /// Drains a device and places nothing on it, until `Uncordon` (M7).
     Cordon {
         device: DeviceId,
         reason: String,
@@ -373,7 +371,7 @@ pub enum Command {
     Uncordon {
         device: DeviceId,
     },
-    /// Drain every device of a node, those that it gets later included, until `UndrainNode` (N5).
+    /// Drains all devices of a node, including devices added later, until `UndrainNode` (N5).
     DrainNode {
         node: NodeId,
         reason: String,
@@ -384,7 +382,7 @@ pub enum Command {
     UndrainNode {
         node: NodeId,
     },
-    /// Take no new requests, drain and stop everything (D2).
+    /// Takes no new requests; drains and stops everything (D2).
     Shutdown {
         drain: Span,
     },
@@ -393,13 +391,13 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOrder {
     pub model: ModelId,
-    /// At least one. Without a number: as many as there are when the order begins, and none is stopped.
+    /// At least 1. `None`: the current number when the order begins, and none is stopped.
     pub replicas: Option<u32>,
     pub devices: Option<u32>,
     pub priority: Option<Priority>,
     pub keep_hot: Option<Span>,
     pub lease: Option<Span>,
-    /// May evict equal and always-hot models too (P4).
+    /// May also evict replicas of equal priority and always-hot models (P4).
     pub force: bool,
     /// Waits for a turn or a load to end if the model cannot be placed yet. Otherwise the order is refused.
     pub waits: bool,
@@ -412,8 +410,8 @@ pub enum CleanupScope {
 }
 
 impl CleanupScope {
-    /// Whether a cleanup that begins now unloads a replica in this state (E1). A planned load is not a replica yet: it
-    /// is dropped, or goes on with the request that waits for it.
+    /// Returns true if a cleanup that begins now unloads a replica in this state (E1). A planned load is not a replica yet: it is
+    /// dropped, or continues with the request that waits for it.
     pub fn concerns(self, state: ReplicaState, in_flight: u32) -> bool {
         match (state, self) {
             (ReplicaState::Planned, _) => false,

@@ -1,5 +1,5 @@
-//! What a decision chose from: the replicas that held the memory, the keys by which they were compared, and what came of
-//! it. Plain data, kept with the record of the decision, and its words.
+//! The alternatives of a decision: the replicas that held the memory, the keys by which they were compared, and the result for
+//! each. Plain data, stored with the record of the decision, and its texts.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -9,33 +9,34 @@ use crate::types::action::MemoryChange;
 use crate::types::ids::{Bytes, DeviceId, Priority, ReplicaId, Span, Time};
 use crate::types::obstacle::{Blocker, Protection};
 
-/// The most replicas that one explanation lists.
+/// The maximum number of replicas that an explanation lists.
 pub const CONSIDERED_MAX: usize = 32;
 
-/// The decision for one load, with what it was chosen from.
+/// The decision for a load and its alternatives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The model that is loaded, or would have been.
     pub load: String,
-    /// With which it was compared.
+    /// The priority that was compared.
     pub priority: Priority,
     pub devices: u32,
-    /// On each device.
+    /// The bytes on each device.
     pub needs: Bytes,
-    /// Since when the pool compares by least recent use, because that would have loaded less here than its own estimate (P5).
+    /// The time since which the pool compares by least recent use, because that would have caused fewer loads here than its own
+    /// estimate (P5).
     pub by_recency_since: Option<Time>,
-    /// A busy victim's gate closes before its turn is over, because those who wait would lose more by it than those whom it
-    /// would still serve (P3).
+    /// A busy victim's gate closes before its turn is over, because the waiting requests would otherwise lose more than the
+    /// requests it would still serve (P3).
     pub closes_early: bool,
-    /// Since when gates stay open until the end of the turn, because closing them earlier cost more here (P3).
+    /// The time since which gates stay open until the end of the turn, because closing them earlier cost more here (P3).
     pub gates_open_since: Option<Time>,
-    /// Those that leave first, then those that could have left, then those that a rule protects.
+    /// First the replicas that leave, then those able to leave, then the protected ones.
     pub considered: Vec<Considered>,
-    /// How many more there were.
+    /// The number of further replicas.
     pub more: u32,
-    /// What no replica of the pool holds, and stands in the way.
+    /// Obstacles other than replicas of the pool.
     pub others: Vec<(DeviceId, Bytes, Blocker)>,
-    /// Spoken for on each device of the placement, before and after.
+    /// The committed bytes on each device of the placement, before and after.
     pub memory: Vec<MemoryChange>,
 }
 
@@ -48,21 +49,21 @@ pub struct Considered {
     pub device: DeviceId,
     pub priority: Priority,
     pub in_flight: u32,
-    /// How long it has been ready without a request; zero while it is busy.
+    /// The time it has been ready without a request; zero while it is busy.
     pub idle: Span,
-    /// How long bringing it back is expected to take.
+    /// The expected time to get it back.
     pub reload: Span,
-    /// On all its devices.
+    /// The bytes on all its devices.
     pub bytes: Bytes,
     pub verdict: Standing,
 }
 
-/// What was decided of one replica.
+/// The decision about a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// It leaves.
     Chosen,
-    /// It could have left, and a cheaper set was found (P5).
+    /// It could have left, but a cheaper set was found (P5).
     Spared,
     Protected(Protection),
 }
@@ -89,7 +90,7 @@ impl fmt::Display for Considered {
 }
 
 impl Explanation {
-    /// In a sentence, with moments as the caller writes them.
+    /// The explanation as a sentence. `moment` formats times.
     pub fn sentence(&self, moment: &dyn Fn(Time) -> String) -> String {
         let mut text = format!(
             "{}, priority {}, needs {} on {} device{}",

@@ -7,12 +7,12 @@ use crate::types::reason::StopReason;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     pub since: Time,
-    /// Damaged weights are looked at; nothing is brought.
+    /// Damaged weights are only checked; nothing is downloaded.
     pub only_looks: bool,
-    /// The last report of how much longer it takes.
+    /// The last reported remaining time.
     pub left: Option<Span>,
-    /// Why it is to end before it is complete.
+    /// The reason to end it before it is complete.
     pub ends: Option<StopReason>,
-    /// The order to end it has been given.
+    /// The order to end it has been sent.
     pub cancel_sent: bool,
 }

@@ -1,4 +1,4 @@
-//! Names and quantities of the core. Newtypes with arithmetic only.
+//! Ids and quantities of the core. Newtypes with arithmetic only.
 
 use core::fmt;
 
@@ -17,27 +17,27 @@ macro_rules! id {
 }
 
 id! {
-    /// An entry of the catalogue. Never reused, not even after the model is removed.
+    /// An entry of the catalogue. Never reused, even after the model is removed.
     ModelId(u32, "m"),
     /// A machine that holds devices.
     NodeId(u32, "n"),
-    /// One GPU, or the host's memory.
+    /// A GPU, or the host's memory.
     DeviceId(u32, "d"),
     /// A type of device: measurements apply to all devices of one kind.
     KindId(u32, "kind"),
-    /// A disk or link that weights are read through.
+    /// A disk or link through which weights are read.
     LoaderId(u32, "l"),
-    /// One engine instance. Never reused, so that late events are recognisable.
+    /// An engine instance. Never reused, so late events can be recognised.
     ReplicaId(u64, "r"),
-    /// One request that waits for a seat.
+    /// A request that waits for a seat.
     Ticket(u64, "t"),
     /// A size of node that a cluster can bring.
     ShapeId(u32, "shape "),
-    /// A request of the pool for one more node. Never reused.
+    /// A request of the pool for another node. Never reused.
     DemandId(u64, "demand "),
-    /// One administrator's order.
+    /// An administrator's order.
     OrderId(u64, "o"),
-    /// The key of a request, for fairness inside a queue. 0 stands for all requests without a key.
+    /// The key of a request, for fairness within a queue. 0 stands for all requests without a key.
     KeyId(u64, "k"),
 }
 
@@ -48,7 +48,7 @@ pub struct Priority(pub u32);
 impl Priority {
     /// The lowest always-hot priority (P4).
     pub const ALWAYS_HOT: Priority = Priority(2);
-    /// The largest priority that is accepted; far beyond any use, far below overflow.
+    /// The largest accepted priority; far beyond any use and far below overflow.
     pub const MAX: Priority = Priority(1_000_000);
 }
 
@@ -86,7 +86,7 @@ impl core::iter::Sum for Bytes {
     }
 }
 
-/// One decimal in the largest binary unit that keeps the figure at 1 or more.
+/// Formats with one decimal, in the largest binary unit in which the figure is at least 1.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
@@ -101,13 +101,13 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Milliseconds on the caller's monotonic clock. The shell anchors it at the Unix time of its start, so that a value
-/// can be stored and compared after a restart; the core only compares.
+/// Milliseconds on the caller's monotonic clock. The shell anchors it at the Unix time of its start, so values can be stored and
+/// compared after a restart. The core only compares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// How long ago `earlier` was; zero when it lies ahead.
+    /// The time since `earlier`; zero if it lies ahead.
     pub fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -126,7 +126,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// A length of time in milliseconds.
+/// A duration in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub u64);
 

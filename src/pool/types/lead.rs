@@ -1,5 +1,5 @@
-//! Which of two rules is followed, by what each would have cost: the pool's own until the simple one has done better by
-//! twice the cost of going over to it, and back in the same way. Arithmetic only.
+//! Chooses between two rules by the cost that each would have had. The pool's own rule leads until the simple rule has done better
+//! by twice the cost of switching to it; the way back works the same. Arithmetic only.
 //!
 //! ```text
 //! lag   ← lag + (cost of the own rule) − (cost of the simple one)
@@ -7,36 +7,38 @@
 //! simple → own     when it reaches − swap; until then it is kept below + swap
 //! ```
 //!
-//! `swap` is what it costs at most to replace all that is loaded by what the other rule would have; it may be another one
-//! for each use. The lag is bounded only where the rule that is followed is the better one: what it has cost more than the
-//! other is never forgotten, also while the swap is smaller for some time.
+//! `swap` is the maximum cost of replacing everything that is loaded by what the other rule would have loaded. It may differ for
+//! each use. The lag is bounded only while the leading rule is the better one: its excess cost is never forgotten, even while the
+//! swap is smaller for some time.
 //!
-//! One who follows this pays over any time at most twice the largest swap more than the better rule for each time that the
-//! better one changed, and the cost of one use. With swaps that are always the same it is at most three times as much as
-//! the better one and two swaps more, whatever happens: each change of the lead costs at most one swap, and is paid for by
-//! the two swaps that the rule which lost the lead cost more than the other.
+//! Over any time, following the lead costs at most twice the largest swap more than the better rule for each time the better rule
+//! changed, plus the cost of one use. With constant swaps it costs at most three times as much as the better rule plus two swaps,
+//! whatever happens: each change of the lead costs at most one swap, and is paid for by the two swaps by which the losing rule cost
+//! more than the other.
 
 use crate::types::ids::{Span, Time};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lead {
-    /// What the own rule cost more than the simple one, in milliseconds, as far as it counts for the next change.
+    /// The excess cost of the own rule over the simple one, in milliseconds, as far as it counts for the next change.
     lag: i64,
-    /// Since when the simple rule is followed.
+    /// The time since which the simple rule is followed.
     simple_since: Option<Time>,
 }
 
 impl Lead {
-    /// Both rules served the same use: what each paid for it, and what a change costs at most.
+    /// Records a use that both rules have served: what each paid for it, and the maximum cost of a change. Returns true if the lead
+    /// changes.
     pub fn paid(&mut self, own: Span, simple: Span, swap: Span, now: Time) -> bool {
         let signed = |span: Span| i64::try_from(span.0).unwrap_or(i64::MAX);
         let most = signed(swap);
         let more = signed(own).saturating_sub(signed(simple));
         let lag = self.lag.saturating_add(more);
         let simple_leads = self.simple_since.is_some();
-        let changes = match simple_leads {
-            false => lag >= most && more > 0,
-            true => lag <= -most && more < 0,
+        let changes = if !simple_leads {
+            lag >= most && more > 0
+        } else {
+            lag <= -most && more < 0
         };
         if changes {
             self.simple_since = (!simple_leads).then_some(now);
@@ -62,8 +64,8 @@ mod tests {
 
     const SWAP: Span = Span(100);
 
-    /// What each rule pays for all uses, and what one pays who follows the lead: the followed rule's costs, and a swap for
-    /// each change of the lead.
+    /// The costs of each rule for all uses, and the cost of following the lead: the followed rule's costs plus a swap for each
+    /// change of the lead.
     fn follow(costs: impl Fn(u64, bool) -> (u64, u64)) -> (u64, u64, u64, u64) {
         let mut lead = Lead::default();
         let (mut own, mut simple, mut paid, mut changes) = (0, 0, 0, 0);

@@ -1,6 +1,6 @@
-//! How devices are connected.
+//! The connections between devices.
 
-/// How well two devices of one node reach each other, best first (M5).
+/// The quality of the connection between two devices of one node, best first (M5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
     NvLink,

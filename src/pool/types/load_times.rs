@@ -1,5 +1,5 @@
-//! How long a model's loads took, by where its weights came from. Recent loads count most; a source without a
-//! measurement is unknown.
+//! The durations of a model's loads, by the source of its weights. Recent loads count most; a source without a measurement is
+//! unknown.
 
 use crate::types::ids::Span;
 use crate::types::model::Tier;
@@ -11,18 +11,18 @@ pub struct LoadTimes {
 }
 
 impl LoadTimes {
-    /// Half the old, half the new: one slow disk does not spoil the figure.
+    /// Weights old and new measurements equally, so a single slow load does not spoil the figure.
     pub(crate) fn add(&mut self, tier: Tier, took: Span) {
         let known = &mut self.by_tier[tier as usize];
         *known = Some(known.map_or(took, |old| Span(old.0.midpoint(took.0))));
-        // Waking is not a load, and does not predict the next one.
+        // Waking is not a load and does not predict the next one.
         if tier != Tier::Asleep {
             self.last = Some(tier);
         }
     }
 
-    /// The expected time of the next load: weights that were just read stay in the host's memory for a while, so it is
-    /// the fastest measured time from there on up to the last tier.
+    /// The expected time of the next load. Recently read weights stay in host memory for a while, so it is the fastest measured
+    /// time from there up to the last tier.
     pub(crate) fn expected(&self) -> Option<Span> {
         self.of(self.last?)
     }
@@ -31,8 +31,7 @@ impl LoadTimes {
         self.by_tier[tier as usize]
     }
 
-    /// Plain numbers for the store: the last tier plus one, then milliseconds plus one per tier; 0
-    /// is unknown.
+    /// Plain numbers for the store: the last tier plus one, then milliseconds plus one per tier; 0 if unknown.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         let last = self.last.map_or(0, |tier| tier as u64 + 1);
         let times = self

@@ -1,30 +1,29 @@
-//! How long an idle model is worth its memory, chosen from the model's gaps (L2): the time with the least expected
-//! cost of loading it too often and of keeping it for nothing.
+//! Chooses how long an idle model is worth its memory, from the model's gaps (L2): the time with the least expected cost of loading
+//! it too often and of keeping it for nothing.
 //!
 //! ```text
 //! cost(T) = reload × P(gap > T) + price × GiB × E[min(gap, T)]
 //! ```
 //!
-//! The price of a GiB·second is not configured: it moves until the chosen times cause as many reloads as a fixed time would
-//! have caused on the same gaps, so that the saving is memory. A model with few gaps borrows from those of all models
-//! together.
+//! The price of a GiB·second is not configured. It moves until the chosen times cause as many reloads as a fixed time would have
+//! caused on the same gaps, so the saving is memory. A model with few gaps borrows from the gaps of all models.
 
 use crate::types::demand::{Demand, OCTAVES, octave, octave_ms};
 use crate::types::ids::{Bytes, Span};
 use crate::types::model::KeepHotBounds;
 
-/// The time whose reloads are matched.
+/// The fixed time whose number of reloads is matched.
 const MATCHED: Span = Span::from_secs(600);
 /// The weight of the pool's gaps, as a number of the model's gaps.
 const PRIOR_GAPS: u64 = 3;
-/// With each gap the pool's older ones lose one part in this power of two.
+/// Each gap reduces the pool's older gaps by one part in this power of two.
 const FADES_SHIFT: u32 = 10;
 const UNIT: u64 = 1 << 16;
 /// Prices are in units of 2⁻³² milliseconds of reload for a GiB·millisecond.
 const PRICE_BITS: u32 = 32;
 /// The first price: a load of 20 s for 20 GiB is worth ten minutes.
 const FIRST_PRICE: u64 = (1 << PRICE_BITS) / 600;
-/// How far one gap moves the price: this many 4096ths for a load of the mean time, and at most eight times that.
+/// The amount by which a gap moves the price: this many 4096ths for a load of mean duration, at most eight times that.
 const STEP: u64 = 32;
 const LARGEST_STEP: u64 = 8 * STEP;
 const STEP_WHOLE: u64 = 4096;
@@ -33,7 +32,7 @@ const STEP_WHOLE: u64 = 4096;
 pub struct Market {
     gaps: [u64; OCTAVES],
     price: u64,
-    /// The mean of the loads that gaps would have caused, in milliseconds; moves slowly.
+    /// The mean load that gaps would have caused, in milliseconds; moves slowly.
     mean_reload: u64,
 }
 
@@ -58,7 +57,7 @@ impl Market {
         let all: u64 = self.gaps.iter().sum();
         let weight = |nth: usize| {
             let own = u64::from(demand.gaps()[nth]);
-            // Without any data, every length of gap is as likely.
+            // Without any data, all octaves are equally likely.
             let pooled = (self.gaps[nth] * PRIOR_GAPS * UNIT)
                 .checked_div(all)
                 .unwrap_or(UNIT / 8);
@@ -68,7 +67,7 @@ impl Market {
         let mebibytes = u128::from(bytes.0.div_ceil(Bytes::MIB));
         let per_ms = u128::from(self.price) * mebibytes / 1024;
         let mut longer: u64 = weights.iter().sum();
-        // Milliseconds kept for gaps that ended before the time, weighted.
+        // Weighted milliseconds of keeping the model for gaps that ended before the time.
         let mut kept = 0_u128;
         let mut best = (u128::MAX, Span::ZERO);
         for (nth, weight) in weights.into_iter().enumerate() {
@@ -85,7 +84,7 @@ impl Market {
         best.1.clamp(bounds.least, bounds.most.max(bounds.least))
     }
 
-    /// A gap has ended that would have been kept hot for `chosen`.
+    /// Records an ended gap for which the model would have been kept hot for `chosen`.
     pub(crate) fn observe(&mut self, gap: Span, chosen: Span, reload: Span) {
         for seen in &mut self.gaps {
             *seen -= *seen >> FADES_SHIFT;
@@ -93,8 +92,8 @@ impl Market {
         self.gaps[octave(gap)] += UNIT;
         let (cold, cold_if_fixed) = (gap > chosen, gap > MATCHED);
         let step = (STEP.saturating_mul(reload.0) / self.mean_reload.max(1)).min(LARGEST_STEP);
-        // With fewer reloads than the fixed time, memory may cost more. With more, it costs less, and the price falls
-        // a little faster to compensate for a first guess that was too high.
+        // With fewer reloads than the fixed time, memory may cost more. With more, it costs less. The price falls slightly faster
+        // to correct a first guess that was too high.
         self.price = match (cold, cold_if_fixed) {
             (false, true) => self.price + (self.price / STEP_WHOLE * step * 4 / 5).max(1),
             (true, false) => self.price - self.price / STEP_WHOLE * step,

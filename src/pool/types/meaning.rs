@@ -1,9 +1,9 @@
-//! What the names in the history mean, in one sentence each: for the documentation and the API.
+//! The meanings of the names in the history, one sentence each, for the documentation and the API.
 
 use crate::types::action::RecordKind;
 
 impl RecordKind {
-    /// In the order of a replica's life, then what concerns devices and nodes.
+    /// In the order of a replica's life, then kinds that concern devices and nodes.
     pub const ALL: [RecordKind; 31] = [
         RecordKind::Fetch,
         RecordKind::Fetched,
@@ -95,7 +95,7 @@ impl RecordKind {
     }
 }
 
-/// Reasons of `load`: names and meanings.
+/// The reasons of `load`: names and meanings.
 pub const LOAD_CAUSES: &[(&str, &str)] = &[
     ("requests", "Requests wait for the model."),
     ("order", "An administrator ordered it."),
@@ -109,7 +109,7 @@ pub const LOAD_CAUSES: &[(&str, &str)] = &[
     ("moves", "The node that has it ends soon (N7)."),
 ];
 
-/// Reasons for which a replica leaves.
+/// The reasons for which a replica leaves.
 pub const END_CAUSES: &[(&str, &str)] = &[
     ("keep_hot", "It was idle for its keep-hot time (L2)."),
     (
@@ -166,7 +166,7 @@ pub const END_CAUSES: &[(&str, &str)] = &[
     ("crashed", "Its engine ended by itself (L4)."),
 ];
 
-/// Reasons of `refuse`.
+/// The reasons of `refuse`.
 pub const REFUSAL_CAUSES: &[(&str, &str)] = &[
     ("unknown_model", "There is no such model."),
     (

@@ -1,5 +1,5 @@
-//! The types of the core, as plain data: ids, events, actions, decisions, reasons, and the small machines that hold no
-//! fact of the pool itself.
+//! The types of the core as plain data: ids, events, actions, decisions, reasons, and the small state machines that hold no fact of
+//! the pool itself.
 
 pub(crate) mod action;
 pub(crate) mod attempts;

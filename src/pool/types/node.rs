@@ -1,23 +1,23 @@
-//! What is known of one node. Plain data.
+//! The facts about a node. Plain data.
 
 use alloc::string::String;
 
 use crate::types::ids::{DemandId, ShapeId, Span, Time};
 
-/// A node that has joined at least once. The machine of the controller does not join: it is always there.
+/// A node that has joined at least once. The controller's own machine does not join; it is always present.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub name: String,
     pub presence: Presence,
-    /// Since when it has been so.
+    /// The time since which this is its presence.
     pub since: Time,
     /// The request of the pool that brought it.
     pub demand: Option<DemandId>,
-    /// The size that was requested, if this controller did.
+    /// The requested size, if this controller requested it.
     pub shape: Option<ShapeId>,
 }
 
-/// How long a node is there (N7).
+/// The times of a node's life (N7).
 ///
 /// ```text
 ///  known ─────────── moves ───────────── closes ───── last ───── cut ── ends
@@ -27,21 +27,21 @@ pub(crate) struct Node {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeTime {
-    /// Since when its end is known.
+    /// The time since which its end is known.
     pub known: Time,
-    /// The cluster ends it then.
+    /// The time at which the cluster ends it.
     pub limit: Option<Time>,
-    /// It was ordered to end, and will have ended by then, whatever the limit.
+    /// The time by which it will have ended, because it was ordered to, whatever the limit.
     pub leaves: Option<Time>,
-    /// From then on its models move.
+    /// The time from which its models move.
     pub moves: Time,
 }
 
-/// Between the moment when streams are cut and the end of the node, for engines to stop and reports to arrive.
+/// The time between cutting streams and the end of the node, for engines to stop and reports to arrive.
 const CUT_BEFORE: Span = Span::from_secs(15);
 /// The shortest time for requests in flight at the end of a node.
 const LAST_DRAIN: Span = Span::from_secs(30);
-/// What is in use stays at least this long, so that its successor is on its way first if there is a place for it.
+/// Replicas in use stay at least this long, so their successors are on their way first if there is a place for them.
 const ONE_MOMENT: Span = Span::from_secs(1);
 
 impl NodeTime {
@@ -54,23 +54,24 @@ impl NodeTime {
         self.ends().since(self.known)
     }
 
-    /// Streams that are still in flight then are cut.
+    /// The time at which streams still in flight are cut.
     pub fn cut(&self) -> Time {
         let before = CUT_BEFORE.0.min(self.length().0 / 8);
         Time(self.ends().0.saturating_sub(before))
     }
 
-    /// How long requests in flight may take, of `usual`.
+    /// The time requests in flight may take, at most `usual`.
     fn drain(&self, usual: Span) -> Span {
         usual.min(Span(self.length().0 / 4))
     }
 
-    /// When its models are to move if that takes so long without the drain: never in the first half of its time.
+    /// The time at which its models start to move if moving takes `takes` in addition to the drain. Never in the first half of the
+    /// node's time.
     pub fn moves(&self, takes: Span, usual: Span) -> Time {
         self.moves_before(takes + self.drain(usual) + CUT_BEFORE)
     }
 
-    /// The same if that is to begin so long before its end. At once if it leaves.
+    /// The time at which its models start to move if that is `before` its end. Immediately if it was ordered to leave.
     pub fn moves_before(&self, before: Span) -> Time {
         if self.leaves.is_some() {
             return Time(0);
@@ -79,7 +80,7 @@ impl NodeTime {
         Time(self.ends().0.saturating_sub(before.0)).max(half)
     }
 
-    /// What has no successor drains from then on.
+    /// The time from which replicas without a successor drain.
     pub fn closes(&self, usual: Span) -> Time {
         let least = self.moves + ONE_MOMENT;
         match self.leaves {
@@ -88,7 +89,7 @@ impl NodeTime {
         }
     }
 
-    /// What waits for its successor drains then even without it.
+    /// The time from which replicas that wait for a successor drain even without it.
     pub fn last(&self, usual: Span) -> Time {
         let drain = self.drain(usual).min(LAST_DRAIN);
         let least = self.moves + ONE_MOMENT;
@@ -99,7 +100,7 @@ impl NodeTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Joined,
-    /// Nothing is heard of it. Unknown is not absent: it keeps what it holds (N2).
+    /// The node does not respond. Unknown is not absent: it keeps what it holds (N2).
     Silent,
     /// N3.
     Gone,
@@ -111,14 +112,14 @@ impl Node {
     }
 }
 
-/// Why nothing is placed on a device for now, although it serves.
+/// The reason why nothing is placed on a serving device for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Away {
     Silent,
-    /// The node has engines that the pool has given up; what they hold is unknown (N4).
+    /// The node has engines that the pool has given up; the memory they hold is unknown (N4).
     EndsOthers,
     /// The pool gives the node back (S2).
     Released,
-    /// Its time ends soon: what it has moves (N7).
+    /// The node's time ends soon, and its replicas move (N7).
     Ends,
 }

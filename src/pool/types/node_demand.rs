@@ -1,4 +1,4 @@
-//! Nodes that can be requested, and the request that is open. Plain data.
+//! Nodes that can be requested, and the open request. Plain data.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -12,7 +12,7 @@ pub struct NodeShape {
     /// The name shown to administrators.
     pub name: String,
     pub devices: u32,
-    /// What replicas may hold of each device.
+    /// The bytes that replicas may hold on each device.
     pub bytes_per_device: Bytes,
     pub kind: KindId,
     pub cost_per_hour_cents: Option<u32>,
@@ -25,13 +25,13 @@ pub struct PendingNode {
     pub shape: ShapeId,
     /// The name of the size.
     pub shape_name: String,
-    /// The model that it was first made for, and its priority then.
+    /// The model that it was first made for, and its priority at the time.
     pub model: ModelId,
     pub priority: Priority,
     pub since: Time,
-    /// What the cluster says about it.
+    /// The cluster's status text.
     pub reason: String,
-    /// The node that has joined for it, and when; its devices are still to come.
+    /// The node that has joined for it, and when. Its devices are still to come.
     pub joined: Option<(NodeId, Time)>,
 }
 
@@ -39,13 +39,13 @@ pub struct PendingNode {
 pub(crate) struct NodeDemand {
     pub shapes: BTreeMap<ShapeId, NodeShape>,
     pub pending: Option<PendingNode>,
-    /// Sizes that failed, until when they are not requested again.
+    /// Sizes that failed, and the time until which they are not requested again.
     pub failed: BTreeMap<ShapeId, Time>,
-    /// The last number given to a request.
+    /// The last id given to a request.
     pub last: DemandId,
-    /// Requested nodes with nothing loaded or planned, and since when.
+    /// Requested nodes with nothing loaded or planned, and the time since which they are idle.
     pub idle: BTreeMap<NodeId, Time>,
-    /// How long it took the cluster to bring a node of each size.
+    /// The time the cluster took to bring a node of each size.
     pub brought_in: BTreeMap<ShapeId, Span>,
     /// Nodes that are being given back.
     pub releasing: BTreeSet<NodeId>,

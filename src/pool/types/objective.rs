@@ -1,29 +1,29 @@
-//! What the pool minimises: the seconds that requests wait. Loads matter because requests wait for them; an objective above
-//! zero counts each second of loading in addition, as so many seconds of waiting. Arithmetic only.
+//! Defines what the pool minimises: the seconds that requests wait. Loads matter because requests wait for them. An objective above
+//! zero also counts each second of loading as this many seconds of waiting. Arithmetic only.
 //!
-//! A load that would evict an equal can wait for more requests, so that one load serves them all. It begins once
+//! A load that would evict a model of equal priority can wait for more requests and then serve them all. It begins once
 //!
 //! ```text
 //! Σ over the requests that wait (time waited so far)  ≥  objective × load time
 //! ```
 //!
-//! that is, once waiting has cost as much as the load would. One who knows the future pays at least half of what such a
-//! rule pays for both (Dooly, Goldman, Scott, J. ACM 2001, for acknowledgments of packets; here the evicted model may
-//! have to be loaded again, so it is no more than the reason for the rule).
+//! that is, once waiting has cost as much as the load would. With full knowledge of the future the total of both costs is at least
+//! half of what this rule pays (Dooly, Goldman, Scott, J. ACM 2001, for acknowledgments of packets). Here the evicted model may
+//! have to be loaded again, so the result only motivates the rule.
 
 use crate::types::ids::{Span, Time};
 
-/// How many seconds of waiting a second of loading counts as, in addition to the waits that it causes.
+/// The number of seconds of waiting that a second of loading counts as, in addition to the waits that it causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Objective(pub u32);
 
 impl Objective {
-    /// The waits alone: a load begins as soon as the rules allow.
+    /// Counts only waits: a load begins as soon as the rules allow.
     pub const WAIT: Objective = Objective(0);
     pub const BALANCED: Objective = Objective(2);
     pub const RELOAD: Objective = Objective(8);
 
-    /// From when a load is worth it for requests that wait since these moments. The start of time: it is already.
+    /// The time from which a load is worthwhile for requests that wait since these times. `Time(0)` if it already is.
     pub(crate) fn worth_from(
         self,
         load: Span,
@@ -32,7 +32,7 @@ impl Objective {
     ) -> Time {
         let worth = load.0.saturating_mul(u64::from(self.0));
         let (mut waited, mut requests) = (0_u64, 0_u64);
-        // Requests that have waited long enough already: of a long queue only the first are looked at.
+        // Stops once the requests have waited long enough: of a long queue only the first are visited.
         for since in since {
             if waited >= worth {
                 break;
@@ -47,8 +47,8 @@ impl Objective {
     }
 }
 
-/// From when equals leave for a load. Each victim has a time of its own: the longer it takes to stop, the sooner it leaves,
-/// so that the load is in time for its requests. The start of time, which is the default: they may already.
+/// The time from which models of equal priority leave for a load. It differs per victim: a victim that takes longer to stop leaves
+/// earlier, to keep the load in time for its requests. The default `Time(0)` means immediately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EvictsFrom {
     worth: Time,
@@ -56,23 +56,23 @@ pub(crate) struct EvictsFrom {
 }
 
 impl EvictsFrom {
-    /// Once the load is worth it, and no later than `latest`, which is the time for a victim that stops at once.
+    /// Once the load is worthwhile, and no later than `latest`, which applies to a victim that stops immediately.
     pub(crate) fn new(worth: Time, latest: Time) -> EvictsFrom {
         EvictsFrom {
-            // The same for every victim, but it changes less while requests arrive.
+            // Equivalent for every victim, but changes less while requests arrive.
             worth: worth.min(latest),
             latest,
         }
     }
 
-    /// For a victim that takes this long to stop. `latest` is after half of the time that can be waited, so that half of the
-    /// stop comes off it.
+    /// The time for a victim that takes this long to stop. `latest` lies after half of the time that can be waited, so half of the
+    /// stop is subtracted.
     pub(crate) fn of_victim(self, stops_in: Span) -> Time {
         let latest = self.latest.0.saturating_sub(stops_in.0 / 2);
         self.worth.min(Time(latest))
     }
 
-    /// Whether every victim leaves for this load at least as soon as for the other.
+    /// Returns true if every victim leaves for this load at least as early as for the other.
     pub(crate) fn is_no_later_than(self, other: EvictsFrom) -> bool {
         self.worth <= other.worth && self.latest <= other.latest
     }

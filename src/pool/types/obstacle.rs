@@ -1,16 +1,16 @@
-//! What stands in the way of a load: memory that others hold, devices that cannot serve it, and the rules that protect
-//! replicas from eviction. Plain data, and its words.
+//! The obstacles to a load: memory that others hold, devices that cannot serve it, and the rules that protect replicas from
+//! eviction. Plain data, and its texts.
 
 use alloc::string::String;
 use core::fmt;
 
 use crate::types::ids::{Bytes, DeviceId, OrderId, Priority, ReplicaId, Span};
 
-/// One thing that prevents a plan.
+/// A single obstacle to a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     pub device: DeviceId,
-    /// The device's name for administrators.
+    /// The device's name as shown to administrators.
     pub name: String,
     pub bytes: Bytes,
     pub what: Blocker,
@@ -21,7 +21,7 @@ pub enum Blocker {
     Foreign,
     /// M4: a process has ended and its memory has not been returned yet.
     Settling,
-    /// M7.
+    /// Cordoned (M7).
     Cordoned {
         reason: String,
     },
@@ -39,7 +39,7 @@ pub enum Blocker {
     },
 }
 
-/// Why a device cannot hold a replica, whatever else is on it.
+/// The reason why a device cannot hold a replica, whatever else is on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfit {
     /// The model's file names other devices.
@@ -48,17 +48,17 @@ pub enum Unfit {
         needs: Bytes,
         capacity: Bytes,
     },
-    /// M7.
+    /// Cordoned (M7).
     Cordoned {
         reason: String,
     },
     NodeAway(NodeAway),
 }
 
-/// Why nothing is placed on a node for now; it ends by itself.
+/// The temporary reason why nothing is placed on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeAway {
-    /// N2.
+    /// The node does not respond (N2).
     Silent { node: String, for_: Span },
     /// The pool gives it back (S2).
     Released { node: String },
@@ -68,12 +68,12 @@ pub enum NodeAway {
     EndsOthers { node: String, engines: u32 },
 }
 
-/// Why a replica may not be evicted for this demand.
+/// The reason why a replica may not be evicted for a demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protection {
-    /// P4.
+    /// P4: always-hot.
     AlwaysHot,
-    /// P2.
+    /// P2: of higher priority.
     HigherPriority,
     /// P3: busy, and its turn is not over.
     Turn { left: Span },
@@ -81,13 +81,13 @@ pub enum Protection {
     Busy,
     /// P3: idle, and younger than `min_resident`, or its next request is near.
     Young { left: Span },
-    /// P3: loading it again would cost more than its place has been waited for so far (`pool.objective`).
+    /// P3: reloading it would cost more than the waiting for its place has cost so far (`pool.objective`).
     NotWorth { left: Span },
-    /// P6: of higher priority and idle, not long enough yet.
+    /// P6: of higher priority and not idle for long enough.
     Yields { left: Span },
     /// P7: leased, and the load is not of higher priority.
     Leased { left: Span },
-    /// P5.
+    /// P5: still loading.
     Loading,
     /// P5: an administrator's load of it is not finished.
     Ordered { order: OrderId },
@@ -95,16 +95,16 @@ pub enum Protection {
     Wanted,
     /// P5: the requests that waited for it have not been served.
     Unserved,
-    /// It is leaving already, for another reason.
+    /// It is already leaving, for another reason.
     Leaving,
     /// It serves the same model.
     Same,
-    /// S1: a further replica of one model takes no room from an equal one.
+    /// S1: an additional replica of a model takes no room from a model of equal priority.
     Growth,
 }
 
 impl Protection {
-    /// The time until it ends, for protections that time alone ends.
+    /// The time until the protection ends, if it ends by time alone.
     pub(crate) fn ends_in(self) -> Option<Span> {
         match self {
             Protection::Turn { left }
@@ -132,7 +132,7 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The text that follows an amount of memory: what holds it.
+/// Names the holder; the text follows an amount of memory.
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

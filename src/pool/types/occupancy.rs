@@ -1,25 +1,25 @@
-//! How long requests occupy their seats, from the gates' counts: the time that seats were taken by the number of
+//! Measures how long requests occupy their seats from the gates' counts: the time that seats were taken, divided by the number of
 //! requests that left them (Little's law). Recent requests count most.
 
 use crate::types::ids::{Span, Time};
 
-/// After this many requests the older ones count half.
+/// The number of requests after which older ones count half.
 const REQUESTS_UNTIL_HALVED: u64 = 32;
-/// A busy replica's requests are counted when this many have ended.
+/// A busy replica's requests are counted once this many have ended.
 const REQUESTS_AT_ONCE: u64 = 8;
 
-/// The seats of one replica, since they were counted last.
+/// The seats of a replica since they were last counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seats {
-    /// Until when `seat_ms` is counted.
+    /// The time up to which `seat_ms` is counted.
     until: Time,
     seat_ms: u64,
-    /// Requests that had left by then.
+    /// The number of requests that had left at the last count.
     left: u64,
 }
 
 impl Seats {
-    /// `in_flight` seats were taken until now.
+    /// Counts `in_flight` taken seats up to now.
     pub fn taken(&mut self, in_flight: u32, now: Time) {
         let passed = now.since(self.until).0;
         self.until = self.until.max(now);
@@ -28,8 +28,8 @@ impl Seats {
             .saturating_add(passed.saturating_mul(u64::from(in_flight)));
     }
 
-    /// What was counted, once it is worth something: the replica is idle, or several requests have ended. `left`
-    /// requests have ever left.
+    /// Returns the count once it is meaningful: the replica is idle, or several requests have ended. `left` is the total number of
+    /// requests that have ever left.
     pub fn counted(&mut self, left: u64, is_idle: bool) -> Option<(u64, u64)> {
         let ended = left.saturating_sub(self.left);
         let enough = ended >= REQUESTS_AT_ONCE || (is_idle && ended > 0);
@@ -40,7 +40,7 @@ impl Seats {
     }
 }
 
-/// The mean time that a model's requests take.
+/// The mean duration of a model's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestTimes {
     seat_ms: u64,

@@ -16,32 +16,32 @@ use crate::types::saves::Previous;
 pub struct Order {
     pub(crate) command: Command,
     pub(crate) since: Time,
-    /// The store holds its wish (D1); before that it has no effect.
+    /// The store holds its wish (D1). The order has no effect before.
     pub(crate) saved: bool,
-    /// How many replicas a load is to reach; known once it begins.
+    /// The target number of replicas of a load; known once it begins.
     pub(crate) replicas: u32,
     /// A replica of the load has been placed since the order began.
     pub(crate) is_placed: bool,
     /// Replicas that must be gone before it is settled.
     pub(crate) targets: BTreeSet<ReplicaId>,
-    /// All targets that it ever had.
+    /// All targets that it has ever had.
     pub(crate) affected: Vec<ReplicaId>,
     pub(crate) evicted: Vec<Evicted>,
-    /// What the store was ordered to keep; exactly this takes effect once it is kept.
+    /// The wish that the store was ordered to write. Exactly this takes effect once it is written.
     pub(crate) wish: Option<Wish>,
     /// Its changes of the model's override.
     pub(crate) change: OverrideChange,
-    /// The state before the load took effect, in case it is refused after all.
+    /// The state before the load took effect, in case the load is refused later.
     pub(crate) previous: Previous,
-    /// Why it gets no more than it has.
+    /// The reason why it gets no further replicas.
     pub(crate) shortfall: Option<Refusal>,
     pub(crate) plan: Option<Box<Plan>>,
-    /// When the requests of targets that still drain are cut.
+    /// The time at which the requests of targets that still drain are cut.
     pub(crate) drain_until: Option<Time>,
 }
 
 impl Order {
-    /// `wall`: the time of the machine's clock, from which a lease counts.
+    /// `wall` is the machine's clock, from which a lease counts.
     pub(crate) fn new(command: Command, since: Time, wall: Time) -> Order {
         let change = match &command {
             Command::Load(load) => OverrideChange {

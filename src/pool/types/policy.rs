@@ -1,21 +1,21 @@
-//! The parts of the rules P3 and P5 that plain least recent use does not have. `pool.policy` takes all or none of them; a
-//! comparison can leave out one.
+//! The parts of the rules P3 and P5 that plain least recent use does not have. `pool.policy` enables all or none of them; a
+//! comparison can leave out a single part.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Victims are compared by what loading them again is expected to cost, not by when they were used last.
+    /// Compares victims by the expected cost of reloading them instead of by their last use.
     ExpectedLoss,
-    /// Shadows of both rules for victims, and the change to the better one.
+    /// Shadows of both eviction rules, and switching to the better one.
     Shadows,
-    /// The load that serves the most requests for its time goes first, not the one that was requested first.
+    /// The load that serves the most requests per time goes first, instead of the load that was requested first.
     LoadOrder,
-    /// A busy model leaves for an equal when its turn is over.
+    /// A busy model leaves for a model of equal priority when its turn is over.
     Turns,
-    /// A turn ends early when those who wait lose more by it than those whom the model would still serve.
+    /// A turn ends early if the waiting requests lose more by it than the requests that the model would still serve.
     Pressure,
     /// An idle model stays for its own next request.
     NextRequest,
-    /// Victims serve on while the disk is busy with another load.
+    /// Victims continue to serve while the disk is busy with another load.
     LateEviction,
 }
 
@@ -35,18 +35,18 @@ impl Part {
     }
 }
 
-/// Which equals leave, and when (P3, P5).
+/// Selects which models of equal priority leave, and when (P3, P5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy(u8);
 
 impl Policy {
-    /// By what loading them again is expected to cost, with turns.
+    /// By the expected cost of reloading, with turns.
     pub const ADAPTIVE: Policy = Policy(0b111_1111);
-    /// The one that was used least recently; a busy one never leaves for an equal, and requests are served as they came.
+    /// By least recent use. A busy model never leaves for a model of equal priority, and requests are served in order of arrival.
     /// For comparison.
     pub const LRU: Policy = Policy(0);
 
-    /// To measure what the part contributes.
+    /// Leaves a part out, to measure what it contributes.
     #[must_use]
     pub const fn without(self, part: Part) -> Policy {
         Policy(self.0 & !part.bit())

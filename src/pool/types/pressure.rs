@@ -1,34 +1,34 @@
-//! When it pays to close the gate of a busy model for others that wait for its place (P3). Arithmetic only.
+//! Computes when it pays to close the gate of a busy model for others that wait for its place (P3). Arithmetic only.
 //!
-//! Of `k` requests in flight the last one ends, on average, after `s · H(k)`, where `s` is the mean time of a request and
-//! `H(k) = 1 + 1/2 + … + 1/k`; one more lengthens that by `s / (k + 1)`. So each request that the model still takes costs
-//! those who wait, together,
+//! Of `k` requests in flight the last one ends, on average, after `s · H(k)`, where `s` is the mean duration of a request and `H(k)
+//! = 1 + 1/2 + … + 1/k`. Another request lengthens that by `s / (k + 1)`. Each request that the model still accepts therefore costs
+//! the waiting requests in total
 //!
 //! ```text
 //! requests that wait · s / (k + 1)
 //! ```
 //!
-//! and one that finds the gate closed waits itself: on average half of the drain, then until the others have had their
-//! turns, and a swap back.
+//! while a request that finds the gate closed waits itself: on average half of the drain, then the turns of the others, and a swap
+//! back.
 //!
 //! ```text
 //! s · H(k) / 2 + Σ over the models that wait (swap + time to serve those that wait) + swap back
 //! ```
 //!
-//! The gate closes when the first is more than twice the second: the mean is an estimate, and closing cannot be taken
-//! back, while a gate that is still open can be closed a little later. On several devices those who wait take the first place that
-//! becomes free, so that one model's part in their wait is smaller by the number of devices.
+//! The gate closes when the first is more than twice the second: the mean is an estimate, and closing cannot be undone, while an
+//! open gate can still be closed a little later. With several devices the waiting requests take the first place that becomes free,
+//! so a single model's part in their wait is smaller by the number of devices.
 
 use crate::types::ids::Span;
 
 /// Longer queues of seats hardly change the sum.
 const HARMONIC_MAX: u64 = 64;
 
-/// What waits for the places of busy models of one priority.
+/// The requests that wait for the places of busy models of a priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pressure {
     requests: u64,
-    /// The time until all the models that wait have been loaded and served, one after the other.
+    /// The time until all waiting models have been loaded and served, one after the other.
     turns: Span,
     longest: Span,
 }
@@ -37,14 +37,14 @@ pub(crate) struct Pressure {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Busy {
     pub in_flight: u64,
-    /// The mean time of its requests.
+    /// The mean duration of its requests.
     pub request: Span,
     /// The time until it is loaded again once there is room.
     pub swap: Span,
 }
 
 impl Pressure {
-    /// One more model with this many waiting requests.
+    /// Adds a model with this many waiting requests.
     pub fn add(&mut self, requests: u64, swap: Span, serving: Span) {
         let turn = swap + serving;
         self.requests = self.requests.saturating_add(requests);
@@ -52,7 +52,7 @@ impl Pressure {
         self.longest = self.longest.max(turn);
     }
 
-    /// Whether one more request in flight costs those who wait more than it costs itself to wait.
+    /// Returns true if another request in flight costs the waiting requests more than it would cost itself to wait.
     pub fn closes(&self, busy: Busy, devices: u64) -> bool {
         let request = u128::from(busy.request.0);
         let delays = u128::from(self.requests) * request / u128::from(busy.in_flight + 1);
@@ -60,35 +60,35 @@ impl Pressure {
         delays > 2 * waits
     }
 
-    /// Whether it may close the gate of any model on this many devices; a bound, so that busy replicas are compared only
-    /// where one of them may be concerned.
+    /// Returns true if it may close the gate of any model on this many devices. An upper bound that saves comparing busy replicas
+    /// when none can be affected.
     ///
-    /// With `r` requests that wait, `d` devices, and at least one request in flight, `closes` compares `r · s / 2` at most
-    /// with `d · s + 2 · d · longest` at least, whatever `s` is; rounding takes off `d` at most.
+    /// With `r` waiting requests, `d` devices, and at least one request in flight, `closes` compares `r · s / 2` at most with `d ·
+    /// s + 2 · d · longest` at least, for any `s`; rounding subtracts `d` at most.
     pub fn may_close(&self, devices: u64) -> bool {
         self.longest == Span::ZERO || self.requests > devices.max(1).saturating_mul(2)
     }
 
-    /// How long a request of the busy model waits that finds the gate closed.
+    /// The wait of a request of the busy model that finds the gate closed.
     pub fn wait(&self, busy: Busy, devices: u64) -> Span {
         let turns = Span(self.turns.0 / devices.max(1)).max(self.longest);
         Span(busy.drain().0 / 2) + turns + busy.swap
     }
 
-    /// One device's part of those who wait.
+    /// The waiting requests per device.
     pub fn on_each(&self, devices: u64) -> u64 {
         self.requests.div_ceil(devices.max(1))
     }
 }
 
 impl Busy {
-    /// Until the last of its requests has ended.
+    /// The time until the last of its requests has ended.
     pub fn drain(&self) -> Span {
         serving(self.in_flight, self.in_flight, self.request)
     }
 }
 
-/// How long this many requests take that begin together, as far as there are seats; the others follow as seats are left.
+/// The duration of this many requests that begin together, as far as there are seats; the others follow as seats become free.
 pub(crate) fn serving(requests: u64, seats: u64, mean: Span) -> Span {
     let seats = seats.max(1);
     let first = u128::from(mean.0) * u128::from(harmonic_milli(requests.min(seats))) / 1_000;

@@ -1,15 +1,15 @@
-//! One model's waiting requests: fair between keys, then first come, first served (Q1). Start-time fair queueing with
-//! unit cost: a key's n-th waiting request is tagged n rounds after the round being served, so a key with a thousand
-//! requests and a key with one take turns.
+//! A model's waiting requests: fair between keys, then first come, first served (Q1). Start-time fair queueing with unit cost: a
+//! key's n-th waiting request is tagged n rounds after the round being served, so a key with a thousand requests and a key with one
+//! take turns.
 //!
-//! A turn belongs to its key and serves the key's first request, so that a request that leaves takes the last turn of its
-//! key with it: those behind it move up.
+//! A turn belongs to its key and serves the key's first request. A request that leaves takes the last turn of its key with it, and
+//! the requests behind it move up.
 
 use alloc::collections::{BTreeMap, BTreeSet, btree_map};
 
 use crate::types::ids::{KeyId, Ticket};
 
-/// The round, and the ticket for which the turn was added: among equals the first to come.
+/// The round, and the ticket for which the turn was added; among equals the earliest goes first.
 type Turn = (u64, Ticket);
 
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Queue {
     round: u64,
 }
 
-/// One key's waiting requests in the order of their arrival, and as many turns.
+/// A key's waiting requests in the order of arrival, and as many turns.
 #[derive(Clone, Debug, Default)]
 struct OfKey {
     tickets: BTreeMap<u64, Ticket>,
@@ -46,7 +46,8 @@ impl Queue {
         self.by_arrival.values().next().copied()
     }
 
-    /// The request that leaves a full queue for a new request of this key: the last of the key with the most requests.
+    /// The request that leaves a full queue to make way for a new request of this key: the last request of the key with the most
+    /// requests.
     pub(crate) fn displaced_by(&self, key: KeyId) -> Option<Ticket> {
         let waiting = |key: &KeyId| self.keys.get(key).map_or(0, |of_key| of_key.tickets.len());
         let (_, most) = self
@@ -57,7 +58,7 @@ impl Queue {
         last.filter(|_| most.tickets.len() > waiting(&key) + 1)
     }
 
-    /// In the order in which they came.
+    /// In the order of arrival.
     pub(crate) fn by_arrival(&self) -> impl Iterator<Item = Ticket> + '_ {
         self.by_arrival.values().copied()
     }
@@ -90,9 +91,11 @@ impl Queue {
         self.arrivals += 1;
     }
 
-    /// The ticket got its seat, in the first turn of its key: the round moves on to it.
+    /// The ticket got its seat in the first turn of its key; the round advances to it.
     pub(crate) fn serve(&mut self, ticket: Ticket) {
-        let turn = self.remove(ticket).and_then(|it| it.turns.pop_first());
+        let turn = self
+            .remove(ticket)
+            .and_then(|entry| entry.turns.pop_first());
         if let Some(turn) = turn {
             self.turns.remove(&turn);
             self.round = self.round.max(turn.0);
@@ -102,9 +105,9 @@ impl Queue {
 
     /// The ticket left without being served.
     pub(crate) fn leave(&mut self, ticket: Ticket) {
-        let turn = self.remove(ticket).and_then(|it| {
-            let turn = it.turns.pop_last()?;
-            it.next_round = turn.0;
+        let turn = self.remove(ticket).and_then(|entry| {
+            let turn = entry.turns.pop_last()?;
+            entry.next_round = turn.0;
             Some(turn)
         });
         if let Some(turn) = turn {
@@ -113,7 +116,7 @@ impl Queue {
         self.forget_if_empty();
     }
 
-    /// Removes the ticket, and returns its key's others, which have one turn too many.
+    /// Removes the ticket and returns the rest of its key, which has one turn too many.
     fn remove(&mut self, ticket: Ticket) -> Option<&mut OfKey> {
         let (key, arrival) = self.place_of.remove(&ticket)?;
         self.by_arrival.remove(&arrival);
@@ -122,7 +125,7 @@ impl Queue {
         Some(of_key)
     }
 
-    /// An empty queue has no history of unfairness to keep, so memory stays bounded.
+    /// An empty queue needs no history, so memory stays bounded.
     fn forget_if_empty(&mut self) {
         if self.place_of.is_empty() {
             self.keys.clear();
@@ -179,7 +182,7 @@ mod tests {
         for ticket in 0..3 {
             queue.leave(Ticket(ticket));
         }
-        let order: Vec<u64> = queue.iter().map(|it| it.0).collect();
+        let order: Vec<u64> = queue.iter().map(|ticket| ticket.0).collect();
         assert_eq!(order, [3, 10, 11, 12, 13]);
         queue.leave(Ticket(3));
         queue.push(Ticket(20), KeyId(1));
@@ -200,7 +203,7 @@ mod tests {
         queue.serve(Ticket(0));
         queue.leave(Ticket(1));
         queue.push(Ticket(20), KeyId(1));
-        let order: Vec<u64> = queue.iter().map(|it| it.0).collect();
+        let order: Vec<u64> = queue.iter().map(|ticket| ticket.0).collect();
         assert_eq!(order.len(), queue.len());
         assert_eq!(served(&mut queue), [10, 2, 11, 12, 20]);
     }

@@ -1,6 +1,5 @@
-//! Why: every decision carries one of these. Logs, the admin API, the store, the stories and the simulator print the
-//! same text. Rules are cited by their number.
-//! One file because it is the list of all reasons with their texts, so that they are worded alike.
+//! The reason of every decision. Logs, the admin API, the store, the stories and the simulator print the same text. Rules are cited
+//! by number. One file because it is the list of all reasons with their texts, which keeps their wording consistent.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +10,7 @@ use crate::types::ids::{Bytes, DeviceId, NodeId, OrderId, Priority, ReplicaId, S
 use crate::types::obstacle::Obstacle;
 use crate::types::stall::StallReason;
 
-/// Why a replica is loaded.
+/// The reason why a replica is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadReason {
     Requests {
@@ -38,7 +37,7 @@ pub enum LoadReason {
     },
 }
 
-/// Why a replica leaves.
+/// The reason why a replica leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
     KeepHot {
@@ -86,16 +85,16 @@ pub enum StopReason {
     Changed,
     /// More replicas than ordered.
     Surplus,
-    /// There is no demand for the load any more (Q3).
+    /// There is no longer demand for the load (Q3).
     Unwanted,
     LoadTimedOut {
         deadline: Span,
     },
-    /// Its engine could not be woken: the model is loaded anew for the requests that wait.
+    /// Its engine could not be woken, so the model is loaded again for the waiting requests.
     DidNotWake {
         message: String,
     },
-    /// A sleeper without demand for too long.
+    /// A sleeper that has been without demand for too long.
     SleptLong {
         slept: Span,
     },
@@ -107,11 +106,11 @@ pub enum StopReason {
     HostFor {
         by: String,
     },
-    /// What a sleeper keeps on a device is needed there.
+    /// The device memory that a sleeper keeps is needed.
     SleeperDropped {
         by: String,
     },
-    /// M7.
+    /// The device is cordoned (M7).
     Cordoned {
         device: String,
         order: OrderId,
@@ -121,7 +120,7 @@ pub enum StopReason {
         device: String,
         trouble: String,
     },
-    /// N5.
+    /// The node drains (N5).
     NodeDrained {
         node: String,
         order: OrderId,
@@ -141,22 +140,22 @@ pub enum StopReason {
     NotAdopted {
         why: String,
     },
-    /// Its engine has ended by itself, and its remains are being removed.
+    /// Its engine has ended on its own, and its remains are being removed.
     Crashed {
         ready_for: Span,
     },
 }
 
-/// Why a request, order or load is refused.
+/// The reason why a request, order or load is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     UnknownModel,
-    /// Q1.
+    /// The model's queue is full (Q1).
     QueueFull {
         limit: u32,
         retry: Span,
     },
-    /// Q1.
+    /// The request waited for too long (Q1).
     TimedOut {
         waited: Span,
         retry: Span,
@@ -168,12 +167,12 @@ pub enum Refusal {
         devices: u32,
         largest: Bytes,
         devices_that_fit: u32,
-        /// Which the model's file lets it use.
+        /// The number of devices that the model's file allows.
         devices_allowed: u32,
     },
     /// Every node has left, or none has joined yet.
     NoDevices {
-        /// The node that left last, and why.
+        /// The node that left last, and the reason.
         last: Option<(String, String)>,
     },
     /// No allowed eviction frees enough memory.
@@ -189,7 +188,7 @@ pub enum Refusal {
     },
     Cooling {
         failures: u32,
-        /// How many of them were crashes of engines that had become ready.
+        /// The number of failures that were crashes of engines that had become ready.
         crashes: u32,
         message: String,
         retry: Span,
@@ -233,7 +232,7 @@ pub enum Refusal {
         requested: u32,
         has: u32,
     },
-    /// They would be looked at again first, and a load evicts nothing while they are damaged (L3).
+    /// The weights would be checked again first, and a load evicts nothing while they are damaged (L3).
     WeightsDamaged {
         message: String,
     },
@@ -242,7 +241,7 @@ pub enum Refusal {
         message: String,
     },
     Superseded,
-    /// The store could not keep the wish, so nothing has changed (D1).
+    /// The store could not write the wish, so nothing has changed (D1).
     NotSaved {
         message: String,
     },

@@ -1,6 +1,6 @@
-//! Which refused requests the history records (D3). A client can cause any number of refusals, so the first of a kind
-//! is recorded at once, and those that follow within a minute as one sum. Refusals of administrators' orders and of
-//! their kept wishes are not summed: each one is recorded.
+//! Selects the refused requests that the history records (D3). A client can cause any number of refusals, so the first of a kind is
+//! recorded immediately, and those within the following minute as one sum. Refusals of administrators' orders and stored wishes are
+//! recorded individually.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -13,18 +13,17 @@ use crate::types::reason::Refusal;
 /// Refusals within this time after the first are summed.
 pub(crate) const SUMMED_FOR: Span = Span::from_secs(60);
 
-/// One kind of refusal of one model. There are at most as many as models times kinds; none is older than
-/// [`SUMMED_FOR`].
+/// A kind of refusal of a model. There are at most as many as models times kinds, and none is older than [`SUMMED_FOR`].
 type Kind = (ModelId, &'static str);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refusals {
     open: BTreeMap<Kind, Sum>,
-    /// When each sum ends.
+    /// The end of each sum.
     ends: BTreeSet<(Time, Kind)>,
 }
 
-/// What followed the first one.
+/// The refusals that followed the first one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sum {
     pub more: u64,
@@ -35,7 +34,7 @@ pub(crate) struct Sum {
 }
 
 impl Refusals {
-    /// Whether to record this one now; otherwise it is added to a sum.
+    /// Returns true if the refusal has to be recorded now; otherwise it is added to a sum.
     pub(crate) fn is_first(&mut self, now: Time, kind: Kind, refusal: &Refusal) -> bool {
         if let Some(sum) = self.open.get_mut(&kind) {
             sum.more = sum.more.saturating_add(1);
@@ -54,7 +53,7 @@ impl Refusals {
         true
     }
 
-    /// The sums that end by `end` and are not empty.
+    /// The non-empty sums that end by `end`.
     pub(crate) fn take_until(&mut self, end: Time) -> Vec<(ModelId, Sum)> {
         let mut taken = Vec::new();
         while let Some(&(at, kind)) = self.ends.first() {
@@ -74,7 +73,7 @@ impl Refusals {
 }
 
 impl Refusal {
-    /// What defines a sum: the numbers in the text differ from one refusal to the next. Records are filtered by it, too.
+    /// The name that defines a sum, since the numbers in the text differ between refusals. Records are filtered by it too.
     pub fn name(&self) -> &'static str {
         match self {
             Refusal::UnknownModel => "unknown_model",

@@ -1,14 +1,14 @@
-//! What a replica is doing.
+//! The states of a replica.
 
-/// What a replica is doing; in the order of its life.
+/// The state of a replica, in the order of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplicaState {
-    /// Its load is planned; it waits for its devices and holds nothing on them.
+    /// Its load is planned: it waits for its devices and holds nothing on them.
     Planned,
     Launching,
     Ready,
     Draining,
-    /// It falls asleep.
+    /// It is falling asleep.
     Parking,
     Asleep,
     Stopping,
@@ -37,7 +37,7 @@ impl ReplicaState {
         }
     }
 
-    /// It is leaving; what it holds will be free.
+    /// Returns true if it is leaving and its memory will be free.
     pub fn is_leaving(self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! Which adapters one replica holds, and which leaves for another: the least recently used that no request is inside. It is
-//! beside the pool's own decisions, because adapters take no memory that the replica's reservation does not have already.
+//! Tracks the adapters of a replica and chooses which leaves for another: the least recently used without requests inside. Separate
+//! from the pool's own decisions, because adapters only use memory that the replica has already reserved.
 //!
 //! ```text
 //!          request: Load            loaded               request: Load, for another
@@ -7,12 +7,12 @@
 //!                        └─ failed ─▶ absent    └─ doubtful: the request that loaded it left, or its files changed
 //! ```
 //!
-//! A request that gets [`AdapterAccess::Load`] first unloads what `leaves`, then loads, and reports how each ended.
+//! A request that gets [`AdapterAccess::Load`] first unloads `leaves`, then loads, and reports the result of each.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-/// What distinguishes the files of an adapter from those that it had before.
+/// Identifies the version of an adapter's files.
 pub type FilesFingerprint = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ enum Stage {
 #[derive(Clone, Debug)]
 struct Resident {
     stage: Stage,
-    /// `None`: it is unknown which files it has, or whether the engine has it.
+    /// `None` if it is unknown which files it has, or whether the engine has it.
     fingerprint: Option<FilesFingerprint>,
     inside: u32,
     last_use: u64,
@@ -33,7 +33,7 @@ struct Resident {
     is_found: bool,
 }
 
-/// The adapters of one replica.
+/// The adapters of a replica.
 #[derive(Clone, Debug)]
 pub struct ResidentAdapters {
     most: usize,
@@ -41,14 +41,14 @@ pub struct ResidentAdapters {
     uses: u64,
 }
 
-/// What a request for an adapter does next.
+/// The next step of a request for an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdapterAccess {
     /// The adapter is here, and the request is counted inside.
     Enter,
-    /// Load it. What is in its place goes first; it may be the same adapter with other files.
+    /// Load the adapter. `leaves` in its place goes first; it may be the same adapter with other files.
     Load { leaves: Option<String> },
-    /// Every place is in use, or another request is loading it. Ask again when something has changed.
+    /// Every place is in use, or another request is loading the adapter. Try again after a change.
     Wait,
 }
 
@@ -61,7 +61,7 @@ impl ResidentAdapters {
         }
     }
 
-    /// The engine was found with this adapter.
+    /// Records an adapter that was found in the engine.
     pub fn found(&mut self, name: String) {
         let resident = Resident {
             stage: Stage::Here,
@@ -73,20 +73,23 @@ impl ResidentAdapters {
         self.held.entry(name).or_insert(resident);
     }
 
-    /// Whether a request for it would enter at once.
+    /// Returns true if a request for it would enter immediately.
     pub fn has(&self, name: &str) -> bool {
         let held = self.held.get(name);
-        held.is_some_and(|it| it.stage == Stage::Here)
+        held.is_some_and(|adapter| adapter.stage == Stage::Here)
     }
 
-    /// Those that are here, by their names, with the requests inside.
+    /// The names of the adapters that are here, with the number of requests inside.
     pub fn here(&self) -> impl Iterator<Item = (&str, u32)> {
-        let here = self.held.iter().filter(|(_, it)| it.stage == Stage::Here);
-        here.map(|(name, it)| (name.as_str(), it.inside))
+        let here = self
+            .held
+            .iter()
+            .filter(|(_, adapter)| adapter.stage == Stage::Here);
+        here.map(|(name, adapter)| (name.as_str(), adapter.inside))
     }
 
-    /// A request comes for the adapter with these files. `has_guests`: requests of an earlier controller are in the engine,
-    /// and it is unknown for which adapters.
+    /// Decides the next step of a request for the adapter with these files. `has_guests` is true while the engine serves requests
+    /// of an earlier controller, for unknown adapters.
     pub fn request(
         &mut self,
         name: &str,
@@ -114,14 +117,18 @@ impl ResidentAdapters {
                 }
             };
         }
-        let leaves = match self.held.len() < self.most {
-            true => None,
-            false => match self.least_recent(has_guests) {
+        let leaves = if self.held.len() < self.most {
+            None
+        } else {
+            match self.least_recent(has_guests) {
                 Some(victim) => Some(victim),
                 None => return AdapterAccess::Wait,
-            },
+            }
         };
-        if let Some(victim) = leaves.as_ref().and_then(|it| self.held.get_mut(it)) {
+        if let Some(victim) = leaves
+            .as_ref()
+            .and_then(|adapter| self.held.get_mut(adapter))
+        {
             victim.stage = Stage::Leaving;
         }
         let resident = Resident {
@@ -136,15 +143,15 @@ impl ResidentAdapters {
     }
 
     fn least_recent(&self, has_guests: bool) -> Option<String> {
-        let may_leave = |it: &Resident| {
-            it.stage == Stage::Here && it.inside == 0 && !(it.is_found && has_guests)
+        let may_leave = |adapter: &Resident| {
+            adapter.stage == Stage::Here && adapter.inside == 0 && !(adapter.is_found && has_guests)
         };
-        let held = self.held.iter().filter(|(_, it)| may_leave(it));
-        let first = held.min_by_key(|(name, it)| (it.last_use, *name));
+        let held = self.held.iter().filter(|(_, adapter)| may_leave(adapter));
+        let first = held.min_by_key(|(name, adapter)| (adapter.last_use, *name));
         first.map(|(name, _)| name.clone())
     }
 
-    /// The engine has let it go.
+    /// The engine has unloaded it.
     pub fn unloaded(&mut self, victim: &str) {
         if let Some(resident) = self.held.get_mut(victim) {
             match resident.stage {
@@ -156,7 +163,7 @@ impl ResidentAdapters {
         }
     }
 
-    /// The engine has it, with these files; the request that loaded it is counted inside.
+    /// The engine has loaded it with these files. The request that loaded it is counted inside.
     pub fn loaded(&mut self, name: &str, fingerprint: FilesFingerprint) {
         self.uses += 1;
         if let Some(resident) = self.held.get_mut(name) {
@@ -172,14 +179,14 @@ impl ResidentAdapters {
 
     /// The engine has refused it and does not have it.
     pub fn refused(&mut self, name: &str) {
-        let is_coming = |it: &Resident| it.stage == Stage::Coming;
+        let is_coming = |adapter: &Resident| adapter.stage == Stage::Coming;
         if self.held.get(name).is_some_and(is_coming) {
             self.held.remove(name);
         }
     }
 
-    /// It is unknown whether the engine has it: the request that loaded or unloaded it left before the engine answered, or
-    /// the engine kept it. It is unloaded before it is used, or when its place is needed.
+    /// It is unknown whether the engine has it: the request that loaded or unloaded it left before the engine responded, or the
+    /// engine kept it. It is unloaded before it is used, or when its place is needed.
     pub fn doubt(&mut self, name: &str) {
         self.uses += 1;
         let now = self.uses;
@@ -294,7 +301,7 @@ mod tests {
         );
     }
 
-    /// What an engine does: it has so many places, and unloads nothing that is in use.
+    /// Imitates an engine: it has a limited number of places and never unloads an adapter in use.
     #[derive(Default)]
     struct Engine {
         loaded: BTreeSet<String>,
@@ -315,7 +322,7 @@ mod tests {
             let mut resident_adapters = ResidentAdapters::new(most as u32);
             let mut engine = Engine::default();
             let mut inside: Vec<String> = Vec::new();
-            // Loads that were begun: the name, what leaves, whether that has left.
+            // Loads in progress: the name, the adapter that leaves, and whether it has left.
             let mut loads: Vec<(String, Option<String>, bool)> = Vec::new();
             let mut entered = 0;
             for _ in 0..400 {

@@ -1,4 +1,4 @@
-//! Orders on their way to the store, and which order set what (D1).
+//! Orders on their way to the store, and the order that set each setting (D1).
 
 use alloc::collections::{BTreeSet, VecDeque};
 
@@ -17,13 +17,13 @@ pub(crate) struct Saves {
 pub(crate) struct Save {
     pub order: OrderId,
     pub wish: Wish,
-    /// Changed while the store writes: what the store holds of these afterwards may be older.
+    /// Changed while the store was writing: the stored values may be older.
     pub overrides: BTreeSet<ModelId>,
     pub loads: BTreeSet<ModelId>,
     pub cordons: BTreeSet<DeviceId>,
 }
 
-/// Which order set each part of an override; `None`: no open order, so nothing takes it back.
+/// The order that set each part of an override; `None` if no open order set it, so nothing reverts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SettingOrders {
     pub priority: Option<OrderId>,
@@ -36,12 +36,12 @@ pub(crate) struct SettingOrders {
 pub(crate) struct Previous {
     pub over: Override,
     pub set_by: SettingOrders,
-    /// Only that it was to stay away: a load that has ended is not restored.
+    /// Only the wish to keep the model away: a load that has ended is not restored.
     pub kept_away: Option<LoadWish>,
 }
 
 impl Saves {
-    /// The store is writing that the device serves again.
+    /// Returns true if the store is writing that the device serves again.
     pub(crate) fn uncordons(&self, of: DeviceId) -> bool {
         let save = self.under_way.as_ref();
         save.is_some_and(

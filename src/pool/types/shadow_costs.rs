@@ -1,25 +1,25 @@
-//! What the shadows of the two rules for victims have cost so far, and the bound that the pool's change between them
-//! keeps. Arithmetic only; `types/lead.rs` has the argument.
+//! The cost so far of the shadows of the two eviction rules, and the bound that the pool keeps by switching between them.
+//! Arithmetic only; `types/lead.rs` has the proof.
 
 use crate::types::ids::Span;
 
-/// Seconds of loading that the two rules would have spent on the same uses, and the one that was followed.
+/// Seconds of loading that the two rules would have spent on the same uses, and the seconds of the rule that was followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShadowCosts {
-    /// By the pool's own estimate.
+    /// The cost of the pool's own estimate.
     pub own: Span,
-    /// By least recent use.
+    /// The cost of least recent use.
     pub simple: Span,
-    /// By whichever of them was followed at the time, with a swap of all for each change.
+    /// The cost of the rule followed at the time, plus a full swap for each change.
     pub followed: Span,
     pub changes: u64,
-    /// The longest time that it would have taken to load everything again, and the longest load.
+    /// The longest time it would have taken to reload everything, and the longest load.
     pub swap_max: Span,
     pub load_max: Span,
 }
 
 impl ShadowCosts {
-    /// Both rules have served a use: what each of them paid for it.
+    /// Records a use that both rules have served, and what each paid for it.
     pub(crate) fn paid(&mut self, paid: [Span; 2], simple_led: bool, changed: bool, swap: Span) {
         let [own, simple] = paid;
         self.own = self.own + own;
@@ -33,13 +33,13 @@ impl ShadowCosts {
         }
     }
 
-    /// What the better one of the two rules cost.
+    /// The cost of the better rule.
     pub fn better(&self) -> Span {
         self.own.min(self.simple)
     }
 
-    /// The most that following them may cost: for each change of the lead two swaps of all and the load with which it
-    /// changed, and two more for the change that has not come yet.
+    /// Upper bound of `followed`: for each change of the lead two full swaps and the load with which it changed, plus two swaps for
+    /// the next change.
     pub fn bound(&self) -> Span {
         let swaps = self.changes.saturating_mul(2).saturating_add(2);
         let regret = self.swap_max.0.saturating_mul(swaps);
@@ -60,7 +60,7 @@ mod tests {
         let (mut lead, mut costs) = (Lead::default(), ShadowCosts::default());
         for nth in 0..5_000 {
             let simple_led = lead.simple_since().is_some();
-            // The rule that is followed pays, and a swap that would have cost little hides it.
+            // The followed rule pays, and a swap that would have cost little hides it.
             let (followed, other, swap) = match nth % 2 {
                 0 => (Span(80), Span::ZERO, Span(100)),
                 _ => (Span::ZERO, Span(1), Span(10)),

@@ -2,7 +2,7 @@
 
 use crate::types::ids::{Bytes, DeviceId};
 
-/// A replica's part of one device.
+/// A replica's part of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share {
     pub device: DeviceId,

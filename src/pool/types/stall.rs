@@ -1,4 +1,4 @@
-//! Why requests for a model still wait, for the message to a request that timed out.
+//! The reason why requests for a model still wait, for the message to a request that timed out.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,13 +11,13 @@ use crate::types::reason::plural;
 pub enum StallReason {
     /// Its weights are being fetched.
     Fetching,
-    /// A replica loads; loads took as long as `expected` before.
+    /// A replica is loading; earlier loads took `expected`.
     Loading { since: Span, expected: Span },
-    /// Room has been promised to it, and what must leave for it has not left yet.
+    /// Room has been promised to it, but victims have not left yet.
     Leaving { victims: u32 },
     /// Every seat is taken.
     Full { replicas: u32, in_flight: u32 },
-    /// Nothing may be evicted that would make room.
+    /// No allowed eviction makes enough room.
     NoRoom { obstacles: Vec<Obstacle> },
     /// Other loads go first.
     Queued,

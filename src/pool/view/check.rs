@@ -1,5 +1,5 @@
-//! The invariants, checked after every step. Counts everything again from the replicas and trusts no ledger and no
-//! index of the pool. Used by the stories, the storms and the tests.
+//! Checks the invariants after every step. Recounts everything from the replicas and trusts no ledger or index of the pool. Used by
+//! stories, storms and tests.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -31,17 +31,17 @@ pub enum Violation {
         says: Bytes,
         counted: Bytes,
     },
-    /// Q4: a ticket waits in no queue, or in two places.
+    /// Q4: a ticket is in no queue, or in two places.
     TicketLost(Ticket),
     /// L1: a replica has seats in use although it cannot serve.
     SeatsWhileLaunching(ReplicaId),
-    /// L1: two loads at the same time without an order.
+    /// L1: two simultaneous loads without an order.
     LoadedTwice(ModelId),
     /// M5: a replica spread over nodes, or with the same device twice.
     BadPlacement(ReplicaId),
     /// An index disagrees with what it indexes.
     IndexWrong(&'static str),
-    /// A decision is due, and the agenda does not know it.
+    /// A decision is due but missing from the agenda.
     Missed(String),
 }
 
@@ -183,7 +183,7 @@ fn replicas(pool: &Pool, found: &mut Vec<Violation>) {
     }
 }
 
-/// Its node fell silent while it loaded, so that the model was loaded on another, and is back (N2).
+/// Its node fell silent while it was loading and has returned. The model was loaded on another node in the meantime (N2).
 fn returned(pool: &Pool, replica: &Replica) -> bool {
     let node = pool.known_nodes.get(&pool.node_of(replica));
     node.is_some_and(|node| node.since > replica.launched)
@@ -196,10 +196,11 @@ fn queues(pool: &Pool, found: &mut Vec<Violation>) {
         if model.queue.is_empty() == pool.waited_for.contains(&id) {
             found.push(Violation::IndexWrong("models waited for"));
         }
-        let lost = model
-            .queue
-            .iter()
-            .filter(|ticket| pool.tickets.get(ticket).is_none_or(|it| it.model != id));
+        let lost = model.queue.iter().filter(|ticket| {
+            pool.tickets
+                .get(ticket)
+                .is_none_or(|waiting| waiting.model != id)
+        });
         found.extend(lost.map(Violation::TicketLost));
     }
     if queued != pool.tickets.len() || pool.deadlines.len() != pool.tickets.len() {

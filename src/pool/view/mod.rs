@@ -1,4 +1,4 @@
-//! The read-only view of the facts, and the checker that counts everything again.
+//! The read-only view of the facts, and the checker that recounts everything.
 
 pub(crate) mod check;
 pub(crate) mod nodes;

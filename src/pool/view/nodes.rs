@@ -1,4 +1,4 @@
-//! The nodes, as administrators see them.
+//! The nodes as administrators see them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,26 +13,26 @@ pub struct NodeView {
     pub name: String,
     pub state: NodeState,
     pub devices: Vec<DeviceId>,
-    /// The request of the pool that brought it.
+    /// The request of the pool that brought the node.
     pub demand: Option<DemandId>,
-    /// When it must be gone, if that is known (N7).
+    /// The time at which it must be gone, if known (N7).
     pub ends: Option<Time>,
-    /// Since when it has been in that state.
+    /// The time since which it has been in this state.
     pub since: Time,
-    /// Why it is in that state, for administrators; empty if there is nothing to say.
+    /// The reason for the state, for administrators; empty if there is none.
     pub reason: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeState {
     Joined,
-    /// Nothing is heard of it (N2).
+    /// The node does not respond (N2).
     Silent,
-    /// It is back, and ends engines that the pool has given up (N4).
+    /// The node has returned and is ending engines that the pool has given up (N4).
     EndsOthers,
     /// The pool gives it back (S2).
     Released,
-    /// Its time ends soon: what it has moves (N7).
+    /// The node's time ends soon, and its replicas move (N7).
     Ending,
     /// It takes nothing new (N5).
     Draining,
@@ -52,11 +52,11 @@ impl NodeState {
 }
 
 impl Pool {
-    /// Every node that is not gone. The machine of the controller is one of them.
+    /// All nodes that are not gone, including the controller's own machine.
     pub(crate) fn node_views(&self) -> Vec<NodeView> {
         let mut ids: Vec<NodeId> = self.nodes.keys().copied().collect();
         let joined = self.known_nodes.iter();
-        let joined = joined.filter(|(_, it)| it.presence != Presence::Gone);
+        let joined = joined.filter(|(_, node)| node.presence != Presence::Gone);
         ids.extend(joined.map(|(&id, _)| id));
         ids.sort();
         ids.dedup();
@@ -66,7 +66,7 @@ impl Pool {
     fn node_view(&self, id: NodeId) -> NodeView {
         let name = self.node_name(id);
         let known = self.known_nodes.get(&id);
-        let joined = known.map_or(Time(0), |it| it.since);
+        let joined = known.map_or(Time(0), |node| node.since);
         let drain = self.drains.get(&name);
         let (state, since, reason) = match (self.away(id), drain) {
             (Some(Away::Silent), _) => {
@@ -77,14 +77,15 @@ impl Pool {
             (Some(Away::Released), _) => (
                 NodeState::Released,
                 joined,
-                match self.moving.contains(&id) {
-                    true => String::from("it is empty before its time ends, and given back"),
-                    false => String::from("it is idle and given back"),
+                if self.moving.contains(&id) {
+                    String::from("it is empty before its time ends, and given back")
+                } else {
+                    String::from("it is idle and given back")
                 },
             ),
             (Some(Away::Ends), _) => {
                 let left = self.node_lasts(id);
-                let since = self.node_times.get(&id).map_or(joined, |it| it.moves);
+                let since = self.node_times.get(&id).map_or(joined, |time| time.moves);
                 let reason =
                     format!("it ends in {left}: what is in use moves, and nothing is placed on it");
                 (NodeState::Ending, since, reason)
@@ -103,8 +104,8 @@ impl Pool {
             name,
             state,
             devices: devices.collect(),
-            demand: known.and_then(|it| it.demand),
-            ends: self.node_times.get(&id).map(|it| it.ends()),
+            demand: known.and_then(|node| node.demand),
+            ends: self.node_times.get(&id).map(|time| time.ends()),
             since,
             reason,
         }

@@ -1,5 +1,5 @@
-//! A read-only picture of the pool for administrators, metrics and waiting clients. The shell has it built when it
-//! needs one; it cannot be used to change the pool.
+//! A read-only snapshot of the pool for administrators, metrics and waiting clients. The shell has it built on demand; it cannot
+//! change the pool.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -76,18 +76,18 @@ pub struct ModelView {
     pub load_deadline: Span,
     /// Between SIGTERM and SIGKILL (L5).
     pub stop_grace: Span,
-    /// The times of loads, by where the weights came from.
+    /// The load times, by the source of the weights.
     pub load_times: Vec<(Tier, Span)>,
     pub seated: u64,
-    /// Requests that got their seat from the queue, and how long they waited together.
+    /// The number of requests that got their seat from the queue, and their total waiting time.
     pub waits: u64,
     pub waits_took: Span,
     pub last_used: Option<Time>,
-    /// Its weights are not on this machine, or damaged.
+    /// Its weights are damaged or not on this machine.
     pub absent: bool,
-    /// What is wrong with the weights that are on this machine.
+    /// The damage of the weights on this machine.
     pub damage: Option<String>,
-    /// How long the fetch of its weights has run.
+    /// The time for which its weights have been fetched so far.
     pub fetching_for: Option<Span>,
 }
 
@@ -95,14 +95,14 @@ pub struct ModelView {
 pub struct ReplicaView {
     pub replica: ReplicaId,
     pub state: ReplicaState,
-    /// How long it has been in that state.
+    /// The time in this state.
     pub for_: Span,
     pub shares: Vec<Share>,
     pub in_flight: u32,
     pub ready_at: Option<Time>,
-    /// When keep-hot would unload it.
+    /// The time at which keep-hot unloads it.
     pub expires: Option<Time>,
-    /// Why it was loaded, or why it leaves.
+    /// The reason why it was loaded or why it leaves.
     pub reason: String,
 }
 
@@ -113,7 +113,7 @@ pub struct DeviceView {
     pub total: Bytes,
     pub headroom: Bytes,
     pub foreign: Bytes,
-    /// What the pool's replicas hold beyond what they reserve.
+    /// The bytes that the pool's replicas hold beyond their reservations.
     pub excess: Bytes,
     /// Memory of ended processes that has not been returned yet (M4).
     pub settling: Bytes,
@@ -123,11 +123,11 @@ pub struct DeviceView {
     pub cordon: Option<Cordon>,
 }
 
-/// What sleepers take of a node's host memory.
+/// A node's host memory for sleepers.
 #[derive(Clone, Debug)]
 pub struct HostView {
     pub node: NodeId,
-    /// For all sleepers together.
+    /// The maximum for all sleepers together.
     pub capacity: Bytes,
     pub available: Bytes,
     pub held: Bytes,
@@ -139,7 +139,7 @@ pub struct WaitingView {
     pub ticket: Ticket,
     pub model: ModelId,
     pub key: KeyId,
-    /// 1 is served next.
+    /// Position 1 is served next.
     pub position: u32,
     pub since: Time,
     pub expected: Span,
@@ -150,13 +150,13 @@ pub struct OrderView {
     pub order: OrderId,
     pub what: &'static str,
     pub model: Option<ModelId>,
-    /// How many replicas a load that has begun is to reach.
+    /// The target number of replicas of a load that has begun.
     pub replicas: Option<u32>,
     pub since: Time,
 }
 
 impl Pool {
-    /// The state after the last step; `now` changes only the ages.
+    /// The state after the last step. `now` only affects the ages.
     pub fn view(&self, now: Time) -> PoolView {
         let mut waiting = Vec::with_capacity(self.tickets.len());
         for id in &self.waited_for {
@@ -187,7 +187,7 @@ impl Pool {
             devices: self
                 .devices
                 .iter()
-                .map(|(&id, it)| device_view(id, it))
+                .map(|(&id, device)| device_view(id, device))
                 .collect(),
             nodes: self.node_views(),
             node_demand: self.node_demand.pending.clone(),
@@ -201,7 +201,7 @@ impl Pool {
         }
     }
 
-    /// Since when the replica has been ready, if it is.
+    /// The time since which the replica has been ready, if it is.
     pub fn ready_since(&self, replica: ReplicaId) -> Option<Time> {
         self.replicas.get(&replica)?.ready_since()
     }
@@ -265,7 +265,10 @@ impl Pool {
             last_used: model.last_used,
             absent: model.spec.absent,
             damage: model.spec.damage.clone(),
-            fetching_for: model.fetch.as_ref().map(|it| self.now.since(it.since)),
+            fetching_for: model
+                .fetch
+                .as_ref()
+                .map(|fetch| self.now.since(fetch.since)),
         }
     }
 
