@@ -55,7 +55,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Adopted {
     pub(super) guard: Guard,
     pub record: Record,
-    /// End of its last request in Unix milliseconds; the time of the adoption if requests may still have been running.
+    /// End of its last request, in Unix milliseconds. If it was serving requests when the last controller left, the time of that.
     pub last_end_ms: Option<u64>,
 }
 

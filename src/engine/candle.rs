@@ -50,7 +50,10 @@ impl EngineDriver for CandleDriver {
                 "--waiting-served-ratio-milli",
                 budgets.joining.map(|joining| joining.served_ratio_milli),
             ),
-            ("--max-waiting-steps", budgets.joining.map(|joining| joining.steps)),
+            (
+                "--max-waiting-steps",
+                budgets.joining.map(|joining| joining.steps),
+            ),
         ] {
             if let Some(tokens) = tokens {
                 option(name, tokens.to_string().into());
@@ -121,7 +124,7 @@ impl EngineDriver for CandleDriver {
 
     fn advice(&self, launch: &Launch, output: &str) -> Option<(Failure, Cow<'static, str>)> {
         match &launch.program {
-            Program::Candle(it) if it.device == CandleDevice::Cuda => {
+            Program::Candle(candle) if candle.device == CandleDevice::Cuda => {
                 let (failure, advice) = cuda_trouble::advice(output)?;
                 Some((failure, advice.into()))
             }

@@ -55,7 +55,7 @@ struct Facts {
     gpus: u32,
 }
 
-/// Finds the program and probes it. Runs nothing if there is no program.
+/// Finds the program and probes it. Without a program, runs nothing.
 pub async fn find_cuda(search: &CudaSearch) -> CudaProgram {
     let executable = search.executable();
     if !executable.is_file() {

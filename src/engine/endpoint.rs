@@ -37,7 +37,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// Opens a connection with `TCP_NODELAY`. Errors are the system's: `NotFound` or `ConnectionRefused` while the engine does not
-/// listen yet. Has no timeout of its own: it waits as long as the caller for a local engine that does not accept.
+/// listen yet. Has no timeout: waits as long as the caller for a local engine that does not accept.
 pub async fn connect(endpoint: &Endpoint) -> io::Result<Stream> {
     match endpoint {
         Endpoint::Unix(path) => UnixStream::connect(path).await.map(Stream::unix),

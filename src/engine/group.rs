@@ -1,5 +1,5 @@
 //! The processes of one engine whose guardian is gone: its session, its process group, and every process with its tag. Finds and
-//! kills them, including those of an earlier run, and never touches a process without an engine's mark.
+//! kills them, even in engines of an earlier run, and never touches a process without an engine's mark.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -118,10 +118,10 @@ impl Guardians {
     }
 
     /// Records the use of a replica. Its guardian gets it within seconds.
-    pub fn used(&self, replica: ReplicaId, it: Use) {
+    pub fn used(&self, replica: ReplicaId, usage: Use) {
         let mut uses = lock(&self.uses);
         let unsent = uses.entry(replica).or_default();
-        unsent.latest = Some(it);
+        unsent.latest = Some(usage);
         unsent.changed.notify_one();
     }
 

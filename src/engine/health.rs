@@ -120,7 +120,7 @@ pub(super) async fn until_ready(
     }
 }
 
-/// Sleeps for `time`. The runtime's timers count whole milliseconds, and a pause of 1 ms would take 2, so short pauses sleep on a
+/// Sleeps for `time`. The runtime's timers count in milliseconds, and a pause of 1 ms would take 2, so short pauses sleep on a
 /// thread.
 async fn pause(time: Duration) {
     if time >= EXACT_BELOW {

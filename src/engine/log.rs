@@ -1,6 +1,6 @@
-//! The output of one engine: a bounded ring in memory that can be read and followed. A slow follower never
-//! blocks it. The engine's guardian writes the log file and continues when the controller is gone; only the
-//! pool's own lines about an engine without a guardian are added to the file here.
+//! The output of one engine: a bounded ring in memory that can be read and followed. A slow follower never blocks it. The engine's
+//! guardian writes the log file and continues without a controller; this module adds only the pool's own lines about an engine
+//! without a guardian.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,11 +17,11 @@ use pool::ReplicaId;
 
 const LINES_MAX: usize = 1_000;
 const BYTES_MAX: usize = 1 << 20;
-/// Log files kept per model; the newest are kept.
+/// Maximum number of log files per model; the oldest are removed first.
 const FILES_PER_MODEL_MAX: usize = 10;
-/// Limit for all files of all models together.
+/// Maximum size of the log files of all models together.
 const FOLDER_BYTES_MAX: u64 = 4 << 30;
-/// A follower that falls further behind misses lines; the sequence numbers show it.
+/// Lines that a follower may lag behind before it misses some. The sequence numbers show gaps.
 const FOLLOWER_LINES_MAX: usize = 1_024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl fmt::Display for LogStream {
 /// One line, without its end, in valid text without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// Counts from 0 in each replica. A gap means that lines arrived too fast; they are only in the file.
+    /// Counts from 0 in each replica. A gap means that lines arrived too fast and are only in the file.
     pub sequence: u64,
     pub at: SystemTime,
     pub stream: LogStream,
@@ -69,8 +69,8 @@ struct Inner {
     next_sequence: u64,
     ring: VecDeque<LogLine>,
     ring_bytes: usize,
-    /// Made for the first follower, and dropped after the last one: it takes the memory of all the lines that a follower may
-    /// lag behind, some 80 KiB, and a pool may have ten thousand replicas.
+    /// Created for the first follower and dropped after the last: it allocates room for all lines that a follower may lag behind,
+    /// some 80 KiB, and a pool may have ten thousand replicas.
     followers: Option<broadcast::Sender<LogLine>>,
 }
 
@@ -88,8 +88,8 @@ impl ReplicaLog {
         Ok(log)
     }
 
-    /// Adds the file to the log, if it has none yet. Blocks. An engine is started right after this, so nothing is removed here:
-    /// that takes a disk longer than all the rest ([`remove_others`](ReplicaLog::remove_others)).
+    /// Adds the file to the log, if it has none yet. Blocks. The engine is started right after this, so old files are removed
+    /// separately by [`remove_others`](ReplicaLog::remove_others), which takes the disk longer than all the rest.
     pub(super) fn open_file(
         &self,
         log_dir: &Path,
@@ -152,8 +152,7 @@ impl ReplicaLog {
         self.file.get().map(PathBuf::as_path)
     }
 
-    /// Adds a line of the pool's own, with secrets masked, and writes it to the file. `text` must not contain a
-    /// line end.
+    /// Adds a line of the pool itself, with secrets masked, and writes it to the file. `text` must not contain a newline.
     pub fn push(&self, stream: LogStream, text: &str) {
         let masked = self.masking.mask(text);
         let text = masked.as_deref().unwrap_or(text);
@@ -178,7 +177,7 @@ impl ReplicaLog {
         self.add(next, now, stream, text);
     }
 
-    /// Adds a line of an engine on another machine, whose node has masked its secrets and keeps the file.
+    /// Adds a line of an engine on another machine. Its node has masked the secrets and keeps the file.
     pub fn relay(&self, line: LogLine) {
         let LogLine {
             sequence,
@@ -205,10 +204,10 @@ impl ReplicaLog {
         };
         inner.next_sequence = sequence + 1;
         inner.keep(&line);
-        // Sent under the lock, so that `follow` neither misses nor repeats a line.
+        // Sent under the lock: `follow` neither misses nor repeats a line.
         let followers = inner.followers.as_ref();
-        if followers.is_some_and(|it| it.send(line).is_err()) {
-            // The last one has left.
+        if followers.is_some_and(|followers| followers.send(line).is_err()) {
+            // The last follower has left.
             inner.followers = None;
         }
     }
@@ -274,8 +273,7 @@ impl Inner {
     }
 }
 
-/// A model's name as the beginning of a file name: without separators, not hidden, and of a length that every
-/// file system accepts.
+/// Turns a model's name into the start of a file name: without separators, not hidden, and short enough for every file system.
 fn file_stem(model_name: &str) -> String {
     let mut stem: String = model_name
         .replace('/', "--")
@@ -292,8 +290,8 @@ fn file_stem(model_name: &str) -> String {
     stem
 }
 
-/// Every launch has its own file, so without this a model that is loaded often would fill the disk. A failure
-/// is harmless: the next launch tries again.
+/// Removes old log files of a model. Every launch has its own file, and a model that is loaded often would otherwise fill the disk.
+/// A failure is harmless: the next launch tries again.
 fn remove_old(log_dir: &Path, stem: &str, own: &Path) {
     let Ok(entries) = std::fs::read_dir(log_dir) else {
         return;
@@ -312,15 +310,15 @@ fn remove_old(log_dir: &Path, stem: &str, own: &Path) {
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
     files.sort();
-    // One place is for the engine's own file.
+    // Leaves room for the engine's own file.
     let surplus = (files.len() + 1).saturating_sub(FILES_PER_MODEL_MAX);
     for (_, path) in files.into_iter().take(surplus) {
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// The number of models is not limited. The oldest files go; if one belongs to a running engine that was silent
-/// for long, its later output is in memory alone.
+/// Removes the oldest files, since the number of models is not limited. If one belongs to a running engine that was silent for
+/// long, its later output is kept only in memory.
 fn remove_surplus(log_dir: &Path, bytes_max: u64) {
     let Ok(entries) = std::fs::read_dir(log_dir) else {
         return;

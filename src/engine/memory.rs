@@ -1,6 +1,6 @@
-//! The host memory of an engine's processes: anonymous and shared pages, and those pages of mapped files that
-//! the engine reports as its weights. It samples and keeps the peak; all engines share one scan of the system's
-//! processes. GPU memory is not measured here.
+//! The host memory of an engine's processes: anonymous and shared pages, plus the mapped file pages that the engine reports as its
+//! weights. Samples and keeps the peak; all engines share one scan of the system's processes. GPU memory is measured in another
+//! place.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use pool::Bytes;
 
 /// Smaller changes are not reported.
 const QUIET: u64 = Bytes::MIB;
-/// The mapped weights that an engine reports. The system counts their pages as page cache, but an engine that
-/// computes with them needs them all.
+/// The mapped weights that an engine reports. The system counts their pages as page cache, but an engine that computes with them
+/// needs all of them.
 #[derive(Debug, Default)]
 pub(super) struct Mapped(AtomicU64);
 
@@ -21,7 +21,7 @@ impl Mapped {
         Bytes(self.0.load(Ordering::Relaxed))
     }
 
-    /// Reads `path`, if there is one, now and after each pause.
+    /// Reads `path`, if given, now and after each pause.
     pub async fn follow(
         &self,
         endpoint: &Endpoint,
@@ -65,7 +65,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// What the processes hold now; `None` where the system does not report it. Counts as reported.
+    /// The memory that the processes hold now, recorded as reported. `None` if the system does not report it.
     pub async fn read(&mut self) -> Option<Bytes> {
         let leader = self.leader;
         let now = tokio::task::spawn_blocking(move || measure(leader)).await;
@@ -75,7 +75,7 @@ impl<'a> Meter<'a> {
         Some(now)
     }
 
-    /// The same, if it differs from the last report by more than 1 MiB.
+    /// The memory held now, if it differs from the last report by more than 1 MiB.
     pub async fn changed(&mut self) -> Option<Bytes> {
         let before = self.reported;
         let now = self.read().await?;

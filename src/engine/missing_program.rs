@@ -1,4 +1,4 @@
-//! Finds out before a launch that a model's program is not on this machine, with the message of a launch that fails for it.
+//! Checks before a launch that a model's program exists on this machine, and returns the message of the launch that would fail.
 
 use std::io;
 use std::path::Path;
@@ -8,11 +8,11 @@ use super::explain::explain;
 use super::failure::of_fault;
 use catalog::{Recipe, find_program};
 
-/// The start of a template: such a word is known only at the launch.
+/// The start of a template. Words with templates are known only at the launch.
 const TEMPLATE: &str = "{{";
 
-/// Returns why the model's engine cannot start on this machine, if its program is missing or not executable. Returns
-/// `None` for models that have no program, and for programs known only at launch. Blocks on the file system.
+/// Returns the reason the model's engine cannot start on this machine, if its program is missing or not executable. Returns `None`
+/// for models without a program, and for programs known only at launch. Blocks on the file system.
 pub fn missing_program(model: &str, recipe: &Recipe) -> Option<String> {
     let (program, folder, env, install) = match recipe {
         Recipe::Command(command) => (

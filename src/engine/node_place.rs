@@ -1,5 +1,5 @@
-//! An engine behind a node: the gateway connects to the node's listener, says which replica it means, and from then on
-//! the connection is the engine's.
+//! Connects to an engine on a node: the gateway connects to the node's listener and names the replica; from then on the connection
+//! is the engine's.
 
 use std::fmt;
 use std::io;
@@ -14,27 +14,27 @@ use super::pinned::{self, Fingerprint};
 use super::stream::Stream;
 use pool::ReplicaId;
 
-/// The first word of a connection to a node's listener, with the version of what follows.
+/// The first word of a connection to a node's listener, with the version of the protocol.
 pub const RELAY_MARK: &str = "model-pool-relay/1";
-/// The longest line that begins such a connection, without its end.
+/// Maximum length of the line that starts such a connection, without its newline.
 pub const RELAY_LINE_MAX: usize = 160;
-/// Characters of a listener's secret. The line has room for the longest one.
+/// Allowed length of a listener's secret. The line has room for the longest.
 const RELAY_SECRET_LENGTH: std::ops::RangeInclusive<usize> = 32..=96;
 /// The node has connected to the engine.
 pub const RELAY_CONNECTED: u8 = b'+';
 /// The node has no such engine, or cannot connect to it.
 pub const RELAY_NO_ENGINE: u8 = b'-';
 
-/// From the first packet to the node's answer.
+/// Time limit from the first packet to the node's response.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// Secret of one node. It is never shown, and it is one word that fits in a line of the protocol.
+/// The secret of one node. Never shown, and a single word that fits in a line of the protocol.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RelaySecret(String);
 
 impl RelaySecret {
     /// # Errors
-    /// The form that is required; never the text.
+    /// The required form, never the text itself.
     pub fn parse(text: &str) -> Result<RelaySecret, String> {
         let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if is_word && RELAY_SECRET_LENGTH.contains(&text.len()) {
@@ -59,14 +59,14 @@ impl fmt::Debug for RelaySecret {
     }
 }
 
-/// How the gateway reaches the engines of a node.
+/// The address of a node's listener.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RelayAddress {
     /// The node's name, for messages.
     pub node: String,
     pub address: SocketAddr,
     pub secret: RelaySecret,
-    /// Of the certificate of the node's listener; `None`: it speaks plain TCP.
+    /// Fingerprint of the listener's certificate; `None` for plain TCP.
     pub fingerprint: Option<Fingerprint>,
 }
 

@@ -1,5 +1,5 @@
-//! Recognises an engine that ended because it ran out of memory, by its last output or by the kernel's count of
-//! OOM kills. The pool decides what follows (M1).
+//! Recognises an engine that ended because it ran out of memory, by its last output or by the kernel's count of OOM kills. The pool
+//! decides what follows (M1).
 //!
 //! The patterns are messages of PyTorch (`CUDA out of memory. Tried to allocate …`, the same with `HIP`), of
 //! the CUDA runtime (`cudaMalloc failed: out of memory`, `CUDA_ERROR_OUT_OF_MEMORY`), of vLLM (`No available
@@ -13,10 +13,10 @@ use pool::Bytes;
 /// An engine ran out of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct OutOfMemory {
-    /// What it needs on one device, if its output says so.
+    /// The need on one device, if the output names it.
     #[serde(with = "super::serial::bytes_or_none")]
     pub needed: Option<Bytes>,
-    /// The host's memory was full, not the device's.
+    /// Host memory was full, not the device's.
     pub of_host: bool,
 }
 
@@ -77,8 +77,8 @@ fn amount(text: &str) -> Option<Bytes> {
     (number.is_finite() && number >= 0.0).then(|| Bytes((number * unit as f64).ceil() as u64))
 }
 
-/// How many processes of our control group the kernel has killed for memory; `None` where the system does not
-/// report it (cgroup v2, `memory.events`: Linux, "Control Group v2", section Memory).
+/// The number of processes in our control group that the kernel has killed for memory; `None` if the system does not report it
+/// (cgroup v2, `memory.events`: Linux, "Control Group v2", section Memory).
 pub(super) fn kernel_kills() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;

@@ -12,13 +12,13 @@ use tokio::process::Command;
 use super::{Endpoint, connect, probe};
 use catalog::{Call, Parking};
 
-/// These routes answer with a short text.
+/// These routes respond with a short text.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// How an engine is put to sleep and woken.
+/// The interface by which an engine is put to sleep and woken.
 #[derive(Clone, Debug)]
 pub enum SleepBy {
-    /// Its own routes.
+    /// The engine's own routes.
     Routes(&'static Parking),
     /// Commands, with all templates already filled in.
     Commands {
@@ -27,8 +27,7 @@ pub enum SleepBy {
     },
 }
 
-/// Returns when the engine confirms that it sleeps. Errors are text for the history: the request and the
-/// answer.
+/// Returns when the engine confirms that it sleeps. Errors are text for the history: the request and the response.
 pub async fn fall_asleep(
     endpoint: &Endpoint,
     by: &SleepBy,
@@ -42,7 +41,7 @@ pub async fn fall_asleep(
     confirm_sleep(endpoint, routes, true).await
 }
 
-/// Returns when the engine confirms that it is awake and its health route answers.
+/// Returns when the engine confirms that it is awake and its health route responds.
 pub async fn wake(
     endpoint: &Endpoint,
     by: &SleepBy,
@@ -88,7 +87,7 @@ pub async fn run(command: &[String], timeout: Duration) -> Result<(), String> {
     let last = stderr.trim().lines().last().unwrap_or("it printed nothing");
     let reply: String = last
         .chars()
-        .filter(|it| !it.is_control())
+        .filter(|char| !char.is_control())
         .take(200)
         .collect();
     Err(format!("{program}: {reply} ({})", output.status))
@@ -123,7 +122,7 @@ async fn call(endpoint: &Endpoint, call: Call, timeout: Duration) -> Result<(), 
     }
     let reply: String = body
         .chars()
-        .filter(|it| !it.is_control())
+        .filter(|char| !char.is_control())
         .take(200)
         .collect();
     let hint = match status {

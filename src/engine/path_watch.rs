@@ -1,17 +1,16 @@
-//! Notices that the path to another machine is dead. Where packets vanish silently (a cable is pulled, a firewall forgets the
-//! connection, a machine loses its power), a connection that waits for an answer would wait for ever. The kernel probes a
-//! connection on which nothing moves (keepalive), and gives up one whose packets are not acknowledged (`TCP_USER_TIMEOUT`,
-//! Linux alone). The other machine's kernel answers probes by itself: a stream that is merely quiet, or whose process stands
-//! still, is not cut.
+//! Detects a dead path to another machine. If packets vanish silently (a cable is pulled, a firewall forgets the connection, a
+//! machine loses power), a connection that waits for a response would wait forever. The kernel probes an idle connection
+//! (keepalive), and gives up a connection whose packets are not acknowledged (`TCP_USER_TIMEOUT`, only on Linux). The other
+//! machine's kernel responds to probes on its own: a quiet stream, or a stream of a suspended process, is not cut.
 //!
 //! ```text
 //!  last sign of the other side ── 5 s ── probe ── 3 s ── probe ── 3 s ── probe ── 3 s ──▶ the connection fails
 //!  sent, and not acknowledged ───────────────────────── 14 s ───────────────────────────▶ the connection fails
 //! ```
 //!
-//! Linux also gives up a connection whose other side lives and has no room for more. So the time is longer while more was
-//! sent than a kernel takes for a program that does not read; and the side that accepts a connection, whose answers wait for
-//! slow clients, has keepalive alone.
+//! Linux also gives up a connection whose peer lives but has a full receive buffer. The time is therefore longer after more was
+//! sent than a kernel buffers for a program that does not read. The accepting side, whose responses wait for slow clients, uses
+//! only keepalive.
 
 use std::io;
 use std::time::Duration;
@@ -19,27 +18,27 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
-/// Without a packet for so long, the first probe is sent.
+/// Idle time before the first probe.
 const IDLE: Duration = Duration::from_secs(5);
 const PROBE_EVERY: Duration = Duration::from_secs(3);
-/// Probes in a row without an answer after which the path is dead.
+/// Consecutive probes without a response after which the path is dead.
 const PROBES: u32 = 3;
-/// The idle time and that of all probes. With `TCP_USER_TIMEOUT` Linux goes by this time, and not by the number of probes.
+/// The idle time plus all probes. With `TCP_USER_TIMEOUT`, Linux uses this time in place of the number of probes.
 const DEAD_AFTER: Duration = Duration::from_secs(14);
-/// For streams of engines on nodes, which wait for a node whose machine stands still or is cut off for half a minute: that a
-/// node is silent is known by its own connection, long before.
+/// For streams of engines on nodes, which tolerate a machine that is suspended or cut off for half a minute. The node's own
+/// connection detects its silence much earlier.
 pub(super) const PATIENT: Duration = Duration::from_secs(45);
-/// The same while much was sent: a body may wait for memory there, as long as `server.body_timeout` allows (30 s).
+/// Used after much was sent: a body may wait for memory at the receiver, as long as `server.body_timeout` allows (30 s).
 const DEAD_AFTER_SENDING: Duration = Duration::from_secs(60);
-/// Any kernel takes as much for a program that does not read; the usual receive buffer has twice the size.
+/// Bytes that any kernel buffers for a program that does not read; the usual receive buffer is twice as large.
 const TAKEN_UNREAD: usize = 32 << 10;
 
-/// Has the kernel probe a connection that this side has accepted.
+/// Lets the kernel probe a connection that this side has accepted.
 pub fn keep_alive(socket: &TcpStream) {
     probe(socket, DEAD_AFTER);
 }
 
-/// The same for a connection that the gateway has opened for the stream of an engine.
+/// Lets the kernel probe a connection that the gateway has opened for an engine's stream.
 pub fn keep_alive_patiently(socket: &TcpStream) {
     probe(socket, PATIENT);
 }
@@ -77,10 +76,10 @@ fn try_give_up_after(_: &TcpStream, _: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// The watch over one connection by which this side sends requests.
+/// Watches the path of one connection that this side sends requests on.
 #[derive(Debug)]
 pub(super) struct PathWatch {
-    /// Bytes that were sent since something was received.
+    /// Bytes sent since something was received.
     unanswered: usize,
     is_sending_much: bool,
     dead_after: Duration,

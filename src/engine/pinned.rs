@@ -1,5 +1,5 @@
-//! TLS to a server whose certificate is known by its fingerprint: no authority and no name is needed, and no other
-//! certificate is accepted.
+//! TLS to a server whose certificate is known by its fingerprint. No authority and no name is needed, and no other certificate is
+//! accepted.
 
 use std::fmt;
 use std::io;
@@ -50,7 +50,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Why a text is no fingerprint.
+/// A text that is not a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a fingerprint is sha256: and 64 hexadecimal digits, with or without colons; `openssl x509 -in CERTIFICATE -noout -fingerprint -sha256` prints it"
@@ -76,10 +76,10 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Shakes hands with the server, which must have this very certificate.
+/// Performs a handshake with the server, which must present exactly this certificate.
 ///
 /// # Errors
-/// With the fingerprint that it has instead.
+/// An error names the fingerprint that the server has instead.
 pub async fn connect(
     stream: TcpStream,
     fingerprint: Fingerprint,
@@ -114,9 +114,11 @@ pub async fn connect(
     shaken
 }
 
-/// rustls wraps the verifier's error, and shows it with `Debug`; the caller gets it as it is.
+/// rustls wraps the verifier's error and shows it with `Debug`. Unwraps it for the caller.
 fn wrong_certificate_or(error: io::Error) -> io::Error {
-    let inner = error.get_ref().and_then(|it| it.downcast_ref::<Error>());
+    let inner = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Error>());
     if let Some(Error::InvalidCertificate(CertificateError::Other(other))) = inner
         && let Some(wrong) = other.0.downcast_ref::<WrongCertificate>()
     {
@@ -132,7 +134,7 @@ struct Pinned {
 }
 
 impl ServerCertVerifier for Pinned {
-    /// Neither the name nor the dates matter: nothing here depends on a clock.
+    /// Neither the name nor the dates matter, so nothing depends on a clock.
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -177,7 +179,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// The server has another certificate than the caller expects.
+/// The server has another certificate than expected.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("its certificate has the fingerprint {found}, and {expected} is expected")]
 pub struct WrongCertificate {

@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 use super::remote::CONNECT_MAX;
 
-/// As the process was started.
+/// Read from the environment once.
 static PROXIES: LazyLock<Matcher> = LazyLock::new(Matcher::from_env);
 
 /// The proxy for an https endpoint, if the environment names one for it.
@@ -128,7 +128,7 @@ mod tests {
         };
         let (stream, (head, mut socket)) =
             tokio::join!(tunnel(&proxy, "api.example.org", 8443), serve);
-        // As in TLS, the client speaks first.
+        // The client speaks first, as in TLS.
         let mut stream = stream.unwrap();
         stream.write_all(b"ping").await.unwrap();
         let mut received = [0; 4];

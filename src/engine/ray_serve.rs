@@ -1,6 +1,6 @@
-//! The life of a replica that is an application of Ray Serve: it is deployed, becomes ready when Serve says that it runs and
-//! it answers through Serve's proxy, is watched, and is removed. A dashboard that does not answer leaves it as it was: only
-//! a list that Serve gives without the application says that it is gone.
+//! Runs a replica that is an application of Ray Serve: deploys it, reports it ready when Serve says that it runs and it responds
+//! through Serve's proxy, watches it, and removes it. A dashboard that does not respond changes nothing: only a list from Serve
+//! without the application proves that it is gone.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use super::ray_serve_program::ServeProgram;
 use super::remote_run::{QUESTION_MAX, Trouble, read_key};
 use super::{Endpoint, Failure, Kept, Launch, Report, Watch};
 
-/// While it starts; an answer of Serve takes some milliseconds.
+/// Interval between queries while it starts. Serve usually responds within milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Probes without a connection, of an application that runs: Serve's proxies start after it.
+/// Probes without a connection, for an application that runs: Serve's proxies start after it.
 const ATTEMPTS_MAX: u32 = 60;
-/// The stage of a load until then.
+/// The stage of a load that waits for earlier applications to be judged.
 const JUDGED_FIRST: &str =
     "starting: Ray answers again; what an earlier process has deployed there is looked at first";
 
-/// The last report of the replica.
+/// The last progress report of the replica.
 #[derive(Default)]
 struct Progress {
     last: String,
@@ -56,7 +56,7 @@ impl Progress {
         (self.last, self.percent) = (stage, percent);
     }
 
-    /// How it ended: by its own trouble, or by an order with this grace period.
+    /// The end of the replica, by its own failure or by an order with this grace period.
     fn at_end(self, ended: Result<Trouble, Duration>) -> End {
         let failure = match (self.was_ready, self.last.is_empty()) {
             (true, _) => Failure::Crashed,
@@ -110,7 +110,7 @@ pub(super) async fn run(
     finish(program, &name, &log, ended, &report).await;
 }
 
-/// The same for an application of an earlier controller, which is already ready.
+/// Runs an application of an earlier controller, which is already ready, until it is gone.
 pub async fn run_application(
     adopted: AdoptedApplication,
     watch: Watch,
@@ -140,7 +140,7 @@ pub async fn run_application(
     finish(&program, &name, &log, ended, &report).await;
 }
 
-/// One load.
+/// A load in progress.
 struct Load<'a> {
     launch: &'a Launch,
     program: &'a ServeProgram,
@@ -150,7 +150,7 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// From the deployment to the end of a ready application. Returns why it cannot be used.
+    /// Runs from the deployment to the end of a ready application. Returns the reason it cannot be used.
     async fn live(&self, progress: &mut Progress, report: &impl Fn(Report)) -> Trouble {
         #[expect(
             clippy::disallowed_methods,
@@ -216,7 +216,7 @@ impl Load<'_> {
                         });
                     }
                     ApplicationState::Unhealthy { message } => (message, None),
-                    // Another program has written a list without it.
+                    // Another program has written a list without the application.
                     ApplicationState::Absent | ApplicationState::Leaving => {
                         self.deploy(progress, report).await?;
                         continue;
@@ -228,9 +228,9 @@ impl Load<'_> {
         }
     }
 
-    /// What an earlier process has left in a Ray that did not answer at the start may serve this model: until that is known,
-    /// nothing is deployed. What Ray refuses is left to the deployment, which says why; but a Ray that was used has had Serve,
-    /// and may be starting.
+    /// Waits until applications of an earlier process in a Ray cluster that was silent at the start have been judged: they may
+    /// serve this model. If Ray refuses the query, the deployment follows and reports the reason; but a cluster that was used
+    /// before has had Serve, and may still be starting.
     async fn until_judged(&self, progress: &mut Progress, report: &impl Fn(Report)) {
         let writer = &self.program.writer;
         while writer.is_held() {
@@ -248,7 +248,7 @@ impl Load<'_> {
         }
     }
 
-    /// Puts the application into Serve's list, for as long as the load may take.
+    /// Adds the application to Serve's list. Retries for as long as the load may take.
     async fn deploy(
         &self,
         progress: &mut Progress,
@@ -267,7 +267,7 @@ impl Load<'_> {
                 Err(error) => {
                     let failure = match error {
                         RayError::Denied { .. } => Failure::KeyRefused,
-                        // Of a database that may come back.
+                        // The database may come back.
                         RayError::Record { .. } | RayError::Deposed { .. } => Failure::Crashed,
                         _ => Failure::WrongArguments,
                     };
@@ -282,7 +282,7 @@ impl Load<'_> {
         }
     }
 
-    /// Asks the health route through Serve's proxy: `None` if it answers 2xx, or what may pass.
+    /// Probes the health route through Serve's proxy. Returns `None` after a 2xx response, or the text of a problem that may pass.
     async fn probe(
         &self,
         endpoint: &Endpoint,
@@ -300,7 +300,7 @@ impl Load<'_> {
                     ),
                 });
             }
-            // The proxy learns of the route a moment after the application runs.
+            // The proxy learns of the route shortly after the application runs.
             Ok(Ok(answer)) => {
                 *attempts = 0;
                 return Ok(Some(format!(
@@ -329,7 +329,7 @@ fn unknown(error: &RayError) -> String {
     format!("starting: {error}; it is unknown how far it is")
 }
 
-/// The kind of failure that Serve's message shows.
+/// The kind of failure shown by Serve's message.
 fn kind_of(message: &str) -> Failure {
     let message_lower = message.to_lowercase();
     let has = |part: &str| message_lower.contains(part);

@@ -1,6 +1,6 @@
-//! Applications of Ray Serve that an earlier controller has deployed: those that still serve their model are adopted, and
-//! all others of this pool's name are removed. Ray itself keeps what has to be known of them. A Ray that does not answer at
-//! the start is dealt with when it does.
+//! Ray Serve applications that an earlier controller has deployed: adopts applications that still serve their model, and removes
+//! all others with this pool's name. All facts about them are kept in Ray itself. A Ray cluster that does not respond at the start
+//! is handled when it does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::remote_run::read_key;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
 
-/// A Ray that does not answer must not keep the pool from serving.
+/// A Ray cluster that does not respond must not keep the pool from serving.
 const LOOK_MAX: Duration = Duration::from_secs(10);
-/// Any write to Serve's list, and a restart of Serve's controller, shows all applications as deploying for a moment: how often
-/// it is looked again at the start, with this pause.
+/// Any write to Serve's list, and a restart of Serve's controller, shows all applications as deploying for a short time. Limits the
+/// repeated queries at the start, with this pause between them.
 const LOOKS_MAX: u32 = 10;
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
@@ -32,7 +32,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(500);
 pub struct AdoptedApplication {
     pub replica: ReplicaId,
     pub model: String,
-    /// The summary of what it was deployed with.
+    /// The summary of the arguments it was deployed with.
     pub arguments: String,
     pub endpoint: Endpoint,
     pub(super) program: ServeProgram,
@@ -40,13 +40,14 @@ pub struct AdoptedApplication {
 }
 
 impl AdoptedApplication {
-    /// Whether this process has deployed anything of the replica in Ray.
+    /// Returns true if this process has deployed any part of the replica in Ray.
     pub fn has_begun(&self, writers: &ServeWriters, replica: ReplicaId) -> bool {
         let name = application::name(&self.program.recipe.place, replica);
         writers.shared.is_alive(&name)
     }
 
-    /// It is not needed after all, and is removed. `None`: later, because an earlier process may still stream through it.
+    /// Removes the application, which is not needed after all. Returns `None` if the removal waits because an earlier process may
+    /// still stream through it.
     pub fn give_up(
         self,
         writers: &ServeWriters,
@@ -69,33 +70,33 @@ impl AdoptedApplication {
     }
 }
 
-/// A Ray that has answered.
+/// A Ray cluster that has responded.
 pub(super) struct Looked {
     place: RayPlace,
     writer: Arc<ServeWriter>,
     listing: Listing,
 }
 
-/// The outcome of a look at a Ray.
+/// Result of a query of a Ray cluster.
 pub(super) enum Look {
     Listed(Box<Looked>),
-    /// It has answered, and has no Serve.
+    /// The cluster has responded and has no Serve.
     WithoutServe,
-    /// It does not answer, or what runs there still changes.
+    /// The cluster does not respond, or its applications are still changing.
     Unknown,
 }
 
-/// Why an application is not adopted.
+/// The reason an application is not adopted.
 enum NotAdopted {
-    /// Its model is in the Ray of this address, which has not answered yet and may be the same one.
+    /// Its model is in the Ray cluster at this address, which has not responded yet and may be the same cluster.
     Yet(String),
     Unneeded(String),
 }
 
-/// Returns when every application of this pool in these places has been dealt with, but where a Ray does not answer. `recipe_of`
-/// gives the recipe of a model with these arguments, or why its application is no longer needed; with `keep` unset, none is.
-/// `is_streaming`: whether an earlier process may still stream through the application of a replica. One that is not needed
-/// stays as long.
+/// Resolves every application of this pool in these places, except in Ray clusters that do not respond. `recipe_of` returns the
+/// recipe of a model with these arguments, or the reason its application is no longer needed; without `keep`, no application is
+/// needed. `is_streaming` returns true if an earlier process may still stream through a replica's application; an unneeded
+/// application stays until that ends.
 pub async fn resolve_applications(
     writers: &ServeWriters,
     places: &[RayPlace],
@@ -111,8 +112,8 @@ pub async fn resolve_applications(
     resolve_looks(writers, looks, keep, &recipe_of, &is_streaming, resolved).await;
 }
 
-/// The same for Rays that have been looked at. What is looked at together is judged together, and one judgement follows another:
-/// an application may be listed in two Rays.
+/// Resolves the applications in Ray clusters that have been queried. Clusters queried together are judged together, in a single
+/// pass: an application may be listed in two clusters.
 pub(super) async fn resolve_looks(
     writers: &ServeWriters,
     looks: Vec<(RayPlace, Look)>,
@@ -126,27 +127,27 @@ pub(super) async fn resolve_looks(
         match look {
             Look::Unknown => continue,
             Look::WithoutServe => {}
-            Look::Listed(it) => looked.push(it),
+            Look::Listed(looked_at) => looked.push(looked_at),
         }
         answered.push(place);
     }
     let mut adopted = BTreeSet::new();
     let mut others = BTreeMap::new();
-    for it in &looked {
-        for (name, replica, deployed) in own(it) {
-            // Deployed while the Ray was unknown, or adopted or given up at another address of it.
+    for looked_at in &looked {
+        for (name, replica, deployed) in own(looked_at) {
+            // Deployed while the cluster was unknown, or adopted or given up at another of its addresses.
             if writers.shared.is_own(name) || writers.shared.is_streaming(name) {
                 continue;
             }
             let model = deployed.variable(MODEL);
             let judged = if keep {
-                judge(writers, it, name, deployed, recipe_of).await
+                judge(writers, looked_at, name, deployed, recipe_of).await
             } else {
                 Err(NotAdopted::Unneeded("pool.on_restart is stop".to_owned()))
             };
             match (judged, &deployed.deployed_app_config) {
                 (Ok((recipe, endpoint)), Some(config)) => {
-                    it.writer.own(name, config.clone()).await;
+                    looked_at.writer.own(name, config.clone()).await;
                     adopted.insert(name.clone());
                     resolved.applications.push(AdoptedApplication {
                         replica,
@@ -155,7 +156,7 @@ pub(super) async fn resolve_looks(
                         endpoint,
                         program: ServeProgram {
                             recipe: Box::new(recipe),
-                            writer: Arc::clone(&it.writer),
+                            writer: Arc::clone(&looked_at.writer),
                         },
                         name: name.clone(),
                     });
@@ -166,13 +167,13 @@ pub(super) async fn resolve_looks(
                     since: now(),
                     model: model.unwrap_or_default(),
                     arguments: deployed.variable(ARGUMENTS).unwrap_or_default(),
-                    writer: Arc::clone(&it.writer),
+                    writer: Arc::clone(&looked_at.writer),
                     name: name.clone(),
                     replica,
                 }),
                 (Err(NotAdopted::Unneeded(reason)), _) => {
                     others.entry(name.clone()).or_insert_with(|| Streaming {
-                        writer: Arc::clone(&it.writer),
+                        writer: Arc::clone(&looked_at.writer),
                         name: name.clone(),
                         replica,
                         found: found(name, model, replica, &reason),
@@ -181,30 +182,39 @@ pub(super) async fn resolve_looks(
             }
         }
     }
-    // One Ray may have two addresses, and lists an application at both: it is left over only if it is adopted at neither. So
-    // nothing is removed before all have been looked at.
+    // A Ray cluster may have two addresses, and lists an application at both: the application is left over only if it is adopted at
+    // neither. All must be queried before any is removed.
     others.retain(|name, _| !adopted.contains(name));
-    let is_answered = |it: &Awaiting| answered.iter().any(|place| place.address == it.address);
-    for it in writers.awaited(is_answered) {
-        // It was seen in the Ray that has answered, which is the same one.
-        if !writers.shared.is_own(&it.name) && !others.contains_key(&it.name) {
-            give_up_awaited(writers, it, "its model is in another Ray");
+    let is_answered = |application: &Awaiting| {
+        answered
+            .iter()
+            .any(|place| place.address == application.address)
+    };
+    for application in writers.awaited(is_answered) {
+        // It was seen in the cluster that has responded, which is the same one.
+        if !writers.shared.is_own(&application.name) && !others.contains_key(&application.name) {
+            give_up_awaited(writers, application, "its model is in another Ray");
         }
     }
-    for (_, it) in others.extract_if(.., |_, it| is_streaming(it.replica)) {
-        writers.spare(it);
+    for (_, application) in
+        others.extract_if(.., |_, application| is_streaming(application.replica))
+    {
+        writers.spare(application);
     }
     for place in &answered {
         resolved.holds.extend(writers.answered(place));
     }
-    for it in &looked {
-        if own(it).iter().any(|(name, ..)| others.contains_key(*name)) {
-            remove_left_over(&it.writer).await;
+    for looked_at in &looked {
+        if own(looked_at)
+            .iter()
+            .any(|(name, ..)| others.contains_key(*name))
+        {
+            remove_left_over(&looked_at.writer).await;
         }
     }
     resolved
         .others
-        .extend(others.into_values().map(|it| it.found));
+        .extend(others.into_values().map(|streaming| streaming.found));
 }
 
 async fn remove_left_over(writer: &ServeWriter) {
@@ -220,12 +230,12 @@ async fn remove_left_over(writer: &ServeWriter) {
     writer.expect_late_writes(false);
 }
 
-/// The applications of this pool in a Ray once they have settled.
+/// Queries a Ray cluster for the applications of this pool, after they have settled.
 pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -> Look {
     let writer = writers.of(place);
     let mut listing = match timeout(LOOK_MAX, writer.look()).await {
         Ok(Ok(listing)) => listing,
-        // A Ray that brings nodes need not have Serve. One that was used had it, and may be starting.
+        // A Ray cluster that provides nodes does not need Serve. A cluster that was used before had Serve, and may be starting.
         Ok(Err(RayError::Refused { message, .. })) if !writer.is_used() => {
             tracing::debug!("Ray at {} has no Serve: {message}", place.address);
             writer.expect_late_writes(true);
@@ -238,7 +248,7 @@ pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -
         }
     };
     if writers.shared.is_unanswered(&place.address) {
-        // No start waits for it: it is looked at again.
+        // No start waits for this cluster, so it is queried again later.
         if keep && !is_settled(writers, place, &listing) && writers.settles(place) {
             return Look::Unknown;
         }
@@ -282,10 +292,10 @@ fn own(looked: &Looked) -> Vec<(&String, ReplicaId, &Application)> {
     own.collect()
 }
 
-/// Whether each application that an earlier process has deployed runs, or has failed.
+/// Returns true if each application that an earlier process has deployed runs or has failed.
 fn is_settled(writers: &ServeWriters, place: &RayPlace, listing: &Listing) -> bool {
-    let mut earlier = listing.applications.iter().filter(|(name, it)| {
-        let is_of_pool = application::replica_of(place, name).is_some() && !it.is_leaving();
+    let mut earlier = listing.applications.iter().filter(|(name, deployed)| {
+        let is_of_pool = application::replica_of(place, name).is_some() && !deployed.is_leaving();
         is_of_pool && !writers.shared.is_own(name)
     });
     earlier.all(|(name, _)| {
@@ -297,7 +307,7 @@ fn is_settled(writers: &ServeWriters, place: &RayPlace, listing: &Listing) -> bo
     })
 }
 
-/// The recipe of its model and where its requests go, or why it is not adopted.
+/// The recipe of the application's model and its endpoint, or the reason it is not adopted.
 async fn judge(
     writers: &ServeWriters,
     looked: &Looked,

@@ -1,4 +1,4 @@
-//! The application of Ray Serve that is one replica: its name, its configuration, and where its requests go.
+//! The Ray Serve application of one replica: its name, its configuration, and the address of its requests.
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use super::remote::Remote;
 use catalog::{RayPlace, RayServeRecipe, RemoteRecipe, RemoteUrl, ServeApplication};
 use pool::ReplicaId;
 
-/// In the environment of the application, where a later controller finds them again.
+/// Variables in the application's environment, from which a later controller recognises it.
 pub(super) const MODEL: &str = "MODEL_POOL_MODEL";
 pub(super) const ARGUMENTS: &str = "MODEL_POOL_ARGUMENTS";
 const LLM: &str = "ray.serve.llm:build_openai_app";
-/// Where nearly all applications have their OpenAI routes.
+/// The path of the OpenAI routes in nearly all applications.
 const OPENAI: &str = "/v1";
 
 pub(super) fn name(place: &RayPlace, replica: ReplicaId) -> String {
     format!("{}{}", place.prefix(), replica.0)
 }
 
-/// The replica that has an application of this name, if the name is of the pool's own.
+/// The replica of an application with this name, if the name belongs to the pool.
 pub(super) fn replica_of(place: &RayPlace, name: &str) -> Option<ReplicaId> {
     let number = name.strip_prefix(&place.prefix())?;
     number.parse().ok().map(ReplicaId)
 }
 
-/// What Serve deploys.
+/// The configuration that Serve deploys.
 ///
 /// # Errors
 /// None in practice: all parts are JSON.
@@ -60,7 +60,7 @@ pub(super) fn config(
             let mut llm = json!({
                 "model_loading_config": {"model_id": served, "model_source": source},
                 "engine_kwargs": engine_kwargs,
-                // The pool scales by applications.
+                // The pool scales by adding applications.
                 "deployment_config": {"num_replicas": 1, "max_ongoing_requests": seats},
             });
             if let Some(kind) = accelerator_type {
@@ -84,12 +84,12 @@ pub(super) fn config(
     to_raw_value(&config)
 }
 
-/// Each application has a route of its own, so that a request reaches one replica.
+/// Each application has its own route: a request reaches one particular replica.
 fn route(name: &str) -> String {
     format!("/{name}")
 }
 
-/// Where the requests of the application go; `port`: that of Serve's proxies, unless the model file names one.
+/// The endpoint of the application's requests. `port` is the port of Serve's proxies, unless the model file names another.
 pub(super) fn endpoint(
     recipe: &RayServeRecipe,
     name: &str,

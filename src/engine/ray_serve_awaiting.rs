@@ -1,4 +1,5 @@
-//! Applications that stay because the Ray of their model has not answered, and may be the one in which they run: until when.
+//! Applications that are kept because their model's Ray cluster has not responded and may be the one they run in. Decides how long
+//! they are kept.
 
 use std::time::Duration;
 
@@ -9,53 +10,58 @@ use super::ray_serve_program::{Awaiting, ServeWriters, Streaming, now};
 use catalog::RayServeRecipe;
 use pool::ReplicaId;
 
-/// An application that may serve a model of a silent Ray holds GPUs, and the model cannot be loaded while that Ray is silent.
+/// Such an application holds GPUs, and its model cannot be loaded while that cluster is silent.
 const AWAITED_MAX: Duration = Duration::from_secs(3600);
 
-/// Those that have stayed for the answer of another Ray and are not needed, whatever it answers.
+/// Gives up the applications that wait for another cluster's response and are not needed, whatever it responds.
 pub(super) fn end_awaiting(
     writers: &ServeWriters,
     recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
 ) {
     let now = now();
-    let reason_of = |it: &Awaiting| awaited_in_vain(it, recipe_of, now);
-    for it in writers.awaited(|it| reason_of(it).is_some()) {
-        let reason = reason_of(&it).unwrap_or_default();
-        give_up_awaited(writers, it, &reason);
+    let reason_of = |application: &Awaiting| awaited_in_vain(application, recipe_of, now);
+    for application in writers.awaited(|application| reason_of(application).is_some()) {
+        let reason = reason_of(&application).unwrap_or_default();
+        give_up_awaited(writers, application, &reason);
     }
 }
 
-/// Why an application need not stay for the answer of another Ray any longer.
+/// Returns the reason an application need not wait for another cluster's response any longer.
 fn awaited_in_vain(
-    it: &Awaiting,
+    application: &Awaiting,
     recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>,
     now: Instant,
 ) -> Option<String> {
-    match recipe_of(&it.model, &it.arguments) {
+    match recipe_of(&application.model, &application.arguments) {
         Err(reason) => Some(reason),
-        Ok(recipe) if recipe.place.address != it.address => {
+        Ok(recipe) if recipe.place.address != application.address => {
             Some("its model file names another Ray now than at the start".to_owned())
         }
-        Ok(_) if now.saturating_duration_since(it.since) >= AWAITED_MAX => Some(format!(
+        Ok(_) if now.saturating_duration_since(application.since) >= AWAITED_MAX => Some(format!(
             "its model is in Ray at {}, which has not answered for {} minutes",
-            it.address,
+            application.address,
             AWAITED_MAX.as_secs() / 60
         )),
         Ok(_) => None,
     }
 }
 
-/// It goes once no earlier process streams through it, with a record.
-pub(super) fn give_up_awaited(writers: &ServeWriters, it: Awaiting, reason: &str) {
+/// Removes the application once no earlier process streams through it, and records that.
+pub(super) fn give_up_awaited(writers: &ServeWriters, application: Awaiting, reason: &str) {
     writers.spare(Streaming {
-        found: found(&it.name, Some(it.model), it.replica, reason),
-        writer: it.writer,
-        name: it.name,
-        replica: it.replica,
+        found: found(
+            &application.name,
+            Some(application.model),
+            application.replica,
+            reason,
+        ),
+        writer: application.writer,
+        name: application.name,
+        replica: application.replica,
     });
 }
 
-/// What becomes of an application that is not adopted.
+/// The record of an application that is not adopted.
 pub(super) fn found(name: &str, model: Option<String>, replica: ReplicaId, reason: &str) -> Found {
     Found {
         model,

@@ -1,4 +1,4 @@
-//! How an application of Ray Serve ends: found dead or gone, or removed by the pool, which waits until Serve no longer lists it.
+//! The end of a Ray Serve application: it is found dead or gone, or the pool removes it and waits until Serve no longer lists it.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use super::ray_serve_program::ServeProgram;
 use super::remote_run::Trouble;
 use super::{Endpoint, ExitReport, Failure, Report, Watch};
 
-/// While it leaves.
+/// Interval between queries while it leaves.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// While it is ready; whether it answers is found by its health route.
+/// Interval between queries while it is ready. Its health route shows whether it responds.
 const WATCH_EVERY: Duration = Duration::from_secs(5);
-/// Looks in a row without the application: Serve's controller may be starting anew.
+/// Consecutive queries without the application: Serve's controller may be restarting.
 const ABSENT_MAX: u32 = 2;
-/// Looks in a row that show it unhealthy: Serve starts it again by itself, and has a minute for it.
+/// Consecutive queries that show it unhealthy: Serve restarts it on its own, and has a minute for that.
 const UNHEALTHY_MAX: u32 = 12;
-/// The most between two attempts of a removal that fails.
+/// Maximum pause between two attempts of a removal that fails.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How long a removal may take beyond the grace period: a write that was cut off may bring the application for 75 s, and Serve
-/// waits 20 s for requests unless its options say otherwise.
+/// Time limit of a removal beyond the grace period. An interrupted write may bring the application back for 75 s, and Serve waits
+/// 20 s for requests unless its options say otherwise.
 pub const GONE_MAX: Duration = Duration::from_secs(120);
 const STATUS: &str = "ray serve";
 
-/// How a replica ended.
+/// The end of a replica.
 pub(super) struct End {
-    /// By an order.
+    /// Ended by an order.
     pub requested: bool,
     pub was_ready: bool,
-    /// Its trouble, or its last report before the order.
+    /// The replica's failure, or its last report before the order.
     pub trouble: Trouble,
     pub grace: Duration,
 }
 
-/// Returns once the ready application no longer answers, or Serve says that it is gone.
+/// Returns once the ready application no longer responds, or Serve reports that it is gone.
 pub(super) async fn until_ended(
     program: &ServeProgram,
     name: &str,
@@ -57,7 +57,7 @@ async fn until_taken_down(program: &ServeProgram, name: &str) -> Trouble {
     loop {
         sleep(WATCH_EVERY).await;
         let Ok(listing) = program.writer.look().await else {
-            // Unknown is not gone.
+            // An unknown state is not the end.
             continue;
         };
         match state_of(&listing, name) {
@@ -77,7 +77,7 @@ async fn until_taken_down(program: &ServeProgram, name: &str) -> Trouble {
                     message,
                 };
             }
-            // Any write to Serve's list shows its applications as deploying for a moment.
+            // Any write to Serve's list shows its applications as deploying for a short time.
             ApplicationState::Running | ApplicationState::Starting { .. } => {
                 (absent, unhealthy) = (0, 0);
             }
@@ -93,7 +93,7 @@ async fn until_taken_down(program: &ServeProgram, name: &str) -> Trouble {
     }
 }
 
-/// Has the application removed, waits until it is gone, and reports the exit.
+/// Removes the application, waits until it is gone, and reports the exit.
 pub(super) async fn finish(
     program: &ServeProgram,
     name: &str,
@@ -126,10 +126,10 @@ pub(super) async fn finish(
     }));
 }
 
-/// Returns when Serve no longer lists the application and no write can bring it back, or when that is still unknown after so
-/// long. The writer goes on with the removal then. `waits`: an order waits for the end. Otherwise the model's requests wait for
-/// the report, and the pool holds no memory for the replica: as soon as only time can tell whether the application is gone, that
-/// is left to the writer.
+/// Returns when Serve no longer lists the application and no write can bring it back, or when that is still unknown after `within`;
+/// the writer then continues the removal. With `waits`, an order waits for the end. Otherwise the model's requests wait for the
+/// report, and the pool holds no memory for the replica: once only time can show that the application is gone, the rest is left to
+/// the writer.
 async fn take_down(program: &ServeProgram, name: &str, within: Duration, waits: bool) {
     let mut last = String::new();
     let gone = async {

@@ -1,5 +1,5 @@
-//! Looks at the Rays that have not answered since the start. All are looked at at the same time, and what runs in one is judged
-//! as soon as it has answered: one that never does delays none of the others.
+//! Queries the Ray clusters that have not responded since the start. All are queried concurrently, and the applications of each are
+//! judged as soon as it has responded: a cluster that never responds delays no other.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::pin;
@@ -20,15 +20,15 @@ pub struct LateLooks<'a> {
     /// `pool.on_restart: adopt`.
     keep: bool,
     looks: FuturesUnordered<BoxFuture<'a, LateLook>>,
-    /// Looks that have ended while another one was judged.
+    /// Queries that have ended while another one was being judged.
     ended: VecDeque<LateLook>,
-    /// The addresses that are being looked at.
+    /// Addresses being queried.
     looked_at: BTreeSet<String>,
-    /// Applications that are removed. One Ray may have two addresses, and shows them at both.
+    /// Applications that have been removed. A Ray cluster may have two addresses, and shows them at both.
     removed: BTreeSet<ReplicaId>,
 }
 
-/// What a look at one Ray has come to.
+/// Result of a query of one Ray cluster.
 pub struct LateLook {
     place: RayPlace,
     look: Look,
@@ -46,7 +46,7 @@ impl<'a> LateLooks<'a> {
         }
     }
 
-    /// Begins to look at each that is not being looked at. `recipe_of`: as of `resolve_applications`.
+    /// Starts a query of each cluster that is not being queried. For `recipe_of`, see `resolve_applications`.
     pub fn begin(&mut self, recipe_of: &impl Fn(&str, &str) -> Result<RayServeRecipe, String>) {
         end_awaiting(self.writers, recipe_of);
         if self.looks.is_empty() && self.ended.is_empty() {
@@ -63,8 +63,7 @@ impl<'a> LateLooks<'a> {
         }
     }
 
-    /// Waits for the next one that answers, or has not for too long; `None`: none is being looked at. No look is lost if this is
-    /// dropped before.
+    /// Waits for the next cluster that responds or times out. Returns `None` if none is being queried. Cancel safe.
     pub async fn looked(&mut self) -> Option<LateLook> {
         let look = match self.ended.pop_front() {
             Some(look) => look,
@@ -74,7 +73,7 @@ impl<'a> LateLooks<'a> {
         Some(look)
     }
 
-    /// Deals with what runs there. It has to be awaited to its end: what is adopted by then belongs to this process.
+    /// Judges the applications of the cluster. Must be awaited to completion: adopted applications belong to this process.
     pub async fn judge(
         &mut self,
         LateLook { place, look }: LateLook,
@@ -95,14 +94,14 @@ impl<'a> LateLooks<'a> {
                 tokio::select! {
                     biased;
                     () = judged.as_mut() => break,
-                    // The others have a limit of time each, which goes on meanwhile.
+                    // The time limits of the other queries continue to run.
                     Some(look) = self.looks.next() => self.ended.push_back(look),
                 }
             }
         }
         let mut is_new =
-            |replica: Option<ReplicaId>| replica.is_none_or(|it| self.removed.insert(it));
-        resolved.others.retain(|it| is_new(it.replica));
+            |replica: Option<ReplicaId>| replica.is_none_or(|replica| self.removed.insert(replica));
+        resolved.others.retain(|found| is_new(found.replica));
         resolved
     }
 }

@@ -1,4 +1,4 @@
-//! What runs a replica in Ray Serve: the recipe, and the one writer of this process to that Ray.
+//! A replica in Ray Serve: its recipe, and this process's only writer to that Ray cluster.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,34 +13,34 @@ use super::ray_serve_unanswered::Unanswered;
 use catalog::{RayPlace, RayServeRecipe};
 use pool::ReplicaId;
 
-/// How often it is looked whether a writer has something to remove.
+/// Interval at which writers are checked for removals.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// The sections that name a Ray, in errors.
+/// The sections that name a Ray cluster, for errors.
 const OF_MODEL: &str = "engine_config";
 const OF_CONFIG: &str = "cluster.ray";
 
-/// An application, and the writer of the Ray that has it.
+/// An application, and the writer of the Ray cluster that runs it.
 #[derive(Clone, Debug)]
 pub struct ServeProgram {
     pub recipe: Box<RayServeRecipe>,
     pub writer: Arc<ServeWriter>,
 }
 
-/// The writers of this process, one for each address of a Ray and each name of the pool there.
+/// The writers of this process, one for each address of a Ray cluster and each name of the pool there.
 #[derive(Debug, Default)]
 pub struct ServeWriters {
     pub(super) shared: Arc<ServeShared>,
     writers: Mutex<BTreeMap<Key, Arc<ServeWriter>>>,
-    /// Rays that have not answered since the start.
+    /// Ray clusters that have not responded since the start.
     unanswered: Mutex<Unanswered>,
     awaiting: Mutex<Vec<Awaiting>>,
     streaming: Mutex<Vec<Streaming>>,
 }
 
-/// An application whose model is in a Ray that has not answered yet, which may be the one in which it was found.
+/// An application whose model is in a Ray cluster that has not responded yet, which may be the cluster that runs it.
 #[derive(Debug)]
 pub(super) struct Awaiting {
-    /// Of the Ray that has not answered.
+    /// Address of the cluster that has not responded.
     pub address: String,
     pub since: Instant,
     pub model: String,
@@ -56,15 +56,15 @@ pub(super) struct Streaming {
     pub writer: Arc<ServeWriter>,
     pub name: String,
     pub replica: ReplicaId,
-    /// What becomes of it then.
+    /// The record of its removal.
     pub found: Found,
 }
 
-/// The address, and what the names of applications begin with.
+/// The address, and the prefix of the applications' names.
 type Key = (String, String);
 
 impl ServeWriters {
-    /// `ledger`: the Rays that may have applications of this pool.
+    /// `ledger` holds the Ray clusters that may have applications of this pool.
     pub fn new(ledger: Ledger) -> ServeWriters {
         ServeWriters {
             shared: Arc::new(ServeShared::new(ledger)),
@@ -89,8 +89,8 @@ impl ServeWriters {
         Arc::clone(writers.entry(key).or_insert_with(new))
     }
 
-    /// The Rays in which there may be applications of earlier runs, whatever model files say now; `pool`: the present name.
-    /// Where the pool had another name, what is left is only reported.
+    /// The Ray clusters that may have applications of earlier runs, whatever the model files say now. `pool` is the pool's current
+    /// name. Leftovers under another name are only reported.
     pub fn remembered(&self, pool: &str) -> Vec<RayPlace> {
         let mut places = Vec::new();
         for used in self.shared.ledger().all() {
@@ -123,29 +123,30 @@ impl ServeWriters {
         self.lock().insert((access.address, used.prefix), writer);
     }
 
-    /// Rays that have not answered since the start.
+    /// Ray clusters that have not responded since the start.
     pub fn unanswered(&self) -> Vec<RayPlace> {
         locked(&self.unanswered).places()
     }
 
-    /// Whether one of them answers, and what runs there still changes.
+    /// Returns true if such a cluster responds and its applications are still changing.
     pub fn is_settling(&self) -> bool {
         locked(&self.unanswered).is_settling()
     }
 
-    /// What earlier processes have deployed there stays until the Ray answers. Returns whether the log is to say so.
+    /// Keeps applications of earlier processes until the cluster responds. Returns true if the silence should be logged.
     pub(super) fn expect_answer(&self, place: &RayPlace) -> bool {
         self.shared.expect_answer(&place.address);
         locked(&self.unanswered).found_silent(place, now())
     }
 
-    /// A Ray that had not answered does, and not all that runs there is ready. Returns whether that may still change by itself.
+    /// Records that a silent cluster responds and not all of its applications are ready. Returns true if that may still change on
+    /// its own.
     pub(super) fn settles(&self, place: &RayPlace) -> bool {
         locked(&self.unanswered).settles(place, now())
     }
 
-    /// What runs there has been judged. If it had not answered at the start, loads may wait for it: they go on when the result is
-    /// dropped.
+    /// Records that the cluster's applications have been judged. If it was silent at the start, loads may wait for it; they
+    /// continue when the returned hold is dropped.
     pub(super) fn answered(&self, place: &RayPlace) -> Option<Hold> {
         if !self.shared.is_unanswered(&place.address) {
             return None;
@@ -156,65 +157,69 @@ impl ServeWriters {
         Some(hold)
     }
 
-    /// Returns once a load has found that a Ray answers that had not.
+    /// Returns once a load has found that a silent Ray cluster responds.
     pub async fn until_heard(&self) {
         self.shared.until_heard().await;
     }
 
-    /// The application stays until the Ray of its model has answered.
-    pub(super) fn spare_until_answer(&self, it: Awaiting) {
-        let why = Spared::UntilAnswer(it.address.clone());
-        self.shared.spare(&it.name, why);
+    /// Keeps the application until its model's Ray cluster has responded.
+    pub(super) fn spare_until_answer(&self, application: Awaiting) {
+        let why = Spared::UntilAnswer(application.address.clone());
+        self.shared.spare(&application.name, why);
         let mut awaiting = locked(&self.awaiting);
-        if !awaiting.iter().any(|known| known.name == it.name) {
-            awaiting.push(it);
+        if !awaiting.iter().any(|known| known.name == application.name) {
+            awaiting.push(application);
         }
     }
 
-    /// Those that stay for an answer and for which `is_over`. The caller says at once what becomes of them.
+    /// Takes the waiting applications for which `is_over` returns true. The caller must decide their fate immediately.
     pub(super) fn awaited(&self, mut is_over: impl FnMut(&Awaiting) -> bool) -> Vec<Awaiting> {
         let mut awaiting = locked(&self.awaiting);
-        awaiting.extract_if(.., |it| is_over(it)).collect()
+        awaiting
+            .extract_if(.., |application| is_over(application))
+            .collect()
     }
 
-    /// No model needs the application; it stays as long as an earlier process may stream through it.
-    pub(super) fn spare(&self, it: Streaming) {
+    /// Keeps an unneeded application for as long as an earlier process may stream through it.
+    pub(super) fn spare(&self, application: Streaming) {
         tracing::info!(
             "{}; it is removed once no stream of an earlier process can go through it",
-            it.found.reason
+            application.found.reason
         );
-        self.shared.spare(&it.name, Spared::Streams);
-        locked(&self.streaming).push(it);
+        self.shared.spare(&application.name, Spared::Streams);
+        locked(&self.streaming).push(application);
     }
 
-    /// Has the applications removed that no model needs, once no earlier process streams through them, and returns what becomes
-    /// of them.
+    /// Removes the unneeded applications through which no earlier process streams any more, and returns their records.
     pub fn release(&self, is_streaming: impl Fn(ReplicaId) -> bool) -> Vec<Found> {
         let mut streaming = locked(&self.streaming);
-        let over = streaming.extract_if(.., |it| !is_streaming(it.replica));
-        let release = |it: Streaming| {
-            self.shared.release(&it.name);
-            it.writer.leave(&it.name);
-            it.found
+        let over = streaming.extract_if(.., |application| !is_streaming(application.replica));
+        let release = |application: Streaming| {
+            self.shared.release(&application.name);
+            application.writer.leave(&application.name);
+            application.found
         };
         over.map(release).collect()
     }
 
-    /// Removes what is left over in any Ray, and tries again where that fails, as long as it is polled.
+    /// Removes leftovers in all Ray clusters, with retries, for as long as it is polled.
     pub async fn keep_clean(&self) {
         loop {
             sleep(SWEEP_EVERY).await;
             let writers = self.all();
-            join_all(writers.iter().map(|it| it.sweep_if_due())).await;
+            join_all(writers.iter().map(|writer| writer.sweep_if_due())).await;
         }
     }
 
-    /// How many applications may hold GPUs though their replicas have ended.
+    /// The number of applications that may hold GPUs although their replicas have ended.
     pub fn left_over(&self) -> usize {
-        self.lock().values().map(|it| it.left_over().len()).sum()
+        self.lock()
+            .values()
+            .map(|writer| writer.left_over().len())
+            .sum()
     }
 
-    /// How many Rays have not answered since the start, or not been judged.
+    /// The number of Ray clusters that have not responded since the start, or whose applications have not been judged.
     pub fn silent_rays(&self) -> usize {
         locked(&self.unanswered).count()
     }

@@ -7,7 +7,7 @@ use serde_json::Map;
 
 use catalog::{RayPlace, RayServeRecipe, RemoteUrl, ServeApplication};
 
-/// Of a pool called `lab`.
+/// A place for a pool called `lab`.
 pub(crate) fn place(address: &str) -> RayPlace {
     RayPlace {
         address: address.to_owned(),

@@ -1,5 +1,5 @@
-//! Rays that have not answered since the start, and for how long one that answers again may still bring its applications up.
-//! Pure: the time is an argument.
+//! Ray clusters that have not responded since the start, with a time limit for a cluster that responds again to restart its
+//! applications. Pure: the time is an argument.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use catalog::RayPlace;
 
-/// A head that starts anew, and a controller of Serve that does, show applications as deploying or unhealthy until they have
-/// found their replicas again.
+/// A restarting head, or a restarting controller of Serve, shows applications as deploying or unhealthy until it has found their
+/// replicas again.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 
-/// Until it answers or its row is deleted, what may run there is kept and holds GPUs.
+/// Until the cluster responds or its row is deleted, its possible applications are kept and hold GPUs.
 const LOG_EVERY: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Default)]
@@ -20,27 +20,27 @@ pub(super) struct Unanswered(Vec<SilentRay>);
 #[derive(Debug)]
 struct SilentRay {
     place: RayPlace,
-    /// Since when it answers, while what runs there still changes.
+    /// Start of the period in which it responds while its applications still change.
     answers_since: Option<Instant>,
-    /// The last look has failed.
+    /// The last query has failed.
     has_failed: bool,
-    /// When the log has last named it.
+    /// Time of the last log line about it.
     logged: Instant,
 }
 
 impl Unanswered {
     pub fn places(&self) -> Vec<RayPlace> {
-        self.0.iter().map(|it| it.place.clone()).collect()
+        self.0.iter().map(|ray| ray.place.clone()).collect()
     }
 
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// It does not answer. Returns whether the log is to say so: at first, and once an hour.
+    /// Records a query without a response. Returns true if it should be logged: the first time, and then once an hour.
     pub fn found_silent(&mut self, place: &RayPlace, now: Instant) -> bool {
         if let Some(known) = self.of(place) {
-            // One look may fail by chance. If a second one in a row does, it may be starting once more.
+            // A single query may fail by chance. After a second failure in a row, the cluster may be restarting.
             if std::mem::replace(&mut known.has_failed, true) {
                 known.answers_since = None;
             }
@@ -59,28 +59,29 @@ impl Unanswered {
         true
     }
 
-    /// It answers, and not all that runs there is ready. Returns whether that may still change by itself.
+    /// Records that the cluster responds and not all of its applications are ready. Returns true if that may still change on its
+    /// own.
     pub fn settles(&mut self, place: &RayPlace, now: Instant) -> bool {
-        self.of(place).is_some_and(|it| {
-            it.has_failed = false;
-            let since = *it.answers_since.get_or_insert(now);
+        self.of(place).is_some_and(|ray| {
+            ray.has_failed = false;
+            let since = *ray.answers_since.get_or_insert(now);
             now.saturating_duration_since(since) < SETTLES_WITHIN
         })
     }
 
-    /// Whether one answers and is not judged yet.
+    /// Returns true if a cluster responds and has not been judged yet.
     pub fn is_settling(&self) -> bool {
-        self.0.iter().any(|it| it.answers_since.is_some())
+        self.0.iter().any(|ray| ray.answers_since.is_some())
     }
 
-    /// What runs there has been judged.
+    /// Removes a cluster whose applications have been judged.
     pub fn forget(&mut self, place: &RayPlace) {
-        self.0.retain(|it| it.place.address != place.address);
+        self.0.retain(|ray| ray.place.address != place.address);
     }
 
     fn of(&mut self, place: &RayPlace) -> Option<&mut SilentRay> {
         let mut all = self.0.iter_mut();
-        all.find(|it| it.place.address == place.address)
+        all.find(|ray| ray.place.address == place.address)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Reads a model's weights into the page cache before a request needs them: on a separate thread, at idle
-//! priority, and stoppable at any moment. The caller chooses the weights.
+//! Reads a model's weights into the page cache before a request needs them, on a separate thread at idle priority, which can be
+//! stopped at any time. The caller chooses the weights.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,23 +12,23 @@ use super::weights::{tier_of, weight_files};
 use pool::{Bytes, Tier};
 
 const CHUNK_BYTES: usize = 4 << 20;
-/// How often the free memory is checked again.
+/// Bytes read between two checks of the free memory.
 const LOOK_EVERY_BYTES: u64 = 256 << 20;
-/// In this file Linux reports the share of the last ten seconds in which programs waited for disks.
+/// Linux reports in this file the share of the last ten seconds in which programs waited for disks.
 const PRESSURE_FILE: &str = "/proc/pressure/io";
-/// Above this, other programs use the disks.
+/// Above this share, other programs count as using the disks.
 const PRESSURE_MAX_PERCENT: f64 = 5.0;
 
 /// The result of reading ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadEnd {
-    /// All of it is in memory now; this many bytes were read.
+    /// All weights are in memory now. Holds the number of bytes read.
     Done(Bytes),
-    /// It was already in memory.
+    /// All weights were in memory already.
     There,
-    /// The disk is needed for something else, or the reading was cancelled.
+    /// Another program needs the disk, or the reading was cancelled.
     Stopped,
-    /// The weights are larger than the memory they may take.
+    /// The weights are larger than the available memory.
     TooLarge {
         size: Bytes,
         room: Bytes,
@@ -36,15 +36,15 @@ pub enum ReadEnd {
     Failed(String),
 }
 
-/// Reading that may be in progress. Dropping it stops it.
+/// A read-ahead in progress. Dropping it stops it.
 #[derive(Debug)]
 pub struct ReadAhead {
     going: Arc<AtomicBool>,
 }
 
 impl ReadAhead {
-    /// Starts to read `path`, a file or a folder of weights. `room` returns how much host memory may be used at
-    /// the moment; `ended` is called once, on the reading thread. Errors when no thread can be started.
+    /// Starts to read `path`, a file or a folder of weights. `room` returns the host memory that may be used at that time; `ended`
+    /// is called once, on the reading thread. Errors if no thread can be started.
     pub fn start(
         path: PathBuf,
         room: impl Fn() -> Bytes + Send + 'static,
@@ -73,9 +73,9 @@ impl Drop for ReadAhead {
     }
 }
 
-/// What a reading depends on beside its files.
+/// Conditions of a read-ahead, in addition to its files.
 struct Conditions<'a> {
-    /// Memory that may be taken now.
+    /// Memory that may be used now.
     room: &'a dyn Fn() -> Bytes,
     is_in_memory: &'a dyn Fn(&Path) -> bool,
     disks_are_busy: &'a dyn Fn() -> bool,
@@ -91,7 +91,7 @@ fn read(path: &Path, conditions: &Conditions<'_>, going: &AtomicBool) -> ReadEnd
     let files = weight_files(path);
     let sizes = files
         .iter()
-        .map(|file| std::fs::metadata(file).map(|it| it.len()));
+        .map(|file| std::fs::metadata(file).map(|metadata| metadata.len()));
     let size = match sizes.sum::<io::Result<u64>>() {
         Ok(size) => Bytes(size),
         Err(error) => return ReadEnd::Failed(error.to_string()),
@@ -125,7 +125,7 @@ fn read(path: &Path, conditions: &Conditions<'_>, going: &AtomicBool) -> ReadEnd
     ReadEnd::Done(Bytes(done))
 }
 
-/// Parses `some avg10=0.00 …`; where the system has no such file, the disks count as idle.
+/// Parses `some avg10=0.00 …`. Without such a file, the disks count as idle.
 fn disks_are_busy() -> bool {
     let text = std::fs::read_to_string(PRESSURE_FILE).unwrap_or_default();
     pressure_in(&text).is_some_and(|percent| percent > PRESSURE_MAX_PERCENT)
@@ -135,12 +135,11 @@ fn pressure_in(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with("some "))?;
     let word = line
         .split_whitespace()
-        .find_map(|it| it.strip_prefix("avg10="))?;
+        .find_map(|word| word.strip_prefix("avg10="))?;
     word.parse().ok()
 }
 
-/// Makes this thread's reads wait for those of all other programs, where the disk's scheduler supports
-/// priorities.
+/// Makes this thread's reads wait for the reads of all other programs, if the disk's scheduler supports priorities.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "the priority of reads has no safe interface")]
 fn lower_priority() {
@@ -175,7 +174,7 @@ mod tests {
         assert_eq!(pressure_in("rubbish"), None);
     }
 
-    /// A cold file on idle disks, with so much room.
+    /// Conditions of a cold file on idle disks, with this room.
     fn cold(room: &dyn Fn() -> Bytes) -> Conditions<'_> {
         Conditions {
             room,
@@ -219,7 +218,11 @@ mod tests {
         let going = AtomicBool::new(true);
         let missing = folder.path().join("missing.gguf");
         let end = read(&missing, &cold(&|| Bytes(0)), &going);
-        assert_eq!(end, ReadEnd::Done(Bytes(0)), "no weights are no failure");
+        assert_eq!(
+            end,
+            ReadEnd::Done(Bytes(0)),
+            "missing weights count as read"
+        );
         let (sender, ends) = mpsc::channel();
         let reading = ReadAhead::start(
             folder.path().to_owned(),
@@ -227,7 +230,7 @@ mod tests {
             move |end| drop(sender.send(end)),
         )
         .expect("a thread");
-        // It was just written, so it is in memory, whatever the room.
+        // A file that was just written is in memory, whatever the room.
         assert_eq!(ends.recv().expect("it ends"), ReadEnd::There);
         drop(reading);
     }

@@ -1,5 +1,5 @@
-//! A remote endpoint: its address, and what goes with each request to it. It follows no redirect and connects
-//! to no address where clouds hand out credentials.
+//! A remote endpoint: its address, and the headers sent with each request. Follows no redirects, and never connects to addresses
+//! where clouds hand out credentials.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ const METADATA: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// A text that is never shown.
+/// A text that `Debug` never shows.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Hidden(String);
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// A remote endpoint's address, and what goes with every request.
+/// A remote endpoint's address, and the headers sent with every request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Remote {
     /// The URL for display.
@@ -80,8 +80,7 @@ impl Remote {
         }
     }
 
-    /// The path on the endpoint for one of OpenAI's routes, such as `/v1/completions`, or for a path below the
-    /// prefix.
+    /// The endpoint's path for an OpenAI route such as `/v1/completions`, or for a path below the prefix.
     pub fn path(&self, path: &str) -> String {
         let below = match path.strip_prefix(OPENAI) {
             Some(rest) if rest.starts_with('/') => rest,
@@ -162,8 +161,7 @@ impl Remote {
                 continue;
             }
             match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
-                // On this machine: the connection was given the port of a server that has gone, as its own
-                // port.
+                // On this machine, the connection was given the port of a server that has gone as its own port.
                 Ok(Ok(stream)) if stream.local_addr()? == stream.peer_addr()? => {
                     stream.set_zero_linger()?;
                     let what = format!("no server listens on {address}");
@@ -191,7 +189,7 @@ impl Remote {
         may.then(|| proxy::proxy_for(&self.host, self.port))?
     }
 
-    /// Why the pool does not connect to the address, whatever a name server answers.
+    /// Returns the reason the pool never connects to the address, whatever name it was resolved from.
     fn forbidden(&self, address: IpAddr) -> Option<String> {
         let plain = address.to_canonical();
         let link_local = match plain {

@@ -1,5 +1,5 @@
-//! The life of a replica without a process: its endpoint is known at once, it is ready when its health route
-//! answers, and it is watched until it is removed. Its key is read when the replica starts and never shown.
+//! Runs a replica without a process: its endpoint is known immediately, it is ready when its health route responds, and it is
+//! watched until it is removed. Its key is read when the replica starts and never shown.
 
 use std::io;
 use std::pin::pin;
@@ -24,14 +24,14 @@ const ATTEMPTS_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 const KEY_FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Why the endpoint cannot be used.
+/// The reason the endpoint cannot be used.
 pub(super) struct Trouble {
     pub failure: Failure,
     pub message: String,
 }
 
-/// Runs a replica without a process: known at once, ready when the health route answers 2xx, gone as soon as
-/// `stop` orders it.
+/// Runs a replica without a process: known immediately, ready when the health route responds with 2xx, gone as soon as `stop`
+/// orders it.
 pub(super) async fn run(
     launch: Launch,
     recipe: &RemoteRecipe,
@@ -145,7 +145,7 @@ async fn live(
     Trouble { failure, message }
 }
 
-/// Judges an answer other than 2xx: the text of a problem that may pass, or an error if time does not help.
+/// Judges a response other than 2xx. Returns the text of a problem that may pass, or an error if waiting does not help.
 fn verdict(status: u16, at: &str, key: Option<&KeySource>) -> Result<String, Trouble> {
     let lasting = |failure, message| Err(Trouble { failure, message });
     match status {
@@ -185,7 +185,7 @@ fn source_of(key: &KeySource) -> String {
     }
 }
 
-/// The key, or what is wrong with its source. The text contains no part of the key.
+/// The key, or the problem with its source. The text contains no part of the key.
 pub(super) async fn read_key(source: Option<&KeySource>) -> Result<Option<String>, String> {
     let Some(source) = source else {
         return Ok(None);

@@ -11,17 +11,17 @@ use super::endpoint::Endpoint;
 use super::short_paths::short_path;
 use pool::ReplicaId;
 
-/// An endpoint reserved for one engine and released when the engine is gone: the port can be chosen again, the
-/// socket file is removed.
+/// An endpoint reserved for one engine, and released when the engine is gone: the port can be chosen again, and the socket file is
+/// removed.
 #[derive(Debug)]
 pub(super) struct Reserved {
     pub endpoint: Endpoint,
-    /// The engine outlives the controller, and so does its socket.
+    /// The engine and its socket outlive the controller.
     left: bool,
 }
 
-/// Ports of engines that run or are being started. The system may offer the same free port twice before the
-/// first engine has bound it.
+/// Ports of engines that run or are being started. The system may offer the same free port twice before the first engine has bound
+/// it.
 static PORTS: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
 
 impl Reserved {
@@ -44,13 +44,13 @@ impl Reserved {
         self.left = true;
     }
 
-    /// Reserves a loopback port that was free a moment ago. Another program may still take it before the engine
-    /// does; [`is_taken`](Reserved::is_taken) shows that afterwards.
+    /// Reserves a currently free loopback port. Another program may still take it before the engine does;
+    /// [`is_taken`](Reserved::is_taken) shows that afterwards.
     pub fn port() -> Result<Reserved, EngineFault> {
         Reserved::free_port(Ipv4Addr::LOCALHOST)
     }
 
-    /// Reserves this port of a loopback address; `None`: any free one.
+    /// Reserves this port of a loopback address, or any free one for `None`.
     pub fn at(address: Ipv4Addr, port: Option<u16>) -> Result<Reserved, EngineFault> {
         let Some(port) = port else {
             return Reserved::free_port(address);
@@ -74,7 +74,7 @@ impl Reserved {
 
     fn free_port(address: Ipv4Addr) -> Result<Reserved, EngineFault> {
         let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
-        // Ports that are already reserved stay bound during the search, so that each try gives another port.
+        // Ports that are already reserved stay bound during the search, which makes each attempt return another port.
         let mut passed_over = Vec::new();
         loop {
             let listener =
@@ -89,8 +89,7 @@ impl Reserved {
         }
     }
 
-    /// Reserves a socket in `runtime_dir`, which is created if needed. A file that an earlier engine left there
-    /// is removed.
+    /// Reserves a socket in `runtime_dir`, which is created if needed. Removes a file left there by an earlier engine.
     pub fn socket(runtime_dir: &Path, replica: ReplicaId) -> Result<Reserved, EngineFault> {
         make_private(runtime_dir)?;
         let fault = |source| EngineFault::RuntimeDir {
@@ -107,7 +106,7 @@ impl Reserved {
         }
     }
 
-    /// Whether another process listens on the port, now that the engine is gone.
+    /// Returns true if another process listens on the port after the engine has ended.
     pub fn is_taken(&self) -> bool {
         match &self.endpoint {
             Endpoint::Tcp(address) => TcpListener::bind(address)
@@ -134,8 +133,8 @@ impl Drop for Reserved {
     }
 }
 
-/// Makes the folder of sockets, and checks that no other account can put its own there: access to it is access to every
-/// engine without a key.
+/// Creates the folder of sockets, and checks that no other account can create sockets there: access to the folder is access to
+/// every engine without a key.
 pub(super) fn make_private(directory: &Path) -> Result<(), EngineFault> {
     private_files::make_private(directory).map_err(|source| EngineFault::RuntimeDirOpen { source })
 }

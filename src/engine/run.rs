@@ -1,5 +1,5 @@
-//! Runs one engine from launch to exit: prepare, have it started, watch, stop, and one last report. The driver
-//! handles the kind of engine, the guardian its processes.
+//! Runs one engine from launch to exit: prepare, start, watch, stop, and one last report. The driver handles the kind of engine, the guardian its processes.
+//!
 //! One file because a launched and an adopted engine share the loop from ready to exit.
 
 use std::pin::pin;
@@ -27,30 +27,29 @@ use super::{
     driver_of, environment, ray_serve, remote_run, scrape,
 };
 
-/// How often an engine's host memory is read.
+/// Interval at which an engine's host memory is read.
 const MEMORY_EVERY: Duration = Duration::from_secs(2);
-/// How late the guardian may learn how the engine was used; a later controller counts from there.
+/// Delay after which the guardian learns of a change of use; a later controller counts from there.
 const SEND_USE_AFTER: Duration = Duration::from_millis(250);
-/// A dead engine that takes longer to end must not delay its waiting requests.
+/// Time limit for a dead engine to end, before its waiting requests are released.
 const DEAD_TIMEOUT: Duration = Duration::from_secs(2);
-/// A guardian that has not sent SIGKILL by then no longer works.
+/// A guardian that has not sent SIGKILL this long after the grace period no longer works.
 const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(2);
-/// A killed process that takes longer hangs in a driver; the administrator is warned.
+/// A killed process that takes longer hangs in a driver. The administrator is warned.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
-/// From the end of a load to the start of the next guardian.
+/// Delay from the end of a load to the start of the next guardian.
 const SPARE_AFTER: Duration = Duration::from_millis(20);
-/// From the start of a launch to the removal of old log files, so that it delays neither the launch nor a short load.
+/// Delay from the start of a launch to the removal of old log files, which must not slow down the launch or a short load.
 const REMOVE_LOGS_AFTER: Duration = Duration::from_millis(100);
-/// The last lines that are searched for a known failure.
+/// Number of last lines searched for a known failure.
 const ADVICE_LINES: usize = 20;
-/// Its last lines, in which the kind of a failure is looked for when its last words do not show it.
+/// Number of last lines searched for the kind of failure, if the last words do not show it.
 const LAST_LINES: usize = 5;
 
-/// Runs one engine until it is gone, and returns after the last report. `stop` orders the end, with the grace
-/// period between SIGTERM and SIGKILL; an engine that is still loading is killed at once, and so is one whose
-/// `stop` sender is dropped. Dropping this future kills the engine too, without a report, unless `guardians`
-/// leaves it to another controller. A fault before the start is reported as `Exited` with the fault as last
-/// words.
+/// Runs one engine until it is gone, and returns after the last report. `stop` orders the end, with the grace period between
+/// SIGTERM and SIGKILL. An engine that is still loading is killed immediately, and so is an engine whose `stop` sender is dropped.
+/// Dropping this future kills the engine too, without a report, unless `guardians` leaves it to another controller. A fault before
+/// the start is reported as `Exited` with the fault as last words.
 pub async fn run(
     guardians: Arc<Guardians>,
     launch: Launch,
@@ -71,7 +70,7 @@ pub async fn run(
     }
 }
 
-/// The same with the log's file open.
+/// Continues [`run`] with the log's file open.
 async fn run_logged(
     guardians: Arc<Guardians>,
     launch: Launch,
@@ -113,15 +112,15 @@ async fn run_logged(
                         launch: &launch,
                     };
                     let ready = Notify::new();
-                    let report = |it: Report| {
-                        if matches!(it, Report::Ready { .. }) {
+                    let report = |event: Report| {
+                        if matches!(event, Report::Ready { .. }) {
                             ready.notify_one();
                         }
-                        report(it);
+                        report(event);
                     };
                     let mut live = pin!(engine.live(Some(kind), &log, stop, &report));
-                    // The spare guardian for the next launch is started only now, so that it delays neither the
-                    // load nor the requests that waited for it.
+                    // Starts the spare guardian for the next launch only now, to delay neither the load nor the requests that
+                    // waited for it.
                     let prepare_spare = async {
                         ready.notified().await;
                         tokio::time::sleep(SPARE_AFTER).await;
@@ -151,7 +150,7 @@ async fn run_logged(
     }
 }
 
-/// If the file cannot be opened, the log is kept in memory alone.
+/// Opens the log file. If that fails, the log is kept only in memory.
 async fn open_log(launch: &Launch, log: &Arc<ReplicaLog>) {
     let (log, folder) = (Arc::clone(log), launch.log_dir.clone());
     let (model, replica) = (launch.model_name.clone(), launch.replica);
@@ -162,18 +161,18 @@ async fn open_log(launch: &Launch, log: &Arc<ReplicaLog>) {
     }
 }
 
-/// Removes old log files, once it is polled.
+/// Removes old log files when polled.
 fn remove_old_logs(launch: &Launch, log: &Arc<ReplicaLog>) -> impl Future<Output = ()> + use<> {
     let (log, folder) = (Arc::clone(log), launch.log_dir.clone());
     let model = launch.model_name.clone();
     async move {
         let removed = tokio::task::spawn_blocking(move || log.remove_others(&folder, &model));
-        // What is left is removed at the next launch.
+        // Remaining files are removed at the next launch.
         let _ = removed.await;
     }
 }
 
-/// The same for an engine of an earlier controller, which is already ready.
+/// Runs an engine of an earlier controller, which is already ready, until it is gone.
 pub async fn run_adopted(
     adopted: Adopted,
     watch: Watch,
@@ -199,12 +198,12 @@ struct Kind<'a> {
     launch: &'a Launch,
 }
 
-/// A running process, and what goes with it.
+/// A running engine process with its state.
 struct Engine {
     guard: Guard,
     is_ready: bool,
     watch: Watch,
-    /// The health route has answered, with any status.
+    /// The health route has responded, with any status.
     answers: bool,
 }
 
@@ -253,7 +252,7 @@ async fn start(
 }
 
 impl Engine {
-    /// Returns when all of it is gone. The guard is to be closed once the exit has been reported.
+    /// Returns when the entire engine is gone. The guard must be closed after the exit has been reported.
     async fn live(
         mut self,
         kind: Option<Kind<'_>>,
@@ -292,11 +291,12 @@ impl Engine {
             },
         };
         let known = kind.filter(|_| !end.requested && !end.was_ready);
-        let notice = known.and_then(|it| {
-            // Some engines print more lines after the one that shows the cause.
-            it.driver
-                .advice(it.launch, &last_output)
-                .or_else(|| it.driver.advice(it.launch, &log.tail_text(ADVICE_LINES)))
+        let notice = known.and_then(|kind| {
+            // Some engines print more lines after the line that shows the cause.
+            kind.driver.advice(kind.launch, &last_output).or_else(|| {
+                kind.driver
+                    .advice(kind.launch, &log.tail_text(ADVICE_LINES))
+            })
         });
         if let Some((of_kind, advice)) = notice {
             failure = of_kind;
@@ -341,7 +341,7 @@ impl Engine {
                 of_host: false,
             }));
         }
-        // The engine was killed, and meanwhile the kernel has killed some process for memory.
+        // The engine was killed, and the kernel has killed some process for memory in that time.
         if !end.requested && status == "signal 9" && kernel_kills() > killed_before {
             oom = Some(OutOfMemory {
                 needed: None,
@@ -365,7 +365,7 @@ impl Engine {
         (exit, self.guard)
     }
 
-    /// Returns when the engine has ended and the rest of its processes is gone.
+    /// Returns when the engine has ended and its other processes are gone.
     async fn watch(
         &mut self,
         kind: Option<Kind<'_>>,
@@ -382,7 +382,7 @@ impl Engine {
         let answers = &mut self.answers;
         let not_yet = |answer| {
             *answers = true;
-            let progress = kind.and_then(|it| progress_of(it.driver, &path, &answer));
+            let progress = kind.and_then(|kind| progress_of(kind.driver, &path, &answer));
             if progress != notice
                 && let Some((stage, percent)) = progress.clone()
             {
@@ -398,7 +398,7 @@ impl Engine {
         let mut ready = pin!(until_ready(&endpoint, &path, started, not_yet));
         let mut living = pin!(until_dead(&endpoint, &path, &self.watch));
         let mut scraping = pin!(scrape::follow(&endpoint, &self.watch, report));
-        let memory_path = kind.and_then(|it| it.driver.memory_path());
+        let memory_path = kind.and_then(|kind| kind.driver.memory_path());
         let mut mapping = pin!(mapped.follow(&endpoint, memory_path, MEMORY_EVERY));
         let cleanup = guard.record.cleanup.clone();
         let mut contained = pin!(container::main_process(&cleanup));
@@ -437,9 +437,9 @@ impl Engine {
                     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                     guard.ready_at(u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
                 }
-                // Missed lines matter less than the next one.
+                // Missed lines matter less than the next line.
                 Ok(line) = lines.recv(), if !is_ready => {
-                    let progress = kind.and_then(|it| it.driver.progress_of_line(it.launch, &line.text));
+                    let progress = kind.and_then(|kind| kind.driver.progress_of_line(kind.launch, &line.text));
                     if progress != last_line_progress
                         && let Some((stage, percent)) = progress.clone()
                     {
@@ -482,12 +482,13 @@ impl Engine {
 struct End {
     requested: bool,
     was_ready: bool,
-    /// Why it was judged dead and killed.
+    /// The reason it was judged dead and killed.
     dead: Option<String>,
     how: Ended,
 }
 
-/// SIGTERM to the group, the grace period, SIGKILL to the group. Without a grace period there is no SIGTERM.
+/// Sends SIGTERM to the group, waits for the grace period, then sends SIGKILL to the group. Without a grace period, sends only
+/// SIGKILL.
 async fn end_engine(guard: &mut Guard, grace: Duration) -> Ended {
     let leader = guard.group.leader.pid;
     guard.stop(grace).await;
@@ -516,7 +517,7 @@ async fn end_engine(guard: &mut Guard, grace: Duration) -> Ended {
     }
 }
 
-/// SIGKILL to all of it, which also ends a stopped process. `lingers` is called if it takes long.
+/// Sends SIGKILL to all processes, which also ends a stopped process. Calls `lingers` if that takes long.
 async fn end_dead(guard: &mut Guard, lingers: impl FnOnce()) -> Ended {
     guard.stop(Duration::ZERO).await;
     if let Ok(how) = timeout(DEAD_TIMEOUT, guard.ended()).await {
@@ -526,8 +527,8 @@ async fn end_dead(guard: &mut Guard, lingers: impl FnOnce()) -> Ended {
     end_engine(guard, Duration::ZERO).await
 }
 
-/// What an answer other than 2xx says about the load. A missing route is reported, because it would otherwise
-/// look like a load that never ends.
+/// The load's progress in a response other than 2xx. A missing route is reported too, because it would otherwise look like a load
+/// that never ends.
 fn progress_of(
     driver: &dyn EngineDriver,
     path: &str,

@@ -1,6 +1,6 @@
-//! An engine's own load figures: how many requests it runs, how many wait inside it, how full its cache is, and how many
-//! tokens it has generated, by which the liveness watch sees that requests without `stream` go on.
-//! Reads them from the Prometheus text format by the names in the engine's table row.
+//! An engine's own load figures: running and waiting requests, cache use, and the number of generated tokens, which shows the
+//! liveness watch that non-streaming requests make progress. Reads them from the Prometheus text format by the names in the
+//! engine's table row.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{Endpoint, LivenessLimits, Report, Watch};
 use catalog::Metrics;
 
 const EVERY: Duration = Duration::from_secs(5);
-/// So often at least within the shortest silence that the engine may have: one answer may be late.
+/// Minimum number of readings within the shortest allowed silence: one response may be late.
 const PER_SILENCE: u32 = 5;
 const EVERY_MIN: Duration = Duration::from_millis(10);
-/// vLLM's histograms alone are tens of KiB.
+/// Generous: vLLM's histograms alone take tens of KiB.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// An engine's own load figures; `None` where it does not report one.
@@ -20,12 +20,12 @@ const TEXT_BYTES_MAX: usize = 4 << 20;
 pub struct EngineLoad {
     pub running: Option<u32>,
     pub waiting: Option<u32>,
-    /// The part of its cache that is in use, in thousandths.
+    /// The used part of its cache, in thousandths.
     pub cache_per_mille: Option<u32>,
 }
 
-/// Reports the figures when they change, for as long as it is polled. A missing answer is not reported: the
-/// liveness watch judges whether the engine is alive.
+/// Reports the figures when they change, for as long as it is polled. A missing response is not reported: the liveness watch judges
+/// whether the engine is alive.
 pub(super) async fn follow(
     endpoint: &Endpoint,
     watch: &Watch,
@@ -56,7 +56,7 @@ pub(super) async fn follow(
     }
 }
 
-/// From one reading to the next.
+/// The interval between readings.
 fn every(metrics: &Metrics, limits: &LivenessLimits) -> Duration {
     let shortest = limits.stall_after.min(limits.first_token_after);
     match metrics.generated {
@@ -78,7 +78,7 @@ fn read(text: &str, metrics: &Metrics) -> EngineLoad {
     }
 }
 
-/// The sum of all samples of a family: an engine with several internal engines has one for each.
+/// The sum of all samples of a family: an engine with several internal engines has one sample for each.
 /// <https://prometheus.io/docs/instrumenting/exposition_formats/>
 fn sum(text: &str, name: &str) -> Option<f64> {
     let sample = |line: &str| {
@@ -90,7 +90,9 @@ fn sum(text: &str, name: &str) -> Option<f64> {
         let value: f64 = value.split_whitespace().next()?.parse().ok()?;
         value.is_finite().then_some(value)
     };
-    text.lines().filter_map(sample).reduce(|sum, it| sum + it)
+    text.lines()
+        .filter_map(sample)
+        .reduce(|sum, value| sum + value)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ macro_rules! as_number {
         pub(super) mod $module {
             use super::*;
 
-            pub fn serialize<S: Serializer>(it: &$type, serializer: S) -> Result<S::Ok, S::Error> {
-                it.0.serialize(serializer)
+            pub fn serialize<S: Serializer>(value: &$type, serializer: S) -> Result<S::Ok, S::Error> {
+                value.0.serialize(serializer)
             }
 
             pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<$type, D::Error> {
@@ -28,8 +28,11 @@ as_number! {
 pub(super) mod bytes_or_none {
     use super::*;
 
-    pub fn serialize<S: Serializer>(it: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
-        it.map(|bytes| bytes.0).serialize(serializer)
+    pub fn serialize<S: Serializer>(
+        value: &Option<Bytes>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.map(|bytes| bytes.0).serialize(serializer)
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {

@@ -1,5 +1,5 @@
-//! The driver of the engines in the catalogue's table: passes the placement to the recipe, which makes the
-//! command line, and reads the stages that the engine's row defines. It contains no engine's name.
+//! The driver of the engines in the catalogue's table: passes the placement to the recipe, which builds the command line, and
+//! recognises the stages that the engine's row defines. Contains no engine's name.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ impl EngineDriver for ServerDriver {
                 total: device.total,
             })
             .collect();
-        // The name includes the controller's process number because each controller counts replicas anew.
+        // Includes the controller's process number, because each controller counts replicas from the beginning.
         let container = format!("model-pool-{}-{}", std::process::id(), launch.replica.0);
         let sockets = sockets_of(launch, &container, !recipe.prefix.is_empty());
         let place = Place {
@@ -91,7 +91,7 @@ impl EngineDriver for ServerDriver {
     fn advice(&self, launch: &Launch, output: &str) -> Option<(Failure, Cow<'static, str>)> {
         let recipe = &program_of(launch)?.recipe;
         let known = recipe.engine.failure(output)?;
-        let version = Some(known).filter(|it| it.is_unknown_flag());
+        let version = Some(known).filter(|known| known.is_unknown_flag());
         let advice: Cow<'static, str> = match version.and_then(|_| recipe.version_notice()) {
             Some(notice) => format!("{}; {notice}", known.advice).into(),
             None => known.advice.into(),
@@ -100,11 +100,11 @@ impl EngineDriver for ServerDriver {
     }
 }
 
-/// Follows the replica's number in the names of the sockets between an engine's own processes.
+/// Suffix after the replica's number in the names of sockets between an engine's own processes.
 pub(super) const OWN_SOCKETS: &str = "-own";
 
-/// Returns the path prefix of an engine's sockets, in the pool's folder. An engine behind a command prefix may not see that
-/// folder and gets an unpredictable name in `/tmp`, which is the container's or the machine's.
+/// The path prefix of an engine's sockets, in the pool's folder. An engine behind a command prefix may not see that folder and gets
+/// an unpredictable name in `/tmp`, which is the container's or the machine's.
 fn sockets_of(launch: &Launch, container: &str, has_prefix: bool) -> String {
     if has_prefix {
         return format!("/tmp/{container}-{:016x}", rand::random::<u64>());

@@ -1,5 +1,5 @@
-//! Which processes the sessions of our engines have: each engine leads one. All engines, and those who attribute the memory of
-//! devices, share a scan of the system's processes.
+//! The processes in the sessions of our engines, each of which leads a session. All engines, and the attribution of device memory,
+//! share one scan of the system's processes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use nix::unistd::{Pid, getsid};
 use guardian::proc;
 use pool::ReplicaId;
 
-/// How long one scan of all processes is reused for the memory of engines.
+/// Time that one scan of all processes is reused for the memory of engines.
 const LOOK_MAX: Duration = Duration::from_millis(1_500);
 
 /// The processes of the system by session.
@@ -19,7 +19,7 @@ type Sessions = BTreeMap<u32, Vec<u32>>;
 /// The last scan and its time.
 static SESSIONS: Mutex<Option<(Instant, Arc<Sessions>)>> = Mutex::new(None);
 
-/// Our engines and every process of their sessions, as they are now.
+/// Our engines and every process of their sessions, from a new scan.
 pub fn with_children(leaders: &BTreeMap<u32, ReplicaId>) -> BTreeMap<u32, ReplicaId> {
     let mut ours = leaders.clone();
     if leaders.is_empty() {
@@ -33,7 +33,7 @@ pub fn with_children(leaders: &BTreeMap<u32, ReplicaId>) -> BTreeMap<u32, Replic
     ours
 }
 
-/// The processes of the session that a process leads, from a scan that is not old.
+/// The processes of the session that a process leads, from a recent scan.
 pub(super) fn members(leader: u32) -> Vec<u32> {
     let mut shared = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
     let fresh = shared
@@ -56,7 +56,7 @@ fn look_anew(shared: &mut Option<(Instant, Arc<Sessions>)>) -> Arc<Sessions> {
     found
 }
 
-/// One call of the system for each process, and no file: the system of a shared GPU server has thousands of processes.
+/// Makes one system call per process and opens no file: a shared GPU server has thousands of processes.
 fn look() -> Sessions {
     let mut sessions = Sessions::new();
     for process in proc::all() {
@@ -93,7 +93,7 @@ mod tests {
         while ours.len() < 2 {
             ours = with_children(&BTreeMap::from([(child.id(), replica)]));
         }
-        assert!(ours.values().all(|it| *it == replica));
+        assert!(ours.values().all(|of| *of == replica));
         assert!(!ours.contains_key(&std::process::id()));
         let group = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
         nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL).expect("ended");

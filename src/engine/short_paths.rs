@@ -1,5 +1,5 @@
-//! Short paths for sockets in folders whose own path is too long: the system takes 103 bytes for a socket. A symbolic
-//! link in a private folder leads to the long one, where the sockets are.
+//! Short paths for sockets in folders whose own path is too long: the system allows 103 bytes for a socket's path. A symbolic link
+//! in a private folder leads to the long path, where the sockets are.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -14,10 +14,10 @@ use rustix::process::geteuid;
 const SOCKET_PATH_BYTES_MAX: usize = 103;
 /// The longest name of an engine's socket.
 pub(super) const LONGEST_NAME: &str = "r18446744073709551615.sock";
-/// The digits of a link's name: enough for the folders of one account.
+/// Number of digits in a link's name: enough for the folders of one account.
 const DIGITS: usize = 16;
 
-/// The reason why no short path leads to the folder of sockets, if none does. Creates nothing.
+/// Returns the reason no short path leads to the folder of sockets, if none does. Creates nothing.
 pub fn socket_path_problem(folder: &Path) -> Option<String> {
     let folder = std::path::absolute(folder).ok()?;
     let is_usable = |base: &PathBuf| {
@@ -34,8 +34,8 @@ pub fn socket_path_problem(folder: &Path) -> Option<String> {
     ))
 }
 
-/// A path of the folder that is short enough for a socket of this name: the folder's own, or that of a link. `folder`
-/// is absolute.
+/// A path of the folder that is short enough for a socket of this name: the folder's own, or that of a link. `folder` must be
+/// absolute.
 ///
 /// # Errors
 /// No private folder can hold the link.
@@ -61,7 +61,7 @@ pub(super) fn short_path(folder: &Path, name: &str) -> io::Result<PathBuf> {
     }))
 }
 
-/// Makes the link, unless it is there.
+/// Creates the link, unless it exists.
 fn lead(account: &Path, link: &Path, folder: &Path) -> io::Result<()> {
     private_files::make_private(account)?;
     match std::fs::read_link(link) {
@@ -72,13 +72,13 @@ fn lead(account: &Path, link: &Path, folder: &Path) -> io::Result<()> {
     }
     remove_dangling(account);
     match symlink(folder, link) {
-        // Another load has made it.
+        // A concurrent load has created it.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
 
-/// Removes links to folders that are gone.
+/// Removes links to folders that no longer exist.
 fn remove_dangling(account: &Path) {
     let entries = std::fs::read_dir(account).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {
@@ -92,7 +92,7 @@ fn fits(folder: &Path, name: &str) -> bool {
     folder.join(name).as_os_str().len() <= SOCKET_PATH_BYTES_MAX
 }
 
-/// The first that can be used holds the link.
+/// Candidate folders for the link; the first usable one is taken.
 fn bases() -> Vec<PathBuf> {
     let of_session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let of_session = of_session.filter(|folder| folder.is_absolute() && folder.is_dir());
@@ -107,7 +107,7 @@ fn account_folder(base: &Path) -> PathBuf {
     base.join(format!("model-pool-{}", geteuid().as_raw()))
 }
 
-/// The same folder has the same link after a restart.
+/// The link's path is the same for a folder after a restart.
 fn link_in(account: &Path, folder: &Path) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, folder.as_os_str().as_bytes());
     let digits: String = digest

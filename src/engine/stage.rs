@@ -1,18 +1,17 @@
-//! How far a load has come, in steps that are the same for all engines. An engine's own stage texts are mapped
-//! to them, for display only.
+//! The progress of a load in steps common to all engines. An engine's own stage texts are mapped to these steps, for display only.
 
 use std::fmt;
 
 /// The steps of a load, in order; after the last one the engine is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Weights are downloaded.
+    /// Weights are being downloaded.
     Fetching,
     /// The process runs and has not mentioned weights yet.
     Starting,
-    /// Weights are read and copied to the devices.
+    /// Weights are being read and copied to the devices.
     Loading,
-    /// Kernels are compiled, graphs captured, caches made.
+    /// Kernels are being compiled, graphs captured, and caches created.
     Warming,
 }
 
@@ -21,7 +20,7 @@ const STARTING: [&str; 3] = ["start", "init", "boot"];
 const WARMING: [&str; 6] = ["warm", "compil", "captur", "profil", "tun", "kv cache"];
 
 impl Stage {
-    /// The step that an engine's own text means. A text that is not recognised means the longest step.
+    /// The step that an engine's own text means. An unknown text means the longest step.
     pub fn of(line: &str) -> Stage {
         let line = line.to_lowercase();
         let has = |parts: &[&str]| parts.iter().any(|part| line.contains(part));

@@ -1,5 +1,5 @@
-//! A connection by which requests go out: to a program of this machine, or over the network, in clear or inside TLS. One over
-//! the network notices that its path is dead (`path_watch`).
+//! A connection for outgoing requests: to a program of this machine, or over the network, in clear or inside TLS. A network
+//! connection detects a dead path (`path_watch`).
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use super::tls::TlsStream;
 #[derive(Debug)]
 pub struct Stream {
     kind: Kind,
-    /// `None`: within this machine, where no packet is lost.
+    /// `None` within this machine, where no packet is lost.
     path: Option<PathWatch>,
 }
 
@@ -49,30 +49,30 @@ impl Stream {
         Stream { kind, path: None }
     }
 
-    /// To a program of this machine.
+    /// A connection to a program of this machine.
     pub(super) fn loopback(stream: TcpStream) -> Stream {
         let kind = Kind::Tcp(stream);
         Stream { kind, path: None }
     }
 
-    /// Over the network, in clear.
+    /// A connection over the network, in clear.
     pub fn tcp(stream: TcpStream) -> Stream {
         let path = Some(PathWatch::begin(&stream));
         let kind = Kind::Tcp(stream);
         Stream { kind, path }
     }
 
-    /// Over the network, inside TLS.
+    /// A connection over the network, inside TLS.
     pub fn tls(stream: tokio_rustls::client::TlsStream<TcpStream>) -> Stream {
         let path = Some(PathWatch::begin(stream.get_ref().0));
         let kind = Kind::Tls(Box::new(stream));
         Stream { kind, path }
     }
 
-    /// The socket, for a loop that is not the runtime's.
+    /// The socket, for an event loop other than the runtime's.
     ///
     /// # Errors
-    /// `Unsupported`: it goes over the network.
+    /// `Unsupported` for a connection over the network.
     pub fn into_local(self) -> io::Result<LocalSocket> {
         match (self.kind, self.path) {
             (Kind::Unix(stream), None) => stream.into_std().map(LocalSocket::Unix),
@@ -83,7 +83,7 @@ impl Stream {
         }
     }
 
-    /// The stream of an engine on a node: it waits longer for a machine that is cut off for a while.
+    /// A stream of an engine on a node. Waits longer for a machine that is cut off for a while.
     pub(super) fn patient(mut self) -> Stream {
         self.path = self
             .kind

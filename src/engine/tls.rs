@@ -1,5 +1,5 @@
-//! TLS to remote endpoints: certificates are checked against the authorities that the system trusts, or those
-//! of `SSL_CERT_FILE` and `SSL_CERT_DIR`. A certificate that does not prove the name is never accepted.
+//! TLS to remote endpoints: checks certificates against the authorities that the system trusts, or the authorities in
+//! `SSL_CERT_FILE` and `SSL_CERT_DIR`. Never accepts a certificate that does not prove the name.
 
 use std::io;
 use std::sync::Arc;
@@ -41,10 +41,10 @@ pub(super) async fn handshake(
     }
 }
 
-/// Shakes hands with a server of this name, whose certificate an authority of the system must have signed.
+/// Performs a handshake with a server of this name, whose certificate an authority of the system must have signed.
 ///
 /// # Errors
-/// With what to do, where the certificate does not prove the name.
+/// If the certificate does not prove the name, the error contains advice.
 pub async fn connect_trusted(
     stream: TcpStream,
     host: String,
@@ -98,7 +98,7 @@ fn add_named(roots: &mut RootCertStore) -> io::Result<usize> {
     Ok(added)
 }
 
-/// Adds advice to the error. Its kind stays, because liveness reads it.
+/// Adds advice to the error, and keeps its kind, which the liveness watch reads.
 fn describe(error: &io::Error) -> io::Error {
     let text = error.to_string();
     // A bad signature comes from another authority with the same name.

@@ -1,5 +1,4 @@
-//! Whether a model's weights are in the page cache or on disk, and whether they have changed. The check does
-//! not read from the disk.
+//! Checks where a model's weights are (page cache or disk) and whether they have changed, without reading from the disk.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -13,10 +12,10 @@ use pool::Tier;
 
 /// Positions sampled in each file.
 const SAMPLES: u64 = 64;
-/// A file counts as in memory if at least this percentage of the samples is.
+/// Percentage of resident samples from which a file counts as in memory.
 const RESIDENT_PERCENT: u64 = 95;
 
-/// `path` is a file or a folder of weights. Blocks while the host looks at its page cache.
+/// The tier of `path`, a file or a folder of weights. Blocks while the host looks at its page cache.
 pub fn tier_of(path: &Path) -> Tier {
     let files = weight_files(path);
     let (mut total, mut resident) = (0, 0);
@@ -61,8 +60,10 @@ pub(super) fn weight_files(path: &Path) -> Vec<PathBuf> {
         return vec![path.to_owned()];
     }
     let is_weights = |file: &PathBuf| {
-        let extension = file.extension().and_then(|it| it.to_str());
-        extension.is_some_and(|it| ["safetensors", "gguf", "bin", "pt", "pth"].contains(&it))
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| {
+            ["safetensors", "gguf", "bin", "pt", "pth"].contains(&extension)
+        })
     };
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     entries
@@ -71,11 +72,10 @@ pub(super) fn weight_files(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The number of samples, and how many of them are in memory: a read that must not wait returns bytes only from
-/// there.
+/// The number of samples, and how many are in memory: a read that must not wait returns bytes only from memory.
 fn sample(path: &Path) -> std::io::Result<(u64, u64)> {
     let file = File::open(path)?;
-    // Without it the kernel may read ahead of each sample, into the next one.
+    // Otherwise the kernel may read ahead of each sample, into the next one.
     let _ = fadvise(&file, 0, None, Advice::Random);
     let size = file.metadata()?.len();
     let (mut total, mut resident) = (0, 0);
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(tier_of(&folder.path().join("nothing")), Tier::Disk);
     }
 
-    /// Bytes of the file in the page cache, by the program of util-linux. `None`: it is not installed.
+    /// Bytes of the file in the page cache, reported by `fincore` of util-linux. `None` if it is not installed.
     fn resident_bytes(path: &Path) -> Option<u64> {
         let output = std::process::Command::new("fincore")
             .args(["--bytes", "--noheadings", "--output", "RES"])
@@ -134,11 +134,11 @@ mod tests {
 
     #[test]
     fn a_file_that_was_dropped_from_the_page_cache_lies_on_disk() {
-        // Beside the build: the folder for temporary files may be memory.
+        // Next to the build: the folder for temporary files may be in memory.
         let folder = std::env::current_exe().expect("this test");
         let folder = tempfile::tempdir_in(folder.parent().expect("a folder")).expect("a folder");
         let path = folder.path().join("model.safetensors");
-        // Blocks that are not holes: those are read without a disk.
+        // Written blocks, not holes: holes are read without a disk.
         std::fs::write(&path, vec![7_u8; 16 << 20]).expect("written");
         let file = File::open(&path).expect("opens");
         assert_eq!(tier_of(folder.path()), Tier::PageCache);
@@ -152,7 +152,7 @@ mod tests {
             ),
             None => println!("SKIPPED: `fincore` of util-linux is not installed"),
         }
-        // Reading it brings it back.
+        // Reading the file brings it back.
         std::fs::read(&path).expect("read");
         assert_eq!(tier_of(folder.path()), Tier::PageCache);
     }

@@ -61,7 +61,7 @@ fn words_about_an_engine_that_was_never_started_are_in_its_file() {
 #[test]
 fn a_full_disk_costs_the_file_and_not_the_log() {
     let home = tempfile::tempdir().unwrap();
-    // Every write to this file fails because the disk is full.
+    // Every write to this file fails as if the disk were full.
     std::os::unix::fs::symlink("/dev/full", home.path().join("m-r1.log")).unwrap();
     let log = ReplicaLog::open(home.path(), "m", ReplicaId(1)).unwrap();
     log.push(LogStream::Stderr, "one");
@@ -97,7 +97,7 @@ fn the_files_of_many_models_are_bounded_together_and_nothing_else_is_touched() {
     remove_surplus(home.path(), 3_500);
     let names = std::fs::read_dir(home.path()).unwrap().flatten();
     let mut names: Vec<_> = names
-        .map(|it| it.file_name().into_string().unwrap())
+        .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     names.sort();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Applications of an earlier process where a Ray does not answer, or where streams of that process go on.
+//! Applications of an earlier process, in a Ray cluster that does not respond, or with streams of that process that continue.
 
 use support::ray_serve::RayServe;
 
@@ -30,7 +30,7 @@ async fn start(
     resolved
 }
 
-/// One look at each Ray that has not answered since the start.
+/// Queries each Ray cluster once that has not responded since the start.
 async fn resolve_unanswered(
     writers: &ServeWriters,
     keep: bool,
@@ -50,10 +50,12 @@ async fn resolve_unanswered(
 
 fn names(resolved: &Resolved) -> Vec<&str> {
     let applications = resolved.applications.iter();
-    applications.map(|it| it.name.as_str()).collect()
+    applications
+        .map(|application| application.name.as_str())
+        .collect()
 }
 
-/// Cleans until nothing of the pool is in the Ray.
+/// Cleans until the Ray cluster holds no application of the pool.
 async fn until_empty(writers: &ServeWriters, ray: &RayServe) {
     let empty = async {
         while !ray.names().is_empty() {
@@ -90,7 +92,7 @@ async fn an_application_in_a_ray_that_did_not_answer_is_adopted_when_it_does() {
 #[tokio::test]
 async fn a_ray_that_never_answers_delays_none_of_the_others() {
     let ray = deployed();
-    // Connections are made, and nothing answers.
+    // Accepts connections without responding.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let (here, hanging) = (place(&ray.address()), place(&format!("http://{address}")));
@@ -147,7 +149,7 @@ async fn an_application_is_not_judged_while_its_ray_still_starts_after_a_silence
 async fn a_ray_that_refuses_is_unknown_if_it_was_used_and_has_no_serve_otherwise() {
     let ray = RayServe::start();
     let writers = ServeWriters::default();
-    // 404.
+    // Responds with 404.
     let places = [place(&format!("{}/none", ray.address()))];
     let recipe_of = |_: &str, _: &str| Ok(recipe(&places[0]));
     start(&writers, &places, recipe_of, false).await;
@@ -219,7 +221,7 @@ async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that
     let (ray, silent) = (deployed(), RayServe::start());
     let writers = ServeWriters::default();
     let places = [place(&ray.address()), place(&silent.address())];
-    // The two addresses may be those of one Ray.
+    // The two addresses may belong to the same cluster.
     let recipe_of = |_: &str, _: &str| Ok(recipe(&places[1]));
     silent.set_down(true);
     let found = start(&writers, &places, recipe_of, false).await;
@@ -230,7 +232,7 @@ async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that
         .await
         .expect("nothing is left over");
     assert_eq!(ray.names(), [NAME]);
-    // They are two.
+    // They are two clusters.
     silent.set_down(false);
     let late = resolve_unanswered(&writers, true, recipe_of, |_| true).await;
     assert!(names(&late).is_empty());
