@@ -309,7 +309,7 @@ impl Failure {
     }
 
     pub fn engine(model: &str, message: impl std::fmt::Display) -> Failure {
-        let message = format!("the engine of {model} did not answer properly: {message}");
+        let message = format!("the engine of {model} failed: {message}");
         Failure::new(
             StatusCode::BAD_GATEWAY,
             "server_error",

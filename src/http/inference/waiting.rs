@@ -1,5 +1,5 @@
-//! Streams that begin before their request has a seat. Comments keep the connection open until then; the engine's events follow, or
-//! the refusal as an event.
+//! Streams that begin before their request has a seat. Comments keep the connection open during the wait; the engine's events
+//! follow, or the refusal as an event.
 
 use std::time::Duration;
 

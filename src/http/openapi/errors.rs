@@ -117,7 +117,7 @@ const INFERENCE: [ErrorCase; 11] = [
         status: "502",
         name: "EngineFailed",
         description: "The engine did not return a valid answer.",
-        message: "the engine of tiny-chat did not answer properly: it broke the connection off",
+        message: "the engine of tiny-chat failed: it closed the connection early",
         kind: SERVER,
         param: None,
         code: "engine_error",

@@ -14,7 +14,7 @@ const ORDERS: [&str; 5] = ["preempted", "unloaded", "cleanup", "cordoned", "its 
 const WORDS: [&str; 5] = [" hello", " from", "", " and", " goodbye"];
 
 /// The error of an old process when a later one has ended the engine: it does not know why.
-const BROKE_OFF: &str = "broke the connection off";
+const BROKE_OFF: &str = "closed the connection early";
 
 /// Whether the history has an order that ended an engine of the model under its streams.
 fn was_ordered(world: &World, model: &str) -> bool {

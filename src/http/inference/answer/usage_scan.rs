@@ -165,7 +165,7 @@ mod tests {
             let mut scan = UsageScan::default();
             scan.push(&text.as_bytes()[..cut]);
             scan.push(&text.as_bytes()[cut..]);
-            let figures = |it: Usage| (it.prompt_tokens, it.completion_tokens);
+            let figures = |usage: Usage| (usage.prompt_tokens, usage.completion_tokens);
             (scan.usage().map(figures), scan.is_whole())
         };
         let whole = scanned(0);

@@ -187,7 +187,9 @@ impl<'a> Fields<'a> {
             self.all.iter().find(|(known, _)| known == name)
         } else {
             let named = |place: &u32| &*self.all[*place as usize].0;
-            let found = self.by_name.binary_search_by(|it| named(it).cmp(name));
+            let found = self
+                .by_name
+                .binary_search_by(|place| named(place).cmp(name));
             found.ok().map(|at| &self.all[self.by_name[at] as usize])
         };
         found.map(|(_, value)| *value)
@@ -274,7 +276,7 @@ pub(crate) fn write_json(text: &mut Vec<u8>, string: &str) {
 }
 
 fn not_json(error: serde_json::Error) -> Failure {
-    let message = format!("the body is not a JSON object:  {error}");
+    let message = format!("the body is not a JSON object: {error}");
     Failure::invalid(None, message)
 }
 
@@ -314,7 +316,10 @@ mod tests {
     #[test]
     fn a_name_is_read_with_its_escapes_and_the_last_of_one_name_stands_where_it_came() {
         let fields = Fields::read(br#"{"a":1,"\u0062":2,"a":3,"c":4,"b":5}"#).unwrap();
-        let all: Vec<(&str, &str)> = fields.all().map(|(name, it)| (name, it.get())).collect();
+        let all: Vec<(&str, &str)> = fields
+            .all()
+            .map(|(name, value)| (name, value.get()))
+            .collect();
         assert_eq!(all, [("a", "3"), ("c", "4"), ("b", "5")]);
         assert!(fields.get("\\u0062").is_none());
     }

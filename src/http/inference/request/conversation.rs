@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 /// Length of a completion's prompt that identifies it.
 const BEGINNING_MAX: usize = 512;
-/// Largest number of messages searched for the first one of the user.
+/// Largest number of messages searched for the user's first message.
 const TURNS_MAX: usize = 8;
 
 #[derive(Deserialize)]

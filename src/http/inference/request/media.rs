@@ -13,7 +13,8 @@ use crate::error::Failure;
 const ADDRESS: &str =
     "is a URL, and the server fetches nothing for a request: send the content as a data: URL";
 const TENSOR: &str = "is a tensor, which clients may not send";
-const FILE: &str = "names a file, and the server stores and fetches no files: send the content itself";
+const FILE: &str =
+    "names a file, and the server stores and fetches no files: send the content itself";
 
 /// Refuses the field if it has forbidden contents; the error names their position.
 pub(crate) fn check(name: &str, value: &RawValue) -> Result<(), Failure> {
@@ -143,7 +144,7 @@ fn is_data(address: &RawValue) -> bool {
     let url = if text.starts_with('{') {
         serde_json::from_str::<Object<'_>>(text)
             .ok()
-            .map(|it| it.url)
+            .map(|object| object.url)
     } else {
         Some(address)
     };

@@ -311,7 +311,7 @@ pub(crate) fn renamed(
     Ok(written.0.into())
 }
 
-/// Turns a non-streaming body into one that requests a stream with usage.
+/// Makes a non-streaming body request a stream with usage.
 pub(crate) fn streamed(plain: &[u8]) -> Bytes {
     let plain = plain.strip_suffix(b"}").unwrap_or(plain);
     [plain, STREAM.as_bytes(), b"}}"].concat().into()

@@ -58,7 +58,7 @@ fn answers(value: &RawValue) -> u64 {
 fn prompts(value: &RawValue) -> u64 {
     let inner = value.get().strip_prefix('[').map(str::trim_ascii_start);
     if inner.is_some_and(|first| first.starts_with(['"', '[', '{'])) {
-        serde_json::from_str::<Count>(value.get()).map_or(1, |it| it.0)
+        serde_json::from_str::<Count>(value.get()).map_or(1, |count| count.0)
     } else {
         1
     }

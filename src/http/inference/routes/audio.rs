@@ -1,5 +1,5 @@
-//! Transcriptions, translations and speech. A form is read and written anew with the fields that are known; the
-//! engine's answer goes back as it is.
+//! Transcription, translation and speech routes. Forms are read and rewritten with known fields only; the engine's response is
+//! returned unchanged.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Entry, Extra};
 
-/// Fields of OpenAI's request for speech.
+/// Fields of OpenAI's speech request.
 const OF_SPEECH: [&str; 7] = [
     "model",
     "input",
@@ -46,8 +46,8 @@ const OF_SPEECH: [&str; 7] = [
 
 /// Turn speech into text
 ///
-/// Needs a speech model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The
-/// pool reads the whole recording first, at most `server.body_limit` bytes.
+/// Needs a speech model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The pool
+/// reads the complete recording first, at most `server.body_limit` bytes.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -76,8 +76,8 @@ pub(crate) async fn transcriptions(
 
 /// Turn speech into English text
 ///
-/// Needs a speech model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The
-/// pool reads the whole recording first, at most `server.body_limit` bytes.
+/// Needs a speech model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The pool
+/// reads the complete recording first, at most `server.body_limit` bytes.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -106,8 +106,8 @@ pub(crate) async fn translations(
 
 /// Turn text into speech
 ///
-/// Needs a voice model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The
-/// bytes of the sound are sent as the engine makes them.
+/// Needs a voice model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The audio is
+/// streamed as the engine generates it.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -139,7 +139,7 @@ async fn heard(
     let (kind, share) = (kind.cloned(), record::share());
     let bytes = body.len();
     let runtime = tokio::runtime::Handle::current();
-    // Nothing of it is waited for: the whole body is there.
+    // Never waits, because the complete body is in memory.
     let form = move || runtime.block_on(Form::read(kind.as_ref(), body));
     let form = app.reading.apart(bytes, form).await;
     let mut form = form.map_err(|failure| (None, failure))?;
@@ -204,7 +204,7 @@ async fn spoken(
     Ok(note(flowing(served, answer, None), &ignored))
 }
 
-/// The body with the fields that the model's engine gets, and the names of the other fields.
+/// Returns the body with the fields that the engine accepts, and the names of the others.
 fn spoken_fields(body: &Bytes, entry: &Entry) -> Result<(Bytes, Vec<String>), Failure> {
     check_text(body)?;
     let mut ignored = Vec::new();
@@ -225,12 +225,12 @@ fn spoken_fields(body: &Bytes, entry: &Entry) -> Result<(Bytes, Vec<String>), Fa
     Ok((written, ignored))
 }
 
-/// Checks the fields that OpenAI's request has.
+/// Checks the fields of OpenAI's request.
 fn check_text(body: &Bytes) -> Result<(), Failure> {
     let mut fields_in = Taken::body(body)?;
     fields_in.need_text("model")?;
     if fields_in.need_text("input")?.is_empty() {
-        return Err(fields_in.wrong("input", "a text that is not empty"));
+        return Err(fields_in.wrong("input", "a non-empty text"));
     }
     for name in ["voice", "instructions", "response_format"] {
         fields_in.text(name)?;
@@ -240,7 +240,7 @@ fn check_text(body: &Bytes) -> Result<(), Failure> {
     fields_in.refuse(
         "stream_format",
         &allowed,
-        "the sound itself is streamed, as `audio`",
+        "the audio itself is streamed, as `audio`",
     )
 }
 

@@ -1,4 +1,4 @@
-//! OpenAI's routes for chats and completed texts. What becomes of a request is the gateway's.
+//! OpenAI's routes for chats and completions, served by the gateway.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -17,10 +17,9 @@ use crate::state::App;
 
 /// Continue a conversation
 ///
-/// The model answers the last message. If it is not loaded, the pool loads it and the request waits. With `stream: true`
-/// the answer comes as server-sent events. While the request waits, the stream has comments such as
-/// `: waiting position=1 stage=loading`, which clients skip. An error after the first event ends the stream as an event
-/// with an error object.
+/// The model answers the last message. If it is not loaded, the pool loads it and the request waits. With `stream: true` the
+/// response is sent as server-sent events. While the request waits, the stream has comments such as `: waiting position=1
+/// stage=loading`, which clients ignore. An error after the first event ends the stream with an event that holds an error object.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -64,8 +63,8 @@ pub(crate) async fn chat_completions(
 
 /// Continue a text
 ///
-/// The model continues the prompt, without a chat template. If it is not loaded, the pool loads it and the request waits.
-/// With `stream: true` the answer comes as server-sent events.
+/// The model continues the prompt, without a chat template. If it is not loaded, the pool loads it and the request waits. With
+/// `stream: true` the response is sent as server-sent events.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(

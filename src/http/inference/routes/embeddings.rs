@@ -1,6 +1,5 @@
-//! `POST /v1/embeddings`. The input is checked before anything is loaded for it; engines are asked for plain numbers,
-//! and base64 is made of them here, so that it is the same for all.
-//! One file because the request and its vectors are one route.
+//! `POST /v1/embeddings`. The input is checked before anything is loaded for it. Engines return numbers, and the pool converts them
+//! to base64 itself, which gives the same result for all engines. One file because the request and its vectors are one route.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,14 +33,13 @@ use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Ask, Extra};
 
-/// Texts that one request may have; OpenAI's bound.
+/// Largest number of texts per request, as in OpenAI's API.
 const INPUTS_MAX: usize = 2048;
 
 /// Turn texts into vectors
 ///
-/// Needs an embedding model; other models get a 400 or a 501. If the model is not loaded, the pool loads it and the
-/// request waits. The pool converts the vectors to base64 itself, so that `encoding_format: base64` works with every
-/// engine.
+/// Needs an embedding model; other models get a 400 or a 501. If the model is not loaded, the pool loads it and the request waits.
+/// The pool converts the vectors to base64 itself, so `encoding_format: base64` works with every engine.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -78,7 +76,7 @@ async fn numbers(
     vectors(app, context, body, |_| {}).await
 }
 
-/// Numbers for a request of OpenAI's form. `at_seat`: what is done with the seat before the engine is asked.
+/// Computes vectors for a request in OpenAI's form. `at_seat` is called with the seat before the request is sent to the engine.
 pub(crate) async fn vectors(
     app: &App,
     context: &RequestContext,
@@ -119,7 +117,7 @@ pub(crate) async fn vectors(
     }
 }
 
-/// The body for the engine, and whether the client wants base64.
+/// Returns the body for the engine, and whether the client wants base64.
 fn checked(body: &Bytes, has_dimensions: bool) -> Result<(Bytes, bool), Failure> {
     let fields = Fields::read(body)?;
     let mut received = Taken::some(&fields, &["dimensions", "encoding_format"])?;
@@ -132,7 +130,7 @@ fn checked(body: &Bytes, has_dimensions: bool) -> Result<(Bytes, bool), Failure>
         ));
     }
     if received.count("dimensions")?.is_some() && !has_dimensions {
-        let why = "the engine of this model has no choice of dimensions; leave it out";
+        let why = "the engine of this model has a fixed number of dimensions; remove this field";
         return Err(received.not_here("dimensions", why));
     }
     let is_base64 = match received.text("encoding_format")?.as_deref() {
@@ -159,25 +157,25 @@ fn without_format(fields: &Fields<'_>, near: usize) -> Bytes {
     written.into()
 }
 
-/// What is wrong with an input, if anything is. It is looked through; a list of tokens is as long as a book.
+/// Returns an error message for an invalid input. Does not collect the elements, because a token list can be very long.
 fn wrong_with(input: &str) -> Option<&'static str> {
     match serde_json::from_str(input).unwrap_or(Part::Other) {
-        Part::Text { is_empty: true } => Some("is empty; give it a text"),
+        Part::Text { is_empty: true } => Some("is empty; provide a text"),
         Part::Text { is_empty: false } => None,
-        Part::List(list) if list.count == 0 => Some("is an empty list; give it a text"),
+        Part::List(list) if list.count == 0 => Some("is an empty list; provide a text"),
         Part::List(list) if list.of == Some(Of::Tokens) => None,
         Part::List(list) if list.count > INPUTS_MAX => Some("has more than 2048 texts"),
         Part::List(list) => match list.of {
             Some(Of::Texts | Of::Lists) => None,
-            _ => Some("must be a list of texts or of lists of tokens, none of them empty"),
+            _ => Some("must be a list of non-empty texts or of non-empty lists of tokens"),
         },
         Part::Token | Part::Other => {
-            Some("must be a text, a list of texts, a list of tokens or a list of those")
+            Some("must be a text, a list of texts, a list of tokens or a list of token lists")
         }
     }
 }
 
-/// A part of an input, as far as it matters whether it may be one.
+/// A part of an input, as far as needed to validate it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Text { is_empty: bool },
@@ -192,13 +190,13 @@ struct List {
     of: Option<Of>,
 }
 
-/// What all parts of a list are.
+/// The type shared by all elements of a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
-    /// None of them empty.
+    /// Non-empty texts.
     Texts,
     Tokens,
-    /// Of tokens, none of them empty.
+    /// Non-empty lists of tokens.
     Lists,
     Others,
 }
@@ -283,8 +281,8 @@ impl<'de> Visitor<'de> for Look {
 )]
 struct Uncomputed(usize);
 
-/// The response if all its vectors have finite numbers. With `as_base64`, each list becomes the base64 of its 32-bit floats,
-/// the lowest byte first.
+/// Returns the response if all of its vectors are finite. With `as_base64`, encodes each vector as base64 of little-endian 32-bit
+/// floats.
 fn computed(bytes: Bytes, as_base64: bool) -> Result<Bytes, Uncomputed> {
     if !as_base64 && !needs_check(&bytes) {
         return Ok(bytes);
@@ -316,7 +314,7 @@ fn computed(bytes: Bytes, as_base64: bool) -> Result<Bytes, Uncomputed> {
     })
 }
 
-/// Returns true if a vector may be null, have a null, or be base64. Numbers alone need no second look.
+/// Returns true if a vector may be null, contain null, or be base64. Plain numbers need no further check.
 fn needs_check(bytes: &[u8]) -> bool {
     const NAME: &[u8] = b"\"embedding\"";
     let is_odd = |at: usize| {
@@ -324,18 +322,18 @@ fn needs_check(bytes: &[u8]) -> bool {
         let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
         value.is_some_and(|value| !value.starts_with(b"["))
     };
-    // A null in a vector never follows a colon. A null field of `usage` does.
+    // A null inside a vector never follows a colon; a null field of `usage` does.
     let in_a_list = |at: usize| !bytes[..at].trim_ascii_end().ends_with(b":");
     memchr::memmem::find_iter(bytes, b"null").any(in_a_list)
         || memchr::memmem::find_iter(bytes, NAME).any(is_odd)
 }
 
-/// A vector, a list of vectors (one for each token), or the base64 of 32-bit floats.
+/// Checks a vector, a list of vectors (one per token), or the base64 of 32-bit floats.
 fn is_computed(vector: &Value) -> bool {
     match vector {
         Value::Array(list) => {
             let is_part = |part: &Value| match part {
-                // In 32 bits, which clients read.
+                // Finite as a 32-bit float, which clients read.
                 Value::Number(n) => n.as_f64().is_some_and(|float| (float as f32).is_finite()),
                 part => part.is_array() && is_computed(part),
             };
@@ -465,7 +463,7 @@ mod tests {
             json!({}),
         ] {
             for as_base64 in [false, true] {
-                // Of plain numbers only the digits are not read again.
+                // Plain numbers are only scanned, not parsed.
                 let is_plain = vector == json!([1e300, 0.5]) || vector == json!([]);
                 if !as_base64 && is_plain {
                     continue;

@@ -1,4 +1,4 @@
-//! Responses of engines that are passed on as bytes, while they come: sounds, pictures, and llama.cpp's own forms.
+//! Forwards engine responses as raw bytes while they arrive: audio, images, and llama.cpp's own formats.
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
@@ -15,18 +15,18 @@ use crate::inference::answer::usage::Usage;
 use crate::inference::upstream::in_flight::{InFlightRequest, why};
 use crate::inference::upstream::proxy::Incoming;
 
-/// Pieces that may wait for a slow reader.
+/// Number of pieces that may wait for a slow client.
 const PIECES_MAX: usize = 16;
 
-/// Passes the engine's bytes on as they come. If the engine breaks off, the client's connection breaks off too: half a
-/// sound must not look like a complete one. `scan` reads the tokens that the request took.
+/// Forwards the engine's bytes as they arrive. If the engine fails, the client's connection is aborted, because half an audio file
+/// must not look complete. `scan` reads the token usage.
 pub(super) fn flowing(
     served: InFlightRequest,
     answer: hyper::Response<Incoming>,
     mut scan: Option<TokenScan>,
 ) -> Response {
     let (pieces, received) = mpsc::channel::<Result<Bytes, std::io::Error>>(PIECES_MAX + 1);
-    // The error at the end has a reserved place, however full the queue is.
+    // Reserves a place for the final error, even if the queue is full.
     let last = pieces.clone().try_reserve_owned().ok();
     let (head, mut upstream) = answer.into_parts();
     spawn(async move {
@@ -41,7 +41,7 @@ pub(super) fn flowing(
                 () = pieces.closed() => return,
                 () = &mut late => {
                     served.answered(504);
-                    let timeout_error = std::io::Error::other("the time of x-request-timeout is over");
+                    let timeout_error = std::io::Error::other("the deadline of x-request-timeout has passed");
                     fail(timeout_error);
                     return;
                 }
@@ -68,7 +68,7 @@ pub(super) fn flowing(
                     served.lease.resume();
                     if !sent {
                         fail(std::io::Error::other(
-                            "the client read nothing for too long",
+                            "the client did not read for too long",
                         ));
                         return;
                     }
@@ -96,7 +96,7 @@ pub(super) fn flowing(
     response
 }
 
-/// Returns true for types that a browser does not run as a page of this service.
+/// Returns true for types that a browser does not execute as a page of this service.
 fn is_data(kind: &HeaderValue) -> bool {
     let text = kind.to_str().unwrap_or_default().to_ascii_lowercase();
     let essence = text.split(';').next().unwrap_or_default().trim();
@@ -107,22 +107,22 @@ fn is_data(kind: &HeaderValue) -> bool {
     ) || (matches!(group, "audio" | "image" | "video") && !name.contains("xml"))
 }
 
-/// Reads llama.cpp's counts of tokens from a response that is not parsed. A text in the response cannot hold the marks,
-/// because its quotes are escaped.
+/// Reads llama.cpp's token counts from a response without parsing it. Text in the response cannot contain the marks, because its
+/// quotes are escaped.
 #[derive(Debug, Default)]
 pub(super) struct TokenScan {
-    /// The end of the previous piece: a mark may lie across two.
+    /// The end of the previous piece, because a mark may span two pieces.
     rest: Vec<u8>,
     found: Usage,
 }
 
 const PROMPT: &[u8] = b"\"tokens_evaluated\":";
 const COMPLETION: &[u8] = b"\"tokens_predicted\":";
-/// A mark and its number.
+/// Length of a mark with its number.
 const MARK_BYTES_MAX: usize = PROMPT.len() + 24;
 
 impl TokenScan {
-    /// The counts so far, if this piece has changed them.
+    /// Returns the counts so far if this piece has changed them.
     fn read(&mut self, piece: &[u8]) -> Option<Usage> {
         let before = self.found;
         let mut text = std::mem::take(&mut self.rest);

@@ -1,5 +1,5 @@
-//! `GET /hot-models`, as the old service had it: which of the caller's models are loaded. It loads nothing and keeps
-//! nothing.
+//! `GET /hot-models`, as in the service that the pool replaces: the caller's models by their state. Never loads a model or keeps it
+//! loaded.
 
 use axum::Json;
 use axum::extract::State;
@@ -18,8 +18,8 @@ pub fn routes() -> OpenApiRouter<App> {
 
 /// Show which models are loaded
 ///
-/// The models that the key may use, by their state: those that answer at once, those that are being loaded, those that
-/// sleep in the host's memory, and those that are loaded on request. Nothing is loaded for this.
+/// The models that the key may use, by their state: ready, loading, asleep in host memory, and loaded on request. Nothing is loaded
+/// for this.
 ///
 /// Every key may call this.
 #[utoipa::path(

@@ -1,5 +1,4 @@
-//! OpenAI's image routes, passed on to engines that have them: `CommandEngine` and `RemoteEngine`, such as sd-server and
-//! vLLM-Omni.
+//! OpenAI's image routes, forwarded to engines that have them: `CommandEngine` and `RemoteEngine`, such as sd-server and vLLM-Omni.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -36,8 +35,8 @@ use catalog::{Ask, Extra};
 
 /// Make images from a text
 ///
-/// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is
-/// not loaded, the pool loads it and the request waits. The response of the engine is passed on.
+/// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is not
+/// loaded, the pool loads it and the request waits. The engine's response is returned unchanged.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -65,8 +64,8 @@ pub(crate) async fn generations(
 
 /// Change an image by a text
 ///
-/// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is
-/// not loaded, the pool loads it and the request waits. The response of the engine is passed on.
+/// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is not
+/// loaded, the pool loads it and the request waits. The engine's response is returned unchanged.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -90,8 +89,8 @@ pub(crate) async fn edits(State(app): State<App>, user: User, request: Request<B
 
 /// Make variations of an image
 ///
-/// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is
-/// not loaded, the pool loads it and the request waits. The response of the engine is passed on.
+/// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is not
+/// loaded, the pool loads it and the request waits. The engine's response is returned unchanged.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -134,7 +133,7 @@ async fn made(
         let fields = Fields::read(&received)?;
         let prompt = fields.get("prompt").map(RawValue::get);
         if !prompt.is_some_and(|text| text.starts_with('"') && text != "\"\"") {
-            let message = "`prompt` must be a text that is not empty";
+            let message = "`prompt` must be a non-empty text";
             return Err(Failure::invalid("prompt".to_owned(), message));
         }
         sequences::check(&fields, Extra::Images.path(), most)?;
@@ -163,7 +162,7 @@ async fn changed(
     let kind = head.headers.get(header::CONTENT_TYPE).cloned();
     let (bytes, share) = (body.len(), record::share());
     let runtime = tokio::runtime::Handle::current();
-    // The body is in memory: nothing is waited for.
+    // Never waits, because the complete body is in memory.
     let form = move || runtime.block_on(PartsForm::read(kind.as_ref(), body));
     let form = app.reading.apart(bytes, form).await;
     let mut form = form.map_err(|failure| (None, failure))?;
@@ -199,7 +198,7 @@ async fn pass(
     Ok(flowing(served, answer, None))
 }
 
-/// Refuses addresses: the pool lets no engine fetch what a client names. The prompt is a text and may hold any.
+/// Refuses URLs, because the engine would fetch what a client names. The prompt may contain any text.
 fn names_nothing(name: &str, value: &RawValue) -> Result<(), Failure> {
     if matches!(name, "prompt" | "negative_prompt" | "user" | "model") {
         return Ok(());
@@ -212,7 +211,7 @@ fn names_nothing(name: &str, value: &RawValue) -> Result<(), Failure> {
     }
     let shown: String = name.chars().take(100).collect();
     let message = format!(
-        "`{shown}` is an address or a path, and nothing is fetched for a request; send the data itself"
+        "`{shown}` is a URL or a path, and the server fetches nothing for a request; send the data itself"
     );
     Err(Failure::invalid(shown, message))
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/models` and `/v1/models/{id}`, and the errors of routes that are not served. Listing loads nothing.
+//! `GET /v1/models` and `/v1/models/{id}`, and the errors of routes that are not served. Listing never loads a model.
 
 use axum::Json;
 use axum::body::Body;
@@ -23,15 +23,15 @@ use reading::nearest;
 
 /// List the models
 ///
-/// The models that the key may use, loaded or not, and their aliases. Nothing is loaded for this. A request with the header
-/// `anthropic-version` gets them in Anthropic's form, page by page.
+/// The models that the key may use, loaded or not, and their aliases. Nothing is loaded for this. With the header
+/// `anthropic-version`, the list is paginated and in Anthropic's form.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/v1/models", tag = "models", operation_id = "list_models",
     security(("user_key" = [])),
     params(
         ("anthropic-version" = Option<String>, Header, description = "Any version: return the models in Anthropic's form."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "In Anthropic's form: the most models of a page. The default is 20."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "In Anthropic's form: the largest number of models on a page. The default is 20."),
         ("after_id" = Option<String>, Query, description = "In Anthropic's form: the page that follows this model."),
         ("before_id" = Option<String>, Query, description = "In Anthropic's form: the page that ends before this model."),
     ),
@@ -95,7 +95,7 @@ pub(crate) async fn model(
     Ok(Json(model.openai(&app)).into_response())
 }
 
-/// Parts of OpenAI's API, by the first word behind `/v1/`; what begins with another exists nowhere.
+/// Parts of OpenAI's API that are not served, by the first path segment after `/v1/`.
 const OPENAI_ONLY: &[&str] = &[
     "assistants",
     "audio",
@@ -117,7 +117,7 @@ const OPENAI_ONLY: &[&str] = &[
     "videos",
 ];
 
-/// What is served below `/v1`.
+/// The paths served below `/v1`.
 const SERVED: [&str; 20] = [
     "chat/completions",
     "completions",
@@ -152,7 +152,7 @@ pub(crate) fn without_v1(path: &str, base: &str) -> Option<String> {
     is_served.then(|| format!("{before}/v1/{below}"))
 }
 
-/// A message in the body, not a bare 404.
+/// 404 with an error message in the body.
 pub(crate) async fn not_served(State(app): State<App>, request: Request<Body>) -> Failure {
     let path = request.uri().path();
     let behind = path.split_once("/v1/").map_or("", |(_, rest)| rest);
@@ -166,7 +166,7 @@ pub(crate) async fn not_served(State(app): State<App>, request: Request<Body>) -
         return failure;
     }
     let message = format!(
-        "{} {} is not served by this version; it serves /v1/{}",
+        "{} {} is not supported by this version; supported: /v1/{}",
         request.method(),
         request.uri().path(),
         SERVED.join(", /v1/")

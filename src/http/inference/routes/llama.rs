@@ -1,5 +1,5 @@
-//! llama.cpp's own routes, which code editors and its web page call: infilling, its form of completions, and the properties
-//! of a model. The properties come from the catalogue, because reading them must not load a model.
+//! llama.cpp's own routes for code editors and its web page: infilling, its form of completions, and the properties of a model. The
+//! properties come from the catalogue, because reading them must not load a model.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use crate::openapi::{InferenceErrors, StoredErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Ask, Entry, Extra};
 
-/// Fields without an effect here: which slot an engine computes in is its own choice.
+/// Fields without an effect: the engine chooses its slot itself.
 const IGNORED: [&str; 1] = ["id_slot"];
 
-/// Write what stands between two texts (llama.cpp)
+/// Infill text between a prefix and a suffix (llama.cpp)
 ///
 /// Needs a model that llama-server, a `CommandEngine` or a `RemoteEngine` runs; others get a 501. If the model is not loaded,
 /// the pool loads it and the request waits. The route also exists at `/infill`.
@@ -87,13 +87,13 @@ pub(crate) async fn completion(
     context.end(&app, work).await
 }
 
-/// The query. Clients may add parameters, which have no effect.
+/// The query, including unknown parameters, which are ignored.
 type QueryPairs = Query<Vec<(String, String)>>;
 
 /// Show the properties of a model (llama.cpp)
 ///
-/// The context length, the number of requests at the same time, and what the model reads. Nothing is loaded for this. The
-/// route also exists at `/props`.
+/// The context length, the number of parallel requests, and the input types of the model. Nothing is loaded for this. The route
+/// also exists at `/props`.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(get, path = "/v1/props", tag = "models", operation_id = "get_properties",
@@ -124,7 +124,7 @@ pub(crate) async fn props(
 /// List the voices of a model
 ///
 /// Needs a voice model that a `CommandEngine` or a `RemoteEngine` runs; others get a 501. If the model is not loaded, the pool
-/// loads it and the request waits. The response of the engine is passed on.
+/// loads it and the request waits. The engine's response is returned unchanged.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(get, path = "/v1/audio/voices", tag = "audio", operation_id = "list_voices",

@@ -1,4 +1,4 @@
-//! Anthropic's Messages routes: the request becomes a chat, and its answer is translated back.
+//! Anthropic's Messages routes: the request is translated into a chat, and the response is translated back.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -18,9 +18,9 @@ use crate::state::App;
 
 /// Continue a conversation (Anthropic's Messages)
 ///
-/// The pool translates the request into a chat request, so that every engine that generates text can answer it. If the
-/// model is not loaded, the pool loads it and the request waits. Clients may send the key as `x-api-key` instead. Any
-/// `anthropic-version` is accepted. Errors have Anthropic's form. docs/api.md lists what is supported.
+/// The pool translates the request into a chat request, which every engine that generates text can answer. If the model is not
+/// loaded, the pool loads it and the request waits. Clients may send the key as `x-api-key` instead. Any `anthropic-version` is
+/// accepted. Errors have Anthropic's form. docs/api.md lists what is supported.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(

@@ -1,4 +1,4 @@
-//! The routes of users: one file for each kind of request.
+//! The routes for users, one file for each kind of request.
 
 pub mod audio;
 pub mod completions;

@@ -1,4 +1,4 @@
-//! The models of `GET /v1/models`: their names, aliases and adapters, with the numbers by which clients set their limits.
+//! The entries of `GET /v1/models`: names, aliases and adapters, with the limits that clients read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use crate::model_cards::Cards;
 use crate::state::App;
 use catalog::{Entry, ModelCard, ModelKind};
 
-/// A disk that does not respond costs the list its numbers, not the list.
+/// If the disk does not respond in time, the list is returned without these numbers.
 const CARDS_WITHIN: Duration = Duration::from_millis(500);
 
-/// One row of the list.
+/// An entry of the list.
 #[derive(Clone, Default)]
 pub(super) struct ModelObject {
     pub name: String,
-    /// Tokens of the longest sequence, if known.
+    /// Largest number of tokens in a sequence, if known.
     pub context: Option<u64>,
     trained_context: Option<u64>,
     kind: Option<ModelKind>,
     aliases: Vec<String>,
-    /// The model that an alias names.
+    /// The model behind an alias.
     root: Option<String>,
-    /// The model that an adapter belongs to.
+    /// The base model of an adapter.
     parent: Option<String>,
 }
 
@@ -65,8 +65,8 @@ impl ModelObject {
         }
     }
 
-    /// OpenAI's object. The context length has the names of vLLM, OpenRouter and llama.cpp. The catalogue does not know
-    /// when weights were made, so `created` is the start of the service.
+    /// The entry in OpenAI's form. The context length has the field names of vLLM, OpenRouter and llama.cpp. `created` is the start
+    /// of the service, because the catalogue does not know the age of the weights.
     pub fn openai(&self, app: &App) -> Value {
         let mut object = json!({
             "id": self.name,
@@ -88,7 +88,7 @@ impl ModelObject {
     }
 }
 
-/// The models that the user may use, each followed by its aliases and its adapters.
+/// The models that the user may use, each followed by its aliases and adapters.
 pub(super) async fn all(app: &App, user: &User) -> Vec<ModelObject> {
     let entries = app.handle.entries();
     let cards = cards(app, &entries, true).await;
@@ -111,7 +111,7 @@ pub(super) async fn all(app: &App, user: &User) -> Vec<ModelObject> {
     rows
 }
 
-/// The model that the catalogue knows by this name: the name, an alias or an adapter of the entry.
+/// The entry for the name, alias or adapter `known`.
 pub(super) async fn one(app: &App, user: &User, entry: &Arc<Entry>, known: &str) -> ModelObject {
     let cards = cards(app, std::slice::from_ref(entry), false).await;
     let card = cards.into_iter().next().unwrap_or_default();
@@ -122,7 +122,7 @@ pub(super) async fn one(app: &App, user: &User, entry: &Arc<Entry>, known: &str)
     }
 }
 
-/// The cards of the entries, in their order. Reads headers of files that have changed.
+/// The cards of the entries, in the same order. Reads the headers of changed files.
 async fn cards(app: &App, entries: &[Arc<Entry>], are_all: bool) -> Vec<Arc<ModelCard>> {
     let listed = entries.to_vec();
     let read = move |cards: &Cards| {

@@ -1,4 +1,4 @@
-//! OpenAI's Responses: an answer is made as a chat's is. Those that are stored are in `stored_responses`.
+//! OpenAI's Responses route, served as a chat. Stored responses are in `stored_responses`.
 
 use std::pin::pin;
 
@@ -24,9 +24,9 @@ use crate::state::App;
 
 /// Continue a conversation (OpenAI's Responses)
 ///
-/// The pool translates the request into a chat request, so that every engine that generates text can answer it. If the
-/// model is not loaded, the pool loads it and the request waits. A field that cannot be honoured gets a 400 that names it.
-/// docs/api.md lists what is supported.
+/// The pool translates the request into a chat request, which every engine that generates text can answer. If the model is not
+/// loaded, the pool loads it and the request waits. Unsupported fields are refused with a 400 that names them. docs/api.md lists
+/// what is supported.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -88,8 +88,8 @@ pub(crate) async fn input_tokens(
 
 /// Compact a conversation (OpenAI's Responses)
 ///
-/// Not implemented: the pool returns 501. Clients such as Codex compact a conversation on their own: they ask the model for a
-/// summary with `POST /v1/responses`.
+/// Not implemented: the pool returns 501. Clients such as Codex compact a conversation on their own: they request a summary from
+/// the model with `POST /v1/responses`.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -115,7 +115,7 @@ pub(crate) async fn compact(
 }
 
 fn not_compacted() -> Failure {
-    let message = "/v1/responses/compact is not served: no conversation is compacted here. Ask the model for a summary with POST /v1/responses and continue with it, or leave old items out of `input`";
+    let message = "/v1/responses/compact is not supported: this server does not compact conversations. Request a summary from the model with POST /v1/responses and continue with it, or remove old items from `input`";
     Failure::new(
         StatusCode::NOT_IMPLEMENTED,
         "invalid_request_error",

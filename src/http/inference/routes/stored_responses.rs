@@ -1,4 +1,4 @@
-//! Stored responses of OpenAI's Responses API: shown, listed item by item, and deleted, each for its own key alone.
+//! Stored responses of OpenAI's Responses API: shown, listed item by item, and deleted. Each is visible to its own key only.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ const LIMIT_MAX: usize = 100;
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "describes the query for the document")]
 pub(crate) struct ShowQuery {
-    /// What else to show: `reasoning.encrypted_content`. Other values have no effect.
+    /// Additional output: `reasoning.encrypted_content`. Other values have no effect.
     #[param(example = "reasoning.encrypted_content")]
     include: Option<String>,
-    /// Only `false`: the events of a response are not stored.
+    /// Must be `false`: the events of a response are not stored.
     stream: Option<bool>,
 }
 
@@ -37,20 +37,20 @@ pub(crate) struct ShowQuery {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "describes the query for the document")]
 pub(crate) struct ItemsQuery {
-    /// The most items of the page. The default is 20.
+    /// The largest number of items on the page. The default is 20.
     #[param(minimum = 1, maximum = 100, example = 20)]
     limit: Option<u32>,
     /// `desc`, the default, begins with the last item; `asc` begins with the first.
     #[param(pattern = "^(asc|desc)$", example = "asc")]
     order: Option<String>,
-    /// Only items behind the one with this id.
+    /// Only items after the item with this id.
     after: Option<String>,
-    /// What else to show: `reasoning.encrypted_content`. Other values have no effect.
+    /// Additional output: `reasoning.encrypted_content`. Other values have no effect.
     #[param(example = "reasoning.encrypted_content")]
     include: Option<String>,
 }
 
-/// What stands behind `?`. Clients write lists as `include=…` or `include[]=…`, once or several times.
+/// The query. Clients repeat lists as `include=…` or `include[]=…`.
 type QueryPairs = Query<Vec<(String, String)>>;
 
 fn includes_sealed(query: &QueryPairs) -> bool {
@@ -67,8 +67,8 @@ fn value<'a>(query: &'a QueryPairs, name: &str) -> Option<&'a str> {
 
 /// Show a stored response (OpenAI's Responses)
 ///
-/// A response is stored if its request says `"store": true`, and for a short time if it does not say `store`. Only the key
-/// that made it sees it. docs/clients.md says how long it is kept.
+/// A response is stored if its request says `"store": true`, and for a short time if the request does not say `store`. Only the key
+/// that created it can see it. docs/clients.md says how long it is kept.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/v1/responses/{id}", tag = "chat", operation_id = "get_response",
@@ -92,7 +92,7 @@ pub(crate) async fn get(
         None | Some("false") => {}
         Some("true") => {
             return wrong(
-                "`stream`: the events of a response are not stored; leave it out, and the whole response comes",
+                "`stream`: the events of a response are not stored; remove it to get the complete response",
             );
         }
         Some(_) => return wrong("`stream` must be true or false"),
@@ -111,7 +111,7 @@ pub(crate) async fn get(
 
 /// List what went into a stored response (OpenAI's Responses)
 ///
-/// The items of the request's `input`, each with an id. Those of the responses that it continues are listed with these.
+/// The items of the request's `input`, each with an id, including items of earlier responses that it continues.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/v1/responses/{id}/input_items", tag = "chat", operation_id = "list_response_items",
@@ -157,7 +157,7 @@ pub(crate) async fn items(
     app.reading.run(bytes, move || page.of(&found)).await
 }
 
-/// Which items of a response are shown.
+/// The requested page of a response's items.
 struct Page {
     is_rising: bool,
     after: Option<String>,
@@ -183,7 +183,7 @@ impl Page {
         items.truncate(self.limit);
         let data = items.iter().map(|item| shown(item, self.is_sealed_shown));
         let data: Vec<Value> = data.collect();
-        let id = |item: Option<&&StoredItem>| item.map(|it| it.id.clone());
+        let id = |item: Option<&&StoredItem>| item.map(|item| item.id.clone());
         Ok(Json(json!({
             "object": "list", "data": data, "first_id": id(items.first()), "last_id": id(items.last()),
             "has_more": has_more,
@@ -193,7 +193,7 @@ impl Page {
 
 /// Delete a stored response (OpenAI's Responses)
 ///
-/// Conversations that continue it can then no longer go on. Only the key that made it can delete it.
+/// Conversations that continue this response then end. Only the key that created it can delete it.
 ///
 /// Every key may call this.
 #[utoipa::path(delete, path = "/v1/responses/{id}", tag = "chat", operation_id = "delete_response",
@@ -229,12 +229,12 @@ fn not_found(app: &App, id: &str) -> Failure {
         )
     } else {
         format!(
-            "no response {id}: responses are not stored here (state.responses.store); an answer is in the answer to its request"
+            "no response {id}: this server does not store responses (state.responses.store); each response is only returned by its own request"
         )
     })
 }
 
 fn unwritable(fault: store::StoreFault) -> Failure {
     tracing::error!(%fault, "a stored response cannot be deleted");
-    Failure::internal("the response cannot be deleted now; the service's log says why")
+    Failure::internal("the response cannot be deleted now; see the server log")
 }

@@ -1,6 +1,5 @@
-//! Texts as tokens and back, in vLLM's words for every engine that can; and how many tokens a message would have.
-//! Where a prompt format writes a model's conversations, it writes these too.
-//! One file because the three routes share the engine's answer and its errors.
+//! Tokenization routes in vLLM's form for every engine that supports them, and token counts of messages. If the model has a prompt
+//! format, conversations are rendered with it. One file because the three routes share the engine's response and its errors.
 
 mod counting;
 
@@ -37,8 +36,8 @@ use counting::{Tokens, counted, elements};
 
 /// Turn a text or a conversation into tokens
 ///
-/// The tokens are those that the model would read. If the model is not loaded, the pool loads it and the request waits.
-/// Request and answer have the form of vLLM, whichever engine runs the model.
+/// Returns the tokens that the model would read. If the model is not loaded, the pool loads it and the request waits. Request and
+/// response have vLLM's form, regardless of the engine.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -72,8 +71,8 @@ pub(crate) async fn tokenize(
 
 /// Turn tokens into a text
 ///
-/// If the model is not loaded, the pool loads it and the request waits. Request and answer have the form of vLLM,
-/// whichever engine runs the model.
+/// If the model is not loaded, the pool loads it and the request waits. Request and response have vLLM's form, regardless of the
+/// engine.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -95,7 +94,7 @@ pub(crate) async fn detokenize(
     context.end(&app, work).await
 }
 
-/// How many tokens a message would have, in Anthropic's words.
+/// Returns the number of tokens of a message, in Anthropic's form.
 pub(crate) async fn count(app: &App, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(app, user, request.headers());
     let work = pin!(async {
@@ -112,7 +111,7 @@ pub(crate) async fn count(app: &App, user: User, request: Request<Body>) -> Resp
     context.end(app, work).await
 }
 
-/// The same for a response of OpenAI's Responses API.
+/// Returns the number of tokens for a request of OpenAI's Responses API.
 pub(crate) async fn count_response(app: &App, user: User, request: Request<Body>) -> Response {
     let context = RequestContext::new(app, user, request.headers());
     let work = pin!(async {
@@ -146,7 +145,7 @@ fn response(answer: EngineAnswer) -> Response {
     }
 }
 
-/// What is to be tokenized.
+/// The text or conversation to tokenize.
 #[derive(Debug, Default)]
 struct Asking {
     prompt: Option<String>,
@@ -171,7 +170,7 @@ impl Asking {
         };
         received.finish()?;
         if asking.prompt.is_some() != asking.messages.is_empty() {
-            let message = "either `prompt` or `messages` is needed, and not both";
+            let message = "exactly one of `prompt` and `messages` is required";
             return Err(Failure::invalid("prompt".to_owned(), message));
         }
         only_data(&asking.messages)?;
@@ -194,7 +193,7 @@ impl Asking {
         }
     }
 
-    /// A conversation as one text, where the model's file says how it is written.
+    /// Renders the conversation as text if the model file has a prompt format.
     fn written(mut self, prompt: &Prompt) -> Result<Asking, Failure> {
         if self.prompt.is_some() {
             return Ok(self);
@@ -203,11 +202,12 @@ impl Asking {
             Prompt::ChatTemplate => Ok(self),
             Prompt::Disabled => Err(Failure::invalid(
                 "messages".to_owned(),
-                "this model completes texts and takes no conversations; send a `prompt`",
+                "this model only completes text; send a `prompt`",
             )),
             Prompt::Format(format) => {
                 let rendered = format.render(&self.messages);
-                let text = rendered.map_err(|it| Failure::invalid(it.field, it.message))?;
+                let text =
+                    rendered.map_err(|error| Failure::invalid(error.field, error.message))?;
                 self.prompt = Some(text);
                 self.messages.clear();
                 Ok(self)
@@ -220,22 +220,22 @@ impl Asking {
         let cannot = |what: &str| cannot(model, what);
         if self.strings && api != TokenApi::Vllm {
             return Err(cannot(
-                "does not tell tokens as texts; leave `return_token_strs` out",
+                "cannot return tokens as text; remove `return_token_strs`",
             ));
         }
         let is_written_by_engine = self.prompt.is_none();
         match api {
-            TokenApi::Sglang if is_written_by_engine => Err(cannot(
-                "tells the tokens of a `prompt`, and not those of a conversation",
-            )),
+            TokenApi::Sglang if is_written_by_engine => {
+                Err(cannot("can tokenize a `prompt`, but not a conversation"))
+            }
             TokenApi::LlamaCpp if is_written_by_engine && self.generation == Some(false) => Err(
-                cannot("always adds what begins an answer; leave `add_generation_prompt` out"),
+                cannot("always adds the generation prompt; remove `add_generation_prompt`"),
             ),
             _ => Ok(()),
         }
     }
 
-    /// For `/tokenize` in vLLM's or SGLang's words.
+    /// The `/tokenize` request for vLLM and SGLang.
     fn body(&self, name: &str) -> Bytes {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(name));
@@ -263,7 +263,7 @@ fn cannot(model: &str, what: &str) -> Failure {
     )
 }
 
-/// An engine of which nothing was known before, or an older one, may have no such route.
+/// Handles an engine without this route, such as an older or an unknown one.
 fn refused(model: &str, response: Response, path: &str) -> Result<EngineAnswer, Failure> {
     match response.status() {
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
@@ -273,7 +273,7 @@ fn refused(model: &str, response: Response, path: &str) -> Result<EngineAnswer, 
     }
 }
 
-/// Pictures stand in the request itself; no engine is made to fetch one.
+/// Requires images to be in the request itself; engines must not fetch anything.
 fn only_data(messages: &[Value]) -> Result<(), Failure> {
     for (nth, message) in messages.iter().enumerate() {
         let parts = message.get("content").and_then(Value::as_array);
@@ -372,7 +372,7 @@ async fn tokens_of(
     }
 }
 
-/// What an engine is sent first.
+/// The first request to the engine.
 struct Sent {
     body: Bytes,
     is_text: bool,
@@ -400,8 +400,8 @@ impl Sent {
     }
 }
 
-/// For llama-server: special tokens in the text are read as such, and the first one is added as it does
-/// itself before it answers.
+/// The `/tokenize` request for llama-server. Special tokens in the text are parsed, and the first one is added as the server does
+/// before generation.
 fn content(prompt: &str, special: Option<bool>) -> Bytes {
     let special = special.unwrap_or(true);
     json!({"content": prompt, "add_special": special, "parse_special": true})
@@ -447,13 +447,13 @@ async fn text(
     }
 }
 
-/// A list of tokens may be as long as a book: it is looked through and passed on as it stands.
+/// Returns the token list unparsed, because it can be very long.
 fn tokens_in(body: &Bytes) -> Result<&str, Failure> {
     let fields = Fields::read(body)?;
     let others = fields
         .all()
         .map(|(name, _)| name)
-        .filter(|it| *it != "tokens");
+        .filter(|name| *name != "tokens");
     let others: Vec<&str> = others.collect();
     let mut received = Taken::some(&fields, &others)?;
     received.need_text("model")?;
@@ -465,7 +465,7 @@ fn tokens_in(body: &Bytes) -> Result<&str, Failure> {
     Ok(tokens)
 }
 
-/// What the engine is sent.
+/// The `/detokenize` request.
 fn detokenized(name: &str, tokens: &str) -> Bytes {
     format!("{{\"model\":{},\"tokens\":{tokens}}}", json!(name)).into()
 }

@@ -1,6 +1,5 @@
-//! `POST /v1/rerank` and `POST /v1/score`, and what every route without a stream shares: one request goes to the
-//! engine, and one answer comes back. The request waits for its model like any other; what the engine does not compute,
-//! the engine refuses.
+//! `POST /v1/rerank` and `POST /v1/score`, and the code shared by all non-streaming routes: one request to the engine, one
+//! response. The request waits for its model like any other, and the engine refuses what it cannot compute.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -40,8 +39,8 @@ use controller::Route;
 
 /// Rank documents by how well they answer a query
 ///
-/// Needs a ranking model; other models get a 400 or a 501. If the model is not loaded, the pool loads it and the request
-/// waits. Request and answer have the form of Cohere, Jina, vLLM and llama.cpp, whichever engine runs the model.
+/// Needs a ranking model; other models get a 400 or a 501. If the model is not loaded, the pool loads it and the request waits.
+/// Request and response have the form of Cohere, Jina, vLLM and llama.cpp, regardless of the engine.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -65,8 +64,8 @@ pub(crate) async fn rerank(State(app): State<App>, user: User, request: Request<
 
 /// Score pairs of texts
 ///
-/// Needs a ranking or an embedding model; other models get a 400 or a 501. If the model is not loaded, the pool loads it
-/// and the request waits. Request and answer have the form of vLLM.
+/// Needs a ranking or an embedding model; other models get a 400 or a 501. If the model is not loaded, the pool loads it and the
+/// request waits. Request and response have vLLM's form.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -138,8 +137,7 @@ async fn try_pass(
     }
 }
 
-/// The body with the fields that the model's engine takes, and the names of the fields that ask for something and are left
-/// out.
+/// Returns the body with the fields that the model's engine accepts, and the names of dropped fields that had an effect.
 pub(crate) fn taken(
     route: &Route,
     ask: Ask,
@@ -156,14 +154,14 @@ pub(crate) fn taken(
     Ok((body, ignored))
 }
 
-/// The body with the model called so, and nothing else of it changed.
+/// Replaces the model's name in the body.
 pub(crate) async fn named(app: &App, body: Bytes, name: String) -> Result<Bytes, Failure> {
     let (bytes, share) = (body.len(), record::share());
     let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
     Ok(share.of(app.reading.run(bytes, named).await?))
 }
 
-/// A seat at the model's engine, for a request whose limits allow it.
+/// Admits the request and takes a seat at the model's engine.
 pub(crate) async fn seated(
     app: &App,
     context: &RequestContext,
@@ -173,7 +171,7 @@ pub(crate) async fn seated(
     seated_as(app, context, (route, &route.entry.name), body_bytes).await
 }
 
-/// The same for a request that names the model so: the engine has the adapter that this may be.
+/// Like [`seated`], but `requested` may name an adapter, which the engine then has loaded.
 pub(crate) async fn seated_as(
     app: &App,
     context: &RequestContext,
@@ -183,7 +181,7 @@ pub(crate) async fn seated_as(
     let model = &route.name;
     let found = adapters::find(app, &context.user, &route.entry, requested).await?;
     let admitted = admission::admit(app, context, model, body_bytes).await?;
-    let adapter = found.as_ref().map(|it| it.name.as_str());
+    let adapter = found.as_ref().map(|adapter| adapter.name.as_str());
     let mut lease = admission::seat(app, context, route, adapter).await?;
     if let Some(found) = &found {
         adapters::enter(app, &route.entry, found, &mut lease).await?;
@@ -199,21 +197,21 @@ pub(crate) async fn seated_as(
     ))
 }
 
-/// The name by which the engine of the seat knows what was asked for.
+/// The engine's name for the requested model or adapter.
 pub(crate) fn name_there(served: &InFlightRequest, route: &Route, requested: &str) -> String {
     let own = served.lease.served_name().unwrap_or(&served.model);
     route.entry.adapter(requested).unwrap_or(own).to_owned()
 }
 
-/// What came of a request.
+/// The engine's response to a unary request.
 pub(crate) enum Answer {
-    /// With its `content-type`.
+    /// The body with its `content-type`.
     Complete(InFlightRequest, Option<HeaderValue>, Bytes),
-    /// The engine's own error, as it goes to the client.
+    /// The engine's error, ready for the client.
     Refused(Response),
 }
 
-/// The engine's whole answer.
+/// Sends the request and reads the complete response.
 pub(crate) async fn ask(
     app: &App,
     served: InFlightRequest,
@@ -225,7 +223,7 @@ pub(crate) async fn ask(
         served.answered(answer.status().as_u16());
         return Ok(Answer::Refused(engine_error(answer, &served).await));
     }
-    // It speaks, though no tokens.
+    // The response head counts as progress of the engine.
     served.lease.token();
     let kind = answer.headers().get(header::CONTENT_TYPE).cloned();
     let cut = served.lease.cut();
@@ -246,15 +244,15 @@ pub(crate) async fn ask(
     Ok(Answer::Complete(served, kind, bytes))
 }
 
-/// An engine's answer, as far as the pool reads it.
+/// An engine's response, as far as the pool reads it.
 enum Read {
-    /// It goes on as it came: a list of vectors is long.
+    /// Returned unchanged, because a list of vectors is long.
     AsItIs,
-    /// It is written anew.
+    /// To be serialized again.
     Anew(Value),
 }
 
-/// What every answer may have.
+/// Fields that every response may have.
 #[derive(Default, Deserialize)]
 struct ErrorBody<'a> {
     #[serde(borrow, default)]
@@ -268,7 +266,7 @@ fn read_answer(
     bytes: &[u8],
     tei_most: Option<usize>,
 ) -> Result<(Read, Option<Usage>), Failure> {
-    let wrong = |_| Failure::engine(model, "an answer that is no JSON");
+    let wrong = |_| Failure::engine(model, "the response is not JSON");
     let is_object = bytes.trim_ascii_start().starts_with(b"{");
     let body_out: ErrorBody<'_> = if is_object {
         serde_json::from_slice(bytes).map_err(wrong)?
@@ -291,7 +289,7 @@ fn read_answer(
     Ok((Read::Anew(answer), usage))
 }
 
-/// The answer with the model called as the pool calls it; its usage is counted.
+/// Builds the response with the pool's name for the model, and counts its usage.
 pub(crate) async fn finish(
     app: &App,
     served: &InFlightRequest,
@@ -321,11 +319,12 @@ pub(crate) async fn finish(
     Ok(response)
 }
 
-/// Text Embeddings Inference has its own words for a query and its documents.
+/// Translates the request for Text Embeddings Inference, which has other field names.
 fn to_tei(body: &Bytes) -> Result<Bytes, Failure> {
     may_be_a_tree(body)?;
-    let received: Map<String, Value> = serde_json::from_slice(body)
-        .map_err(|error| Failure::invalid(None, format!("the body is no JSON object: {error}")))?;
+    let received: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {
+        Failure::invalid(None, format!("the body is not a JSON object: {error}"))
+    })?;
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         other => other.get("text")?.as_str().map(str::to_owned),
@@ -347,7 +346,7 @@ fn to_tei(body: &Bytes) -> Result<Bytes, Failure> {
     Ok(body.to_string().into())
 }
 
-/// How many documents are wanted, the best ones; without `top_n` all.
+/// The number of documents to return; all without `top_n`.
 fn top_n(body: &[u8]) -> Result<usize, Failure> {
     let fields = Fields::read(body)?;
     let most = fields.get("top_n").map(RawValue::get);
@@ -356,7 +355,7 @@ fn top_n(body: &[u8]) -> Result<usize, Failure> {
     Ok(most.unwrap_or(usize::MAX))
 }
 
-/// It answers the best first.
+/// The response is sorted, best first.
 fn from_tei(model: &str, answer: Value, most: usize) -> Value {
     let ranks = answer.as_array().cloned().unwrap_or_default();
     let results: Vec<Value> = ranks

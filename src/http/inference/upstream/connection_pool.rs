@@ -1,5 +1,5 @@
-//! Kept connections to engines. Each is moved by the request that uses it, in that request's own task: no
-//! other task has to be woken for a byte to pass. It knows HTTP/1.1 and nothing of models or of retrying.
+//! Idle HTTP/1.1 connections to engines. Each connection is driven by the task of the request that uses it, so no other task has to
+//! be woken to pass a byte. Retries are decided in `proxy`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,18 +19,17 @@ use crate::inference::upstream::response_head::ResponseHead;
 use engine::Endpoint;
 use pool::ReplicaId;
 
-/// Idle connections that are kept to one engine.
+/// Largest number of idle connections per engine.
 const IDLE_PER_ENGINE_MAX: usize = 256;
-/// Servers close idle connections by themselves; few wait longer than this.
+/// Idle time after which a connection is closed. Few servers keep one longer.
 const IDLE_FOR: Duration = Duration::from_secs(60);
-/// How often idle connections are checked: engines that are gone have closed theirs.
+/// Interval between checks for connections closed by the engine.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Room for pieces of an answer is made in multiples of this, which is enough for most tokens, and kept up to so much while the
-/// engine is silent.
+/// Unit of the receive buffer, enough for most tokens; and the capacity kept while the engine is silent.
 const ROOM_BYTES: usize = 512;
 const ROOM_KEPT_BYTES: usize = 2 << 10;
 
-/// The idle connections.
+/// The idle connections, by replica.
 #[derive(Default)]
 pub(crate) struct ConnectionPool {
     idle: Mutex<Idle>,
@@ -50,14 +49,14 @@ impl std::fmt::Debug for ConnectionPool {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "sockets age in real time, and nothing is decided by it"
+    reason = "sockets age in real time; no decision depends on it"
 )]
 fn now() -> Instant {
     Instant::now()
 }
 
 impl ConnectionPool {
-    /// The one that was used last, or a new one.
+    /// Returns the most recently used idle connection, or opens a new one.
     pub async fn take(
         &self,
         replica: ReplicaId,
@@ -68,7 +67,7 @@ impl ConnectionPool {
                 return Ok(wire);
             }
         }
-        // Boxed, because it is rare, and large within each request's future.
+        // Boxed because it is rare, and large within each request's future.
         Box::pin(EngineConnection::open(endpoint)).await
     }
 
@@ -95,17 +94,17 @@ impl ConnectionPool {
     }
 }
 
-/// The body of an engine's answer, with the connection that it comes by. Read to its end, it leaves the
-/// connection to the next request; dropped before, it closes it. What comes at once is one piece.
+/// The body of an engine's response, with its connection. At its end, the connection returns to the pool; if dropped earlier, it is
+/// closed. Data that arrives together is one piece.
 pub(crate) struct Incoming {
     /// `None` at the end.
     wire: Option<EngineConnection>,
     framing: Framing,
-    /// What came after the last piece is no chunk: the error that follows it.
+    /// A framing error found after the current piece; returned after it.
     broken: Option<BadChunk>,
-    /// What the next piece is made in. Once the last one is gone, it takes its place.
+    /// Buffer of the next piece. Reuses its memory once the previous piece is dropped.
     pieces: BytesMut,
-    /// How much was made room for.
+    /// The largest reservation in `pieces`.
     room: usize,
     replica: ReplicaId,
     wires: Arc<ConnectionPool>,
@@ -132,7 +131,7 @@ impl Incoming {
         response
     }
 
-    /// Reads and decodes once: whether more may come.
+    /// Reads and decodes once. Returns false at the end of the connection.
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let Incoming {
             wire,
@@ -159,7 +158,7 @@ impl Incoming {
         };
         let (count, used) = match decoded {
             Ok(decoded) => decoded,
-            // What came in order is passed on first.
+            // The valid data before the error is returned first.
             Err(bad) => {
                 *broken = Some(bad);
                 return Poll::Ready(Ok(true));
@@ -173,12 +172,12 @@ impl Incoming {
                 }
             });
         }
-        // Nothing was requested that the rest could be an answer to.
+        // Bytes after the response belong to no request, so the connection is not reused.
         wire.keeps &= used == count;
         Poll::Ready(Ok(true))
     }
 
-    /// The head of the answer has been read: its map is kept with the connection.
+    /// Returns the header map of the response, to be reused with the connection.
     pub fn reuse(&mut self, mut headers: HeaderMap) {
         headers.clear();
         if let Some(wire) = &mut self.wire {
@@ -225,7 +224,7 @@ impl Body for Incoming {
                     return Poll::Ready(Some(Err(error)));
                 }
                 Poll::Pending => {
-                    // A stream that is silent for long has no memory for much.
+                    // Releases the memory of a stream that has become silent.
                     if this.room > ROOM_KEPT_BYTES {
                         this.pieces = BytesMut::new();
                         this.room = 0;

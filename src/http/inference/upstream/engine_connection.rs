@@ -1,5 +1,5 @@
-//! One connection to an engine, over HTTP/1.1: a request goes out, and the head of its answer comes in. It keeps no buffers while
-//! it waits. Which connection a request takes, and what becomes of the answer's body, is not decided here.
+//! A single HTTP/1.1 connection to an engine: sends a request and reads the response head. Keeps no buffers while it waits. Pooling
+//! and bodies are handled in `connection_pool`.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -16,23 +16,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::inference::upstream::response_head::{self, BadHead, ResponseHead};
 use engine::{Endpoint, Stream, connect};
 
-/// So much is read at once. All connections that a thread moves share one buffer, so that thousands of them that wait have none.
+/// Size of a read. All connections of a thread share one buffer, so waiting connections hold none.
 const READ_BYTES: usize = 64 << 10;
 
 thread_local! {
     static BUFFER: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
 }
 
-/// Dropped, it is closed, and an engine that still answers on it sees its client leave.
+/// A connection that closes when dropped. An engine that still responds on it sees its client disconnect.
 pub(crate) struct EngineConnection {
     stream: Stream,
-    /// What came with the head of an answer, after it.
+    /// Bytes received after the response head.
     pub early: BytesMut,
-    /// It has carried an answer before.
+    /// The connection has carried a response before.
     pub answered: bool,
-    /// It may carry another request after this one.
+    /// The connection may carry another request.
     pub keeps: bool,
-    /// The empty map of the last answer's head, which is the next request's.
+    /// The emptied header map of the last response, reused for the next request.
     pub headers: HeaderMap,
 }
 
@@ -48,18 +48,18 @@ impl EngineConnection {
         })
     }
 
-    /// A map for the head of a request.
+    /// Takes the map for the request's headers.
     pub fn head_map(&mut self) -> HeaderMap {
         std::mem::take(&mut self.headers)
     }
 
-    /// Whether it can carry another request, as far as is known here: an engine has nothing to say to one that waits.
+    /// Returns true if the connection seems usable for another request: an idle engine sends nothing.
     pub fn is_open(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.keeps && self.early.is_empty() && self.poll_read(&mut context, |_| ()).is_pending()
     }
 
-    /// What has come, in a buffer that is only lent; nothing at the end.
+    /// Reads into the shared buffer and passes the bytes to `take`; an empty slice at the end.
     pub fn poll_read<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -70,11 +70,11 @@ impl EngineConnection {
         let mut read = ReadBuf::new(&mut buffer);
         let polled = Pin::new(&mut self.stream).poll_read(context, &mut read);
         let taken = polled.map_ok(|()| take(read.filled()));
-        BUFFER.with(|it| it.set(Some(buffer)));
+        BUFFER.with(|shared| shared.set(Some(buffer)));
         taken
     }
 
-    /// Sends a request whose URI is the path, and which has its `host`, and waits for the head of the answer.
+    /// Sends a request whose URI is the path and which has a `host` header, and reads the response head.
     pub async fn send(&mut self, request: Request<Bytes>) -> Result<ResponseHead, SendError> {
         let (parts, body) = request.into_parts();
         let mut outgoing = Outgoing {
@@ -83,13 +83,13 @@ impl EngineConnection {
             sent: 0,
         };
         let mut received = BytesMut::new();
-        // It is sent from `outgoing`: its map takes the answer's.
+        // The request head has been serialized, so its map can be reused for the response.
         let mut map = parts.headers;
         let answer =
             poll_fn(|context| self.poll_answer(context, &mut outgoing, (&mut received, &mut map)));
         let answer = answer.await?;
-        // An engine may begin its answer before it has read the whole request, and only refuses the rest of it with an error.
-        // What breaks meanwhile is seen where the body is read.
+        // A successful response may begin before the engine has read the complete request. Errors while sending the rest show up
+        // when the body is read.
         if answer.status.is_success() {
             let _ = poll_fn(|context| outgoing.poll_write(&mut self.stream, context)).await;
         }
@@ -99,7 +99,7 @@ impl EngineConnection {
         Ok(answer)
     }
 
-    /// Writes and reads: an engine may refuse a request before all of it is sent.
+    /// Writes and reads concurrently, because an engine may refuse a request before it is sent completely.
     fn poll_answer(
         &mut self,
         context: &mut Context<'_>,
@@ -123,7 +123,7 @@ impl EngineConnection {
                 bytes.len()
             });
             match count {
-                // It has begun to answer, and so it has worked on the request.
+                // The response has begun, so the engine has worked on the request.
                 Poll::Ready(Ok(0) | Err(_)) if !received.is_empty() => {
                     break Poll::Ready(SendError::BrokenOff);
                 }
@@ -141,11 +141,11 @@ impl EngineConnection {
     }
 }
 
-/// A request on its way out.
+/// A request being sent.
 struct Outgoing {
     head: Vec<u8>,
     body: Bytes,
-    /// Of both together.
+    /// Bytes sent of head and body together.
     sent: usize,
 }
 
@@ -173,25 +173,25 @@ impl Outgoing {
     }
 }
 
-/// Why there is no head of an answer.
+/// A failure to get a response head.
 #[derive(Debug, Error)]
 pub(crate) enum SendError {
     #[error("no connection: {0}")]
     Connect(#[source] io::Error),
     #[error("the connection was closed before the request was sent")]
     Unsent,
-    #[error("the connection was closed before the answer")]
+    #[error("the connection was closed before the response")]
     Closed,
-    #[error("the connection broke before the answer: {0}")]
+    #[error("the connection failed before the response: {0}")]
     Broken(#[source] io::Error),
-    #[error("the connection broke within the head of the answer")]
+    #[error("the connection was closed within the response head")]
     BrokenOff,
-    #[error("the head of the answer cannot be read: {0}")]
+    #[error("the response head is invalid: {0}")]
     Head(#[source] BadHead),
 }
 
 impl SendError {
-    /// Whether nothing says that the engine has done anything with the request.
+    /// Returns true if the engine has probably not worked on the request.
     pub fn is_without_answer(&self) -> bool {
         match self {
             SendError::Closed => true,

@@ -1,5 +1,5 @@
-//! The response to a client for an error of an engine: OpenAI's error object as JSON, whatever the engine sent. What a peer
-//! says of its form, of its headers and of the time of a retry is not passed on unchecked (B3).
+//! Translates an engine's error into the response for the client: OpenAI's error object as JSON, regardless of the engine's format.
+//! Status, headers and retry time of a peer are validated before they are passed on (B3).
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::error_in;
 
-/// An engine has no reason to send a client away for longer than a day.
+/// Longest `Retry-After` accepted from an engine: a day.
 const RETRY_AFTER_MAX_SECONDS: u64 = 86_400;
 const MESSAGE_CHARS_MAX: usize = 1000;
 
-/// `head` and `body`: of the engine.
+/// `head` and `body` are the engine's.
 pub(crate) fn response(status: StatusCode, head: &HeaderMap, body: Bytes) -> Response {
     let is_error = status.is_client_error() || status.is_server_error();
     let status = if is_error {
@@ -39,7 +39,7 @@ fn retry_after(head: &HeaderMap) -> Option<u64> {
     (seconds <= RETRY_AFTER_MAX_SECONDS).then_some(seconds)
 }
 
-/// The same bytes, if they are an error object already.
+/// Returns the bytes unchanged if they are an error object already.
 fn in_form(status: StatusCode, body: Bytes) -> Bytes {
     let read: Option<Map<String, Value>> = serde_json::from_slice(&body).ok();
     let error = read.as_ref().and_then(|read| read.get("error"));
@@ -55,7 +55,7 @@ fn in_form(status: StatusCode, body: Bytes) -> Bytes {
         Value::Object(error) => error,
         _ => Map::new(),
     };
-    // FastAPI's form.
+    // FastAPI's format.
     let detail = read.as_ref().and_then(|read| read.get("detail"));
     let message = detail
         .or(error.get("message"))
@@ -65,7 +65,7 @@ fn in_form(status: StatusCode, body: Bytes) -> Bytes {
         });
     let message = message.filter(|message| !message.is_empty());
     let message = message
-        .unwrap_or_else(|| format!("the engine answered {} without a reason", status.as_u16()));
+        .unwrap_or_else(|| format!("the engine returned {} without a reason", status.as_u16()));
     error.insert("message".to_owned(), message.into());
     let kind = if status.is_client_error() {
         "invalid_request_error"
@@ -82,7 +82,7 @@ fn in_form(status: StatusCode, body: Bytes) -> Bytes {
     json!({ "error": error }).to_string().into()
 }
 
-/// One line without control characters.
+/// Joins the text into one line without control characters.
 fn plain(text: &str) -> String {
     let words = text.split(|letter: char| letter.is_whitespace() || letter.is_control());
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
@@ -143,9 +143,9 @@ mod tests {
             (
                 500,
                 br#"{"error": {"code": 7}}"#,
-                "the engine answered 500 without a reason",
+                "the engine returned 500 without a reason",
             ),
-            (503, b"", "the engine answered 503 without a reason"),
+            (503, b"", "the engine returned 503 without a reason"),
             (500, b"\xff\xfe", "\u{fffd}\u{fffd}"),
             (400, br#""text""#, "\"text\""),
         ] {

@@ -1,14 +1,13 @@
-//! Where the body of an engine's answer ends: after its length, after its last chunk, or with the connection. It reads
-//! nothing by itself.
+//! Finds the end of a response body: by its length, its last chunk, or the end of the connection. Performs no I/O.
 
 use bytes::BytesMut;
 use thiserror::Error;
 
-/// Limits of a size line: the digits of its number, and the bytes of its rest. All trailers together have the second one, too.
+/// Limits of a size line: the digits of its number, and the bytes after it. The second also limits all trailers together.
 const DIGITS_MAX: u8 = 15;
 const REST_BYTES_MAX: u32 = 16 << 10;
 
-/// What is left of a body.
+/// The remaining part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     Length(u64),
@@ -16,7 +15,7 @@ pub(crate) enum Framing {
     UntilClose,
 }
 
-/// Where in a chunked body the next byte stands.
+/// The position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
     /// In the number of a size line.
@@ -24,18 +23,18 @@ pub(crate) enum Chunk {
         size: u64,
         digits: u8,
     },
-    /// In the rest of a size line.
+    /// After the number of a size line.
     Extension {
         size: u64,
         bytes: u32,
     },
-    /// In the data, of which so much is left.
+    /// In the data, with `left` bytes remaining.
     Data {
         left: u64,
     },
     /// Between the data and the next size line.
     DataEnd,
-    /// In the trailers: bytes of the current line, and of all of them.
+    /// In the trailers: bytes of the current line, and of all lines.
     Trailer {
         line: u32,
         bytes: u32,
@@ -43,20 +42,20 @@ pub(crate) enum Chunk {
     Over,
 }
 
-/// Chunks that are none.
+/// Malformed chunk framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the engine's answer has a broken chunk")]
+#[error("the engine's response has a malformed chunk")]
 pub(crate) struct BadChunk;
 
 impl Framing {
     pub const CHUNKED: Framing = Framing::Chunked(Chunk::FIRST);
 
-    /// Whether all of the body has come.
+    /// Returns true if the body is complete.
     pub fn is_over(&self) -> bool {
         matches!(self, Framing::Length(0) | Framing::Chunked(Chunk::Over))
     }
 
-    /// Adds to `body` what `input` has of it, and returns how many bytes of the input belong to this answer.
+    /// Appends the body bytes of `input` to `body`. Returns the number of bytes of `input` that belong to this response.
     pub fn decode(&mut self, input: &[u8], body: &mut BytesMut) -> Result<usize, BadChunk> {
         match self {
             Framing::UntilClose => {
@@ -97,7 +96,7 @@ impl Chunk {
         Ok(at)
     }
 
-    /// After a byte that is no data.
+    /// The position after a byte outside of the data.
     fn after(self, byte: u8) -> Result<Chunk, BadChunk> {
         match (self, byte) {
             (Chunk::Size { size, digits }, b'\n') if digits > 0 => Ok(Chunk::of(size)),
@@ -133,7 +132,7 @@ impl Chunk {
         }
     }
 
-    /// After a whole size line.
+    /// The position after a complete size line.
     fn of(size: u64) -> Chunk {
         match size {
             0 => Chunk::Trailer { line: 0, bytes: 0 },
@@ -146,7 +145,7 @@ impl Chunk {
 mod tests {
     use super::*;
 
-    /// The body, and what of the input belongs to the answer, with the input in two pieces.
+    /// Decodes `input` in two pieces. Returns the body and the number of bytes that belong to the response.
     fn decoded(framing: Framing, input: &[u8], cut: usize) -> Result<(Vec<u8>, usize), BadChunk> {
         let mut framing = framing;
         let mut body = BytesMut::new();

@@ -1,5 +1,4 @@
-//! A request that has a seat: what is counted of it, how it reaches its engine, and how the engine's own errors come
-//! back.
+//! A request that holds a seat: its accounting, sending it to the engine, and translating the engine's errors.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,41 +25,41 @@ use access::limits::Admission;
 use controller::{Clock, Cut, Lease};
 use pool::{KeyId, Time};
 
-/// An engine's own error is passed on up to this size.
+/// Largest engine error that is passed on.
 const ENGINE_ERROR_MAX: usize = 1 << 20;
 
-/// How long a broken stream waits to hear from the controller what happened to its engine.
+/// Longest wait for the controller's report about the engine after a stream has failed.
 pub(crate) const WHY_WITHIN: Duration = Duration::from_millis(500);
-/// How long an engine that says that it ends takes for it: it stops its workers first, and may hang at that until its
-/// health is missed.
+/// Longest wait for the exit of an engine that has announced it. It stops its workers first, and may hang there until its health
+/// check fails.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
-/// A seat that is being used, and what is counted about it.
+/// A seat in use, with its accounting.
 pub(crate) struct InFlightRequest {
     pub lease: Lease,
     pub model: Arc<str>,
     metrics: Metrics,
     pub clock: Clock,
     arrived_at: Time,
-    /// Counted among the requests of its key and its model until it ends.
+    /// Counts the request against the limits of its key and model until it ends.
     admitted: Admission,
-    /// Counted for its key's own page.
+    /// Counts the request for the page of its key.
     counted: CountedRequest,
     /// The token counts that the engine has reported so far.
     reported: Mutex<Usage>,
-    /// Whether it has reported more than it can have counted.
+    /// The engine has reported implausible counts.
     is_doubted: AtomicBool,
-    /// Pieces of the answer that came.
+    /// Number of response pieces received.
     heard: AtomicU64,
-    /// An engine has it, and nothing says that it did no work for it.
+    /// The request reached the engine, and the engine has not refused it.
     is_charged: AtomicBool,
-    /// It is among the requests that have ended, by their status.
+    /// The request has been counted by its status.
     is_counted: AtomicBool,
-    /// What the caller may know.
+    /// The details that the caller may see.
     pub sight: Sight,
-    /// When the client wants no more of it.
+    /// The client's deadline.
     pub deadline: Option<Time>,
-    /// The process ends now.
+    /// Signals the shutdown of this process.
     pub ending: Ending,
 }
 
@@ -104,14 +103,14 @@ impl InFlightRequest {
             .first_token(&self.model, Duration::from_millis(took.0));
     }
 
-    /// A piece of the answer came.
+    /// Records a piece of the response.
     pub fn token(&self) {
         self.heard.fetch_add(1, Ordering::Relaxed);
         self.lease.token();
     }
 
-    /// What the engine says that the request took until now. Some say it once, some with every piece. Every sum of tokens
-    /// has its numbers from here, so that those that cannot be right count nowhere: the request counts by its estimate.
+    /// Records the usage reported so far; some engines report it once, others with every piece. All token totals are fed from here,
+    /// so implausible counts are never used; such a request counts with its estimate.
     pub fn tokens(&self, usage: Usage) {
         if !usage.is_plausible() {
             if !self.is_doubted.swap(true, Ordering::Relaxed) {
@@ -120,7 +119,7 @@ impl InFlightRequest {
                     replica = %self.lease.replica(),
                     prompt_tokens = usage.prompt_tokens,
                     completion_tokens = usage.completion_tokens,
-                    "the engine reports more tokens than it can have counted; the request counts by its estimate"
+                    "the engine reports an implausible number of tokens; counting the request with its estimate"
                 );
             }
             return;
@@ -136,23 +135,24 @@ impl InFlightRequest {
         self.metrics.tokens(&self.model, prompt, completion);
     }
 
-    /// Counts the request by its status, the first time. What the engine does once the client has its whole answer changes
-    /// nothing: clients leave at `[DONE]` and do not wait for the end of the body.
+    /// Counts the request by its status. Later calls have no effect: what the engine does after a complete response does not
+    /// matter, because clients leave at `[DONE]`.
     pub fn answered(&self, code: u16) {
         if !self.is_counted.swap(true, Ordering::Relaxed) {
             self.metrics.request(&self.model, code);
         }
     }
 
-    /// The engine refused it, or failed: what it was thought to take is not charged, unless a part of an
-    /// answer came.
+    /// Does not charge the request for its estimate, because the engine refused it or failed, unless part of a response was
+    /// received.
     pub fn give_back(&self) {
         self.is_charged.store(false, Ordering::Relaxed);
     }
 }
 
 impl Drop for InFlightRequest {
-    /// Who leaves before the engine has counted has had a prompt read, and what came; a piece is about a token.
+    /// A client that disconnects before the engine has reported usage is charged the estimated prompt and one token per piece
+    /// received.
     fn drop(&mut self) {
         let reported = *self
             .reported
@@ -171,10 +171,10 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// A body that is JSON.
+/// The `content-type` of a JSON body.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The head of the engine's answer; or why there is none. `kind`: the body's `content-type`.
+/// Sends the request and returns the engine's response head. `kind` is the body's `content-type`.
 pub(crate) async fn reach(
     app: &App,
     served: InFlightRequest,
@@ -184,7 +184,7 @@ pub(crate) async fn reach(
     reach_by(app, served, (Method::POST, path), body).await
 }
 
-/// The same by another method.
+/// Like [`reach`], with another method.
 pub(crate) async fn reach_by(
     app: &App,
     served: InFlightRequest,
@@ -211,7 +211,7 @@ pub(crate) async fn reach_by(
             Err(error) => {
                 served.lease.worked(false);
                 served.give_back();
-                tracing::warn!(model = &*served.model, %error, "the engine did not answer");
+                tracing::warn!(model = &*served.model, %error, "no response from the engine");
                 match remote::unreached(&served.lease, &served.model, &error) {
                     Some(failure) => Err(failure),
                     None => Err(why(&served).await),
@@ -226,7 +226,7 @@ pub(crate) async fn limited(body: Incoming) -> Bytes {
     match Limited::new(body, ENGINE_ERROR_MAX).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => format!(
-            "{{\"error\":{{\"message\":\"the engine's error could not be read: {error}\"}}}}"
+            "{{\"error\":{{\"message\":\"the engine's error response could not be read: {error}\"}}}}"
         )
         .into(),
     }
@@ -241,7 +241,7 @@ pub(crate) async fn engine_error(
     engine_error_of((head, limited(body).await), served)
 }
 
-/// The same where the body has been read.
+/// Like [`engine_error`], for a response whose body has been read.
 pub(crate) fn engine_error_of(
     (head, body): (hyper::http::response::Parts, Bytes),
     served: &InFlightRequest,
@@ -255,41 +255,40 @@ pub(crate) fn engine_error_of(
     engine_error::response(status, &head.headers, body)
 }
 
-/// The body of an error that says a prompt is too long, in the words that clients know.
+/// The body of an error about a too long prompt, in a form that clients recognize.
 pub(crate) fn overflow_error(status: StatusCode, body: &Bytes) -> Option<Bytes> {
-    // Some engines call it their own failure.
+    // Some engines report it as an internal error.
     let may_be = status.is_client_error() || status == StatusCode::INTERNAL_SERVER_ERROR;
     let error = may_be.then(|| error_in(&String::from_utf8_lossy(body)))?;
     let error = overflow::retold(&error)?;
     Some(json!({ "error": error }).to_string().into())
 }
 
-/// The engine announced its end: the controller knows more as soon as it has ended.
+/// The error after the engine has announced its exit. Waits for the controller to learn the cause.
 pub(crate) async fn ended(served: &InFlightRequest) -> Failure {
     served.lease.worked(false);
     served.give_back();
     let cut = served.lease.cut();
     let _ = tokio::time::timeout(ENDED_WITHIN, cut.cancelled()).await;
     let cut = served.lease.why().cloned();
-    let cut = cut.unwrap_or_else(|| Cut::Crashed("it said so itself".to_owned()));
+    let cut = cut.unwrap_or_else(|| Cut::Crashed("it reported that it exits".to_owned()));
     Failure::cut(&served.model, &served.sight.cut(cut))
 }
 
-/// Why the answer broke off: the controller knows, at the latest a moment later.
+/// The reason why the response ended early. Waits shortly for the controller to learn the cause.
 pub(crate) async fn why(served: &InFlightRequest) -> Failure {
     let cut = served.lease.cut();
     let _ = tokio::time::timeout(WHY_WITHIN, cut.cancelled()).await;
-    // The client is not to blame.
+    // Not the client's fault.
     served.give_back();
     match served.lease.why() {
         Some(why) => Failure::cut(&served.model, &served.sight.cut(why.clone())),
-        // What has lost its node and its connection is placed again as if the engine had ended, which it probably has: unless
-        // something of the answer came, nothing is lost by it.
+        // Treated like an engine that ended, which is likely: the request is retried unless part of the response was received.
         None if served.lease.is_away() => {
             let lost = Cut::Crashed("its node was lost".to_owned());
             Failure::cut(&served.model, &lost)
         }
-        // It lives; it only does not speak properly.
-        None => Failure::engine(&served.model, "it broke the connection off"),
+        // The engine runs but does not respond properly.
+        None => Failure::engine(&served.model, "it closed the connection early"),
     }
 }

@@ -1,5 +1,4 @@
-//! Engines as the gateway sees them: connections, a request that is under way, and what differs for endpoints that
-//! others run.
+//! The gateway's view of engines: connections, requests in flight, and the handling of remote endpoints.
 
 pub mod connection_pool;
 mod engine_connection;

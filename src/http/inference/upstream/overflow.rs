@@ -1,28 +1,28 @@
-//! Recognises an engine's error for a prompt that is too long, in whatever words, and gives it the words and the code
-//! that clients know, so that they shorten the conversation instead of giving up. It changes no other error.
+//! Recognizes an engine's error about a prompt that is too long, and translates it into the message and code that clients know.
+//! Clients then shorten the conversation instead of giving up. Other errors are not changed.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 pub(crate) const CODE: &str = "context_length_exceeded";
 
-/// What does not fit, as far as the engine tells.
+/// The lengths reported by the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overflow {
-    /// The model's context.
+    /// The model's context length.
     pub limit: u64,
     pub prompt: Option<u64>,
-    /// The most that the answer was to have, where the prompt alone would fit.
+    /// The requested response length, if the prompt alone would fit.
     pub answer: Option<u64>,
 }
 
 impl Overflow {
-    /// What an engine's error says of it, if it is one of these.
+    /// Reads the engine's error. `None` if it has another cause.
     pub fn of(error: &Value) -> Option<Overflow> {
         let message = error.get("message").and_then(Value::as_str)?;
         let message = message.to_lowercase();
         let number = |name: &str| error.get(name).and_then(Value::as_u64);
-        // llama-server has the numbers beside the words.
+        // llama-server sends the numbers in separate fields.
         if let (Some(limit), Some(prompt)) = (number("n_ctx"), number("n_prompt_tokens")) {
             return Some(Overflow {
                 limit,
@@ -36,12 +36,12 @@ impl Overflow {
         Some(Overflow {
             limit,
             prompt,
-            // What is too long by itself cannot be mended by a shorter answer.
+            // A prompt that is too long alone cannot be fixed by a shorter response.
             answer: answer.filter(|_| prompt.is_none_or(|prompt| prompt < limit)),
         })
     }
 
-    /// In OpenAI's words.
+    /// The message in OpenAI's words.
     pub fn message(&self) -> String {
         let Overflow {
             limit,
@@ -60,7 +60,7 @@ impl Overflow {
         }
     }
 
-    /// In Anthropic's words, by which its clients know what to shorten and by how much.
+    /// The message in Anthropic's words. Its clients derive from it what to shorten, and by how much.
     pub fn message_of_anthropic(&self) -> String {
         let Overflow {
             limit,
@@ -82,9 +82,9 @@ impl Overflow {
     }
 }
 
-/// The error as clients know it; `None` for every other one.
+/// The error in the form that clients know; `None` for any other error.
 pub(crate) fn retold(error: &Value) -> Option<Value> {
-    // The pool's own errors, and the embedded engine's, have this form already.
+    // Errors of the pool and of the embedded engine have this form already.
     let is_translated = error.get("code").is_some_and(|code| code == CODE);
     let overflow = Overflow::of(error).filter(|_| !is_translated)?;
     Some(json!({
@@ -92,7 +92,7 @@ pub(crate) fn retold(error: &Value) -> Option<Value> {
     }))
 }
 
-/// The status that an error in a stream would have had before the stream began.
+/// The status for an error in a stream, had it been reported before the stream began.
 pub(crate) fn status_of(error: &Value) -> StatusCode {
     let engines = StatusCode::BAD_GATEWAY;
     let number = error.get("code").and_then(Value::as_u64);
@@ -101,7 +101,7 @@ pub(crate) fn status_of(error: &Value) -> StatusCode {
         && (status.is_client_error() || status.is_server_error())
     {
         return match status {
-            // The engine's key is the pool's, and not the client's.
+            // The key sent to the engine is the pool's, not the client's.
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => engines,
             status => status,
         };
@@ -123,7 +123,7 @@ pub(crate) fn status_of(error: &Value) -> StatusCode {
     }
 }
 
-/// Words before the model's context, in lower case.
+/// Lower-case texts before the context length.
 const LIMITS: [&str; 7] = [
     "maximum context length is ",
     "maximum context length of ",
@@ -134,7 +134,7 @@ const LIMITS: [&str; 7] = [
     "max_seq_len (",
 ];
 
-/// Words on either side of the prompt's length: `#` stands for it.
+/// Texts around the prompt's length, which `#` stands for.
 const PROMPTS: [&str; 10] = [
     "has # input tokens",
     "(# in the messages",
@@ -148,7 +148,7 @@ const PROMPTS: [&str; 10] = [
     "given: #",
 ];
 
-/// The same of the answer's.
+/// Texts around the response length.
 const ANSWERS: [&str; 4] = [
     "is too large: #",
     ", # in the completion",
@@ -161,14 +161,14 @@ fn after(message: &str, pattern: &str) -> Option<u64> {
     leading(&message[place..])
 }
 
-/// The number at the `#` of words that stand somewhere in a message.
+/// Finds the number at the `#` of `pattern` in the message.
 fn around(message: &str, pattern: &str) -> Option<u64> {
     let (before, behind) = pattern.split_once('#')?;
     message.match_indices(before).find_map(|(place, _)| {
         let rest = &message[place + before.len()..];
         let digits = rest.len()
             - rest
-                .trim_start_matches(|it: char| it.is_ascii_digit())
+                .trim_start_matches(|digit: char| digit.is_ascii_digit())
                 .len();
         let number = leading(rest)?;
         rest[digits..].starts_with(behind).then_some(number)

@@ -1,5 +1,4 @@
-//! Bytes between a client and an engine, while a lease lives. Nothing is parsed that need not be, and
-//! dropping either end ends the other.
+//! Sends requests to engines while the lease lives, with as little parsing as possible. Dropping either end closes the other.
 
 use std::sync::Arc;
 
@@ -15,22 +14,20 @@ use crate::inference::upstream::remote;
 use crate::inference::upstream::stream_support::StreamSupport;
 use controller::Lease;
 
-/// The client side towards all engines: one pool of connections, keyed by replica.
+/// The client side of all engines: a connection pool keyed by replica.
 #[derive(Debug, Default)]
 pub struct Upstream {
     wires: Arc<ConnectionPool>,
-    /// Engines that refuse streams.
+    /// Engines known to refuse streams.
     pub(crate) support: StreamSupport,
 }
 
 impl Upstream {
-    /// Sends one request to the lease's engine, with its `content-type`. Errors are those of connecting
-    /// and of the head.
+    /// Sends one request to the lease's engine. `kind` is its `content-type`. Errors cover connecting and the response head.
     ///
-    /// An idle connection that ends without a word was closed by the engine while the request was on its
-    /// way (llama-server does so after each streamed answer, whatever its headers say): the request goes
-    /// out again on another. One that ends on a new connection has reached the engine and is reported as
-    /// failed; so is every one to a remote endpoint, which may bill it.
+    /// If a reused connection ends without a response, the engine closed it while the request was on its way, as llama-server does
+    /// after each stream; the request is sent again on another connection. On a new connection, the request may have reached the
+    /// engine, so the failure is reported. Requests to remote endpoints, which may bill them, are never sent twice.
     pub async fn send(
         &self,
         lease: &Lease,
@@ -69,7 +66,7 @@ impl Upstream {
             let answered_before = wire.answered;
             match wire.send(request).await {
                 Ok(answer) => return Ok(Incoming::of(answer, wire, replica, &self.wires)),
-                // It has not reached the engine.
+                // The request has not reached the engine.
                 Err(SendError::Unsent) if tries < TRIES_MAX => {}
                 Err(error)
                     if tries < TRIES_MAX
@@ -82,7 +79,7 @@ impl Upstream {
     }
 }
 
-/// Routes that nearly all requests go to. Their addresses take no memory.
+/// The most frequent routes, whose URIs need no allocation.
 const USUAL: [&str; 3] = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings"];
 
 fn uri_of(path: &str) -> Uri {
@@ -95,5 +92,5 @@ fn uri_of(path: &str) -> Uri {
     }
 }
 
-/// Two idle connections may have been closed in the same moment; three in a row are the engine's will.
+/// Two idle connections may have been closed at the same time; three failures in a row are deliberate.
 const TRIES_MAX: u32 = 3;

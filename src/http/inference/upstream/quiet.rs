@@ -1,6 +1,6 @@
-//! A task that wakes itself while it runs goes on at once. hyper's two ends of a body wake each other at each
-//! piece, and mostly both are in one task: the runtime would queue it again and wake another processor
-//! to take it, which costs more than the piece. It changes when a future is polled, and nothing else.
+//! Polls a task again immediately if it wakes itself while it runs. The two ends of a hyper body wake each other for each piece and
+//! are usually in the same task; the runtime would requeue the task and wake another processor for it, which costs more than the
+//! piece.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 use tokio::task::coop::has_budget_remaining;
 
-/// So often in a row; then others have their turn.
+/// Rounds in a row before other tasks get their turn.
 const ROUNDS_MAX: u32 = 64;
 
 /// No poll runs: a wake schedules the task.
@@ -31,7 +31,7 @@ impl Wake for Own {
     }
 
     fn wake_by_ref(self: &Arc<Own>) {
-        // What was written before the wake is seen by the poll after it.
+        // AcqRel: the next poll sees everything written before the wake.
         if self.state.swap(WOKEN, Ordering::AcqRel) == IDLE {
             self.task.wake();
         }
@@ -39,7 +39,7 @@ impl Wake for Own {
 }
 
 pub(crate) fn quiet<F: Future>(future: F) -> impl Future<Output = F::Output> {
-    // Boxed, because this future and each one around it would move it, and keep twice its size.
+    // Boxed because this future and each one around it would move it and keep twice its size.
     let mut future = Box::pin(future);
     let own = Arc::new(Own::default());
     let waker = Waker::from(Arc::clone(&own));
@@ -57,7 +57,7 @@ pub(crate) fn quiet<F: Future>(future: F) -> impl Future<Output = F::Output> {
             if rests.is_ok() {
                 return Poll::Pending;
             }
-            // Sockets would only say that others have their turn.
+            // The budget is used up, so sockets would only return `Pending`.
             if !has_budget_remaining() {
                 break;
             }

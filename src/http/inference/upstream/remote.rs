@@ -1,5 +1,5 @@
-//! What differs in answers of a remote endpoint: its refusal of the pool's key is not the client's, a redirect is not
-//! followed, and nothing that it repeats of the key is passed on.
+//! Special handling of remote endpoints: a refusal of the pool's key is not the client's error, redirects are not followed, and
+//! responses never contain the key.
 
 use std::ops::Range;
 
@@ -17,23 +17,23 @@ pub(crate) fn of(lease: &Lease) -> Option<&Remote> {
     }
 }
 
-/// An answer that must not reach the client as it is.
+/// The error for a response that must not reach the client.
 pub(crate) fn misplaced(lease: &Lease, model: &str, status: StatusCode) -> Option<Failure> {
     let remote = of(lease)?;
     let number = status.as_u16();
     let why = match number {
         401 | 403 => format!(
-            "{remote} answered {number} to the pool's own key; an administrator has to look at the key of this model"
+            "{remote} returned {number} for the pool's own key; an administrator must check the key of this model"
         ),
         300..=399 => format!(
-            "{remote} answered {number}, a redirect, and the pool follows none; an administrator has to correct engine_config.url"
+            "{remote} returned {number}, a redirect, which is not followed; an administrator must correct engine_config.url"
         ),
         _ => return None,
     };
     Some(Failure::engine(model, why))
 }
 
-/// No server was reached; otherwise the lease's own engine has the reason.
+/// The error if no server was reached. `None` for local engines, whose lease has the reason.
 pub(crate) fn unreached(
     lease: &Lease,
     model: &str,
@@ -47,7 +47,7 @@ pub(crate) fn unreached(
     Some(Failure::engine(model, format!("{remote}: {cause}")))
 }
 
-/// An event of a stream, with the model called as the pool calls it.
+/// Replaces the model's name in a stream event by the pool's name.
 pub(crate) fn renamed(lease: &Lease, model: &str, event: Vec<u8>) -> Vec<u8> {
     match of(lease).and_then(|_| model_in(&event)) {
         None => event,
@@ -58,7 +58,7 @@ pub(crate) fn renamed(lease: &Lease, model: &str, event: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// Where the string of the outermost `"model"` stands, with its quotes. One pass, nothing is parsed.
+/// Returns the range of the outermost `"model"` string, including its quotes. Scans once without parsing.
 fn model_in(event: &[u8]) -> Option<Range<usize>> {
     let string_end = |start: usize| {
         let mut at = start + 1;
@@ -97,7 +97,7 @@ fn model_in(event: &[u8]) -> Option<Range<usize>> {
     None
 }
 
-/// An error's body without what it repeats of the key.
+/// Removes the key from an error's body.
 pub(crate) fn masked(lease: &Lease, body: Bytes) -> Bytes {
     match of(lease) {
         None => body,

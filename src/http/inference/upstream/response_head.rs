@@ -1,22 +1,23 @@
-//! Heads of HTTP/1.1: of a request as it is sent to an engine, and of the engine's answer as it is read.
+//! HTTP/1.1 heads: serializes request heads for engines and parses response heads.
 
 use axum::body::Bytes;
 use axum::http::request::Parts;
+use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use bytes::BytesMut;
 use thiserror::Error;
 
 use crate::inference::upstream::framing::Framing;
 
-/// An answer's head that is longer, or has more headers, is none.
+/// Limits of a response head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 100;
 
-/// The head of a request with a body of this length. Its URI is the path, and it has its `host`.
+/// Serializes the head of a request with a body of `length` bytes. Its URI is the path, and it has a `host` header.
 pub(super) fn of_request(parts: &Parts, length: usize) -> Vec<u8> {
-    let path = parts.uri.path_and_query().map_or("/", |it| it.as_str());
+    let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let mut head = Vec::with_capacity(512);
-    let mut push = |texts: &[&[u8]]| texts.iter().for_each(|it| head.extend_from_slice(it));
+    let mut push = |texts: &[&[u8]]| texts.iter().for_each(|text| head.extend_from_slice(text));
     push(&[parts.method.as_str().as_bytes(), b" "]);
     push(&[path.as_bytes(), b" HTTP/1.1\r\n"]);
     for (name, value) in &parts.headers {
@@ -31,7 +32,7 @@ pub(super) fn of_request(parts: &Parts, length: usize) -> Vec<u8> {
     head
 }
 
-/// Why an answer has no head.
+/// An invalid response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum BadHead {
     #[error(
@@ -44,23 +45,23 @@ pub(crate) enum BadHead {
     Status,
     #[error("a header is malformed")]
     Header,
-    #[error("it has no clear content-length")]
+    #[error("its content-length is invalid or ambiguous")]
     Length,
 }
 
-/// The head of an answer.
+/// A parsed response head.
 #[derive(Debug)]
 pub(crate) struct ResponseHead {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub framing: Framing,
-    /// Whether the connection may carry another request after the body.
+    /// The connection may carry another request after the body.
     pub keeps: bool,
 }
 
 impl ResponseHead {
-    /// Takes the head off what was received, once all of it is there. What comes before the answer itself, as `100 Continue`,
-    /// is passed over. The headers are written into `map`.
+    /// Removes a complete head from `received`, or returns `None` if it is incomplete. Skips informational responses such as `100
+    /// Continue`. Headers are written into `map`.
     pub fn take(
         received: &mut BytesMut,
         map: &mut HeaderMap,
@@ -114,7 +115,7 @@ impl ResponseHead {
     }
 }
 
-/// The length of a head with its empty line, once all of it is there. Each line may have its own kind of end.
+/// The length of a complete head with its empty line. Lines may end with LF or CRLF.
 fn head_end(received: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', received).find_map(|at| {
         let lines = &received[..=at];
@@ -123,7 +124,7 @@ fn head_end(received: &[u8]) -> Option<usize> {
     })
 }
 
-/// The lines of a head, without their ends.
+/// The lines of a head, without line ends.
 struct Lines<'a> {
     text: &'a Bytes,
     at: usize,
@@ -144,7 +145,7 @@ impl Iterator for Lines<'_> {
     }
 }
 
-/// Whether it is HTTP/1.1 and not 1.0, and the status.
+/// Returns whether the version is HTTP/1.1 rather than 1.0, and the status.
 fn status_of(line: &[u8]) -> Result<(bool, StatusCode), BadHead> {
     let read = || {
         let (version, rest) = line.split_at_checked(b"HTTP/1.1 ".len())?;
@@ -173,11 +174,11 @@ fn header_of(line: &Bytes) -> Option<(HeaderName, HeaderValue)> {
     Some((name, value))
 }
 
-/// Whether a header that is a list has this word.
+/// Returns true if a list header contains this word.
 fn has_word(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let values = headers.get_all(name).into_iter();
-    let mut words = values.flat_map(|it| it.as_bytes().split(|byte| *byte == b','));
-    words.any(|it| it.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+    let mut words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    words.any(|listed| listed.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
 }
 
 fn framing_of(status: StatusCode, headers: &HeaderMap) -> Result<Framing, BadHead> {
@@ -187,7 +188,7 @@ fn framing_of(status: StatusCode, headers: &HeaderMap) -> Result<Framing, BadHea
     if has_no_body {
         return Ok(Framing::Length(0));
     }
-    // It counts more than a length beside it.
+    // Takes precedence over `content-length`.
     if headers.contains_key(header::TRANSFER_ENCODING) {
         return Ok(if has_word(headers, header::TRANSFER_ENCODING, "chunked") {
             Framing::CHUNKED
@@ -198,10 +199,10 @@ fn framing_of(status: StatusCode, headers: &HeaderMap) -> Result<Framing, BadHea
     let mut length = None;
     for value in headers.get_all(header::CONTENT_LENGTH) {
         let text = value.to_str().unwrap_or_default();
-        let is_number = !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let number = is_number.then(|| text.parse::<u64>().ok()).flatten();
         let number = number.ok_or(BadHead::Length)?;
-        if length.is_some_and(|it| it != number) {
+        if length.is_some_and(|known| known != number) {
             return Err(BadHead::Length);
         }
         length = Some(number);

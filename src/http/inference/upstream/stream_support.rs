@@ -1,5 +1,4 @@
-//! Remembers which engines refuse streams, by replica. Requests to all others are streams with their usage, which needs no
-//! look-up.
+//! Remembers, by replica, which engines refuse streams. Requests to all other engines are streams with usage and need no look-up.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,28 +10,28 @@ use serde_json::Value;
 use crate::dialect::error_in;
 use pool::ReplicaId;
 
-/// The form of a request, as far as its response depends on it.
+/// The streaming fields of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// `stream` and `stream_options`.
+    /// With `stream` and `stream_options`.
     Streamed,
-    /// `stream` alone.
+    /// With `stream` only.
     WithoutOptions,
     Plain,
 }
 
-/// A refusal of streams.
+/// A refusal of streams, by the refused field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamRefusal {
     /// `stream_options`.
     Options,
     /// `stream`.
     Stream,
-    /// A stream together with another field, maybe.
+    /// Possibly the combination of a stream with another field.
     Combination,
 }
 
-/// A longer refusal is not searched.
+/// Longer refusals are not searched.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 impl StreamRefusal {
@@ -56,7 +55,7 @@ impl StreamRefusal {
         has(&["stream"]).then_some(StreamRefusal::Combination)
     }
 
-    /// The form in which the request is sent again. `wants_stream`: the client does.
+    /// The form for the next attempt. `wants_stream`: the client requested a stream.
     pub fn next(self, wants_stream: bool) -> Option<Form> {
         match (self, wants_stream) {
             (StreamRefusal::Options, true) => Some(Form::WithoutOptions),
@@ -67,7 +66,7 @@ impl StreamRefusal {
     }
 }
 
-/// The number of replicas that are remembered. Later replicas have higher ids.
+/// Number of replicas remembered. Later replicas have higher ids.
 const REPLICAS_MAX: usize = 1024;
 
 /// The refusals of each replica.
@@ -84,7 +83,7 @@ struct Refused {
 }
 
 impl StreamSupport {
-    /// The form that the replica takes. `wants_stream`: the client does.
+    /// The form that the replica accepts. `wants_stream`: the client requested a stream.
     pub fn form(&self, replica: ReplicaId, wants_stream: bool) -> Form {
         if !self.has_any.load(Ordering::Relaxed) {
             return Form::Streamed;

@@ -90,7 +90,7 @@ async fn who_finds_all_workers_busy_waits_and_is_counted() {
         while reading.tokens.snapshot().busy < 2 || reading.tokens.snapshot().waiting < 1 {
             tokio::task::yield_now().await;
         }
-        // The third job waited for one of the first two; the other kinds stayed free.
+        // The third job waited for a free worker of its kind; the other kinds stayed free.
         let other = reading.validation.run(1, || Ok(7)).await.unwrap();
         thread_of(&reading, AT_ONCE_BYTES + 1).await;
         let seen = (

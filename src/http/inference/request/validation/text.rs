@@ -187,7 +187,7 @@ impl Rule<'_> {
         let mut all = parts.iter().flat_map(|part| part.chars());
         let (nth, wrong) = (1_usize..)
             .zip(&mut all)
-            .find(|(_, it)| !allowed.has(*it))?;
+            .find(|(_, character)| !allowed.has(*character))?;
         let code = u32::from(wrong);
         let shown = if wrong.is_control() || wrong.is_whitespace() {
             format!("U+{code:04X}")

@@ -1,4 +1,4 @@
-//! Lists of tokens in engines' answers: counted where they stand, and passed on unread.
+//! Counts lists of tokens in engine responses without parsing their elements.
 
 use std::marker::PhantomData;
 
@@ -9,15 +9,14 @@ use serde_json::value::RawValue;
 
 use crate::error::Failure;
 
-/// The tokens of a text, as vLLM answers.
+/// The tokens of a text, in vLLM's form.
 #[derive(Debug)]
 pub(super) struct Tokens {
     pub count: usize,
     pub body: Bytes,
 }
 
-/// What engines answer. A long text has a number for each few letters, so that none of them is read: they are counted
-/// where they stand, and passed on as they are.
+/// An engine's response. Token lists are kept as raw JSON, because they can be very long.
 #[derive(Deserialize)]
 struct Tokenized<'a> {
     #[serde(borrow)]
@@ -28,7 +27,7 @@ struct Tokenized<'a> {
     token_strs: Option<&'a RawValue>,
 }
 
-/// The answer as vLLM gives it, whichever engine it is from.
+/// Reads the response of any engine as vLLM's form.
 pub(super) fn counted(model: &str, bytes: &Bytes) -> Result<Tokens, Failure> {
     let without = || Failure::engine(model, "an answer without tokens");
     let answer: Tokenized<'_> = serde_json::from_slice(bytes).map_err(|_| without())?;
@@ -45,7 +44,7 @@ pub(super) fn counted(model: &str, bytes: &Bytes) -> Result<Tokens, Failure> {
     Ok(Tokens { count, body })
 }
 
-/// How many elements of this type a list has, if all are; nothing of them is kept.
+/// Returns the number of elements if all of them have type `T`. Keeps none of them.
 pub(super) fn elements<T: for<'de> Deserialize<'de>>(list: &str) -> Option<usize> {
     struct Count<T>(PhantomData<T>);
 

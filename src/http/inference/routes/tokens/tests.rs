@@ -1,4 +1,4 @@
-//! What is read of a request for tokens, and what becomes of the answers.
+//! Tests of token requests and responses.
 
 use super::*;
 

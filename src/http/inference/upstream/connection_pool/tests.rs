@@ -1,4 +1,4 @@
-//! Tests of `connection_pool.rs`, with engines that are sockets.
+//! Tests of `connection_pool.rs`, with sockets as engines.
 
 use super::*;
 use axum::http::{Request, StatusCode};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 const REPLICA: ReplicaId = ReplicaId(1);
 
-/// Answers the requests of one connection with these, and closes it.
+/// Serves the given responses on one connection and closes it.
 fn engine(answers: &'static [&'static [&'static str]]) -> (Endpoint, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -131,7 +131,7 @@ async fn one_that_is_closed_within_the_head_of_an_answer_is_not_tried_again() {
 
 #[tokio::test]
 async fn the_rest_of_a_request_is_sent_to_an_engine_that_answers_before_it_has_all() {
-    /// More than the sockets take.
+    /// More than the sockets buffer.
     const BYTES: usize = 32 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let endpoint = Endpoint::Tcp(listener.local_addr().expect("an address"));
