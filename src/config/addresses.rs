@@ -1,4 +1,4 @@
-//! Where a controller is reached: one URL, or those of two controllers, of which one leads.
+//! The controller's address: one URL, or the URLs of two controllers of which one leads.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
 
-/// More controllers of one pool are a mistake.
+/// A larger number of controllers for one pool is a mistake.
 const ADDRESSES_MAX: usize = 8;
 const EXAMPLE: &str = "write one such as https://pool.example.org:8443";
 
-/// A URL, or a list of them that are tried in turn. Never empty.
+/// One or more URLs, tried in turn. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses(Vec<String>);
 
@@ -90,7 +90,7 @@ impl schemars::JsonSchema for Addresses {
     }
 }
 
-/// What is wrong with a controller's URL, and how one looks. `secret_goes` says where a token belongs.
+/// Checks a controller's URL. Errors give an example; `secret_goes` says where a token belongs instead.
 pub(super) fn check_address(text: &str, secret_goes: &str) -> Result<Url, String> {
     let address = Url::parse(text).map_err(|error| format!("is not a URL ({error}); {EXAMPLE}"))?;
     if !matches!(address.scheme(), "https" | "http") || address.host_str().is_none() {
@@ -105,7 +105,7 @@ pub(super) fn check_address(text: &str, secret_goes: &str) -> Result<Url, String
     Ok(address)
 }
 
-/// `sha256:` and 64 hexadecimal digits.
+/// Returns true for `sha256:` and 64 hexadecimal digits.
 pub(super) fn is_fingerprint(text: &str) -> bool {
     let digits = text.strip_prefix("sha256:").unwrap_or_default();
     digits.len() == 64 && digits.chars().all(|digit| digit.is_ascii_hexdigit())

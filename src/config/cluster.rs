@@ -1,4 +1,4 @@
-//! The section `cluster`: which software hands out nodes, and how a node finds the controller.
+//! The section `cluster`: the software that provides nodes, and how a node finds the controller.
 
 use std::path::PathBuf;
 
@@ -22,22 +22,22 @@ use pool::Span;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSection {
-    /// What brings nodes: `slurm`, `pbs`, `kubernetes`, `ray`, or `command` for your own programs.
+    /// The source of nodes: `slurm`, `pbs`, `kubernetes`, `ray`, or `command` for your own programs.
     pub kind: ClusterKind,
-    /// This pool's name in the cluster: jobs carry it, so that the pool finds its own after a restart. Letters, digits,
-    /// `-` and `_`. Pools of one account need different names.
+    /// This pool's name in the cluster. Jobs carry it, which lets the pool find its own after a restart. Letters, digits, `-` and
+    /// `_`. Pools of one account need different names.
     pub name: String,
-    /// How long a request for a node may take before the pool evicts instead.
+    /// Time that a request for a node may take before the pool evicts instead.
     pub patience: Length,
-    /// How long a node without a model is kept.
+    /// Time that a node without a model is kept.
     pub scale_down_after: Length,
-    /// How long before its time limit the models of a node move to others (N7): `auto`, as long as that is expected to take,
-    /// or a length of time. Never more than half of its time.
+    /// Time before a node's time limit at which its models move to other nodes (N7): `auto`, the expected duration of the move, or
+    /// a duration. At most half of the node's time.
     pub renew_before: RenewBefore,
-    /// How long a lease may run until its node has joined; then it is given back.
+    /// Time that a lease may run before its node has joined; then it is given back.
     pub join_within: Length,
-    /// The address at which nodes reach the controller, such as `https://pool.example.org:8443`; with a second one that
-    /// stands by, a list of both.
+    /// The address at which nodes reach the controller, such as `https://pool.example.org:8443`; with a standby controller, a list
+    /// of both.
     pub controller: Option<Addresses>,
     /// The fingerprint of the controller's certificate that nodes accept: `sha256:` and 64 hexadecimal digits; null:
     /// certificate authorities decide.
@@ -46,21 +46,21 @@ pub struct ClusterSection {
     pub token_file: Option<PathBuf>,
     /// `model-pool` on the nodes: a path there, or a name on the PATH.
     pub program: String,
-    /// The folder for a node's state; `%j` stands for the id of its lease. Null: a folder of the lease in `TMPDIR`.
+    /// The folder for a node's state; `%j` stands for the id of its lease. Null: a folder named after the lease in `TMPDIR`.
     pub node_data: Option<String>,
     /// Further arguments of `model-pool node`.
     pub node_options: Vec<String>,
-    /// The kinds of node that the cluster may be asked for.
+    /// The kinds of node that can be requested from the cluster.
     pub shapes: Vec<ShapeSection>,
-    /// How jobs are submitted, with kind `slurm`.
+    /// Job settings for kind `slurm`.
     pub slurm: SlurmSection,
-    /// How jobs are submitted, with kind `pbs`.
+    /// Job settings for kind `pbs`.
     pub pbs: PbsSection,
-    /// Which pods are nodes, with kind `kubernetes`.
+    /// The pods that serve as nodes, for kind `kubernetes`.
     pub kubernetes: KubernetesSection,
-    /// How jobs are submitted, with kind `ray`.
+    /// Job settings for kind `ray`.
     pub ray: RaySection,
-    /// The programs of kind `command`.
+    /// The programs for kind `command`.
     pub command: CommandSection,
 }
 
@@ -133,7 +133,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
             "is not a fingerprint; write sha256: and the 64 hexadecimal digits of the certificate";
         wrong("fingerprint", message.to_owned());
     }
-    // In Kubernetes the pods' template has the command.
+    // In Kubernetes the command is in the template of the pods.
     let needs_command = !matches!(section.kind, ClusterKind::None | ClusterKind::Kubernetes);
     match &section.controller {
         Some(addresses) => {
@@ -184,7 +184,11 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
     problems.extend(cluster_shape::problems(section));
     problems.extend(cluster_slurm::problems(&section.slurm));
     problems.extend(cluster_pbs::problems(&section.pbs));
-    let names: Vec<&str> = section.shapes.iter().map(|it| it.name.as_str()).collect();
+    let names: Vec<&str> = section
+        .shapes
+        .iter()
+        .map(|shape| shape.name.as_str())
+        .collect();
     let (kind, name) = (section.kind, &section.name);
     problems.extend(cluster_kubernetes::problems(
         &section.kubernetes,

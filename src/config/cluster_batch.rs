@@ -1,4 +1,4 @@
-//! Checks of the keys that the sections of Slurm and PBS have in common.
+//! Checks of the keys common to Slurm and PBS.
 
 use std::path::Path;
 
@@ -20,11 +20,11 @@ pub(super) struct BatchKeys<'a> {
     pub grace: Length,
     pub timeout: Length,
     pub bin_dir_example: &'a str,
-    /// What to write into `options`.
+    /// An example for `options`.
     pub option_example: &'a str,
 }
 
-/// `wrong` gets the key and the message of each problem.
+/// Calls `wrong` with the key and the message of each problem.
 pub(super) fn problems(keys: &BatchKeys<'_>, mut wrong: impl FnMut(&str, String)) {
     for (index, option) in keys.options.iter().enumerate() {
         let is_option = option.starts_with('-') && is_line(option) && !option.contains('#');

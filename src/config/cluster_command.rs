@@ -1,4 +1,4 @@
-//! The keys of `cluster.command`: programs of the site that bring and end nodes.
+//! The keys of `cluster.command`: custom programs that start and end nodes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,21 +7,21 @@ use super::problem::Problem;
 use super::units::Length;
 use pool::Span;
 
-/// More is a mistake.
+/// A larger number is a mistake.
 pub(super) const ARGUMENTS_MAX: usize = 100;
 const TIMEOUT: (Span, Span) = (Span::from_secs(1), Span::from_secs(600));
 
-/// Programs that bring and end nodes. Each reads a JSON object from standard input: docs/slurm.md.
+/// Programs that start and end nodes. Each reads a JSON object from standard input: docs/slurm.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CommandSection {
-    /// Asks for a node, and prints the id of its lease.
+    /// Requests a node and prints the id of its lease.
     pub scale_up: Vec<String>,
     /// Gives a node back.
     pub scale_down: Vec<String>,
     /// Prints all leases of this pool.
     pub status: Vec<String>,
-    /// How long each may take, 1s to 10m.
+    /// Time limit of each program, 1s to 10m.
     pub timeout: Length,
 }
 
@@ -36,7 +36,7 @@ impl Default for CommandSection {
     }
 }
 
-/// `is_used`: nodes come by these programs.
+/// `is_used`: true if these programs provide the nodes.
 pub(super) fn problems(commands: &CommandSection, is_used: bool) -> Vec<Problem> {
     let mut problems = Vec::new();
     let all = [

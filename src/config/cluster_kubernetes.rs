@@ -13,28 +13,28 @@ use super::units::Length;
 use pool::Span;
 
 const TIMEOUT: (Span, Span) = (Span::from_secs(1), Span::from_secs(120));
-/// A pod's name has up to 17 characters more, and is the name of its node, which has 63 at most.
+/// A pod's name is up to 17 characters longer, and is also the node's name, which has at most 63.
 const DEPLOYMENT_NAME_MAX: usize = 46;
 const NAMESPACE_MAX: usize = 63;
-/// Each one without a pod is looked at while a request is open.
+/// Each Deployment without a pod is checked while a request is open.
 const DEPLOYMENTS_MAX: usize = 256;
 
 /// Pods as nodes: docs/kubernetes.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KubernetesSection {
-    /// The API server, such as `https://10.0.0.1:6443`; null: that of the cluster in which this program runs.
+    /// The API server, such as `https://10.0.0.1:6443`; null: the server of the cluster in which this program runs.
     pub server: Option<String>,
-    /// The namespace of the Deployments; null: that of this program's pod.
+    /// The namespace of the Deployments; null: the namespace of this program's pod.
     pub namespace: Option<String>,
-    /// The file with the token of the service account; it is read for each call, because it is replaced now and then.
-    /// Null: that of this program's pod.
+    /// The file with the token of the service account, read for each call because it is replaced periodically. Null: the token of
+    /// this program's pod.
     pub token_file: Option<PathBuf>,
-    /// The file with the certificate authorities of the API server; null: that of this program's pod.
+    /// The file with the certificate authorities of the API server; null: the authorities of this program's pod.
     pub ca_file: Option<PathBuf>,
     /// The Deployments of each shape, by the shape's name. Each has one pod or none, and a pod is a node.
     pub deployments: BTreeMap<String, Vec<String>>,
-    /// How long a call may take, 1s to 2m.
+    /// Time limit of a call, 1s to 2m.
     pub timeout: Length,
 }
 
@@ -51,18 +51,18 @@ impl Default for KubernetesSection {
     }
 }
 
-/// Lower-case letters, digits and dashes: a label of a host's name, as the names of most objects are.
+/// Returns true for lower-case letters, digits and dashes: a DNS label, as used for most object names.
 fn is_label(text: &str, length_max: usize) -> bool {
-    let is_plain = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
     (1..=length_max).contains(&bytes.len())
-        && bytes.iter().all(|it| is_plain(*it) || *it == b'-')
+        && bytes.iter().all(|byte| is_plain(*byte) || *byte == b'-')
         && [bytes.first(), bytes.last()]
             .iter()
-            .all(|it| it.is_some_and(|it| is_plain(*it)))
+            .all(|end| end.is_some_and(|byte| is_plain(*byte)))
 }
 
-/// `pool_name` and the names of the shapes are those of the section `cluster`; `is_used`: nodes are pods.
+/// `pool_name` and `shapes` come from the section `cluster`; `is_used`: true if pods serve as nodes.
 pub(super) fn problems(
     section: &KubernetesSection,
     is_used: bool,
@@ -130,11 +130,11 @@ pub(super) fn problems(
             wrong(".deployments", message);
         }
     }
-    // It is the value of a label.
+    // The name is used as the value of a label.
     let ends = [pool_name.chars().next(), pool_name.chars().last()];
     if !ends
         .iter()
-        .all(|it| it.is_some_and(|it| it.is_ascii_alphanumeric()))
+        .all(|end| end.is_some_and(|letter| letter.is_ascii_alphanumeric()))
     {
         let message = format!(
             "is `{pool_name}`; with Kubernetes it is the value of a label: let it begin and end with a letter or a digit"

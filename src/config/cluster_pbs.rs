@@ -1,4 +1,4 @@
-//! The keys of `cluster.pbs`: what each job's script gets.
+//! The keys of `cluster.pbs`: options for each job's script.
 
 use std::path::PathBuf;
 
@@ -10,40 +10,40 @@ use super::cluster_text::{argument_problem, is_name};
 use super::problem::Problem;
 use super::units::Length;
 
-/// Options of `qsub` that the pool sets itself: by the name and the variable it finds its jobs, bash reads their script, each job
-/// is one node, and `qsub` prints its id (`-z` has it print nothing).
+/// Options of `qsub` that the pool sets itself: the name and the variable identify its jobs, bash reads their script, each job is
+/// one node, and `qsub` prints its id (`-z` would suppress it).
 const OWN_OPTIONS: &[&str] = &["-N", "-v", "-V", "-S", "-J", "-I", "-h", "-z"];
 
-/// How jobs are submitted to PBS Professional or OpenPBS.
+/// Settings for jobs of PBS Professional or OpenPBS.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PbsSection {
-    /// The folder of PBS' programs, such as `/opt/pbs/bin`; null: they are on the PATH.
+    /// The folder with PBS' programs, such as `/opt/pbs/bin`; null: they are on the PATH.
     pub bin_dir: Option<PathBuf>,
     /// The queue; null: the server's default.
     pub queue: Option<String>,
-    /// The account that is charged (`qsub -A`); null: none is named.
+    /// The account to charge (`qsub -A`); null: unspecified.
     pub account: Option<String>,
-    /// Resources of each node beside its GPUs, in the form of a chunk of `-l select`, such as
+    /// Resources of each node in addition to its GPUs, in the form of a chunk of `-l select`, such as
     /// `ncpus=16:mem=200gb:gpu_type=a100`; null: PBS' defaults, often one CPU.
     pub select: Option<String>,
     /// The resource that counts GPUs.
     pub gpu_resource: String,
-    /// Whether a node takes its machine with all of its GPUs (`place=exclhost`). False: the machine is shared, and PBS
-    /// has to say by `CUDA_VISIBLE_DEVICES` which GPUs are the job's; a job without it ends at once.
+    /// Reserve the machine with all its GPUs for a node (`place=exclhost`). If false, machines are shared, and PBS must set
+    /// `CUDA_VISIBLE_DEVICES` to the job's GPUs; a job without it ends immediately.
     pub exclusive: bool,
-    /// Whether PBS may put a preempted job into its queue again (`qsub -r`).
+    /// Allow PBS to requeue a preempted job (`qsub -r`).
     pub requeue: bool,
-    /// How long before its time limit a node begins to drain; 1s to 1h.
+    /// Time before its time limit at which a node begins to drain; 1s to 1h.
     pub grace: Length,
-    /// The folder for the jobs' output, shared with the nodes; null: PBS copies it to the folder in which the pool was
-    /// started, once a job has ended.
+    /// The folder for the jobs' output, shared with the nodes; null: PBS copies it to the pool's working directory after a job has
+    /// ended.
     pub log_dir: Option<PathBuf>,
-    /// Further options of `qsub`, such as `-P project` and `-l filesystems=home`.
+    /// Additional options of `qsub`, such as `-P project` and `-l filesystems=home`.
     pub options: Vec<String>,
     /// Shell lines that run on the node before it starts, such as `module load cuda`.
     pub setup: String,
-    /// How long each of PBS' programs may take, 1s to 10m.
+    /// Time limit of each call of a PBS program, 1s to 10m.
     pub timeout: Length,
 }
 
@@ -66,7 +66,7 @@ impl Default for PbsSection {
     }
 }
 
-/// Why the text is not what stands behind the GPUs in a chunk of `-l select`.
+/// Checks the part after the GPUs in a chunk of `-l select`; returns the problem.
 pub(super) fn select_problem(text: &str, gpu_resource: &str) -> Option<String> {
     if let Some(message) = argument_problem(text) {
         return Some(message);
@@ -80,7 +80,10 @@ pub(super) fn select_problem(text: &str, gpu_resource: &str) -> Option<String> {
             "is `{text}`; write the resources of one node without a number before them, such as ncpus=16:mem=200gb"
         ));
     }
-    let is_gpus = |part: &str| part.split_once('=').is_some_and(|it| it.0 == gpu_resource);
+    let is_gpus = |part: &str| {
+        part.split_once('=')
+            .is_some_and(|(name, _)| name == gpu_resource)
+    };
     text.split(':')
         .any(is_gpus)
         .then(|| format!("has `{gpu_resource}`, which is the shape's `gpus`; remove it from here"))
@@ -104,11 +107,11 @@ pub(super) fn problems(section: &PbsSection) -> Vec<Problem> {
         );
     }
     let select = section.select.as_deref();
-    if let Some(message) = select.and_then(|it| select_problem(it, &section.gpu_resource)) {
+    if let Some(message) = select.and_then(|text| select_problem(text, &section.gpu_resource)) {
         wrong("select", message);
     }
     for (index, option) in section.options.iter().enumerate() {
-        // A line of a script may have several.
+        // A script line may contain several options.
         let mut words = option.split_whitespace();
         let own = words.find_map(|word| OWN_OPTIONS.iter().find(|own| word.starts_with(**own)));
         if let Some(own) = own {

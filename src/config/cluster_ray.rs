@@ -1,4 +1,4 @@
-//! The keys of `cluster.ray`: how Ray's Jobs API is called, and what each job asks Ray for.
+//! The keys of `cluster.ray`: access to Ray's Jobs API, and the resources that each job requests.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,28 +19,28 @@ const LIST_MAX: usize = 100;
 const CPUS_MAX: u32 = 1024;
 const AMOUNT_MAX: f64 = 1_000_000.0;
 
-/// How jobs are submitted to Ray.
+/// Settings for jobs in Ray.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RaySection {
-    /// The address of Ray's dashboard, which has the Jobs API, such as `http://ray-head:8265`.
+    /// The address of Ray's dashboard, which provides the Jobs API, such as `http://ray-head:8265`.
     pub address: Option<String>,
-    /// The file with the token of a Ray that wants one, on this machine; null: `RAY_AUTH_TOKEN`, or the file that
-    /// `RAY_AUTH_TOKEN_PATH` names.
+    /// The local file with the token of a Ray that requires one; null: `RAY_AUTH_TOKEN`, or the file named by
+    /// `RAY_AUTH_TOKEN_PATH`.
     pub token_file: Option<PathBuf>,
-    /// The CPUs of Ray that each node holds, 0 to 1024.
+    /// CPUs in Ray that each node reserves, 0 to 1024.
     pub cpus: u32,
-    /// Custom resources of Ray that each node holds, such as `{"accelerator_type:H100": 0.001}`.
+    /// Custom resources in Ray that each node reserves, such as `{"accelerator_type:H100": 0.001}`.
     pub resources: BTreeMap<String, f64>,
-    /// Labels that a machine must have, such as `{pool: big}`. Needs a Ray whose jobs have label selectors.
+    /// Labels that a machine must have, such as `{pool: big}`. Requires a Ray version with label selectors for jobs.
     pub labels: BTreeMap<String, String>,
-    /// Variables of the nodes' environment. Everyone who may use Ray's dashboard can read them: no secrets.
+    /// Variables of the nodes' environment. Everyone with access to Ray's dashboard can read them: do not use them for secrets.
     pub env: BTreeMap<String, String>,
     /// Shell lines that run before the node starts.
     pub setup: String,
-    /// How long a node has to drain when Ray stops its job, and before its time limit; 1s to 1h.
+    /// Time for a node to drain when Ray stops its job, and before its time limit; 1s to 1h.
     pub grace: Length,
-    /// How long each call of Ray may take, 1s to 10m.
+    /// Time limit of each call to Ray, 1s to 10m.
     pub timeout: Length,
 }
 
@@ -60,11 +60,11 @@ impl Default for RaySection {
     }
 }
 
-/// The address of Ray's dashboard in its one spelling: the scheme and the host in lower case, without the scheme's own port and
-/// without a slash at the end. All writes to one Ray go through the writer of this text.
+/// Normalises the address of Ray's dashboard: scheme and host in lower case, no default port, no trailing slash. All writes to one
+/// Ray cluster go through the writer for this text.
 ///
 /// # Errors
-/// Why it is none, in one line, which continues the name of the key.
+/// A one-line description of the problem, as a predicate that follows the key.
 pub fn ray_address(text: &str) -> Result<String, String> {
     let example = "write the address of Ray's dashboard, such as http://ray-head:8265";
     let address = Url::parse(text).map_err(|error| format!("is not a URL ({error}); {example}"))?;
@@ -83,7 +83,7 @@ pub fn ray_address(text: &str) -> Result<String, String> {
     Ok(address.as_str().trim_end_matches('/').to_owned())
 }
 
-/// What is wrong with an amount of a custom resource.
+/// The problem with an amount of a custom resource.
 pub(super) fn resource_problem(name: &str, amount: f64) -> Option<String> {
     if !is_line(name) || matches!(name, "CPU" | "GPU" | "memory" | "object_store_memory") {
         return Some(format!(
@@ -97,7 +97,7 @@ pub(super) fn resource_problem(name: &str, amount: f64) -> Option<String> {
     })
 }
 
-/// What is wrong with a label. Ray knows more forms of a value, such as `in(a, b)` and `!c`, and checks them.
+/// The problem with a label. Ray checks other forms of values, such as `in(a, b)` and `!c`.
 pub(super) fn label_problem(name: &str, value: &str) -> Option<String> {
     let is_wrong = !is_line(name) || name.contains(char::is_whitespace) || !is_line(value);
     is_wrong.then(|| {

@@ -1,4 +1,4 @@
-//! The shapes of node that a cluster may be asked for: `cluster.shapes`.
+//! The shapes of node that can be requested from a cluster: `cluster.shapes`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::units::{Length, Size};
 use super::{cluster_pbs, cluster_ray};
 use pool::Span;
 
-/// More is a mistake.
+/// A larger number is a mistake.
 const SHAPES_MAX: usize = 50;
 const GPUS_MAX: u32 = 64;
 const TIME_LIMIT: (Span, Span) = (Span::from_secs(60), Span::from_secs(366 * 86_400));
@@ -24,36 +24,36 @@ const COST_MAX: f64 = 100_000.0;
 pub struct ShapeSection {
     /// Its name in commands and jobs: letters, digits, `-` and `_`; must be unique.
     pub name: String,
-    /// GPUs of a node, 0 to 64.
+    /// GPUs per node, 0 to 64.
     pub gpus: u32,
     /// The memory of each GPU.
     pub memory: Size,
-    /// How long the cluster gives a node, 1m to 366 days. Needed, except with Kubernetes, whose pods have no limit.
+    /// Time for which the cluster grants a node, 1m to 366 days. Required, except with Kubernetes, whose pods have no limit.
     #[serde(default = "no_limit", skip_serializing_if = "is_no_limit")]
     pub time_limit: Length,
-    /// What a node costs for an hour, in any currency; for `model-pool cluster status`.
+    /// The cost of a node per hour, in any currency; for `model-pool cluster status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_per_hour: Option<f64>,
-    /// With Slurm: what `--gres` gets; null: `gpu:` and the number of GPUs.
+    /// With Slurm: the value of `--gres`; null: `gpu:` and the number of GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gres: Option<String>,
-    /// With Slurm: another partition than that of `cluster.slurm`.
+    /// With Slurm: the partition, if different from `cluster.slurm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    /// With Slurm: another constraint than that of `cluster.slurm`.
+    /// With Slurm: the constraint, if different from `cluster.slurm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<String>,
-    /// With PBS: another queue than that of `cluster.pbs`.
+    /// With PBS: the queue, if different from `cluster.pbs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// With PBS: other resources of a node, beside its GPUs, than those of `cluster.pbs`, such as
+    /// With PBS: resources of a node in addition to its GPUs, if different from `cluster.pbs`, such as
     /// `ncpus=16:mem=200gb:gpu_type=a100`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub select: Option<String>,
-    /// With Ray: custom resources in addition to those of `cluster.ray`.
+    /// With Ray: custom resources, added to `cluster.ray`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, f64>,
-    /// With Ray: labels in addition to those of `cluster.ray`.
+    /// With Ray: labels, added to `cluster.ray`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
@@ -146,7 +146,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
             (
                 "select",
                 &shape.select,
-                select.and_then(|it| cluster_pbs::select_problem(it, gpu_resource)),
+                select.and_then(|text| cluster_pbs::select_problem(text, gpu_resource)),
             ),
         ] {
             if let Some(message) = message {

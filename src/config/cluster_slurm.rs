@@ -1,4 +1,4 @@
-//! The keys of `cluster.slurm`: what each job's script gets.
+//! The keys of `cluster.slurm`: options for each job's script.
 
 use std::path::PathBuf;
 
@@ -10,34 +10,33 @@ use super::cluster_text::argument_problem;
 use super::problem::Problem;
 use super::units::Length;
 
-/// How jobs are submitted to Slurm.
+/// Settings for jobs in Slurm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SlurmSection {
-    /// The folder of Slurm's programs, such as `/opt/slurm/bin`; null: they are on the PATH.
+    /// The folder with Slurm's programs, such as `/opt/slurm/bin`; null: they are on the PATH.
     pub bin_dir: Option<PathBuf>,
     /// The partition; null: the cluster's default.
     pub partition: Option<String>,
-    /// The account that is charged; null: the user's default.
+    /// The account to charge; null: the user's default.
     pub account: Option<String>,
     /// The quality of service; null: the default.
     pub qos: Option<String>,
     /// Features that a node must have, such as `a100&nvlink`; null: any node.
     pub constraint: Option<String>,
-    /// Nodes that are never used, such as `gpu07`. Those on which a job of this pool failed within the last hour are
-    /// left out in addition.
+    /// Nodes that are never used, such as `gpu07`. Nodes on which a job of this pool failed within the last hour are excluded too.
     pub exclude: Vec<String>,
-    /// Whether Slurm may put a preempted job into its queue again; null: the cluster's default.
+    /// Allow Slurm to requeue a preempted job; null: the cluster's default.
     pub requeue: Option<bool>,
-    /// How long before its time limit a job gets SIGTERM, so that its node drains; 1s to 1h.
+    /// Time before its time limit at which a job receives SIGTERM and its node begins to drain; 1s to 1h.
     pub grace: Length,
-    /// The folder for the jobs' output, shared with the nodes; null: the folder in which the pool was started.
+    /// The folder for the jobs' output, shared with the nodes; null: the pool's working directory.
     pub log_dir: Option<PathBuf>,
-    /// Further options of `sbatch`, such as `--cpus-per-task=16` and `--mem=200G`.
+    /// Additional options of `sbatch`, such as `--cpus-per-task=16` and `--mem=200G`.
     pub options: Vec<String>,
     /// Shell lines that run on the node before it starts, such as `module load cuda`.
     pub setup: String,
-    /// How long each of Slurm's programs may take, 1s to 10m.
+    /// Time limit of each call of a Slurm program, 1s to 10m.
     pub timeout: Length,
 }
 

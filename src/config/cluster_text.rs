@@ -1,17 +1,17 @@
-//! What texts of the section `cluster` may hold, so that they fit into scripts, names of jobs and files.
+//! Checks texts of the section `cluster` for use in scripts, job names and file names.
 
-/// Letters, digits, `-` and `_`: safe in a job's name, a file's name and a shell.
+/// Returns true for letters, digits, `-` and `_`: safe in a job name, a file name and a shell.
 pub(super) fn is_name(text: &str) -> bool {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     (1..=40).contains(&text.len()) && text.chars().all(allowed)
 }
 
-/// Text that fits on one line of a script.
+/// Returns true for text that fits on one line of a script.
 pub(super) fn is_line(text: &str) -> bool {
     !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control)
 }
 
-/// Why the text cannot stand behind an option of `sbatch` or `qsub` in a script.
+/// The problem with a text that would follow an option of `sbatch` or `qsub` in a script.
 pub(super) fn argument_problem(text: &str) -> Option<String> {
     let is_special =
         |letter: char| letter.is_whitespace() || matches!(letter, '\'' | '"' | '\\' | '#');

@@ -1,4 +1,4 @@
-//! Which routes for clients of older systems are open (docs/compatibility.md). All are off by default.
+//! Enables routes for clients of older systems (docs/compatibility.md). All are off by default.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,9 @@ use super::problem::Problem;
 pub struct CompatSection {
     /// Aviary up to 0.1: `query`, `query/batch`, `stream` and `metadata` with the model's name in the path, and `models`.
     pub aviary: bool,
-    /// NCSA's LLM Serving: `admin/get_model` and its like below the base path, with the key in the body.
+    /// NCSA's LLM Serving: `admin/get_model` and similar routes below the base path, with the key in the body.
     pub ncsa: bool,
-    /// Ollama's API below `/api/`, beside the base path and below it (docs/ollama.md).
+    /// Ollama's API below `/api/`, with and without the base path (docs/ollama.md).
     pub ollama: bool,
     /// RayLLM: names with `--` for `/` in `/v1/models/{id}`, DELETE on it, and `/v1/health_check`.
     pub rayllm: bool,

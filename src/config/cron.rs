@@ -1,5 +1,5 @@
-//! Cron expressions. One that cannot be parsed is refused with the name of the wrong field and its range, and one
-//! that never occurs is refused too.
+//! Cron expressions. The error for an invalid expression names the wrong field and its range. Expressions that never occur are
+//! refused, too.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use croner::parser::{CronParser, Seconds, Year};
 
 use super::units::{Unreadable, written_as_text};
 
-/// Of each field its name and what may stand there.
+/// The name and allowed values of each field.
 const FIELDS: [(&str, &str); 6] = [
     ("second", "0 to 59"),
     ("minute", "0 to 59"),
@@ -21,10 +21,10 @@ const FIELDS: [(&str, &str); 6] = [
     ("weekday", "0 (Sunday) to 7, or SUN to SAT"),
 ];
 const ADVICE: &str = "write six fields `second minute hour day month weekday`, such as \"0 0 21 * * *\" for every day at 21:00, or null to switch it off";
-/// So many occurrences of two expressions are compared.
+/// Number of occurrences to compare between two expressions.
 const COMPARED: usize = 100;
 
-/// A recurring time: six fields, the first is the second. Interpreted in `evening.timezone`.
+/// A recurring time with six fields, starting with the second. Interpreted in `evening.timezone`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CronExpression(String);
 
@@ -38,14 +38,14 @@ impl CronExpression {
         &self.0
     }
 
-    /// The first time after this moment, in this zone.
+    /// The first occurrence after `now` in this zone.
     pub fn next_after(&self, now: DateTime<Utc>, zone: Tz) -> Option<DateTime<Utc>> {
         let cron = parsed(&self.0).ok()?;
         let next = cron.find_next_occurrence(&now.with_timezone(&zone), false);
         next.ok().map(|next| next.with_timezone(&Utc))
     }
 
-    /// Whether both name the same times, however they are written.
+    /// Returns true if both expressions have the same occurrences, however they are written.
     pub(super) fn is_the_same_as(&self, other: &CronExpression) -> bool {
         let (Ok(one), Ok(other)) = (parsed(&self.0), parsed(&other.0)) else {
             return self == other;
@@ -55,7 +55,7 @@ impl CronExpression {
     }
 }
 
-/// Some day of today's calendar. It does not matter which.
+/// An arbitrary fixed day.
 fn a_day() -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::days(365 * 56)
 }
@@ -68,7 +68,7 @@ fn parsed(text: &str) -> Result<Cron, croner::errors::CronError> {
         .parse(text)
 }
 
-/// The first field that is wrong by itself, with its number from 0.
+/// The first field that is invalid on its own, with its index.
 fn wrong_field<'a>(fields: &[&'a str]) -> Option<(usize, &'a str)> {
     (0..fields.len())
         .find(|&nth| {

@@ -1,4 +1,4 @@
-//! Where the state is: a SQLite file, or a database of PostgreSQL. A password in the URL is never printed.
+//! The location of the state: a SQLite file or a PostgreSQL database. A password in the URL is never printed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ pub enum DatabaseUrl {
     Postgres(PostgresUrl),
 }
 
-/// The address of a database of PostgreSQL, perhaps with a password.
+/// The address of a PostgreSQL database, possibly with a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresUrl(String);
 
-/// What may follow the `?`. A password is not among them: where the URL is shown, it could not be masked.
+/// Parameters allowed after the `?`. Passwords are excluded, because they could not be masked in a displayed URL.
 const PARAMETERS: [&str; 9] = [
     "host",
     "port",
@@ -39,7 +39,7 @@ impl DatabaseUrl {
         DatabaseUrl::Sqlite(path)
     }
 
-    /// The file, if the state is in one.
+    /// The file, if the state is in SQLite.
     pub fn path(&self) -> Option<&Path> {
         match self {
             DatabaseUrl::Sqlite(path) => Some(path),
@@ -47,7 +47,7 @@ impl DatabaseUrl {
         }
     }
 
-    /// With the password, for the connection alone.
+    /// The URL including its password, only for connecting.
     pub fn reveal(&self) -> String {
         match self {
             DatabaseUrl::Sqlite(_) => self.to_string(),
@@ -55,7 +55,7 @@ impl DatabaseUrl {
         }
     }
 
-    /// Whether the URL itself has a password.
+    /// Returns true if the URL itself contains a password.
     pub fn has_password(&self) -> bool {
         match self {
             DatabaseUrl::Sqlite(_) => false,
@@ -70,7 +70,7 @@ impl PostgresUrl {
         let (before, password, after) = url.parts();
         if before.contains('@')
             || after.contains('@')
-            || password.is_some_and(|it| it.contains('@'))
+            || password.is_some_and(|password| password.contains('@'))
         {
             return Err(Unreadable(
                 "an `@`, `/`, `?` or `#` in a user's name or a password must be written as %40, %2F, %3F or %23".to_owned(),
@@ -82,7 +82,10 @@ impl PostgresUrl {
         let parameters = after
             .split_once('?')
             .map_or("", |(_, parameters)| parameters);
-        for parameter in parameters.split('&').filter(|it| !it.is_empty()) {
+        for parameter in parameters
+            .split('&')
+            .filter(|parameter| !parameter.is_empty())
+        {
             let name = parameter.split('=').next().unwrap_or_default();
             if name == "password" {
                 return Err(Unreadable(
@@ -100,8 +103,7 @@ impl PostgresUrl {
         Ok(url)
     }
 
-    /// What stands before the password, the password, and what follows it from the `@` on; without a user, all of it
-    /// stands before.
+    /// Splits the URL into the part before the password, the password, and the part after the `@`. Without a user, the first part is the scheme.
     fn parts(&self) -> (&str, Option<&str>, &str) {
         let text = self.0.as_str();
         let start = text.find("://").map_or(0, |at| at + 3);
@@ -136,7 +138,7 @@ impl fmt::Debug for PostgresUrl {
 impl FromStr for DatabaseUrl {
     type Err = Unreadable;
 
-    /// The refused URL is never repeated: it may contain a password.
+    /// The message never repeats the refused URL, which may contain a password.
     fn from_str(text: &str) -> Result<DatabaseUrl, Unreadable> {
         match text.split_once("://") {
             Some(("sqlite", path)) if !path.is_empty() && !path.contains(['?', '#']) => {

@@ -1,5 +1,4 @@
-//! Applies `MODEL_POOL__SECTION__KEY` variables to a configuration. The possible keys are those of the
-//! configuration itself.
+//! Applies `MODEL_POOL__SECTION__KEY` variables to a configuration. The configuration itself determines the possible keys.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +8,19 @@ use super::Config;
 use super::problem::PlacedProblem;
 use reading::{self, nearest};
 
-/// Prefix of every variable that sets a key. `MODEL_POOL_SERVER` and others with one underscore belong to other
+/// The prefix of every variable that sets a key. Names with a single underscore, such as `MODEL_POOL_SERVER`, belong to other
 /// programs.
 pub const PREFIX: &str = "MODEL_POOL__";
 
 /// A configuration with the environment applied.
 pub(super) struct Overlaid {
     pub config: Config,
-    /// The variable that has set each key.
+    /// The variable that set each key.
     pub variables: BTreeMap<String, String>,
     pub problems: Vec<PlacedProblem>,
 }
 
-/// Applies the variables one at a time. Leaves out variables that cannot be used and reports them.
+/// Applies the variables one at a time. Skips and reports variables that cannot be used.
 pub(super) fn overlay(config: Config, variables: &BTreeMap<String, String>) -> Overlaid {
     let mut overlaid = Overlaid {
         config,
@@ -37,7 +36,7 @@ pub(super) fn overlay(config: Config, variables: &BTreeMap<String, String>) -> O
         match apply(&overlaid.config, name, text) {
             Ok((config, key)) => {
                 overlaid.config = config;
-                // The document that the variable is written into has no password of the database.
+                // The document that the variable is applied to does not contain the database's password.
                 if key != "state.database_url" {
                     overlaid.config.state.database_url = database;
                 }
@@ -61,13 +60,13 @@ fn one_underscore(name: &str) -> Option<PlacedProblem> {
     })
 }
 
-/// The configuration with this variable, and the key that it sets.
+/// Returns the configuration with this variable applied, and the key that it set.
 fn apply(config: &Config, name: &str, text: &str) -> Result<(Config, String), PlacedProblem> {
     let mut document = Value::Object(config.document());
     let (section, key) =
         target(&document, name).ok_or_else(|| unknown_variable(&document, name))?;
 
-    // A number may be meant as text where the key needs text, as in STATE__DIR=2026: tried second.
+    // If the key needs text, a number such as in STATE__DIR=2026 is tried as text second.
     let scalar = reading::yaml::<Value>(text).unwrap_or_else(|_| Value::from(text));
     let mut first_flaw = None;
     for value in [scalar, Value::from(text)] {

@@ -1,11 +1,11 @@
-//! Why a configuration cannot be used, in words that say what to do.
+//! The errors of loading a configuration, with advice.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::problem::{PlacedProblem, listed};
 
-/// Why the configuration cannot be loaded.
+/// The reason why the configuration cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration file {}: {source}; name another one with --config", path.display())]

@@ -1,4 +1,5 @@
-//! When an idle model of higher priority leaves for a lower one that is waited for (P6), as it is written in YAML.
+//! The YAML form of `pool.idle_yields`: when an idle model of higher priority makes room for a lower one with waiting requests
+//! (P6).
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,14 +8,14 @@ use super::units::{Length, Unreadable, written_as_text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleYields {
-    /// After three times its own load time, and at least 30 s.
+    /// After three times the measured time to stop the model and load it again.
     Auto,
     After(Length),
     Never,
 }
 
 impl IdleYields {
-    /// The same for the pool.
+    /// Converts it to the type of the core.
     pub fn rule(self) -> pool::IdleYields {
         match self {
             IdleYields::Auto => pool::IdleYields::Auto,

@@ -1,4 +1,4 @@
-//! The limits of requests and tokens, and where they are counted.
+//! Limits on requests and tokens, and where they are counted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use super::problem::Problem;
 use super::units::Length;
 
-/// How much one key, one address or one model may be used. Null means no limit.
+/// Maximum use by a key, an address or a model. Null means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limit {
-    /// Requests in any minute, 1 to 1000000. A request that another limit refused may count.
+    /// Requests per minute (sliding), 1 to 1000000. A request refused by another limit may count.
     pub requests_per_minute: Option<u32>,
-    /// Tokens of prompts and answers in any minute, 1 to 1000000000. A request that started within the limit is
-    /// finished; the tokens beyond it delay later requests.
+    /// Tokens of prompts and responses per minute (sliding), 1 to 1000000000. A request that started within the limit is finished;
+    /// tokens above the limit delay later requests.
     pub tokens_per_minute: Option<u64>,
-    /// Requests that wait or are answered at the same time, 1 to 100000.
+    /// Requests that are queued or running at the same time, 1 to 100000.
     pub concurrent_requests: Option<u32>,
     /// Tokens from midnight to midnight (`evening.timezone`), 1 to 1000000000000.
     pub tokens_per_day: Option<u64>,
@@ -34,12 +34,12 @@ impl Limit {
         *self == Limit::default()
     }
 
-    /// Whether tokens are limited.
+    /// Returns true if tokens are limited.
     pub fn has_tokens(&self) -> bool {
         self.tokens_per_minute.is_some() || self.tokens_per_day.is_some()
     }
 
-    /// Impossible values, each with the allowed range.
+    /// Returns invalid values, each with the allowed range.
     pub fn problems(&self, of: &str) -> Vec<Problem> {
         let figures = [
             (
@@ -72,7 +72,7 @@ impl Limit {
     }
 }
 
-/// Limits of use. Without limits nothing is counted.
+/// Usage limits. Without limits nothing is counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsSection {
@@ -83,7 +83,7 @@ pub struct LimitsSection {
     /// For each model, for all users together: its name, or a pattern with `*`. If several patterns match, the
     /// first in alphabetical order counts.
     pub models: BTreeMap<String, Limit>,
-    /// The server in which several gateways count together; null: each gateway counts separately.
+    /// A server that lets several gateways count together; null: each gateway counts separately.
     pub redis: Option<RedisSection>,
 }
 
@@ -99,10 +99,10 @@ pub struct RedisSection {
     /// The prefix of its keys. Gateways that count together use the same prefix.
     #[serde(default = "prefix")]
     pub prefix: String,
-    /// How long a request waits for its answer, 10ms to 10s.
+    /// Time that a request waits for the server's reply, 10ms to 10s.
     #[serde(default = "timeout")]
     pub timeout: Length,
-    /// What happens to requests while it cannot be reached.
+    /// Handling of requests while the server cannot be reached.
     #[serde(default)]
     pub on_outage: OnOutage,
 }
@@ -115,16 +115,16 @@ const fn timeout() -> Length {
     Length(pool::Span(250))
 }
 
-/// What a gateway does when the shared counts cannot be reached.
+/// A gateway's behaviour when the shared counts cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnOutage {
-    /// Each gateway counts separately until it is back.
+    /// Each gateway counts separately until the server is back.
     #[default]
     Own,
     /// Requests are admitted without counting.
     Open,
-    /// Requests that have a limit are answered with 503.
+    /// Limited requests receive 503.
     Closed,
 }
 
@@ -152,7 +152,7 @@ impl RedisSection {
         };
         let is_address = self.url.starts_with("redis://") && self.url.len() > "redis://".len();
         if !is_address || self.url.contains(char::is_whitespace) {
-            // Not repeated: it may contain a secret.
+            // The value is not repeated: it may contain a secret.
             let message = "is not a URL; write one such as redis://127.0.0.1:6379/0";
             wrong("url", message.to_owned());
         }

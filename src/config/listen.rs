@@ -1,4 +1,4 @@
-//! Listen address of the service: an IP address and a port, or a Unix socket with its permissions.
+//! The listen address of the service: an IP address and a port, or a Unix socket with its permissions.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,7 +9,7 @@ use super::units::{Unreadable, written_as_text};
 use super::values::ListenAddress;
 
 const UNIX: &str = "unix:";
-/// The system takes a few more.
+/// Slightly below the system's limit.
 const PATH_BYTES_MAX: usize = 100;
 
 /// An address and a port, or `unix:` and the absolute path of a socket.
@@ -20,7 +20,7 @@ pub enum Listen {
 }
 
 impl Listen {
-    /// The address and the port, unless it is a Unix socket.
+    /// The address and port; `None` for a Unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Listen::Address(address) => Some(*address),

@@ -1,4 +1,4 @@
-//! The configuration in force. Everybody reads it where it is needed, and a reload replaces it as a whole.
+//! The configuration in force. Code reads it where it is needed; a reload replaces it atomically.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ impl LiveConfig {
         LiveConfig(Arc::new(ArcSwap::from_pointee(config)))
     }
 
-    /// The configuration of this moment. One decision uses one of them from its beginning to its end.
+    /// Returns the current configuration. Use one snapshot for the duration of a decision.
     pub fn get(&self) -> Arc<Config> {
         self.0.load_full()
     }

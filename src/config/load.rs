@@ -1,4 +1,4 @@
-//! Reads the configuration: the file, the environment over it, and the checks of the whole.
+//! Loads the configuration: reads the file, applies the environment and checks the result.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,12 +14,12 @@ use super::whole::Config;
 use super::zone::LocalZone;
 use reading::{Format, Salvaged, WrongValue};
 
-/// The file to read when none is named, if it exists.
+/// The default file, which may be absent.
 pub const DEFAULT_FILE: &str = "config/model-pool.yaml";
 
 impl Config {
-    /// Reads `file`, or else `config/model-pool.yaml` if that exists, and applies the environment. Unknown keys
-    /// and unknown `MODEL_POOL__` variables are refused.
+    /// Reads `file`, or else `config/model-pool.yaml` if it exists, and applies the environment. Refuses unknown keys and unknown
+    /// `MODEL_POOL__` variables.
     pub fn load(
         file: Option<&Path>,
         environment: &BTreeMap<String, String>,
@@ -81,7 +81,7 @@ impl Config {
             .into_iter()
             .chain(in_variables)
             .chain(in_paths);
-        // Defaults stand in the place of values that were left out.
+        // Values that were left out are replaced by defaults.
         let of_values =
             of_values.filter(|problem| !left_out.iter().any(|key| problem.is_about(key)));
         problems.extend(of_values.map(|problem| origins.place(problem)));
@@ -91,13 +91,13 @@ impl Config {
         Err(ConfigError::Invalid { problems })
     }
 
-    /// Settings that work but have less effect than expected. For the log at start.
+    /// Settings that work but have less effect than expected, for the log at start.
     pub fn notices(&self) -> Vec<String> {
         validate::notices(self)
     }
 }
 
-/// Parses the file. Every wrong value is reported.
+/// Parses the file and reports every wrong value.
 fn read(text: &str) -> Salvaged<Config> {
     // A file with only comments sets nothing, and a YAML parser finds no mapping in it.
     let is_blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
@@ -110,7 +110,7 @@ fn read(text: &str) -> Salvaged<Config> {
     reading::salvage(text, Format::Yaml)
 }
 
-/// The same; names the section that an unknown key belongs to.
+/// Returns the same error; for an unknown key, it names the section that the key belongs to.
 fn with_section(wrong: &WrongValue) -> WrongValue {
     let document = Config::default().document();
     let sections = document.iter();

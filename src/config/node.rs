@@ -1,5 +1,5 @@
-//! The section `node`: how nodes and their controller treat each other. A node reads `listen`, `plain`, `peers_at_once` and
-//! `copy_shared`, a controller the rest and tells its nodes.
+//! The section `node`: communication between nodes and their controller. A node reads `listen`, `plain`, `peers_at_once` and
+//! `copy_shared`; a controller reads the other keys and sends them to its nodes.
 
 use std::path::PathBuf;
 
@@ -11,31 +11,31 @@ use super::server::Network;
 use super::units::Length;
 use super::values::ListenAddress;
 
-/// More would take the disk and the network from the node's own engines.
+/// A higher number would take disk and network bandwidth from the node's own engines.
 const PEERS_AT_ONCE_MAX: u32 = 64;
 
 /// Machines that join the pool (`model-pool node`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeSection {
-    /// How long a node without its controller keeps its engines before it drains and ends; 1s or more.
+    /// Time that a node keeps its engines without its controller before it drains and ends; 1s or more.
     pub orphan_after: Length,
-    /// A node without a message for this long counts as silent: nothing is placed on it; 2s or more.
+    /// Time without a message after which a node counts as silent and receives no placements; 2s or more.
     pub silent_after: Length,
-    /// On the controller: a file with a token, such as a mounted Secret, of at least 32 characters. Nodes join with it as
-    /// long as it is in the file, beside those of `admin-client nodes token`.
+    /// On the controller: a file with a join token of at least 32 characters, such as a mounted Secret. Nodes can join with it as
+    /// long as it is in the file, in addition to tokens from `admin-client nodes token`.
     pub join_token_file: Option<PathBuf>,
-    /// On the controller: networks in which listeners of nodes may be, in addition to the address from which a node
-    /// connects. For nodes with several addresses, or behind a proxy or address translation.
+    /// On the controller: networks in which nodes' listeners may be, in addition to the address from which a node connects. For
+    /// nodes with several addresses, or behind a proxy or address translation.
     pub listen_networks: Vec<Network>,
-    /// On the node: where the gateway reaches its engines. null: a free port on every address, or on loopback if the
-    /// controller is there.
+    /// On the node: the address at which the gateway reaches its engines. null: a free port on every address, or on loopback if the
+    /// controller is on the same machine.
     pub listen: Option<ListenAddress>,
-    /// On the node: plain TCP from the gateway instead of TLS. On loopback it is always plain.
+    /// On the node: accept plain TCP from the gateway instead of TLS. On loopback it is always plain.
     pub plain: bool,
-    /// On the node: files of its cache that it sends to other nodes of the pool at once, 0 to 64. 0: it gives none.
+    /// On the node: files of its cache that it sends to other nodes simultaneously, 0 to 64. 0: it sends none.
     pub peers_at_once: u32,
-    /// On the node: true copies weights to its own cache though it can read them where the controller has them, as on NFS.
+    /// On the node: copy weights to its own cache even if it can read them at the controller's path, as on NFS.
     pub copy_shared: bool,
 }
 
@@ -43,7 +43,7 @@ impl Default for NodeSection {
     fn default() -> NodeSection {
         NodeSection {
             orphan_after: Length::from_secs(600),
-            // It is decided within 5 s that a node is lost: a beat comes every second, and it is looked every quarter of one.
+            // A lost node is detected within 5 s: heartbeats come every second, and are checked every quarter of a second.
             silent_after: Length::from_secs(4),
             join_token_file: None,
             listen_networks: Vec::new(),

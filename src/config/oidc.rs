@@ -1,5 +1,5 @@
-//! The section `auth.oidc`: which issuer's tokens are accepted beside the pool's own keys, what their groups allow, and
-//! how browsers sign in at the issuer.
+//! The section `auth.oidc`: the issuer whose tokens are accepted in addition to the pool's own keys, the permissions of its groups,
+//! and sign-in from browsers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,44 +14,44 @@ use pool::Span;
 
 const LEEWAY_MAX: Span = Span::from_secs(600);
 const REFRESH: (Span, Span) = (Span::from_secs(60), Span::from_secs(86_400));
-/// More is a mistake.
+/// A larger number is a mistake.
 const GROUPS_MAX: usize = 1_000;
-/// The longest is what a session of a key lasts.
+/// The maximum equals the duration of a session with a key.
 const SESSION: (Span, Span) = (Span::from_secs(300), Span::from_secs(12 * 3600));
-/// The end of the address to which the issuer sends browsers back, below the base path.
+/// The end of the redirect address to which the issuer sends browsers back, below the base path.
 pub const SIGNED_ON: &str = "/session/signed-on";
 
-/// Bearer tokens of an OpenID Connect issuer, accepted beside the pool's own keys.
+/// Bearer tokens of an OpenID Connect issuer, accepted in addition to the pool's own keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OidcSection {
-    /// The issuer as its tokens name it (`iss`); `/.well-known/openid-configuration` below it is read. `https`,
-    /// or `http` on this machine.
+    /// The issuer as named in its tokens (`iss`); `/.well-known/openid-configuration` below it is read. `https`, or `http` on this
+    /// machine.
     pub issuer: String,
     /// The value of `aud` in tokens for this pool.
     pub audience: String,
     /// The claim with a person's groups: its name, or a path such as `realm_access.roles`.
     #[serde(default = "groups_claim")]
     pub groups_claim: String,
-    /// The claim with the name for logs and the audit; without it the subject is shown.
+    /// The claim with the name for logs and the audit log; without it the subject is used.
     #[serde(default = "name_claim")]
     pub name_claim: String,
-    /// How far the issuer's clock may differ from this machine's, 0s to 10m.
+    /// Allowed difference between the issuer's clock and this machine's, 0s to 10m.
     #[serde(default = "leeway")]
     pub leeway: Length,
-    /// How often the issuer's keys are refreshed, 1m to 1d. An unknown key causes a refresh at once.
+    /// Interval for refreshing the issuer's keys, 1m to 1d. An unknown key triggers an immediate refresh.
     #[serde(default = "refresh")]
     pub refresh: Length,
-    /// What the members of a group may do. A member of several groups may do what any of them may.
+    /// Permissions of the members of each group. Members of several groups have the permissions of all of them.
     #[serde(default)]
     pub groups: BTreeMap<String, GrantSection>,
-    /// What everybody with a token for this pool may do; null: nothing without a group.
+    /// Permissions of everyone with a token for this pool; null: none without a group.
     #[serde(default)]
     pub everybody: Option<GrantSection>,
     /// A PEM file with certificate authorities to trust for the issuer, in addition to the system's.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
-    /// Lets people sign in at the issuer from the dashboard; null: the dashboard takes keys and tokens alone.
+    /// Lets people sign in at the issuer from the dashboard; null: the dashboard only accepts keys and tokens.
     #[serde(default)]
     pub browser: Option<BrowserSection>,
 }
@@ -62,26 +62,26 @@ pub struct OidcSection {
 pub struct BrowserSection {
     /// The client's name at the issuer. ID tokens must have it in `aud`.
     pub client_id: String,
-    /// The file with the client's secret; null: a public client. It is read at each sign-in.
+    /// The file with the client's secret, read at each sign-in; null: a public client.
     #[serde(default)]
     pub client_secret_file: Option<PathBuf>,
-    /// The address that is registered at the issuer, ending in `/session/signed-on`; null: the address of the request,
-    /// which is right without a proxy that ends TLS.
+    /// The redirect address that is registered at the issuer, ending in `/session/signed-on`; null: derived from the request, which
+    /// is correct unless a proxy terminates TLS.
     #[serde(default)]
     pub redirect_uri: Option<String>,
     /// The scopes to request. `openid` must be among them.
     #[serde(default = "scopes")]
     pub scopes: Vec<String>,
-    /// How long a session lasts, 5m to 12h. Groups are read again when it ends.
+    /// Duration of a session, 5m to 12h. Groups are read again when it ends.
     #[serde(default = "session")]
     pub session: Length,
 }
 
-/// What a group may do.
+/// Permissions of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrantSection {
-    /// `user`: use models; `admin`: also administer the pool; `viewer`: read what administrators read.
+    /// `user`: use models; `admin`: also administer the pool; `viewer`: read everything that administrators can read.
     pub role: GrantRole,
     /// Models by name, with `*` for any characters.
     #[serde(default = "everything")]
@@ -102,7 +102,7 @@ pub enum GrantRole {
 }
 
 impl GrantRole {
-    /// Whether a person with this role may do what the other is for.
+    /// Returns true if this role includes the permissions of the other.
     pub fn covers(self, other: GrantRole) -> bool {
         self == GrantRole::Admin || self == other
     }
@@ -136,7 +136,7 @@ fn everything() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-/// Checks an address that secrets or keys come from: `https`, or `http` within this machine.
+/// Checks an address that secrets or keys come from: it must use `https`, or `http` within this machine.
 pub fn trusted_address(text: &str) -> Result<Url, String> {
     let address = Url::parse(text).map_err(|error| error.to_string())?;
     let is_local = match address.host() {
@@ -220,13 +220,16 @@ pub(super) fn problems(section: &OidcSection) -> Vec<Problem> {
     for (key, grant) in named.chain(everybody.map(|grant| ("everybody".to_owned(), grant))) {
         for (list, patterns) in [("models", &grant.models), ("routes", &grant.routes)] {
             unless(
-                !patterns.is_empty() && patterns.iter().all(|it| !it.trim().is_empty()),
+                !patterns.is_empty() && patterns.iter().all(|pattern| !pattern.trim().is_empty()),
                 &format!("{key}.{list}"),
                 "is empty or has an empty text; leave it out to allow all".to_owned(),
             );
         }
         unless(
-            grant.routes.iter().all(|it| it.starts_with(['/', '*'])),
+            grant
+                .routes
+                .iter()
+                .all(|route| route.starts_with(['/', '*'])),
             &format!("{key}.routes"),
             "has a route that does not begin with `/`; write one such as /v1/chat/completions"
                 .to_owned(),
@@ -248,12 +251,12 @@ fn browser_problems(browser: &BrowserSection) -> Vec<(&'static str, String)> {
         problems.push(("client_id", message));
     }
     if let Some(text) = &browser.redirect_uri {
-        let address = Url::parse(text).ok().filter(|it| {
-            matches!(it.scheme(), "http" | "https")
-                && it.has_host()
-                && it.path().ends_with(SIGNED_ON)
-                && it.query().is_none()
-                && it.fragment().is_none()
+        let address = Url::parse(text).ok().filter(|address| {
+            matches!(address.scheme(), "http" | "https")
+                && address.has_host()
+                && address.path().ends_with(SIGNED_ON)
+                && address.query().is_none()
+                && address.fragment().is_none()
         });
         if address.is_none() {
             let message = format!(
@@ -262,13 +265,14 @@ fn browser_problems(browser: &BrowserSection) -> Vec<(&'static str, String)> {
             problems.push(("redirect_uri", message));
         }
     }
-    let is_scope = |it: &String| {
-        !it.is_empty()
-            && it
+    let is_scope = |scope: &String| {
+        !scope.is_empty()
+            && scope
                 .bytes()
                 .all(|byte| (0x21..0x7f).contains(&byte) && byte != b'"')
     };
-    if !browser.scopes.iter().any(|it| it == "openid") || !browser.scopes.iter().all(is_scope) {
+    if !browser.scopes.iter().any(|scope| scope == "openid") || !browser.scopes.iter().all(is_scope)
+    {
         let message =
             "must contain openid, and each scope is one word; write for example [openid, profile, groups]"
                 .to_owned();

@@ -1,5 +1,5 @@
-//! Where each value of the configuration in force comes from: a line of the file, or an environment variable. Every
-//! other value is a default, or follows from other values.
+//! The origin of each value of the configuration in force: a line of the file, or an environment variable. All other values are
+//! defaults or derived.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 use super::classes::{Applies, applies};
 use super::problem::Origins;
 
-/// What has set a value.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// This line of the configuration file.
+    /// A line of the configuration file.
     File { line: u64 },
-    /// This environment variable.
+    /// An environment variable.
     Environment { variable: String },
 }
 
@@ -21,7 +21,7 @@ pub enum Origin {
 #[derive(Clone, Debug, Default)]
 pub struct KeyOrigins(BTreeMap<String, Origin>);
 
-/// Two configurations with the same values are the same, wherever the values were written.
+/// Configurations with equal values are equal, independent of the origins.
 impl PartialEq for KeyOrigins {
     fn eq(&self, _: &KeyOrigins) -> bool {
         true
@@ -29,7 +29,7 @@ impl PartialEq for KeyOrigins {
 }
 
 impl KeyOrigins {
-    /// `effective`: the configuration with its defaults.
+    /// `effective` is the configuration with its defaults.
     pub(super) fn of(effective: &Value, origins: &Origins) -> KeyOrigins {
         let mut found = BTreeMap::new();
         walk("", effective, &mut |key| {
@@ -47,7 +47,7 @@ impl KeyOrigins {
         KeyOrigins(found)
     }
 
-    /// Those in force after a reload: a key that only a restart changes keeps the value of `self`, and its origin.
+    /// The origins after a reload: keys that need a restart keep the value and origin from `self`.
     pub(super) fn reloaded(&self, newer: &KeyOrigins) -> KeyOrigins {
         let stays = |key: &str| applies(key) == Some(Applies::ByRestart);
         let kept = self.0.iter().filter(|(key, _)| stays(key));
@@ -64,7 +64,7 @@ impl KeyOrigins {
     }
 }
 
-/// Names every value. A list is one value, and so is an empty mapping.
+/// Visits every value. A list counts as one value, as does an empty mapping.
 fn walk(path: &str, value: &Value, found: &mut impl FnMut(&str)) {
     match value {
         Value::Object(keys) if !keys.is_empty() => {

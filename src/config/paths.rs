@@ -1,4 +1,4 @@
-//! Paths as people write them: `~` and `$HOME` stand for the home folder, `$NAME` for a variable of the environment.
+//! Expands paths: `~` and `$HOME` stand for the home folder, `$NAME` for an environment variable.
 
 use std::path::PathBuf;
 
@@ -6,10 +6,10 @@ use super::problem::Problem;
 use super::units::Unreadable;
 use super::{AccessLog, Config, DatabaseUrl};
 
-/// The path that a text names. `variable` looks variables of the environment up.
+/// Expands a path. `variable` looks up environment variables.
 ///
 /// # Errors
-/// A variable is not set, or the text names another account's home folder.
+/// If a variable is not set, or the text names another account's home folder.
 pub fn expanded(
     text: &str,
     variable: impl Fn(&str) -> Option<String>,
@@ -40,7 +40,7 @@ pub fn expanded(
     Ok(PathBuf::from(filled.as_ref()))
 }
 
-/// The same with the environment of this process.
+/// Like `expanded`, with the environment of this process.
 pub fn expanded_here(text: &str) -> Result<PathBuf, Unreadable> {
     expanded(text, |name| std::env::var(name).ok())
 }
@@ -53,7 +53,7 @@ impl Config {
     ) -> Vec<Problem> {
         let mut problems = Vec::new();
         for (key, path) in self.paths() {
-            // A path that is not text has nothing to expand.
+            // Paths that are not valid text are left unchanged.
             let Some(text) = path.to_str().filter(|text| text.contains(['~', '$'])) else {
                 continue;
             };
@@ -183,7 +183,7 @@ mod tests {
         assert!(homeless.contains("HOME is not set"), "{homeless}");
     }
 
-    /// Every `PathBuf` in the sections, as the sources of this crate declare them.
+    /// Every `PathBuf` declared in the sections, from this crate's sources.
     #[test]
     fn every_path_of_the_configuration_is_expanded() {
         let text = "
@@ -214,7 +214,7 @@ telemetry: {headers_file: ~/headers_file}
         assert_eq!(config.expand_paths(lab), []);
         let effective = serde_json::to_string(&config).expect("JSON");
         assert!(!effective.contains('~'), "{effective}");
-        // `Config::file` is not read from the file.
+        // `Config::file` is not a key of the file.
         let declared = declared_paths();
         assert!(declared.len() > 15, "{declared:?}");
         for name in declared.iter().filter(|name| *name != "file") {

@@ -1,11 +1,11 @@
-//! The lines of the keys in a YAML or JSON text, and duplicate keys. Values are not parsed here, and errors of
-//! a text that cannot be parsed are left to the parser of the values.
+//! Finds the line numbers of the keys in a YAML or JSON text, and duplicate keys. Does not parse values, and leaves errors to the
+//! parser of the values.
 
 use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser};
 
-/// Lines of keys, by path such as `engine_config.generation.stopping_sequences[1]`.
+/// Line numbers by path, such as `engine_config.generation.stopping_sequences[1]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Positions {
     lines: BTreeMap<String, u64>,
@@ -34,12 +34,12 @@ impl Positions {
         reading.positions
     }
 
-    /// The line of this key, if it is written itself.
+    /// The line of this key, if the key itself is written.
     pub fn own_line(&self, path: &str) -> Option<u64> {
         self.find(path)
     }
 
-    /// The section `cluster` may be written by its former name.
+    /// The section `cluster` may be written with its former name.
     fn find(&self, path: &str) -> Option<u64> {
         let former = || {
             let below = path.strip_prefix("cluster")?;
@@ -61,11 +61,11 @@ impl Positions {
     }
 }
 
-/// The mapping or sequence around the next event.
+/// The mapping or sequence that encloses the next event.
 enum Frame {
     Mapping {
         path: String,
-        /// The key whose value comes next.
+        /// The key of the next value.
         key: Option<String>,
         seen: BTreeMap<String, u64>,
     },
@@ -111,7 +111,7 @@ impl PositionReader {
         }
     }
 
-    /// Takes the scalar as a key, if one is due.
+    /// Takes the scalar as a key if a key is expected.
     fn is_key(&mut self, text: &str, line: u64) -> bool {
         let Some(Frame::Mapping { path, key, seen }) = self.open.last_mut() else {
             return false;
@@ -119,9 +119,10 @@ impl PositionReader {
         if key.is_some() {
             return false;
         }
-        let own = match path.is_empty() {
-            true => text.to_owned(),
-            false => format!("{path}.{text}"),
+        let own = if path.is_empty() {
+            text.to_owned()
+        } else {
+            format!("{path}.{text}")
         };
         // Merge keys may be repeated.
         if let Some(first_line) = seen.insert(text.to_owned(), line).filter(|_| text != "<<") {
@@ -131,7 +132,7 @@ impl PositionReader {
                 last_line: line,
             });
         }
-        // Of a duplicate key, the last one counts.
+        // The last duplicate of a key wins.
         self.positions.lines.insert(own.clone(), line);
         *key = Some(own);
         true
@@ -141,7 +142,7 @@ impl PositionReader {
     fn value(&mut self, line: u64) -> String {
         match self.open.last_mut() {
             None => String::new(),
-            // A mapping that is a key has no path.
+            // A mapping used as a key has no path.
             Some(Frame::Mapping { path, key, .. }) => key.take().unwrap_or_else(|| path.clone()),
             Some(Frame::Sequence { path, next }) => {
                 let own = format!("{path}[{next}]");

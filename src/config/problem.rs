@@ -1,4 +1,4 @@
-//! A value that cannot be used, and where it was written: the line of the file, or the environment variable.
+//! An invalid value with its origin: the line of the file, or the environment variable.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use super::positions::Positions;
 use reading::ParseError;
 
-/// A key whose value cannot be used. It prints as `pool.queue_limit is 0; allowed: 1 to 1000000`.
+/// A key with an invalid value. Prints as `pool.queue_limit is 0; allowed: 1 to 1000000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub key: String,
-    /// What is wrong, and what to write instead.
+    /// The problem, and what to write instead.
     pub message: String,
 }
 
@@ -40,12 +40,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where the values of a configuration come from.
+/// The origins of a configuration's values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origins {
     pub file: Option<PathBuf>,
     pub positions: Positions,
-    /// The variables that have set keys, by `section.key`.
+    /// Variables that set keys, by `section.key`.
     pub variables: BTreeMap<String, String>,
 }
 
@@ -62,7 +62,7 @@ impl Origins {
         PlacedProblem::Value { place, problem }
     }
 
-    /// A variable sets a key with everything below it.
+    /// A variable sets a key and everything below it.
     pub fn variable(&self, key: &str) -> Option<&str> {
         let above = |name: &str| {
             let rest = key.strip_prefix(name);
@@ -79,7 +79,7 @@ impl Origins {
 pub enum Place {
     Line(PathBuf, u64),
     Variable(String),
-    /// It is in no file: it follows from another value.
+    /// Neither in a file nor in a variable: a default or a derived value.
     Default,
 }
 
@@ -92,7 +92,7 @@ pub enum PlacedProblem {
     Text { path: PathBuf, flaw: ParseError },
     /// An environment variable that cannot be parsed.
     Variable { name: String, message: String },
-    /// An environment variable that sets no key.
+    /// An environment variable that matches no key.
     UnknownVariable { name: String, hint: String },
 }
 
@@ -121,7 +121,7 @@ impl fmt::Display for PlacedProblem {
     }
 }
 
-/// One problem on the same line as what it is a problem of, several below it.
+/// Formats one problem on the same line as the heading, or several below it.
 pub(super) fn listed(problems: &[PlacedProblem]) -> String {
     match problems {
         [only @ PlacedProblem::Value { .. }] => {
@@ -129,7 +129,10 @@ pub(super) fn listed(problems: &[PlacedProblem]) -> String {
         }
         [only] => only.to_string(),
         several => {
-            let lines: Vec<String> = several.iter().map(|it| format!("\n  {it}")).collect();
+            let lines: Vec<String> = several
+                .iter()
+                .map(|problem| format!("\n  {problem}"))
+                .collect();
             format!(
                 "the configuration cannot be used, because of {} problems:{}",
                 several.len(),

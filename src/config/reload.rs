@@ -1,4 +1,4 @@
-//! What a configuration that was read again changes: key by key, and put in force as far as a running service can.
+//! Compares a re-read configuration with the one in force, key by key, and applies the changes that need no restart.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use super::validate;
 use super::values::TimeZone;
 use super::whole::Config;
 
-/// One key with another value than the running service has. Like all of the configuration it holds no secrets.
+/// A key whose value differs from the running service. Like the rest of the configuration, it contains no secrets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeyChange {
     pub key: String,
@@ -18,23 +18,23 @@ pub struct KeyChange {
     pub applies: Applies,
 }
 
-/// How a configuration differs from the one in force.
+/// The differences between a configuration and the one in force.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comparison {
-    /// What a reload puts in force.
+    /// Changes that the reload applies.
     pub applied: Vec<KeyChange>,
-    /// What stays as it is until the service is started again.
+    /// Changes that need a restart.
     pub needs_restart: Vec<KeyChange>,
-    /// How many keys are as they were.
+    /// Number of unchanged keys.
     pub unchanged: usize,
 }
 
 impl Config {
-    /// The configuration that a reload puts in force, and what it changes: keys of `newer` where no restart is
-    /// needed, and all others as they are here.
+    /// Returns the configuration after a reload, and the differences: keys of `newer` that need no restart, and the current values
+    /// of all others.
     ///
     /// # Errors
-    /// When the two do not go together; then only a restart helps.
+    /// If the combination is invalid; then only a restart helps.
     pub fn reloaded(&self, newer: &Config) -> Result<(Config, Comparison), ConfigError> {
         let (mut document, wanted) = (self.document(), newer.document());
         for (section, keys) in &wanted {
@@ -44,11 +44,11 @@ impl Config {
                 }
             }
         }
-        // Both parts were valid, so the whole is read again without an error.
+        // Both parts were valid, so the combined document can be read again.
         let read: Result<Config, _> = serde_json::from_value(document.into());
         let config =
             read.map_err(|error| misfit(Problem::new("the configuration", error.to_string())))?;
-        // A document has no password of the database, and only a restart changes where the state is.
+        // The document does not contain the database's password, and a change of the database needs a restart.
         let mut state = config.state.clone();
         state.database_url.clone_from(&self.state.database_url);
         let config = Config {
@@ -68,13 +68,13 @@ impl Config {
         Ok((config, self.compare(newer)))
     }
 
-    /// Key by key, as the configuration is shown: with the values that follow from others.
+    /// Compares the displayed form, which includes derived values, key by key.
     fn compare(&self, newer: &Config) -> Comparison {
         let mut comparison = Comparison::default();
         comparison.walk("", &self.effective_json(), &newer.effective_json());
         let is_local = |config: &Config| config.evening.timezone == TimeZone::Local;
         if is_local(self) && is_local(newer) && self.zone() != newer.zone() {
-            // The machine has moved.
+            // The machine's time zone has changed.
             let shown = |config: &Config| Value::from(format!("local ({})", config.zone().name()));
             comparison.applied.push(KeyChange {
                 key: "evening.timezone".to_owned(),
@@ -100,7 +100,7 @@ impl Config {
     pub(super) fn document(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(document)) => document,
-            // Plain data with text keys: JSON can represent all of it.
+            // Plain data with text keys is always valid JSON.
             _ => Map::new(),
         }
     }
@@ -113,7 +113,7 @@ fn misfit(problem: Problem) -> ConfigError {
 }
 
 impl Comparison {
-    /// Goes down while both have the same keys, so that what is named is as small as possible.
+    /// Descends while both values have the same keys, to report the smallest possible change.
     fn walk(&mut self, path: &str, from: &Value, to: &Value) {
         if let (Value::Object(old), Value::Object(new)) = (from, to)
             && (path.is_empty() || !old.is_empty())
@@ -179,7 +179,7 @@ mod tests {
         );
         let (reloaded, comparison) = old.reloaded(&new).unwrap();
         let keys = |changes: &[KeyChange]| -> Vec<String> {
-            let mut keys: Vec<String> = changes.iter().map(|it| it.key.clone()).collect();
+            let mut keys: Vec<String> = changes.iter().map(|change| change.key.clone()).collect();
             keys.sort();
             keys
         };
@@ -191,7 +191,10 @@ mod tests {
                 "state.history.keep"
             ]
         );
-        let limit = comparison.applied.iter().find(|it| it.from == json!(5));
+        let limit = comparison
+            .applied
+            .iter()
+            .find(|change| change.from == json!(5));
         assert_eq!(limit.unwrap().to, json!(6));
         assert_eq!(keys(&comparison.needs_restart), ["server.listen"]);
         assert_eq!(reloaded.server.listen, old.server.listen);

@@ -1,4 +1,4 @@
-//! How long before the end of a node its models move (N7), as it is written in YAML.
+//! The YAML form of `cluster.renew_before`: the time before the end of a node at which its models move (N7).
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use pool::Span;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewBefore {
-    /// As long as the cluster takes to bring a successor, its models to load, and requests in flight to end.
+    /// The time that the cluster needs to start a successor, its models to load, and requests in flight to end.
     Auto,
     Before(Length),
 }
 
 impl RenewBefore {
-    /// The form of the core: `None` means automatic.
+    /// Converts it to the core's type; `None` means automatic.
     pub fn span(self) -> Option<Span> {
         match self {
             RenewBefore::Auto => None,

@@ -1,4 +1,4 @@
-//! How long and how many responses of `/v1/responses` are stored, so that later requests can refer to them.
+//! Retention of `/v1/responses` responses, which later requests can refer to.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,23 +7,23 @@ use super::problem::Problem;
 use super::{Length, Size};
 use pool::{Bytes, Span};
 
-/// Responses that later requests may refer to (`previous_response_id`, `item_reference`), each by its own key alone.
+/// Responses that later requests can refer to (`previous_response_id`, `item_reference`), only with the same key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResponsesSection {
-    /// Whether any are stored. If false, those that are stored are deleted.
+    /// Store responses. If false, stored responses are deleted.
     pub store: bool,
-    /// How long a conversation is kept after its last response; 1m or more.
+    /// Retention of a conversation after its last response; 1m or more.
     pub keep: Length,
-    /// How many responses of each key are kept, 1 to 100000. Then its conversations go that were used least recently.
+    /// Maximum responses per key, 1 to 100000. Beyond it, the least recently used conversations are deleted.
     pub per_key: u32,
-    /// The disk space for the responses of each key; 64KiB or more.
+    /// Maximum disk space per key; 64KiB or more.
     pub per_key_size: Size,
-    /// The disk space for all of them; at least `per_key_size`.
+    /// Maximum disk space in total; at least `per_key_size`.
     pub size: Size,
-    /// How long a response is kept whose request does not say `store`. It is in memory only. `0s`: it is not kept.
+    /// Retention of a response whose request omits `store`, in memory only. `0s`: not kept.
     pub unasked: Length,
-    /// The memory for those, and for responses until they are on disk; 1MiB or more.
+    /// Memory for such responses, and for responses not yet written to disk; 1MiB or more.
     pub memory: Size,
 }
 

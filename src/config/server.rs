@@ -1,5 +1,5 @@
-//! The `server` section: where the service listens, what it accepts from the network, and its timeouts. Values
-//! are checked here; files that it names are not opened.
+//! The `server` section: the listen address, what the service accepts from the network, and its timeouts. Values are checked here;
+//! named files are not opened.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,54 +21,52 @@ use super::web_origin::WebOrigin;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSection {
-    /// Address and port, or `unix:` and the path of a socket. Port 0 takes any free one.
+    /// Address and port, or `unix:` and the path of a socket. Port 0 takes any free port.
     pub listen: Listen,
     /// The permissions of a Unix socket, in octal; null: `660` with a `socket_group`, otherwise `600`.
     pub socket_mode: Option<SocketMode>,
-    /// The group of a Unix socket, by a name in /etc/group or by its number; null: the group of the process.
+    /// The group of a Unix socket, by name in /etc/group or by number; null: the group of the process.
     pub socket_group: Option<String>,
     /// The prefix of every route; `/v1` and `/metrics` also exist without it.
     pub base_path: BasePath,
-    /// The largest request body that is accepted, 1KiB to 1GiB; a larger one gets 413.
+    /// Maximum size of a request body, 1KiB to 1GiB; a larger one gets 413.
     pub body_limit: Size,
-    /// How often a streaming client that waits for a load gets a comment line, 100ms to 10m (Q2).
+    /// Interval of comment lines to a streaming client that waits for a load, 100ms to 10m (Q2).
     pub keep_alive_comment: Length,
-    /// The names by which clients call this service, without ports. On a loopback address, `localhost` and the
-    /// loopback addresses are always allowed and requests with any other name are refused; on other addresses
-    /// an empty list allows any name.
+    /// Names by which clients call this service, without ports. On a loopback address, `localhost` and the loopback addresses are
+    /// always allowed and requests with any other name are refused; on other addresses an empty list allows any name.
     pub hosts: Vec<HostName>,
     /// Serve over TLS with this certificate; null: without TLS.
     pub tls: Option<TlsFiles>,
-    /// Web pages of these origins may call the inference routes; null: no pages.
+    /// Web origins that may call the inference routes; null: none.
     pub cors: Option<CorsSection>,
     /// Proxies, by address or network, whose `X-Forwarded-For` and `Forwarded` headers are trusted.
     pub trusted_proxies: Vec<Network>,
-    /// One JSON line for each request: `off`, `stderr`, or the path of a file.
+    /// One JSON line per request: `off`, `stderr`, or the path of a file.
     pub access_log: AccessLog,
     /// The size at which that file is renamed to `….1`, replacing the previous one; 0B: never.
     pub access_log_max: Size,
-    /// Connections at once, 1 to 1000000; further ones get 503 and are closed.
+    /// Maximum simultaneous connections, 1 to 1000000; further ones get 503 and are closed.
     pub connections_max: u32,
-    /// The same for each address, with IPv6 for each `/64` network; an address never has more than half of what the
-    /// others leave. Trusted proxies and this machine are exempt.
+    /// The same limit per address, with IPv6 per `/64` network; an address never has more than half of what the others leave.
+    /// Trusted proxies and this machine are exempt.
     pub connections_per_address: Option<u32>,
-    /// How long a connection without a request stays open, 1s or more.
+    /// Time that a connection without a request stays open, 1s or more.
     pub idle_timeout: Length,
-    /// How long the body of a request may take, 100ms or more; a large body gets one more second for each 16
-    /// KiB. A slower one gets 408.
+    /// Time limit for receiving a request body, 100ms or more, plus one second per 16 KiB of a large body. A slower one gets 408.
     pub body_timeout: Length,
     /// Memory for the bodies of all requests together, at least `body_limit`.
     pub bodies_memory: Size,
-    /// A client that stops reading its response for this long is disconnected, 100ms or more; after 10 s if other
-    /// requests wait for the model.
+    /// Time after which a client that stops reading its response is disconnected, 100ms or more; 10 s if other requests wait for
+    /// the model.
     pub write_timeout: Length,
-    /// How many answers one request may ask for, 1 to 100000: its prompts times `n` or `best_of`.
+    /// Maximum completions of a request, 1 to 100000: its prompts times `n` or `best_of`.
     pub sequences_max: u32,
-    /// How many long bodies are read at once, 1 to 256; null: half as many as there are cores.
+    /// Long bodies to parse simultaneously, 1 to 256; null: half the number of cores.
     pub reading_workers: Option<u32>,
-    /// The same for holding texts to the rule of a model's file (`pool_config.validation`).
+    /// The same for checking texts against the rule of a model's file (`pool_config.validation`).
     pub validation_workers: Option<u32>,
-    /// The same for counting the tokens of texts, where that rule bounds them.
+    /// The same for counting the tokens of texts, where that rule limits tokens.
     pub token_workers: Option<u32>,
 }
 
@@ -105,21 +103,21 @@ impl Default for ServerSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
-    /// The certificate in PEM, followed by those of its issuers.
+    /// The certificate in PEM, followed by its issuers' certificates.
     pub cert: PathBuf,
     /// Its private key in PEM.
     pub key: PathBuf,
 }
 
-/// Which web pages may call the inference routes from a browser.
+/// Web pages that may call the inference routes from a browser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CorsSection {
-    /// Such as `https://lab.example.org`, `http://localhost:*` for every port, `app://obsidian.md` or
-    /// `chrome-extension://ID` for a desktop program or an extension, `vscode-webview://*`; or only `*` for all. Cookies are
-    /// never allowed.
+    /// Origins such as `https://lab.example.org`, `http://localhost:*` for every port, `app://obsidian.md` or
+    /// `chrome-extension://ID` for a desktop program or an extension, `vscode-webview://*`; or only `*` for all. Cookies are never
+    /// allowed.
     pub origins: Vec<WebOrigin>,
-    /// How long a browser may cache the permission.
+    /// Time that a browser may cache the permission.
     #[serde(default = "cors_max_age")]
     pub max_age: Length,
 }
@@ -135,7 +133,7 @@ fn cors_max_age() -> Length {
     Length::from_secs(3600)
 }
 
-/// The name of a host: letters, digits, `-` and `.`; or an IP address. In lower case, without a port.
+/// A host name of letters, digits, `-` and `.`, or an IP address. In lower case, without a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
@@ -160,11 +158,12 @@ impl FromStr for HostName {
                     .bytes()
                     .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         };
-        match text.len() <= 253 && text.split('.').all(label) {
-            true => Ok(HostName(text)),
-            false => Err(Unreadable(format!(
+        if text.len() <= 253 && text.split('.').all(label) {
+            Ok(HostName(text))
+        } else {
+            Err(Unreadable(format!(
                 "`{text}` is not a host name; write one like llm.example.org, without a port and without http://"
-            ))),
+            )))
         }
     }
 }
@@ -198,7 +197,7 @@ impl FromStr for Network {
         let text = text.trim();
         let one = || text.parse::<IpAddr>().ok().map(ipnet::IpNet::from);
         let network = text.parse::<ipnet::IpNet>().ok().or_else(one);
-        network.map(|it| Network(it.trunc())).ok_or_else(|| {
+        network.map(|network| Network(network.trunc())).ok_or_else(|| {
             Unreadable(format!(
                 "`{text}` is neither an address nor a network; write one like 10.0.0.7, 10.0.0.0/8 or fd00::/8"
             ))
@@ -208,9 +207,10 @@ impl FromStr for Network {
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.prefix_len() == self.0.max_prefix_len() {
-            true => self.0.addr().fmt(f),
-            false => self.0.fmt(f),
+        if self.0.prefix_len() == self.0.max_prefix_len() {
+            self.0.addr().fmt(f)
+        } else {
+            self.0.fmt(f)
         }
     }
 }
@@ -221,7 +221,7 @@ written_as_text!(
     ["10.0.0.7", "10.0.0.0/8", "fd00::/8"]
 );
 
-/// Where the access log is written.
+/// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLog {
     Off,

@@ -1,4 +1,4 @@
-//! The section `state.standby`: a second service on the same PostgreSQL, which takes over when the first one is gone (D4).
+//! The section `state.standby`: a second service on the same PostgreSQL, which takes over when the first one fails (D4).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use super::addresses::{check_address, is_fingerprint};
 use super::database_url::DatabaseUrl;
 use super::problem::Problem;
 
-/// Two services on one database: one leads, the other stands by and passes requests on.
+/// Two services on one database: one leads, the other stands by and forwards requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StandbySection {
-    /// Where the other service, and nodes, reach this one, such as `https://pool-1.example.org:8443`.
+    /// The address at which the other service and the nodes reach this one, such as `https://pool-1.example.org:8443`.
     pub advertise: String,
-    /// The fingerprint of this service's certificate, for the other one: `sha256:` and 64 hexadecimal digits; null:
-    /// certificate authorities decide.
+    /// The fingerprint of this service's certificate, for the other service: `sha256:` and 64 hexadecimal digits; null: certificate
+    /// authorities decide.
     #[serde(default)]
     pub fingerprint: Option<String>,
 }
@@ -45,7 +45,7 @@ pub(super) fn problems(section: &StandbySection, database: &DatabaseUrl) -> Vec<
     if section
         .fingerprint
         .as_deref()
-        .is_some_and(|it| !is_fingerprint(it))
+        .is_some_and(|fingerprint| !is_fingerprint(fingerprint))
     {
         let message =
             "is not a fingerprint; write sha256: and the 64 hexadecimal digits of the certificate";

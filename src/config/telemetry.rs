@@ -1,5 +1,5 @@
-//! The section `telemetry`: where traces of requests are sent. A key that is not set takes the standard variable of
-//! OpenTelemetry, so that a machine that is set up for others needs no configuration here.
+//! The section `telemetry`: the destination of request traces. Keys that are not set use the standard variables of OpenTelemetry,
+//! which already exist on machines configured for other programs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use url::Url;
 
 use super::problem::Problem;
 
-/// Below the address of a collector, unless the address ends with it.
+/// Appended to the address of a collector, unless the address ends with it.
 const TRACES_PATH: &str = "v1/traces";
 const SERVICE_NAME: &str = "model-pool";
 const SERVICE_NAME_BYTES_MAX: usize = 255;
@@ -21,23 +21,22 @@ const SERVICE_VARIABLE: &str = "OTEL_SERVICE_NAME";
 const RATIO_VARIABLE: &str = "OTEL_TRACES_SAMPLER_ARG";
 const DISABLED_VARIABLE: &str = "OTEL_SDK_DISABLED";
 
-/// Traces of requests for OpenTelemetry. Without an endpoint there are none.
+/// Request traces for OpenTelemetry. Without an endpoint there are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetrySection {
-    /// The collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`; `/v1/traces` is added. null: the variable
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT`, and without it no traces.
+    /// The collector for OTLP over HTTP, such as `http://127.0.0.1:4318`; `/v1/traces` is added. null: the variable
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`, or no traces if it is not set.
     pub endpoint: Option<String>,
-    /// How spans are encoded: `http/protobuf` or `http/json`. null: the variable `OTEL_EXPORTER_OTLP_PROTOCOL`, or
-    /// `http/protobuf`.
+    /// The encoding of spans: `http/protobuf` or `http/json`. null: the variable `OTEL_EXPORTER_OTLP_PROTOCOL`, or `http/protobuf`.
     pub protocol: Option<TelemetryProtocol>,
-    /// A file with a header on each line, such as `authorization: Bearer …`, for collectors that require one; null: the
-    /// variable `OTEL_EXPORTER_OTLP_HEADERS`, or none.
+    /// A file with one header per line, such as `authorization: Bearer …`, for collectors that require one; null: the variable
+    /// `OTEL_EXPORTER_OTLP_HEADERS`, or none.
     pub headers_file: Option<PathBuf>,
     /// The name of this service in traces. null: the variable `OTEL_SERVICE_NAME`, or `model-pool`.
     pub service_name: Option<String>,
-    /// The part of the requests without a trace of their own that is traced, 0 to 1. A request with `traceparent` is traced
-    /// if that says so. null: the variable `OTEL_TRACES_SAMPLER_ARG`, or 1.
+    /// The fraction to trace of the requests without trace context, 0 to 1. A request with `traceparent` is traced if that says so.
+    /// null: the variable `OTEL_TRACES_SAMPLER_ARG`, or 1.
     pub sampling_ratio: Option<f64>,
 }
 
@@ -51,13 +50,14 @@ pub enum TelemetryProtocol {
 }
 
 impl TelemetrySection {
-    /// Where spans are sent, with the path; `None`: nowhere.
+    /// The address for spans, including the path; `None` without an endpoint.
     pub fn url(&self) -> Option<Url> {
         let mut url = Url::parse(self.endpoint.as_deref()?).ok()?;
         let path = url.path().trim_end_matches('/');
-        let path = match path.ends_with(&format!("/{TRACES_PATH}")) {
-            true => path.to_owned(),
-            false => format!("{path}/{TRACES_PATH}"),
+        let path = if path.ends_with(&format!("/{TRACES_PATH}")) {
+            path.to_owned()
+        } else {
+            format!("{path}/{TRACES_PATH}")
         };
         url.set_path(&path);
         Some(url)
@@ -75,7 +75,7 @@ impl TelemetrySection {
         self.sampling_ratio.unwrap_or(1.0)
     }
 
-    /// With its defaults.
+    /// The section with its defaults filled in.
     pub(super) fn resolved(&self) -> TelemetrySection {
         TelemetrySection {
             protocol: Some(self.protocol()),
@@ -85,8 +85,8 @@ impl TelemetrySection {
         }
     }
 
-    /// Takes the standard variables for keys that are not set, and names in `taken` which key has which. A value that cannot
-    /// be used is a problem only where there is an endpoint, because the variables may be meant for other programs.
+    /// Applies the standard variables to keys that are not set, and records them in `taken` by key. An invalid value is a problem
+    /// only if there is an endpoint, because the variables may be meant for other programs.
     pub(super) fn take_variables(
         &mut self,
         environment: &BTreeMap<String, String>,
@@ -100,7 +100,7 @@ impl TelemetrySection {
             taken.insert(format!("telemetry.{key}"), name.to_owned());
         };
         let is_disabled =
-            variable(DISABLED_VARIABLE).is_some_and(|it| it.eq_ignore_ascii_case("true"));
+            variable(DISABLED_VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("true"));
         if self.endpoint.is_none() && !is_disabled {
             self.endpoint = variable(ENDPOINT_VARIABLE);
             if self.endpoint.is_some() {
@@ -154,7 +154,7 @@ impl TelemetrySection {
         if let Some(endpoint) = &self.endpoint
             && let Err(why) = address(endpoint)
         {
-            // Not repeated: it may contain a secret.
+            // The value is not repeated: it may contain a secret.
             let message = format!("is not a URL such as http://127.0.0.1:4318: {why}");
             wrong("endpoint", message);
         }

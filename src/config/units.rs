@@ -1,6 +1,6 @@
-//! The notation of quantities in configuration and model files: lengths of time, sizes of memory, headroom, turns.
+//! The notation of quantities in configuration and model files: durations, sizes of memory, headroom, turns.
 //! Each type parses one text form and prints a form that parses to the same value.
-//! One file because each type is its text form and nothing else, and they are written alike.
+//! One file because each type only consists of its text form, and all are written alike.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pool::{Bytes, Span};
 
-/// Why a text cannot be parsed, with the correct form.
+/// A parse error that gives the correct form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub(super) String);
@@ -59,7 +59,7 @@ macro_rules! written_as_text {
 }
 pub(super) use written_as_text;
 
-/// A length of time in milliseconds, written like `10m`, `90s`, `1h 30m`, `500ms` or `0s`. At most ten years.
+/// A duration in milliseconds, written like `10m`, `90s`, `1h 30m`, `500ms` or `0s`. At most ten years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Length(pub Span);
 
@@ -71,7 +71,7 @@ impl Length {
         Length(Span::from_secs(seconds))
     }
 
-    /// The same length as the type of the standard library and tokio.
+    /// Converts it to the standard library's type.
     pub fn duration(self) -> Duration {
         Duration::from_millis(self.0.0)
     }
@@ -103,7 +103,7 @@ impl FromStr for Length {
 
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Whole days stay days: humantime's months have 30.44 of them.
+        // Print full days as days: humantime's months have 30.44 of them.
         match self.0.0 / Length::DAY.0 {
             days @ 1.. if self.0.0.is_multiple_of(Length::DAY.0) => {
                 write!(f, "{days}day{}", if days == 1 { "" } else { "s" })
@@ -131,7 +131,7 @@ impl FromStr for Size {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Size, Unreadable> {
-        // A number without a unit is refused: a headroom of `5` is hardly meant as five bytes.
+        // Refuse a number without a unit: a headroom of `5` hardly means five bytes.
         let has_unit = text
             .trim()
             .ends_with(|letter: char| letter.is_ascii_alphabetic());
@@ -155,7 +155,7 @@ impl FromStr for Size {
     }
 }
 
-/// Uses the largest binary unit that divides the amount exactly, so that nothing is rounded.
+/// Uses the largest binary unit that divides the amount exactly, which avoids rounding.
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0.0;
@@ -174,7 +174,7 @@ written_as_text!(
     ["24GiB", "64MiB"]
 );
 
-/// A part of some memory: a share of it, or a size.
+/// A part of some memory: a share or a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryPart {
     /// Hundredths of a per cent, 0 to 9000.
@@ -183,7 +183,7 @@ pub enum MemoryPart {
 }
 
 impl MemoryPart {
-    /// The part of this much memory; never more than all of it.
+    /// The part of `total`; never more than `total`.
     pub fn of(self, total: Bytes) -> Bytes {
         match self {
             MemoryPart::Share(hundredths) => {
@@ -233,7 +233,7 @@ written_as_text!(
     ["5%", "2GiB"]
 );
 
-/// How long a busy replica keeps its turn against equals (P3).
+/// Time that a busy replica keeps its turn against models of equal priority (P3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxTurn {
     /// Three times the measured swap time, between 5 s and 60 s.
@@ -242,7 +242,7 @@ pub enum MaxTurn {
 }
 
 impl MaxTurn {
-    /// The form of the core: `None` means automatic.
+    /// Converts it to the core's type; `None` means automatic.
     pub fn span(self) -> Option<Span> {
         match self {
             MaxTurn::Auto => None,
@@ -281,16 +281,16 @@ written_as_text!(
     ["auto", "30s"]
 );
 
-/// How long an idle replica is safe from equals (P3).
+/// Time that an idle replica is protected from eviction by models of equal priority (P3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MinResident {
-    /// It leaves at once, unless its own next request is likely within half the time of a swap.
+    /// No protection, unless the replica's own next request is likely within half the time of a swap.
     Auto,
     For(Length),
 }
 
 impl MinResident {
-    /// The form of the core: `None` means automatic.
+    /// Converts it to the core's type; `None` means automatic.
     pub fn span(self) -> Option<Span> {
         match self {
             MinResident::Auto => None,
@@ -329,26 +329,29 @@ written_as_text!(
     ["auto", "10s"]
 );
 
-/// How long a replica stays after its last request ended (L2).
+/// Time that a replica stays after its last request ended (L2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepHot {
     For(Length),
-    /// Derived from the model's own gaps between requests, between two bounds.
+    /// Derived from the gaps between the model's requests, between two bounds.
     Adaptive,
+    /// Until another load needs the memory.
+    UntilNeeded,
 }
 
 impl FromStr for KeepHot {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<KeepHot, Unreadable> {
-        if text.trim() == "adaptive" {
-            return Ok(KeepHot::Adaptive);
+        match text.trim() {
+            "adaptive" => Ok(KeepHot::Adaptive),
+            "until_needed" => Ok(KeepHot::UntilNeeded),
+            text => text.parse().map(KeepHot::For).map_err(|error| {
+                Unreadable(format!(
+                    "{error}; adaptive derives it from the model's own use, until_needed keeps the model until its memory is needed"
+                ))
+            }),
         }
-        text.parse().map(KeepHot::For).map_err(|error| {
-            Unreadable(format!(
-                "{error}; adaptive derives it from the model's own use"
-            ))
-        })
     }
 }
 
@@ -357,17 +360,18 @@ impl fmt::Display for KeepHot {
         match self {
             KeepHot::For(length) => length.fmt(f),
             KeepHot::Adaptive => f.write_str("adaptive"),
+            KeepHot::UntilNeeded => f.write_str("until_needed"),
         }
     }
 }
 
 written_as_text!(
     KeepHot,
-    "a length of time such as \"10m\", or \"adaptive\"",
-    ["10m", "adaptive"]
+    "a length of time such as \"10m\", \"adaptive\" or \"until_needed\"",
+    ["10m", "adaptive", "until_needed"]
 );
 
-/// After how long an idle, ready engine is sent a request for one token.
+/// Idle time after which a ready engine is sent a request for one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleProbe {
     Off,

@@ -1,5 +1,5 @@
-//! Checks that need more than one value: ranges, values that this version does not support, and contradictory
-//! keys. All problems are reported, not only the first.
+//! Checks that involve several values: ranges, values that this version does not support, and contradictory keys. Reports all
+//! problems, not only the first.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::sections::{OnUnknown, PoolSection, Provider};
 use super::{Config, IdleProbe, InventorySection, Length, MaxTurn, TimeZone, responses, server};
 use super::{cluster, oidc, standby};
 
-/// Requests that may wait for one model.
+/// Maximum for the number of requests waiting for one model.
 pub const QUEUE_LIMIT_MAX: u32 = 1_000_000;
 const BODY_LIMIT: (Bytes, Bytes) = (Bytes(1 << 10), Bytes(Bytes::GIB));
 const ADOPT_WITHIN: (Span, Span) = (Span::from_secs(1), Span::from_secs(86_400));
@@ -20,10 +20,10 @@ const KEEP_ALIVE_COMMENT: (Span, Span) = (Span(100), Span::from_secs(600));
 const HEARTBEAT_MIN: Span = Span(50);
 /// Engines pause between tokens, so a shorter time is not a stall.
 pub const STALL_MIN: Span = Span(100);
-/// Less than this holds no model.
+/// A smaller device holds no model.
 const DEVICE_MEMORY_MIN: Bytes = Bytes(Bytes::MIB);
 
-/// More at once is a mistake.
+/// A larger number of simultaneous fetches is a mistake.
 const FETCHES_MAX: u32 = 64;
 const UNKNOWN_MAX: u32 = 10_000;
 const HISTORY_KEEP_MIN: Length = Length::from_secs(60);
@@ -198,7 +198,7 @@ fn pool_problems(pool: &PoolSection) -> Vec<Problem> {
     problems
 }
 
-/// The times of the evening, and how long engines sleep.
+/// Checks the times of the evening, and the retention of sleeping engines.
 fn evening_problems(config: &Config) -> Vec<Problem> {
     let mut problems = Vec::new();
     let evening = &config.evening;
@@ -206,9 +206,10 @@ fn evening_problems(config: &Config) -> Vec<Problem> {
         && cleanup.is_the_same_as(reopen)
     {
         let seven = CronExpression::daily(7);
-        let later = match reopen.is_the_same_as(&seven) {
-            true => CronExpression::daily(9),
-            false => seven,
+        let later = if reopen.is_the_same_as(&seven) {
+            CronExpression::daily(9)
+        } else {
+            seven
         };
         let message = format!(
             "is `{reopen}`, the same times as evening.cleanup, so the pool would open again at once; write another time such as \"{later}\""

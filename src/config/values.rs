@@ -1,5 +1,5 @@
-//! Configuration values that are more than a number: the listen address, the base path, the time zone.
-//! Each is checked when it is parsed, so a value of these types is valid. Files are not opened here.
+//! Structured configuration values: the listen address, the base path, the time zone. Each is checked when it is parsed, so a value
+//! of these types is valid. Opens no files.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use super::units::{Unreadable, written_as_text};
 use reading::nearest;
 
-/// Where the server listens: an IP address or `localhost`, and a port (0: any free one).
+/// The server's listen address: an IP address or `localhost`, and a port (0: any free port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress(pub SocketAddr);
 
@@ -56,12 +56,12 @@ written_as_text!(
     ["127.0.0.1:8080", "0.0.0.0:8080"]
 );
 
-/// The prefix of every route; `/v1` and `/metrics` also exist without it. Starts with `/`, does not end with one.
+/// The prefix of every route; `/v1` and `/metrics` also exist without it. Starts with `/` and does not end with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BasePath(String);
 
 impl BasePath {
-    /// `/llm`, the path of the old service.
+    /// `/llm`, the path of the previous service.
     pub(super) fn standard() -> BasePath {
         BasePath("/llm".to_owned())
     }
@@ -114,7 +114,7 @@ impl fmt::Display for BasePath {
 
 written_as_text!(BasePath, "a path such as \"/llm\"", ["/llm", "/models/llm"]);
 
-/// A time zone: the machine's own, or one of the IANA database, such as `America/Chicago` or `UTC`.
+/// A time zone: the machine's own, or a name from the IANA database, such as `America/Chicago` or `UTC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeZone {
     Local,
@@ -129,7 +129,7 @@ impl FromStr for TimeZone {
             return Ok(TimeZone::Local);
         }
         text.parse().map(TimeZone::Named).map_err(|_| {
-            // Several countries have a PST or a CST.
+            // PST and CST are ambiguous between countries.
             let is_abbreviation = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_uppercase());
             if is_abbreviation {
                 return Unreadable(format!(
@@ -156,7 +156,7 @@ impl fmt::Display for TimeZone {
     }
 }
 
-/// The zone of the machine.
+/// The name for the machine's zone.
 const LOCAL: &str = "local";
 
 written_as_text!(

@@ -21,7 +21,7 @@ impl WebOrigin {
         self.0 == ANY
     }
 
-    /// Returns true if the value of an `Origin` header matches. `null`, which every sandboxed page sends, matches `*` alone.
+    /// Returns true if the value of an `Origin` header matches. `null`, which every sandboxed page sends, only matches `*`.
     pub fn matches(&self, origin: &str) -> bool {
         if self.is_any() {
             return true;
@@ -107,7 +107,7 @@ impl FromStr for WebOrigin {
     }
 }
 
-/// The host, and the port if there is one.
+/// Splits into the host and the port, if there is one.
 fn split_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),

@@ -1,5 +1,5 @@
-//! The machine's own time zone: what `TZ` says, or what the system is set to. Where neither names a zone of the
-//! IANA database, the zone is UTC, with the reason.
+//! The machine's time zone, from `TZ` or the system's setting. If neither names a zone of the IANA database, the zone is UTC, with
+//! the reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,18 +7,18 @@ use std::path::Path;
 use chrono::{Duration, Local, NaiveDateTime, Offset, TimeZone, Utc};
 use chrono_tz::{OffsetName, TZ_VARIANTS, Tz};
 
-/// Where systems keep their zones; `TZ` may hold a path there.
+/// The folder in which systems keep their zones; `TZ` may contain a path to it.
 const ZONES: &str = "zoneinfo/";
-/// Folders of zones with the same names.
+/// Folders that repeat all zones under the same names.
 const VARIANTS: [&str; 2] = ["posix/", "right/"];
-/// Two years show every yearly rule.
+/// Two years cover every yearly rule.
 const COMPARED_HOURS: i64 = 2 * 366 * 24;
 
 /// The zone that `local` stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalZone {
     pub zone: Tz,
-    /// Why it is UTC although the machine's zone may be another one.
+    /// The reason for using UTC although the machine's zone may be different.
     pub unknown: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl Default for LocalZone {
 }
 
 impl LocalZone {
-    /// The zone of this machine for a process with these variables.
+    /// The machine's zone as seen by a process with these variables.
     pub fn of(environment: &BTreeMap<String, String>) -> LocalZone {
         match environment.get("TZ") {
             Some(text) => LocalZone::of_variable(text),
@@ -40,8 +40,8 @@ impl LocalZone {
         }
     }
 
-    /// `Europe/Berlin`, `:Europe/Berlin`, `/usr/share/zoneinfo/Europe/Berlin`, a link to it such as `:/etc/localtime`, or
-    /// a rule such as `CET-1CEST,M3.5.0,M10.5.0/3`. Empty is UTC, as for the C library.
+    /// Reads `Europe/Berlin`, `:Europe/Berlin`, `/usr/share/zoneinfo/Europe/Berlin`, a link to it such as `:/etc/localtime`, or a
+    /// rule such as `CET-1CEST,M3.5.0,M10.5.0/3`. Empty means UTC, as for the C library.
     fn of_variable(text: &str) -> LocalZone {
         let bare = text.strip_prefix(':').unwrap_or(text);
         let file = Path::new(bare).is_absolute().then(|| Path::new(bare));
@@ -92,7 +92,7 @@ impl LocalZone {
     }
 }
 
-/// The name of a zone in the path of its file.
+/// The name of a zone from the path of its file.
 fn name_in_path(path: &str) -> &str {
     let name = path.rsplit_once(ZONES).map_or(path, |(_, name)| name);
     let mut variants = VARIANTS.iter();
@@ -101,7 +101,7 @@ fn name_in_path(path: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// The zone whose clocks show what this process' clocks show.
+/// The IANA zone with the same local times as this process.
 fn equal_to_local(rule: &str) -> Option<Tz> {
     let now = Utc::now().naive_utc();
     let local = |at: NaiveDateTime| Local.offset_from_utc_datetime(&at).fix().local_minus_utc();
@@ -110,7 +110,7 @@ fn equal_to_local(rule: &str) -> Option<Tz> {
     is_rule.then(|| equal_zone(now, local, rule)).flatten()
 }
 
-/// A zone with these offsets from UTC for two years from `now`. Of several, one whose abbreviation begins the rule.
+/// A zone with the same offsets from UTC as `offset` for two years from `now`. Prefers a zone whose abbreviation begins the rule.
 fn equal_zone(now: NaiveDateTime, offset: impl Fn(NaiveDateTime) -> i32, rule: &str) -> Option<Tz> {
     let hours = (0..COMPARED_HOURS).map(|hour| now + Duration::hours(hour));
     let expected: Vec<(NaiveDateTime, i32)> = hours.map(|at| (at, offset(at))).collect();
