@@ -1,4 +1,4 @@
-//! A block's attention: from normed hidden states over queries, keys and values to what is added to the stream.
+//! The attention of a block: from normalised hidden states, via queries, keys and values, to the addition to the residual stream.
 
 use super::compute::{AttentionShape, Compute, TurnedPart, Work};
 use super::low_rank::{self, Adapted, Target};
@@ -7,7 +7,7 @@ use crate::error::EngineError;
 use crate::spec::{BlockSpec, HeadNorm, Projections, Spec};
 use candle_core::Result;
 
-/// What `transformers` gives the norms of DeepSeek's latent vectors, whatever the configuration says.
+/// The epsilon that `transformers` uses for the norms of DeepSeek's latent vectors, regardless of the configuration.
 const LATENT_EPSILON: f32 = 1e-6;
 
 pub(super) struct Attention<C: Compute> {
@@ -25,17 +25,17 @@ enum Inputs<C: Compute> {
         key: C::Matrix,
         value: C::Matrix,
     },
-    /// One matrix, whose rows lie head by head.
+    /// One fused matrix, with rows ordered by head.
     ByHead(C::Matrix),
     Latent(Box<Latent<C>>),
 }
 
 struct Latent<C: Compute> {
     query: LatentQuery<C>,
-    /// From hidden states to the latent vector of keys and values.
+    /// Projects hidden states to the latent vector of keys and values.
     narrow: C::Matrix,
     norm: C::Norm,
-    /// From hidden states to the part of the key that is turned and that all heads share.
+    /// Projects hidden states to the rotated part of the key, which all heads share.
     turned: C::Matrix,
     wide: C::Matrix,
     shared_part: Option<TurnedPart>,
@@ -50,7 +50,7 @@ enum LatentQuery<C: Compute> {
     },
 }
 
-/// Memory that blocks use one after another.
+/// Working memory that the blocks share.
 pub(super) struct Buffers<C: Compute> {
     queries: C::Rows,
     keys: C::Rows,
@@ -79,7 +79,7 @@ impl<C: Compute> Default for Buffers<C> {
     }
 }
 
-/// The shape of one block's attention.
+/// The attention dimensions of one block.
 pub(super) fn shape(spec: &Spec, block: &BlockSpec) -> AttentionShape {
     AttentionShape {
         heads: spec.heads,
@@ -93,7 +93,7 @@ pub(super) fn shape(spec: &Spec, block: &BlockSpec) -> AttentionShape {
 }
 
 impl<C: Compute> Attention<C> {
-    /// Takes the tensors under `name` (`model.layers.N.self_attn`).
+    /// Loads the tensors under `name` (`model.layers.N.self_attn`).
     pub fn load(
         loader: &Loader<'_, C>,
         name: &str,
@@ -280,8 +280,8 @@ impl<C: Compute> Latent<C> {
         })
     }
 
-    /// Queries, keys and values of all heads. The cache keeps these, not the latent vectors: what the narrow form would save in memory,
-    /// expanding every past token in every step would cost in time.
+    /// Computes queries, keys and values of all heads. The cache stores these instead of the latent vectors: the latent form would
+    /// save memory, but every step would have to expand every past token.
     fn forward(
         &self,
         compute: &mut C,

@@ -1,4 +1,4 @@
-//! One block of a decoder: norms, attention, feed-forward part, and what they add to the stream of hidden states.
+//! One block of a decoder: norms, attention, feed-forward part, and their additions to the residual stream.
 
 use super::attention::{self, Attention};
 use super::compute::{Compute, Work};
@@ -16,13 +16,13 @@ pub(super) struct Block<C: Compute> {
     after_attention: Option<C::Norm>,
     before_feed_forward: Option<C::Norm>,
     after_feed_forward: Option<C::Norm>,
-    /// The feed-forward part has the block's input, not what attention made of it.
+    /// The feed-forward part reads the block's input instead of the attention's output.
     is_parallel: bool,
     epsilon: f32,
     residual_factor: f32,
 }
 
-/// Memory that blocks use one after another.
+/// Working memory that the blocks share.
 pub(super) struct Buffers<C: Compute> {
     normed: C::Rows,
     part: C::Rows,
@@ -55,7 +55,7 @@ impl<C: Compute> Block<C> {
         };
         let before = block.norms != Norms::After;
         let after = matches!(block.norms, Norms::After | Norms::BeforeAndAfter);
-        // The second norm of Llama is called after what it follows, not what it precedes.
+        // Llama names the second norm after the part it follows, not the part it precedes.
         let (after_attention, before_feed_forward) = match block.norms {
             Norms::Before | Norms::Parallel => (None, norm("post_attention_layernorm")?),
             Norms::Shared => (None, None),

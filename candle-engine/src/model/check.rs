@@ -1,9 +1,9 @@
-//! Checks what a decoder is given: a spec that fits together, and a step that lies within the decoder.
+//! Validates the inputs of a decoder: a consistent spec, and steps within the decoder's bounds.
 
 use crate::spec::{FeedForward, Gated, Plain, Projections, Spec};
 use crate::step::{PAGE_TOKENS, Step};
 
-/// Within which every step lies.
+/// The bounds of every step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub vocabulary: usize,
@@ -13,7 +13,7 @@ pub(super) struct Bounds {
 
 impl Bounds {
     /// # Errors
-    /// What is wrong with the step.
+    /// The problem of an invalid step.
     pub fn check(&self, step: &Step) -> Result<(), String> {
         let rows = step.tokens.len();
         let counted: usize = step.spans.iter().map(|span| span.count).sum();
@@ -60,7 +60,7 @@ impl Bounds {
 }
 
 /// # Errors
-/// What does not fit together.
+/// The contradiction in the spec.
 pub(super) fn spec(spec: &Spec) -> Result<(), String> {
     let named = [
         ("vocabulary", spec.vocabulary),

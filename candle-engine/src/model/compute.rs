@@ -1,9 +1,9 @@
-//! The list of operations that a decoder is made of, which every kind of device offers.
+//! The operations that decoders consist of, implemented for every kind of device.
 //!
-//! A block's flow is written once over this trait. [`super::plain`] computes it with candle, on a GPU, and on the CPU as the
-//! reference that tests compare with; [`super::native`] computes it on the CPU with this crate's own kernels.
+//! The flow of a block is written once over this trait. [`super::plain`] implements it with candle, on GPUs, and on the CPU as the
+//! reference for tests. [`super::native`] implements it on the CPU with this crate's own kernels.
 //!
-//! Results go into rows that the caller keeps from step to step, so that an implementation may use their memory again.
+//! Results are written to rows that the caller keeps from step to step, which lets implementations reuse their memory.
 
 use super::rope::Angles;
 use crate::spec::Activation;
@@ -11,14 +11,14 @@ use crate::step::{Page, Step};
 use crate::stored::Stored;
 use candle_core::Result;
 
-/// What is the same for all blocks in a step.
+/// The inputs that all blocks share in a step.
 pub(super) struct Work<'a> {
     pub step: &'a Step,
-    /// By the index of the rope in the spec.
+    /// By index of the rope in the spec.
     pub angles: &'a [Angles],
 }
 
-/// How a block's attention reads heads and scores.
+/// The attention parameters of a block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct AttentionShape {
     pub heads: usize,
@@ -30,7 +30,7 @@ pub(super) struct AttentionShape {
     pub window: Option<usize>,
 }
 
-/// Where in each head lie the numbers that positions turn.
+/// The location of the rotated numbers within each head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TurnedPart {
     pub rope: usize,
@@ -38,33 +38,33 @@ pub(super) struct TurnedPart {
     pub first: usize,
 }
 
-/// Operations on rows of numbers, each `rows × width`, on one device.
+/// Operations on rows of numbers (`rows × width`) on one device.
 pub(super) trait Compute: Send + 'static {
-    /// Rows of F32 numbers. The default has none.
+    /// Rows of F32 numbers; the default is empty.
     type Rows: Default + Send;
-    /// Weights `[outputs, inputs]`, with a bias where the model has one.
+    /// Weights of shape `[outputs, inputs]`, with an optional bias.
     type Matrix: Send + Sync;
-    /// Weights of a norm; with a bias, of one that takes off the mean too.
+    /// Weights of an RMS norm or, with a bias, of a layer norm.
     type Norm: Send + Sync;
-    /// Keys and values of one block, for all pages.
+    /// The keys and values of one block, for all pages.
     type Cache: Send;
-    /// What an implementation prepares once a step.
+    /// Data that an implementation prepares once per step.
     type Plan: Default + Send;
 
-    /// Whether weights are computed with where the files have them; else they are copied to a device.
+    /// Returns true if weights are used in place on the host, false if they are copied to the device.
     fn has_weights_on_host(&self) -> bool;
-    /// Waits until the device has done all, so that what was dropped is free.
+    /// Waits for all pending work of the device, after which dropped memory is free.
     fn settle(&self) -> Result<()> {
         Ok(())
     }
 
     fn matrix(&self, weights: &Stored, bias: Option<&[f32]>) -> Result<Self::Matrix>;
-    /// Bytes that such a matrix takes on the device.
+    /// Size of such a matrix on the device, in bytes.
     fn matrix_bytes(&self, weights: &Stored) -> u64;
     fn norm_weights(&self, weights: &[f32], bias: Option<&[f32]>) -> Result<Self::Norm>;
 
     fn cache(&self, pages: usize, shape: &AttentionShape) -> Result<Self::Cache>;
-    /// Bytes of one page in one block's cache.
+    /// Size of one page in one block's cache, in bytes.
     fn page_bytes(&self, shape: &AttentionShape) -> u64;
     fn copy_page(&mut self, cache: &mut Self::Cache, from: Page, to: Page) -> Result<()>;
 
@@ -75,7 +75,7 @@ pub(super) trait Compute: Send + 'static {
         plan: &mut Self::Plan,
     ) -> Result<()>;
 
-    /// Several matrices on one input.
+    /// Multiplies one input with several matrices.
     fn linear<const N: usize>(
         &mut self,
         input: &Self::Rows,
@@ -83,7 +83,7 @@ pub(super) trait Compute: Send + 'static {
         outputs: [&mut Self::Rows; N],
     ) -> Result<()>;
 
-    /// Norm of whole rows, by the root of their mean square or as a layer norm.
+    /// RMS norm or layer norm of complete rows.
     fn norm(
         &mut self,
         weights: &Self::Norm,
@@ -92,7 +92,7 @@ pub(super) trait Compute: Send + 'static {
         output: &mut Self::Rows,
     ) -> Result<()>;
 
-    /// The same in place, for each part of a row that is as wide as the weights.
+    /// Norm in place, for each part of a row that is as wide as the weights.
     fn norm_parts(
         &mut self,
         weights: &Self::Norm,
@@ -100,7 +100,7 @@ pub(super) trait Compute: Send + 'static {
         rows: &mut Self::Rows,
     ) -> Result<()>;
 
-    /// `sum` becomes `sum + factor · part`, and `output` its norm.
+    /// Adds `factor · part` to `sum`, and writes its norm to `output`.
     fn add_and_norm(
         &mut self,
         part: (f32, &Self::Rows),
@@ -113,7 +113,7 @@ pub(super) trait Compute: Send + 'static {
         self.norm(weights, epsilon, sum, output)
     }
 
-    /// Turns a part of every head by the angles of its row's position.
+    /// Rotates a part of every head by the angles of its row's position.
     fn turn(
         &mut self,
         work: &Work<'_>,
@@ -122,8 +122,8 @@ pub(super) trait Compute: Send + 'static {
         rows: &mut Self::Rows,
     ) -> Result<()>;
 
-    /// Makes heads of keys and of values from what DeepSeek's latent vectors were expanded to: `expanded` has for each head
-    /// the plain part of its key and its value, `turned` has the other part of the key, which all heads share.
+    /// Builds heads of keys and values from DeepSeek's expanded latent vectors. `expanded` has, per head, the plain part of its key
+    /// and its value; `turned` has the rest of the key, which all heads share.
     fn join_latent(
         &mut self,
         shape: &AttentionShape,
@@ -133,7 +133,8 @@ pub(super) trait Compute: Send + 'static {
         values: &mut Self::Rows,
     ) -> Result<()>;
 
-    /// Takes apart queries, keys and values that lie head by head: of each head first its query, then its key, then its value.
+    /// Splits fused rows into queries, keys and values. The fused layout has, per head, first its query, then its key, then its
+    /// value.
     fn split_heads(
         &mut self,
         shape: &AttentionShape,
@@ -141,7 +142,7 @@ pub(super) trait Compute: Send + 'static {
         parts: [&mut Self::Rows; 3],
     ) -> Result<()>;
 
-    /// Puts keys and values of all rows into the cache, then mixes values for the queries of each span.
+    /// Writes the keys and values of all rows to the cache, then computes attention for the queries of each span.
     #[expect(
         clippy::too_many_arguments,
         reason = "three inputs, one output, and what the step is"
@@ -158,7 +159,7 @@ pub(super) trait Compute: Send + 'static {
         output: &mut Self::Rows,
     ) -> Result<()>;
 
-    /// `gate` becomes `activation(gate) · up`.
+    /// Replaces `gate` by `activation(gate) · up`.
     fn gate(
         &mut self,
         activation: Activation,
@@ -166,19 +167,19 @@ pub(super) trait Compute: Send + 'static {
         up: &Self::Rows,
     ) -> Result<()>;
 
-    /// Each number becomes its activation.
+    /// Applies the activation to each number.
     fn activate(&mut self, activation: Activation, rows: &mut Self::Rows) -> Result<()>;
 
-    /// `sum` becomes `sum + factor · part`.
+    /// Adds `factor · part` to `sum`.
     fn add(&mut self, factor: f32, part: &Self::Rows, sum: &mut Self::Rows) -> Result<()>;
 
-    /// Rows of nothing but zeros.
+    /// Writes rows of zeros.
     fn zeros(&mut self, count: usize, width: usize, output: &mut Self::Rows) -> Result<()>;
 
-    /// The rows with these numbers, in this order.
+    /// Copies the rows with these indices, in this order.
     fn pick(&mut self, input: &Self::Rows, rows: &[usize], output: &mut Self::Rows) -> Result<()>;
 
-    /// Adds each row of `part`, multiplied by its factor, to the row of `sum` that has its number. No number comes twice.
+    /// Adds each row of `part`, times its factor, to the row of `sum` with its index. Indices must be unique.
     fn add_picked(
         &mut self,
         part: &Self::Rows,
@@ -187,9 +188,9 @@ pub(super) trait Compute: Send + 'static {
         sum: &mut Self::Rows,
     ) -> Result<()>;
 
-    /// Numbers of all rows, on the host.
+    /// Copies the numbers of all rows to the host.
     fn read(&mut self, rows: &Self::Rows, numbers: &mut Vec<f32>) -> Result<()>;
 
-    /// Rows from numbers on the host.
+    /// Copies rows of numbers from the host.
     fn write(&mut self, numbers: &[f32], width: usize, rows: &mut Self::Rows) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! A block's feed-forward part: one network, gated or not, or experts of which each token goes through some.
+//! A block's feed-forward part: one network, gated or not, or experts of which each token uses a few.
 
 use super::compute::Compute;
 use super::low_rank::{self, Adapted, Target};
@@ -33,14 +33,14 @@ pub(super) struct ExpertPart<C: Compute> {
     spec: Experts,
     hidden: usize,
     router: C::Matrix,
-    /// Added to scores where experts are ranked (DeepSeek V3).
+    /// Bias added to the scores for ranking experts (DeepSeek V3).
     rank_bias: Option<Vec<f32>>,
     experts: Vec<Gated<C>>,
     shared: Option<Gated<C>>,
     shared_gate: Option<C::Matrix>,
 }
 
-/// Memory that blocks use one after another.
+/// Working memory that the blocks share.
 pub(super) struct Buffers<C: Compute> {
     gate: C::Rows,
     up: C::Rows,
@@ -70,7 +70,7 @@ impl<C: Compute> Default for Buffers<C> {
 }
 
 impl<C: Compute> FeedForward<C> {
-    /// Takes the tensors of the block `name` (`model.layers.N`).
+    /// Loads the tensors of the block `name` (`model.layers.N`).
     pub fn load(
         loader: &Loader<'_, C>,
         name: &str,
@@ -139,7 +139,7 @@ impl<C: Compute> FeedForward<C> {
                 compute.linear(up, [&plain.down], [&mut *output])?;
                 low_rank::add(compute, adapted, Target::Down, up, output, low)
             }
-            // An adapter of experts is refused before it is loaded.
+            // Adapters of experts are rejected before they are loaded.
             Self::Experts(experts) => experts.forward(compute, rows, buffers, input, output),
         }
     }
@@ -229,8 +229,8 @@ impl<C: Compute> ExpertPart<C> {
         })
     }
 
-    /// Each expert's matrices multiply all rows that chose it at once. A row's sum is made in the order of the experts'
-    /// numbers, so it does not depend on what else is in the step.
+    /// Multiplies all rows that chose an expert with its matrices together. A row's sum is accumulated in the order of expert
+    /// numbers, and therefore does not depend on what else is in the step.
     fn forward(
         &self,
         compute: &mut C,

@@ -1,5 +1,5 @@
-//! LoRA adapters: to what some of a block's matrices give, the product of two narrow matrices is added, for the rows of
-//! the sequences that an adapter is for. Rows of other sequences are as they would be without it.
+//! LoRA adapters: add the product of two narrow matrices to the output of some of a block's matrices, for the rows of sequences
+//! that use an adapter. The rows of other sequences are unchanged.
 
 use super::compute::Compute;
 use crate::files::OwnNames;
@@ -10,21 +10,21 @@ use candle_core::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What an adapter adds to one matrix: `factor · wide(narrow(x))`.
+/// The update of one matrix: `factor · wide(narrow(x))`.
 #[derive(Debug, Clone)]
 pub(crate) struct LowRank {
-    /// `[rank, inputs]`.
+    /// Shape `[rank, inputs]`.
     pub narrow: Stored,
-    /// `[outputs, rank]`.
+    /// Shape `[outputs, rank]`.
     pub wide: Stored,
     pub factor: f32,
 }
 
-/// An adapter as the host has it, by the names of the matrices that it changes (`model.layers.0.self_attn.q_proj`).
+/// An adapter in host memory, by the names of the matrices that it changes (`model.layers.0.self_attn.q_proj`).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AdapterTensors(pub BTreeMap<String, LowRank>);
 
-/// The matrices of a block that an adapter may change.
+/// The matrices of a block that adapters may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Query,
@@ -38,7 +38,7 @@ pub(super) enum Target {
 
 const TARGETS: usize = 7;
 
-/// One tensor of the model's files: which targets lie under each other in it, with their rows, and its columns.
+/// One tensor of the model's files: the targets stacked in it with their row counts, and its columns.
 #[derive(Debug, Clone)]
 struct Place {
     parts: Vec<(Target, usize)>,
@@ -51,13 +51,13 @@ impl Place {
     }
 }
 
-/// All that adapters of a model may change.
+/// Everything that adapters of a model may change.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     places: BTreeMap<String, Place>,
-    /// What the model's files call the matrices.
+    /// The names of matrices in the model's files, if they differ from the usual ones.
     own_names: Option<&'static OwnNames>,
-    /// Some blocks have experts.
+    /// At least some blocks have experts.
     has_experts: bool,
 }
 
@@ -125,7 +125,7 @@ impl Targets {
         }
     }
 
-    /// The adapter with the usual names of the matrices that it changes.
+    /// Renames the matrices of an adapter to the usual names.
     pub fn named(&self, tensors: &Arc<AdapterTensors>) -> Arc<AdapterTensors> {
         let Some(own_names) = self.own_names else {
             return Arc::clone(tensors);
@@ -138,7 +138,7 @@ impl Targets {
         Arc::new(AdapterTensors(named.collect()))
     }
 
-    /// Why this matrix is none that adapters change here.
+    /// Explains that a matrix cannot be changed by adapters.
     fn missing(&self, name: &str) -> String {
         let is_of_experts = name.contains(".experts.")
             || name.contains("shared_expert")
@@ -156,7 +156,7 @@ impl Targets {
     }
 
     /// # Errors
-    /// What of an adapter does not fit to the model.
+    /// The first mismatch between the adapter and the model.
     pub fn check(&self, tensors: &AdapterTensors) -> std::result::Result<(), String> {
         for (name, low) in &tensors.0 {
             let Some(place) = self.places.get(name) else {
@@ -194,7 +194,7 @@ impl Targets {
     }
 }
 
-/// What an adapter adds in one block, on its device.
+/// The matrices of an adapter for one block, on its device.
 pub(super) struct BlockAdapter<C: Compute> {
     parts: [Option<Part<C>>; TARGETS],
 }
@@ -206,7 +206,7 @@ struct Part<C: Compute> {
 }
 
 impl<C: Compute> BlockAdapter<C> {
-    /// Takes what belongs to the block from an adapter that was checked.
+    /// Loads the block's part of a checked adapter.
     pub fn load(compute: &C, spec: &Spec, index: usize, tensors: &AdapterTensors) -> Result<Self> {
         let mut parts = std::array::from_fn(|_| None);
         for (name, place) in places(spec, index) {
@@ -230,10 +230,10 @@ impl<C: Compute> BlockAdapter<C> {
     }
 }
 
-/// Which rows of a step are computed with which adapter, in one block.
+/// For each adapter of a step, its rows and its matrices for one block.
 pub(super) type Adapted<'a, C> = &'a [(&'a [usize], &'a BlockAdapter<C>)];
 
-/// The rows of a step by their adapter.
+/// Groups the rows of a step by adapter.
 pub(super) fn groups(step: &Step) -> BTreeMap<AdapterNumber, Vec<usize>> {
     let mut groups: BTreeMap<AdapterNumber, Vec<usize>> = BTreeMap::new();
     let mut row = 0;
@@ -249,7 +249,7 @@ pub(super) fn groups(step: &Step) -> BTreeMap<AdapterNumber, Vec<usize>> {
     groups
 }
 
-/// Memory that blocks use one after another.
+/// Working memory that the blocks share.
 pub(super) struct Buffers<C: Compute> {
     picked: C::Rows,
     narrow: C::Rows,
@@ -268,7 +268,7 @@ impl<C: Compute> Default for Buffers<C> {
     }
 }
 
-/// Adds to what a matrix gave for `input` what the adapters of the rows add.
+/// Adds the adapters' updates to a matrix's output for `input`.
 pub(super) fn add<C: Compute>(
     compute: &mut C,
     adapted: Adapted<'_, C>,

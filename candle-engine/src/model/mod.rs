@@ -1,9 +1,9 @@
-//! The network of every decoder that the engine serves: a step in, hidden states and logits out, and the pages of keys
-//! and values between steps.
+//! The network of every decoder that the engine serves: takes a step and returns hidden states and logits; pages of keys and values
+//! persist between steps.
 //!
-//! There is one flow of a block ([`block`]); what distinguishes families is data ([`crate::spec`]). candle-transformers has
-//! a copy of the network for each family, each for sequences of equal length with a cache of its own; none takes rows of many
-//! sequences and pages. A test holds ours and its Llama equal.
+//! There is one flow of a block ([`block`]); the differences between families are data ([`crate::spec`]). candle-transformers has a
+//! copy of the network for each family, for sequences of equal length with a cache per model; none of them takes rows of many
+//! sequences and pages. A test compares this network with its Llama.
 
 mod attention;
 mod block;
@@ -45,8 +45,8 @@ use stage::{Plans, Share, Stage, StageOn};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Hidden states of the wanted rows of a step, after the last norm: what the head makes logits of, what contrastive search
-/// compares, and what embeddings pool.
+/// Hidden states of the requested rows of a step, after the last norm. The head turns them into logits, contrastive search compares
+/// them, and embeddings pool them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Hidden {
     numbers: Vec<f32>,
@@ -63,11 +63,10 @@ impl Hidden {
     }
 }
 
-/// A decoder on its devices.
+/// A decoder on one or more devices.
 ///
-/// Where blocks lie on several devices they are pipelined: one device after another computes its blocks, and hidden states
-/// move between them over the host. There is no tensor parallelism; in a step all devices but one wait. What is gained is
-/// memory.
+/// Blocks on several devices form a pipeline: one device after another computes its blocks, and hidden states move between them
+/// through host memory. There is no tensor parallelism: in each step, all devices but one wait. The benefit is memory, not speed.
 pub(crate) struct Decoder {
     stages: Vec<Box<dyn Stage>>,
     frequencies: Vec<Frequencies>,
@@ -80,19 +79,19 @@ pub(crate) struct Decoder {
     logit_factor: f32,
 }
 
-/// What a decoder is loaded for.
+/// The resources a decoder is loaded with.
 pub(crate) struct Resources {
-    /// Pages of the KV cache, allocated at once.
+    /// Number of pages of the KV cache, all allocated on loading.
     pub pages: usize,
-    /// Longest sequence that is served.
+    /// Maximum length of a sequence.
     pub context_tokens: usize,
-    /// The threads that compute on the CPU.
+    /// The CPU's compute threads.
     pub pool: Arc<Pool>,
-    /// Of keys and values on the CPU.
+    /// Precision of keys and values on the CPU.
     pub cache: Precision,
 }
 
-/// What computes on the CPU.
+/// The implementation to use on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cpu {
     /// This crate's kernels.
@@ -100,12 +99,12 @@ enum Cpu {
     /// candle in F32, as a reference.
     #[cfg(test)]
     Plain,
-    /// candle, with the types that it computes with on a GPU.
+    /// candle, with the types it uses on a GPU.
     #[cfg(test)]
     AsOnGpu,
 }
 
-/// Keys and values are kept in BF16 on a GPU, unless the model's numbers are F32.
+/// On GPUs, keys and values are cached in BF16, unless the model's weights are F32.
 fn cache_type(tensors: &dyn Tensors) -> std::result::Result<DType, EngineError> {
     let embedding = tensors.tensor("model.embed_tokens.weight")?;
     let exact = embedding.is_some_and(|embedding| embedding.encoding == Encoding::F32);
@@ -134,10 +133,11 @@ fn stage(
 }
 
 impl Decoder {
-    /// Takes the model's tensors onto their devices. `taken` gets the bytes of each tensor, and ends the load by an error.
+    /// Loads the model's tensors onto their devices. `taken` is called with the size of each tensor, and may abort the load with an
+    /// error.
     ///
     /// # Errors
-    /// A missing tensor, a shape that contradicts the spec, memory that does not suffice, or what `taken` says.
+    /// If a tensor is missing, a shape contradicts the spec, memory is insufficient, or `taken` fails.
     pub fn load(
         files: &ModelFiles,
         placement: &Placement,
@@ -209,11 +209,11 @@ impl Decoder {
         })
     }
 
-    /// Computes all rows of a step and puts their keys and values into its pages. `hidden` becomes the wanted rows, in their
-    /// order; its memory is used again.
+    /// Computes all rows of a step and stores their keys and values in its pages. Writes the requested rows to `hidden`, in order,
+    /// reusing its memory.
     ///
     /// # Errors
-    /// When the step is not sound (then nothing was computed), or a device fails.
+    /// If the step is invalid, in which case nothing was computed, or a device fails.
     pub fn forward(&mut self, step: &Step, hidden: &mut Hidden) -> Result<()> {
         self.bounds.check(step).map_err(candle_core::Error::msg)?;
         hidden.width = self.hidden;
@@ -244,10 +244,10 @@ impl Decoder {
         Ok(())
     }
 
-    /// Logits of some rows of hidden states: `rows × vocabulary` numbers behind each other. Memory is used again.
+    /// Computes the logits of a range of hidden rows: `rows × vocabulary` numbers, row by row, reusing the memory.
     ///
     /// # Errors
-    /// When there are no such rows, or a device fails.
+    /// If the rows do not exist, or a device fails.
     pub fn logits(
         &mut self,
         hidden: &Hidden,
@@ -281,7 +281,7 @@ impl Decoder {
     /// Makes `to` a copy of `from` in all layers.
     ///
     /// # Errors
-    /// When there is no such page, or a device fails.
+    /// If a page does not exist, or a device fails.
     pub fn copy_page(&mut self, from: Page, to: Page) -> Result<()> {
         for page in [from, to] {
             if page as usize >= self.bounds.pages {
@@ -296,10 +296,10 @@ impl Decoder {
             .try_for_each(|stage| stage.copy_page(from, to))
     }
 
-    /// Takes an adapter, for spans that name its number.
+    /// Loads an adapter for spans that name its number.
     ///
     /// # Errors
-    /// What of it does not fit to the model, or when a device has no memory for it; then it has none of it.
+    /// If the adapter does not fit the model, or a device runs out of memory; no part of it remains loaded then.
     pub fn put_adapter(
         &mut self,
         number: AdapterNumber,
@@ -317,41 +317,41 @@ impl Decoder {
         put
     }
 
-    /// Forgets an adapter; no step names it any more.
+    /// Unloads an adapter that no step uses anymore.
     pub fn drop_adapter(&mut self, number: AdapterNumber) {
         for stage in &mut self.stages {
             stage.drop_adapter(number);
         }
     }
 
-    /// Gives the KV cache and working memory back, and weights that were copied to a GPU; what was in the pages is lost.
+    /// Frees the KV cache, working memory, and weights copied to a GPU. The contents of the pages are lost.
     ///
     /// # Errors
-    /// When a device fails.
+    /// If a device fails.
     pub fn sleep(&mut self) -> Result<()> {
         self.between = Vec::new();
         self.stages.iter_mut().try_for_each(|stage| stage.sleep())
     }
 
-    /// Takes again what [`sleep`](Self::sleep) gave back.
+    /// Reallocates what [`sleep`](Self::sleep) freed.
     ///
     /// # Errors
-    /// When there is no memory for weights or the cache.
+    /// If memory for the weights or the cache is insufficient.
     pub fn wake(&mut self) -> Result<()> {
         self.stages.iter_mut().try_for_each(|stage| stage.wake())
     }
 
-    /// Bytes of one page of the KV cache, in all layers.
+    /// Size of one page of the KV cache over all layers, in bytes.
     pub fn page_bytes(&self) -> u64 {
         self.stages.iter().map(|stage| stage.page_bytes()).sum()
     }
 
-    /// Bytes that the weights take: on the CPU those of the mapped files.
+    /// Size of the weights in bytes; on the CPU, in mapped files.
     pub fn weights_bytes(&self) -> u64 {
         self.stages.iter().map(|stage| stage.weights_bytes()).sum()
     }
 
-    /// Numbers of one row of logits.
+    /// Length of one row of logits.
     pub fn vocabulary(&self) -> usize {
         self.bounds.vocabulary
     }

@@ -1,6 +1,6 @@
-//! The operations of a decoder on the CPU: this crate's kernels on slices of memory that is kept from step to step.
+//! The operations of a decoder on the CPU: this crate's kernels on memory that is reused from step to step.
 //!
-//! Weights are multiplied as they lie in the mapped files. A row's numbers have the same bits whatever else is in the step.
+//! Weights are multiplied in their stored layout in the mapped files. The bits of a row do not depend on what else is in the step.
 
 use super::compute::{AttentionShape, Compute, TurnedPart, Work};
 use super::rope::Angles;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub(super) struct Native {
     pool: Arc<Pool>,
-    /// Of keys and values in the cache.
+    /// Precision of keys and values in the cache.
     precision: Precision,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Norm {
     bias: Option<Vec<f32>>,
 }
 
-/// `rows × width`; the memory stays when a step has fewer rows.
+/// `rows × width` numbers; a step with fewer rows keeps the memory.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     numbers: Vec<f32>,
@@ -52,7 +52,7 @@ impl Rows {
         self.numbers.len().checked_div(self.width).unwrap_or(0)
     }
 
-    /// Makes room for rows; what they have is not cleared.
+    /// Makes room for rows, without clearing their contents.
     fn shape(&mut self, count: usize, width: usize) -> &mut [f32] {
         self.width = width;
         self.numbers.resize(count * width, 0.0);
@@ -305,7 +305,7 @@ impl Compute for Native {
     }
 }
 
-/// Weights that lack one had it added when they were loaded.
+/// Norms that add one to their weights had it added when they were loaded.
 fn by(norm: &Norm, epsilon: f32) -> NormWeights<'_> {
     NormWeights {
         weights: &norm.weights,
@@ -315,7 +315,7 @@ fn by(norm: &Norm, epsilon: f32) -> NormWeights<'_> {
     }
 }
 
-/// Turns the last numbers of each head, as DeepSeek's queries have them; the kernel turns the first.
+/// Rotates the last numbers of each head, as in DeepSeek's queries; the kernel rotates the first.
 fn turn_later_part(angles: &Angles, part: &TurnedPart, rows: &mut Rows) {
     let pairs = angles.pairs;
     for (row, numbers) in rows.numbers.chunks_exact_mut(rows.width).enumerate() {

@@ -1,4 +1,4 @@
-//! Divides a decoder's layers over devices. Pure: by sizes and free memory alone.
+//! Divides a decoder's layers among devices. Pure: depends only on sizes and free memory.
 
 use super::sizes::Sizes;
 use super::stage::Share;
@@ -9,13 +9,13 @@ use std::fmt::Write;
 #[derive(Debug, Clone)]
 pub(crate) struct Placement {
     pub embedding: Device,
-    /// By layer.
+    /// One per layer.
     pub blocks: Vec<Device>,
     pub head: Device,
 }
 
 impl Placement {
-    /// Everything on one device.
+    /// Places everything on one device.
     pub fn on(device: &Device, layers: usize) -> Self {
         Self {
             embedding: device.clone(),
@@ -24,7 +24,7 @@ impl Placement {
         }
     }
 
-    /// By a division; `devices` are those of its rooms.
+    /// Applies a division; `devices` correspond to its rooms.
     pub fn by(division: &Division, devices: &[Device]) -> Option<Self> {
         Some(Self {
             embedding: devices.get(division.embedding)?.clone(),
@@ -37,7 +37,7 @@ impl Placement {
         })
     }
 
-    /// Neighbours that lie on one device, in the order in which they compute.
+    /// Groups consecutive parts on the same device, in order of computation.
     pub(super) fn shares(&self) -> Vec<(&Device, Share)> {
         let mut shares = vec![(
             &self.embedding,
@@ -78,16 +78,16 @@ fn same(a: &Device, b: &Device) -> bool {
     a.same_device(b)
 }
 
-/// A device that layers can go to.
+/// A device that can hold layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// For the explanation: `GPU 0`, `CPU`.
+    /// Name for the explanation: `GPU 0`, `CPU`.
     pub name: String,
     pub free_bytes: u64,
     pub is_cpu: bool,
 }
 
-/// Which room each part goes to, by its index, and why.
+/// The room of each part, by index, and an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "the explanation belongs in the log"]
 pub(crate) struct Division {
@@ -97,11 +97,11 @@ pub(crate) struct Division {
     pub explanation: String,
 }
 
-/// Divides layers over rooms. One GPU that holds all is best, since devices wait for each other; then as many GPUs as there
-/// are, each a share as large as its free memory; then the first layers on the CPU and the rest on the GPUs.
+/// Divides layers among rooms. Prefers a single GPU that holds everything, since devices wait for each other; then all GPUs, in
+/// proportion to their free memory; then the first layers on the CPU and the rest on the GPUs.
 ///
 /// # Errors
-/// When it does not fit, with the numbers.
+/// If the model does not fit, with the numbers.
 pub(crate) fn divide(sizes: &Sizes, rooms: &[Room]) -> Result<Division, String> {
     let cpu = rooms.iter().position(|room| room.is_cpu);
     let gpus: Vec<usize> = (0..rooms.len())
@@ -165,7 +165,8 @@ fn cpu_bytes(sizes: &Sizes, layers: usize, head: bool) -> u64 {
     sizes.embedding + blocks + sizes.working + if head { sizes.head } else { 0 }
 }
 
-/// Gives each GPU layers in the proportion of its free memory; where that does not fit by the grain of layers, fills one after another.
+/// Gives each GPU layers in proportion to its free memory. If that fails because layers are indivisible, fills one GPU after
+/// another.
 fn spread(
     blocks: &[u64],
     (embedding, head, working): (u64, u64, u64),
@@ -191,7 +192,7 @@ fn spread(
             loop {
                 let room = free(*gpus.get(gpu)?);
                 let last = gpu + 1 == gpus.len();
-                // A layer goes where most of it is within the share; the last GPU takes what is left.
+                // A layer goes to the GPU whose share contains most of it; the last GPU takes the rest.
                 let within = last || (used + block / 2) as f64 <= room as f64 * fraction;
                 if within && used + needed <= room {
                     break;

@@ -1,12 +1,11 @@
-//! The operations of a decoder as candle computes them: on a GPU, and on the CPU as the plain reference for this crate's
-//! own kernels.
-//! One file because it is one implementation of one trait, operation by operation.
+//! The operations of a decoder implemented with candle: for GPUs, and on the CPU as the plain reference for this crate's own
+//! kernels. One file because it is one implementation of one trait, operation by operation.
 //!
-//! Hidden states, norms and sums are F32 everywhere. Weights in blocks of the GGML family stay so and go through candle's
-//! quantised kernels on a GPU; dense ones multiply in BF16, those of F32 files in F32. On the CPU all are F32.
+//! Hidden states, norms and sums are F32. On GPUs, weights in GGML blocks stay quantised and use candle's quantised kernels, and
+//! dense weights multiply in BF16, or in F32 if the file has F32. On the CPU, everything is F32.
 //!
-//! Attention is gathered and masked span by span. candle's flash attention is not used: it computes over keys and values that
-//! lie together, so pages would be gathered for it all the same, and it has no F32.
+//! Attention gathers and masks span by span. candle's flash attention is not used: it needs contiguous keys and values, so pages
+//! would have to be gathered anyway, and it does not support F32.
 
 mod attend;
 
@@ -28,7 +27,7 @@ pub(super) struct Plain {
     exact: bool,
 }
 
-/// `rows × width` in F32.
+/// `rows × width` numbers in F32.
 #[derive(Debug, Default)]
 pub(super) struct Rows(Option<Tensor>);
 
@@ -51,12 +50,12 @@ pub(super) struct Matrix {
 }
 
 enum Weights {
-    /// Transposed, in the type that it multiplies in.
+    /// Transposed, in the type used for multiplication.
     Dense(Tensor),
     Blocks(QMatMul),
 }
 
-/// Keys and values, a row for each token of each page.
+/// Keys and values, with a row for each token of each page.
 pub(super) struct Cache {
     keys: Tensor,
     values: Tensor,
@@ -64,15 +63,15 @@ pub(super) struct Cache {
 
 #[derive(Default)]
 pub(super) struct Plan {
-    /// Cosines and sines, by rope.
+    /// Cosines and sines, per rope.
     angles: Vec<(Tensor, Tensor)>,
-    /// Where the keys and the values of each row go, once for every number of them.
+    /// Cache slots for the keys and values of each row, repeated for every number of a row.
     key_slots: Option<Tensor>,
     value_slots: Option<Tensor>,
     views: Vec<View>,
 }
 
-/// What the rows of each span see through one window.
+/// The tokens visible to the rows of each span through one window.
 struct View {
     window: Option<usize>,
     spans: Vec<VisibleTokens>,
@@ -80,11 +79,11 @@ struct View {
 
 struct VisibleTokens {
     slots: Tensor,
-    /// Zero where a row sees a token, minus infinity where it does not; none for a single row, which sees all.
+    /// Zero for visible tokens, minus infinity for others. `None` for a single row, which sees all.
     mask: Option<Tensor>,
 }
 
-/// Weights of a norm; with a bias, of a layer norm.
+/// Weights of an RMS norm or, with a bias, of a layer norm.
 pub(super) struct Norm {
     weights: Tensor,
     bias: Option<Tensor>,
@@ -108,7 +107,7 @@ fn activated(activation: Activation, rows: &Tensor) -> Result<Tensor> {
 }
 
 impl Plain {
-    /// On a GPU; `cache_type` is that of keys and values in the cache.
+    /// Computes on a GPU; keys and values are cached in `cache_type`.
     pub fn new(device: Device, cache_type: DType) -> Self {
         Self {
             device,
@@ -117,7 +116,7 @@ impl Plain {
         }
     }
 
-    /// On the CPU, all in F32.
+    /// Computes on the CPU, entirely in F32.
     #[cfg(test)]
     pub fn reference() -> Self {
         Self {
@@ -127,7 +126,7 @@ impl Plain {
         }
     }
 
-    /// `None` where blocks are multiplied as they are.
+    /// Returns the type for multiplication, or `None` for blocks that stay quantised.
     fn multiplies_in(&self, encoding: Encoding) -> Option<DType> {
         match encoding {
             _ if self.exact => Some(DType::F32),
@@ -149,7 +148,7 @@ impl Plain {
             let first = window.map_or(0, |window| (span.past + 1).saturating_sub(window));
             let slots: Vec<u32> = (first..end).map(|token| slot(&span.pages, token)).collect();
             let mask = (span.count > 1).then(|| {
-                // Of the tokens before its own.
+                // Number of visible tokens before its own.
                 let window = window.map(|window| window.saturating_sub(1));
                 let (rows, before) = (span.count, span.past - first);
                 build_additive_causal_mask(rows, before, window, &self.device, DType::F32)?
@@ -181,7 +180,7 @@ impl Compute for Plain {
         let encoding = ggml(weights.encoding);
         let weights = match self.multiplies_in(weights.encoding) {
             Some(dtype) => {
-                // Converted on the host, so that the device never holds both forms.
+                // Converted on the host: the device never holds both forms.
                 let storage = QStorage::from_data(bytes, &Device::Cpu, encoding)?;
                 let weights = QTensor::new(storage, shape)?.dequantize(&Device::Cpu)?;
                 Weights::Dense(weights.to_dtype(dtype)?.to_device(&self.device)?.t()?)
@@ -269,7 +268,7 @@ impl Compute for Plain {
             slots.extend(new.map(|token| slot(&span.pages, token)));
         }
         let slots = Tensor::from_vec(slots, (rows, 1), &self.device)?;
-        // All blocks of a decoder have heads of the same widths; only windows differ.
+        // All blocks of a decoder have the same head widths; only windows differ.
         if let Some(shape) = attention.first() {
             let spread = |width| {
                 let width = shape.key_value_heads * width;

@@ -1,29 +1,29 @@
-//! The angles by which positions turn queries and keys.
+//! The angles of rotary embeddings.
 //!
-//! Frequencies are those of `transformers` (`modeling_rope_utils.py`): computed for the turned width, in F32, and multiplied
-//! with the position in F32, because the reference rounds there and a model was trained with that rounding.
+//! Frequencies match `transformers` (`modeling_rope_utils.py`): they are computed for the rotated width in F32 and multiplied with
+//! the position in F32. Models were trained with the rounding of this reference.
 
 use crate::spec::{Rope, RopeScaling};
 use crate::step::Step;
 use std::f64::consts::PI;
 
-/// How fast each pair of numbers turns, for one rope of a spec.
+/// The rotation frequencies of each pair of numbers, for one rope of a spec.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Frequencies {
     frequencies: Vec<f32>,
-    /// Cosine and sine are multiplied by it.
+    /// Factor on cosines and sines.
     amplitude: f32,
     pub interleaved: bool,
 }
 
 impl Frequencies {
-    /// For contexts of at most so many tokens.
+    /// Computes the frequencies for contexts of at most `context_tokens`.
     ///
-    /// Phi-3's scaling has two lists of divisors. `transformers` takes the short one until a sequence grows beyond the first
-    /// context, then throws the cache away and goes on with the long one. A cache that many sequences share parts of cannot
-    /// be thrown away for one of them, so the choice is made once, by the context that the engine serves: with a context of at most
-    /// `first_context_tokens` every answer is that of the reference; with a longer one all sequences use the long list, as
-    /// the reference does for prompts that are longer than the first context.
+    /// Phi-3's scaling has two lists of divisors. `transformers` uses the short one until a sequence exceeds the original context,
+    /// then discards the cache and continues with the long one. A cache shared by many sequences cannot be discarded for one
+    /// sequence, so the list is chosen once, by the engine's context. With a context of at most `first_context_tokens`, every
+    /// result equals the reference's; with a longer one, all sequences use the long list, as the reference does for prompts longer
+    /// than the original context.
     pub fn new(rope: &Rope, context_tokens: usize) -> Self {
         let mut frequencies = plain(rope);
         let mut amplitude = 1.0;
@@ -119,7 +119,7 @@ fn divide(frequencies: &mut [f32], divisors: &[f32]) {
     }
 }
 
-/// Llama 3's stretch of the long wave lengths, for contexts longer than the model was first trained on.
+/// Llama 3's scaling of long wavelengths, for contexts longer than the original training's.
 struct Llama3Blend {
     factor: f32,
     low: f32,
@@ -146,13 +146,13 @@ impl Llama3Blend {
 pub(super) struct Angles {
     pub cosines: Vec<f32>,
     pub sines: Vec<f32>,
-    /// Of one row: half the turned width.
+    /// Pairs per row: half the rotated width.
     pub pairs: usize,
     pub interleaved: bool,
 }
 
 impl Angles {
-    /// Those of a step; memory of the step before is used again.
+    /// Computes the angles of a step, reusing the memory of the previous one.
     pub fn fill(&mut self, frequencies: &Frequencies, step: &Step) {
         self.pairs = frequencies.frequencies.len();
         self.interleaved = frequencies.interleaved;

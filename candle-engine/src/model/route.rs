@@ -1,24 +1,24 @@
 //! Chooses the experts of a token from the router's logits. Pure.
 //!
-//! The formulas are those of the routers in `transformers` (Mixtral, Qwen2-MoE, Qwen3-MoE, DeepSeek V2 and V3).
+//! The formulas follow the routers in `transformers` (Mixtral, Qwen2-MoE, Qwen3-MoE, DeepSeek V2 and V3).
 
 use crate::spec::{Experts, Scoring};
 
-/// Chooses experts for one row after another; keeps its memory.
+/// Chooses experts row by row; reuses its memory.
 #[derive(Debug, Default)]
 pub(super) struct Router {
     scores: Vec<f32>,
     ranks: Vec<f32>,
     order: Vec<usize>,
     groups: Vec<(f32, usize)>,
-    /// Rows that go to each expert, with their factors.
+    /// For each expert, its rows and their weights.
     pub rows: Vec<Vec<usize>>,
     pub factors: Vec<Vec<f32>>,
 }
 
 impl Router {
-    /// Sorts the rows of a step by expert. `logits` has `experts.count` numbers a row; `bias` is added to scores where
-    /// experts are ranked, not where they are weighed.
+    /// Groups the rows of a step by expert. `logits` has `experts.count` numbers per row. `bias` affects only the ranking of
+    /// experts, not their weights.
     pub fn route(&mut self, experts: &Experts, bias: Option<&[f32]>, logits: &[f32]) {
         self.rows.resize_with(experts.count, Vec::new);
         self.factors.resize_with(experts.count, Vec::new);
@@ -28,7 +28,7 @@ impl Router {
             self.choose(experts, bias, logits);
             let chosen = &self.order[..experts.chosen.min(experts.count)];
             let sum: f32 = chosen.iter().map(|expert| self.scores[*expert]).sum();
-            // The smallest number keeps scores of nothing but zeros from becoming NaN, as DeepSeek's router does.
+            // Adding the smallest positive number keeps all-zero scores from becoming NaN, as in DeepSeek's router.
             let divisor = if experts.normalises_chosen {
                 sum + 1e-20
             } else {
@@ -68,12 +68,12 @@ impl Router {
         self.order.clear();
         self.order.extend(0..experts.count);
         let ranks = &self.ranks;
-        // Of equal experts the first comes first.
+        // Ties go to the lower index.
         self.order
             .sort_unstable_by(|a, b| ranks[*b].total_cmp(&ranks[*a]).then(a.cmp(b)));
     }
 
-    /// Ranks the experts of all groups but the best so low that none of them is chosen.
+    /// Excludes the experts of all groups but the best, by ranking them last.
     fn close_groups(&mut self, count: usize, chosen: usize, by_two_best: bool) {
         let size = self.ranks.len() / count.max(1);
         self.groups.clear();

@@ -1,4 +1,4 @@
-//! Calculates what a decoder's parts take on a device, before anything is loaded.
+//! Calculates the memory of a decoder's parts on a device, before anything is loaded.
 
 use super::attention::shape;
 use super::weights::Tensors;
@@ -8,23 +8,23 @@ use crate::spec::Spec;
 use crate::step::PAGE_TOKENS;
 use crate::stored::Encoding;
 
-/// Bytes of a decoder's parts.
+/// Sizes of a decoder's parts, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub embedding: u64,
-    /// By layer: weights and pages of the KV cache.
+    /// Per layer: weights and pages of the KV cache.
     pub blocks: Vec<u64>,
     pub head: u64,
-    /// What a step needs in addition, on each device that has a layer.
+    /// Working memory of a step, on each device that has a layer.
     pub working: u64,
 }
 
 impl Sizes {
-    /// Those on a GPU, where weights take what they take in their files, with so many pages and rows in a step. The embedding is read on
-    /// the host.
+    /// The sizes on a GPU, for this number of pages and of rows in a step. Weights have the same size as in their files. The
+    /// embedding is read on the host.
     ///
     /// # Errors
-    /// When a tensor cannot be read.
+    /// If a tensor cannot be read.
     pub fn of(
         spec: &Spec,
         tensors: &dyn Tensors,
@@ -70,7 +70,7 @@ impl Sizes {
                 PAGE_TOKENS * shape.key_value_heads * (shape.key_width + shape.value_width);
             *size += (pages * numbers * number_bytes) as u64;
         }
-        // A dozen rows of hidden states and of what is widest, and the logits, all in F32.
+        // A dozen rows of hidden states and of the widest intermediate result, plus the logits, all in F32.
         let widest = spec
             .blocks
             .iter()

@@ -1,5 +1,4 @@
-//! The consecutive blocks on one device, with their cache and their memory. Hidden states come in from the host and go
-//! out to it.
+//! The consecutive blocks on one device, with their cache and working memory. Hidden states enter and leave through the host.
 
 use super::attention::shape;
 use super::block::{Block, Buffers};
@@ -15,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which parts of a decoder a stage has.
+/// The parts of a decoder in a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Share {
     pub embedding: bool,
@@ -23,31 +22,31 @@ pub(super) struct Share {
     pub head: bool,
 }
 
-/// A stage, whatever computes it.
+/// A stage on any kind of device.
 pub(super) trait Stage: Send {
     fn weights_bytes(&self) -> u64;
     fn page_bytes(&self) -> u64;
     fn copy_page(&mut self, from: Page, to: Page) -> Result<()>;
-    /// Gives the cache and all working memory back, and the device's copies of weights.
+    /// Frees the cache, all working memory, and weights copied to the device.
     fn sleep(&mut self) -> Result<()>;
-    /// Takes again what was given back: weights are copied from the host once more.
+    /// Reallocates what `sleep` freed, and copies weights from the host again.
     fn wake(&mut self) -> Result<()>;
-    /// Takes the parts of an adapter that belong to its blocks; they fit.
+    /// Loads the adapter's parts for this stage's blocks; they were checked before.
     fn put_adapter(&mut self, number: AdapterNumber, tensors: &Arc<AdapterTensors>) -> Result<()>;
     fn drop_adapter(&mut self, number: AdapterNumber);
     /// Begins a step with the embedding of its tokens.
     fn embed(&mut self, work: &Work<'_>) -> Result<()>;
-    /// Begins a step with the hidden states that the stage before gave out.
+    /// Begins a step with the hidden states from the previous stage.
     fn take(&mut self, hidden: &[f32]) -> Result<()>;
     fn run(&mut self, work: &Work<'_>) -> Result<()>;
     fn give(&mut self, hidden: &mut Vec<f32>) -> Result<()>;
-    /// Ends a step: the wanted rows, normed.
+    /// Ends a step: normalises the requested rows.
     fn finish(&mut self, work: &Work<'_>, hidden: &mut Vec<f32>) -> Result<()>;
-    /// Logits of normed rows, as the head gives them.
+    /// Computes the head's logits of normalised rows.
     fn logits(&mut self, hidden: &[f32], logits: &mut Vec<f32>) -> Result<()>;
 }
 
-/// What a stage is loaded from and for.
+/// The inputs for loading a stage.
 pub(super) struct Plans<'a> {
     pub spec: &'a Spec,
     pub tensors: &'a dyn Tensors,
@@ -59,7 +58,7 @@ pub(super) struct StageOn<C: Compute> {
     compute: C,
     hidden_width: usize,
     weights: Weights<C>,
-    /// Where weights that were copied to a device come from.
+    /// Source for copying weights to the device again; `None` if they are used in place.
     source: Option<Source>,
     embedded: Vec<f32>,
     embedding_factor: f32,
@@ -73,14 +72,14 @@ pub(super) struct StageOn<C: Compute> {
     logits: C::Rows,
     buffers: Buffers<C>,
     adapters: BTreeMap<AdapterNumber, StageAdapter<C>>,
-    /// What an adapter's blocks are made from.
+    /// The spec for loading adapters.
     spec: Spec,
     first_block: usize,
 }
 
 struct StageAdapter<C: Compute> {
     tensors: Arc<AdapterTensors>,
-    /// None while the device has no weights.
+    /// Empty while the device has no weights.
     blocks: Vec<BlockAdapter<C>>,
 }
 
@@ -90,19 +89,19 @@ struct Head<C: Compute> {
     matrix: C::Matrix,
 }
 
-/// What a stage computes with.
+/// The weights of a stage.
 struct Weights<C: Compute> {
     embedding: Option<Table>,
-    /// Rows that are added to the embedding, by position.
+    /// Position embeddings, added to the token embedding.
     positions: Option<Table>,
     blocks: Vec<Block<C>>,
     head: Option<Head<C>>,
     bytes: u64,
-    /// The device has them.
+    /// The weights are on the device.
     are_here: bool,
 }
 
-/// What weights are copied to a device from, again after a sleep.
+/// Source of the weights on a device, for copying them again after sleep.
 struct Source {
     spec: Spec,
     share: Share,

@@ -1,5 +1,5 @@
-//! Compares the network with `transformers`: a tiny model of every family with what the reference computes of it, as
-//! kept in `tests/vectors` (docs/engine-correctness.md says how they are made).
+//! Compares the network with `transformers`: a tiny model of every family with the reference's results, stored in `tests/vectors`
+//! (docs/engine-correctness.md describes how they are generated).
 
 use super::{Decoder, Hidden, Placement, Resources};
 use crate::files::{LoadPlan, ModelFiles};
@@ -15,19 +15,19 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Largest difference of a logit, in parts of the logits' spread (their standard deviation).
+/// Maximum difference of a logit, relative to the standard deviation of the logits.
 const TOLERANCE: f32 = 1e-4;
-/// Mean differences with quantised weights. These weights are random, and so are the routers': one that is rounded may choose
-/// another expert.
+/// Maximum mean difference with quantised weights. The models' weights are random, including the routers': a rounded router may
+/// choose another expert.
 const TOLERANCE_Q8_0: f32 = 0.05;
 const TOLERANCE_Q8_0_EXPERTS: f32 = 0.25;
 const TOLERANCE_Q4_K: f32 = 0.35;
-/// Tokens of a prompt and of its continuation, in whole pages.
+/// Tokens of a prompt and its continuation, in full pages.
 const CONTEXT_TOKENS: usize = 176;
 const PAGES_EACH: usize = CONTEXT_TOKENS / PAGE_TOKENS;
 const FAMILIES_AT_LEAST: usize = 32;
 
-/// What the reference computed of a model.
+/// The reference results of a model.
 struct Expected {
     folder: PathBuf,
     prompt: Vec<u32>,
@@ -101,12 +101,12 @@ fn every_model() -> Vec<Expected> {
         .collect()
 }
 
-/// A decoder with pages for so many sequences.
+/// Loads a decoder with pages for this many sequences.
 fn decoder(folder: &Path, sequences: usize) -> Result<Decoder, String> {
     quantised(folder, sequences, None)
 }
 
-/// One whose matrices are written anew at load.
+/// Loads a decoder with its matrices quantised on loading.
 fn quantised(
     folder: &Path,
     sequences: usize,
@@ -135,7 +135,7 @@ fn quantised(
     Decoder::load(&files, &placement, &resources, &|_| Ok(())).map_err(|error| error.to_string())
 }
 
-/// Pages of a sequence that lie neither in order nor together.
+/// Pages of a sequence, neither in order nor contiguous.
 fn pages(sequence: usize, sequences: usize) -> Vec<Page> {
     (0..PAGES_EACH)
         .rev()
@@ -143,7 +143,7 @@ fn pages(sequence: usize, sequences: usize) -> Vec<Page> {
         .collect()
 }
 
-/// One step; the logits of the wanted rows.
+/// Runs one step and returns the logits of the requested rows.
 fn logits(decoder: &mut Decoder, step: &Step) -> Result<Vec<f32>, String> {
     let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
     let run = decoder
@@ -160,11 +160,11 @@ fn best(logits: &[f32]) -> u32 {
 fn largest_difference(ours: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(ours.len(), expected.len());
     let differences = ours.iter().zip(expected).map(|(a, b)| (a - b).abs());
-    // `max` would drop what is no number.
+    // `f32::max` would ignore NaN.
     differences.fold(0.0, |most, next| if next <= most { most } else { next })
 }
 
-/// One sequence from its beginning.
+/// A step with one sequence from its beginning.
 fn alone(tokens: &[u32], wanted: Vec<usize>) -> Step {
     Step {
         tokens: tokens.to_vec(),
@@ -178,7 +178,7 @@ fn alone(tokens: &[u32], wanted: Vec<usize>) -> Step {
     }
 }
 
-/// Does the same for every model and tells all that fail, not the first alone.
+/// Runs the check for every model, and reports all failures instead of the first.
 fn for_every_model(check: impl Fn(&Expected) -> Result<String, String>) {
     let mut failed = Vec::new();
     for expected in every_model() {
@@ -273,12 +273,12 @@ fn greedy_continuations_are_those_of_transformers_token_for_token() {
     });
 }
 
-/// A sequence of a batch: what it has computed, and what it has chosen.
+/// A sequence of a batch, with its computed and chosen tokens.
 struct Running {
     tokens: Vec<u32>,
     prompt: usize,
     computed: usize,
-    /// Rows of its prompt that it computes in one step.
+    /// Number of prompt rows to compute per step.
     chunk: usize,
     /// The step in which it joins.
     joins: usize,
@@ -286,7 +286,7 @@ struct Running {
 
 #[test]
 fn greedy_continuations_are_the_same_in_ragged_steps() {
-    // Three sequences: the reference's, one that joins later, and one that begins in its middle.
+    // Three sequences: the reference's, a later one, and one that starts in the middle of the reference's.
     for_every_model(|expected| {
         let mut decoder = decoder(&expected.folder, 3)?;
         let prompts = [
@@ -354,7 +354,7 @@ fn greedy_continuations_are_the_same_in_ragged_steps() {
     });
 }
 
-/// Mean difference of a logit from the reference, in parts of the spread, when all matrices are quantised.
+/// Mean difference of a logit from the reference with all matrices quantised, relative to the standard deviation.
 fn quantised_difference(expected: &Expected, encoding: Encoding) -> Result<f32, String> {
     let mut decoder = quantised(&expected.folder, 1, Some(encoding))?;
     let step = alone(&expected.prompt, (0..expected.prompt.len()).collect());
@@ -385,7 +385,7 @@ fn weights_of_eight_bits_move_logits_little() {
 
 #[test]
 fn weights_of_four_bits_move_logits_somewhat() {
-    // The one with rows of whole blocks.
+    // The model whose rows are complete blocks.
     let models = every_model();
     let wide = models.iter().find(|model| model.name() == "llama-wide");
     let wide = wide.expect("is kept");

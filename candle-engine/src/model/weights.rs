@@ -1,4 +1,4 @@
-//! Brings a decoder's tensors from their files into matrices and vectors of a device.
+//! Loads a decoder's tensors from their files into matrices and vectors of a device.
 
 use super::compute::Compute;
 use crate::error::EngineError;
@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 
 const REMEDY: &str = "the weights do not belong to this configuration: download the model again";
 
-/// Where a model's tensors come from, by the names that `transformers` gives them.
+/// A source of a model's tensors, by their names in `transformers`.
 pub(crate) trait Tensors {
-    /// The file or folder, for errors.
+    /// The file or folder, for error messages.
     fn place(&self) -> &Path;
-    /// `None` where the model has no such tensor.
+    /// Returns a tensor, or `None` if the model does not have it.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     fn tensor(&self, name: &str) -> Result<Option<Stored>, EngineError>;
 }
 
@@ -35,7 +35,7 @@ impl Tensors for ModelFiles {
     }
 }
 
-/// Tensors that are noted when they are taken, so that they can be taken again.
+/// Records the tensors that are read, to load them again later.
 pub(super) struct Noting<'a> {
     tensors: &'a dyn Tensors,
     taken: RefCell<BTreeMap<String, Stored>>,
@@ -49,7 +49,7 @@ impl<'a> Noting<'a> {
         }
     }
 
-    /// What was taken.
+    /// The recorded tensors.
     pub fn kept(self) -> Kept {
         Kept {
             place: self.tensors.place().to_owned(),
@@ -74,7 +74,7 @@ impl Tensors for Noting<'_> {
     }
 }
 
-/// Tensors as the host has them: pages of mapped files, and what was quantised at load.
+/// Tensors in host memory: pages of mapped files, and tensors that were converted on loading.
 pub(super) struct Kept {
     place: PathBuf,
     tensors: BTreeMap<String, Stored>,
@@ -90,14 +90,14 @@ impl Tensors for Kept {
     }
 }
 
-/// The embedding, read on the host wherever the blocks are: a step needs few of its rows.
+/// The embedding. Always read on the host, because a step needs only a few of its rows.
 pub(super) struct Table {
     stored: Stored,
     rows: usize,
 }
 
 impl Table {
-    /// Writes the row of a token.
+    /// Copies the row of a token.
     pub fn row(&self, token: u32, numbers: &mut [f32]) -> candle_core::Result<()> {
         let row_bytes = self.stored.bytes().len() / self.rows;
         let first = token as usize * row_bytes;
@@ -109,18 +109,18 @@ impl Table {
     }
 }
 
-/// Takes tensors for one device, and counts their bytes.
+/// Loads tensors for one device, and counts their bytes.
 pub(super) struct Loader<'a, C> {
     pub tensors: &'a dyn Tensors,
     pub compute: &'a C,
-    /// Gets the bytes of each tensor that was taken; an error ends the load.
+    /// Called with the size of each tensor; an error aborts the load.
     pub taken: &'a dyn Fn(u64) -> Result<(), EngineError>,
-    /// Bytes that the weights take on the device.
+    /// Size of the weights on the device, in bytes.
     pub bytes: Cell<u64>,
 }
 
 impl<C: Compute> Loader<'_, C> {
-    /// `NAME.weight` as a matrix, with `NAME.bias` if wanted.
+    /// Loads `NAME.weight` as a matrix, with `NAME.bias` if `bias`.
     pub fn matrix(
         &self,
         name: &str,
@@ -132,7 +132,7 @@ impl<C: Compute> Loader<'_, C> {
         Ok(matrix)
     }
 
-    /// `NAME.weight` cut into matrices that lie under each other in it.
+    /// Splits `NAME.weight` into the matrices stacked in it.
     pub fn parts<const N: usize>(
         &self,
         name: &str,
@@ -150,7 +150,7 @@ impl<C: Compute> Loader<'_, C> {
         self.cut(name, &weights, rows, bias.as_deref())
     }
 
-    /// The head: a matrix of its own, or the embedding, either with `lm_head.bias` if the model has one.
+    /// Loads the head: a separate matrix, or the embedding if tied, with `lm_head.bias` if the model has one.
     pub fn head(&self, spec: &Spec) -> Result<C::Matrix, EngineError> {
         let name = if spec.ties_head {
             "model.embed_tokens"
@@ -199,12 +199,12 @@ impl<C: Compute> Loader<'_, C> {
             .map_err(|_| self.wrong(name, "it cannot be cut"))
     }
 
-    /// `NAME.weight` as the weights of a norm by the root of the mean square.
+    /// Loads `NAME.weight` as the weights of an RMS norm.
     pub fn norm(&self, name: &str, width: usize, adds_one: bool) -> Result<C::Norm, EngineError> {
         self.norm_with(name, width, adds_one, false)
     }
 
-    /// The same for a norm over hidden states, which may be a layer norm with `NAME.bias`.
+    /// Loads a norm over hidden states: an RMS norm, or a layer norm with `NAME.bias`.
     pub fn hidden_norm(&self, name: &str, spec: &Spec) -> Result<C::Norm, EngineError> {
         self.norm_with(name, spec.hidden, spec.norm.adds_one, spec.norm.centred)
     }
@@ -232,7 +232,7 @@ impl<C: Compute> Loader<'_, C> {
             .map_err(|error| self.wrong(name, error))
     }
 
-    /// A tensor of one dimension as F32.
+    /// Loads a one-dimensional tensor as F32.
     pub fn floats(&self, name: &str, width: usize) -> Result<Vec<f32>, EngineError> {
         let stored = self.take(name, &[width])?;
         floats(&stored).ok_or_else(|| {
@@ -246,7 +246,7 @@ impl<C: Compute> Loader<'_, C> {
         })
     }
 
-    /// `NAME.weight` as an embedding. Its bytes are counted where it is not the head as well.
+    /// Loads `NAME.weight` as an embedding. Its bytes are counted unless it doubles as the head.
     pub fn table(
         &self,
         name: &str,
@@ -286,7 +286,7 @@ impl<C: Compute> Loader<'_, C> {
     }
 }
 
-/// What candle calls an encoding.
+/// candle's type for an encoding.
 pub(super) fn ggml(encoding: Encoding) -> GgmlDType {
     match encoding {
         Encoding::F32 => GgmlDType::F32,
@@ -300,7 +300,7 @@ pub(super) fn ggml(encoding: Encoding) -> GgmlDType {
     }
 }
 
-/// The numbers of a tensor that is not in blocks.
+/// Decodes a tensor that is not in blocks.
 fn floats(stored: &Stored) -> Option<Vec<f32>> {
     let bytes = stored.bytes();
     match stored.encoding {

@@ -1,11 +1,12 @@
-//! The attention of one span as candle computes it.
+//! The attention of one span, implemented with candle.
 
 use super::{Cache, Plain, VisibleTokens};
 use crate::model::compute::AttentionShape;
 use candle_core::{DType, Result, Tensor};
 
 impl Plain {
-    /// One span's queries over what it sees: matrices in the cache's type, the softmax in F32, as `transformers` does.
+    /// Attends with one span's queries to its visible tokens: matrix products in the cache's type, the softmax in F32, as in
+    /// `transformers`.
     pub(super) fn attend_span(
         &self,
         shape: &AttentionShape,

@@ -1,4 +1,4 @@
-//! An adapter computes what a model does whose matrices it was added to, and nothing of it reaches rows of others.
+//! An adapter gives the same results as a model whose matrices include it, and does not affect other rows.
 
 use super::random::llama;
 use super::*;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const RANK: usize = 4;
 const FACTOR: f32 = 2.0;
 
-/// Matrices of blocks with their rows and columns.
+/// The matrices of blocks, with their rows and columns.
 fn modules(tensors: &InMemory) -> Vec<(String, usize, usize)> {
     let of_blocks = tensors.0.iter().filter_map(|(name, stored)| {
         let module = name.strip_suffix(".weight")?;
@@ -24,7 +24,7 @@ fn modules(tensors: &InMemory) -> Vec<(String, usize, usize)> {
     of_blocks.collect()
 }
 
-/// A small GPT-J: one norm, attention and a feed-forward part without a gate beside each other.
+/// A small GPT-J: one norm, and attention in parallel with an ungated feed-forward part.
 fn gpt_j() -> Spec {
     let mut spec = llama();
     spec.architecture = "GPTJForCausalLM".to_owned();
@@ -43,7 +43,7 @@ fn gpt_j() -> Spec {
     spec
 }
 
-/// The same adapter by the names that GPT-J's own files have.
+/// The same adapter with the names in GPT-J's files.
 fn in_own_names(adapter: &AdapterTensors) -> Arc<AdapterTensors> {
     let own = |name: &String| {
         let mut name = name.replace("model.layers.", "transformer.h.");
@@ -69,10 +69,10 @@ fn stored(shape: Vec<usize>, numbers: &[f32]) -> Stored {
 
 fn numbers_of(stored: &Stored) -> Vec<f32> {
     let numbers = stored.bytes().as_chunks().0.iter();
-    numbers.map(|it| f32::from_le_bytes(*it)).collect()
+    numbers.map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// An adapter, and the model's tensors with it added.
+/// An adapter, and the model's tensors with the adapter merged.
 fn adapter(tensors: &InMemory, seed: u64) -> (Arc<AdapterTensors>, InMemory) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut adapter = BTreeMap::new();
@@ -88,7 +88,7 @@ fn adapter(tensors: &InMemory, seed: u64) -> (Arc<AdapterTensors>, InMemory) {
         for row in 0..rows {
             for column in 0..columns {
                 let product =
-                    (0..RANK).map(|it| wide[row * RANK + it] * narrow[it * columns + column]);
+                    (0..RANK).map(|rank| wide[row * RANK + rank] * narrow[rank * columns + column]);
                 whole[row * columns + column] += FACTOR * product.sum::<f32>();
             }
         }
@@ -103,7 +103,7 @@ fn adapter(tensors: &InMemory, seed: u64) -> (Arc<AdapterTensors>, InMemory) {
     (Arc::new(AdapterTensors(adapter)), merged)
 }
 
-/// Hidden states of sequences that are computed in one step, each with its adapter.
+/// Hidden states of sequences computed in one step, each with its adapter.
 fn together(decoder: &mut Decoder, sequences: &[(Option<u32>, &[u32])]) -> Vec<Vec<f32>> {
     let mut step = Step::default();
     for (nth, (adapter, tokens)) in sequences.iter().enumerate() {
@@ -137,7 +137,7 @@ fn adapters_compute_what_merged_weights_do_and_touch_no_other_row() {
         let mixed = together(&mut base, &sequences);
         let mut plain = decoder(&spec, &tensors, cpu);
         let own = together(&mut plain, &[(None, TEXTS[1])]);
-        // The reference does not promise the same bits beside other rows.
+        // The reference does not guarantee the same bits in other batches.
         match cpu {
             Cpu::Native => assert_eq!(
                 mixed[5..9],

@@ -1,5 +1,4 @@
-//! Weights in every encoding: what the kernels make of the stored bytes is about what F32 gives, and so is what candle makes of
-//! them with the types of a GPU.
+//! Weights in every encoding: the kernels' results are close to F32, and so are candle's with the types it uses on a GPU.
 
 use super::random::{InMemory, llama};
 use super::variations::tokens;
@@ -10,7 +9,7 @@ use crate::stored::Stored;
 use candle_core::Tensor;
 use candle_core::quantized::{GgmlDType, QTensor};
 
-/// All widths are whole blocks of 256, and projections are cut out of fused ones.
+/// All widths are multiples of the block size 256, and projections are parts of fused matrices.
 fn spec() -> Spec {
     let mut spec = llama();
     spec.hidden = 256;
@@ -28,7 +27,7 @@ fn spec() -> Spec {
     spec
 }
 
-/// The same weights, matrices in the encoding.
+/// The same weights, with the matrices in `encoding`.
 fn encoded(spec: &Spec, exact: &InMemory, encoding: Encoding, dtype: GgmlDType) -> InMemory {
     let mut all = InMemory(exact.0.clone());
     for tensor in expected(spec) {
@@ -71,7 +70,7 @@ fn every_encoding_gives_about_what_its_numbers_give() {
         });
         let quantised = encoding.block_numbers() > 1;
         let distance_of = |rows: &[Vec<f32>]| distance(rows, &plain);
-        // Numbers are about one; blocks multiply inputs of eight bits, and a GPU's dense matrices those of BF16.
+        // Values are around one. Quantised weights multiply 8-bit inputs, and dense matrices on a GPU multiply BF16 inputs.
         let most = if quantised { 0.15 } else { 1e-4 };
         assert!(
             distance_of(&native) < most,

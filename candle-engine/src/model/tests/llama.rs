@@ -1,4 +1,4 @@
-//! The outside anchor: candle-transformers' Llama gives the same logits.
+//! Independent check: candle-transformers' Llama gives the same logits.
 
 use super::random::{InMemory, llama};
 use super::*;

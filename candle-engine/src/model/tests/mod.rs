@@ -1,4 +1,4 @@
-//! Decoders of random weights: each variation, computed in several ways that must agree.
+//! Decoders with random weights: every variation is computed in several ways that must agree.
 
 mod adapters;
 mod encodings;
@@ -31,7 +31,7 @@ fn decoder(spec: &Spec, tensors: &InMemory, cpu: Cpu) -> Decoder {
     Decoder::of(spec, tensors, &shares, &resources(spec), &|_| Ok(()), cpu).expect("loads")
 }
 
-/// A sequence with pages of its own.
+/// A sequence and its pages.
 #[derive(Clone)]
 struct Sequence {
     past: usize,
@@ -58,7 +58,7 @@ impl Sequence {
     }
 }
 
-/// Hidden states and logits of all rows of a step.
+/// Computes hidden states and logits of all rows of a step.
 fn compute(decoder: &mut Decoder, parts: &mut [(&mut Sequence, &[u32])]) -> Vec<Vec<f32>> {
     let mut step = Step::default();
     for (sequence, tokens) in parts {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A small Llama; families are made from it by changing fields.
+/// A small Llama; other families are derived from it by changing fields.
 pub(in crate::model) fn llama() -> Spec {
     let block = BlockSpec {
         window: None,
@@ -71,7 +71,7 @@ pub(in crate::model) fn rope(turned_width: usize) -> Rope {
     }
 }
 
-/// Tensors that lie in memory.
+/// Tensors in memory.
 #[derive(Default)]
 pub(in crate::model) struct InMemory(pub BTreeMap<String, Stored>);
 
@@ -86,7 +86,7 @@ impl Tensors for InMemory {
 }
 
 impl InMemory {
-    /// All tensors of a spec: matrices that keep the size of what they multiply, norms near one, small biases.
+    /// All tensors of a spec: matrices that preserve the magnitude of their inputs, norms near one, small biases.
     pub fn random(spec: &Spec, seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let mut all = Self::default();

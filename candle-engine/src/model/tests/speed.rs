@@ -1,4 +1,4 @@
-//! What a step's time goes into, for a random Llama of 110 million parameters. Takes seconds and half a gigabyte, so it is run by hand:
+//! Profiles a step of a random Llama with 110 million parameters. Takes seconds and half a gigabyte, so it is run by hand:
 //! `PROFILE_DECODER=1 cargo test -p candle-engine --lib model::tests::speed -- --nocapture`.
 
 use super::super::native::Native;
@@ -33,7 +33,7 @@ fn spec() -> Spec {
     spec
 }
 
-/// Matrices in the encoding, rows in F32.
+/// Random weights, with matrices in `encoding` and other tensors in F32.
 fn weights(spec: &Spec, encoding: Encoding) -> InMemory {
     let mut random = StdRng::seed_from_u64(1);
     let mut all = InMemory::default();
@@ -76,7 +76,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// One step of `count` new tokens of each sequence, with logits of the last row of each.
+/// Runs one step with `count` new tokens per sequence, and computes the logits of each last row.
 fn step(
     decoder: &mut Decoder,
     sequences: &mut [Sequence],

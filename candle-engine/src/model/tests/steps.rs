@@ -1,4 +1,4 @@
-//! What a row gives depends on its own sequence alone: not on how a step is cut, nor on what else is in it.
+//! The result of a row depends only on its own sequence: not on how a step is split, nor on what else is in it.
 
 use super::random::{InMemory, llama};
 use super::variations::{tokens, variations};
@@ -40,7 +40,7 @@ fn ragged_steps_give_what_each_sequence_gives_alone_bit_for_bit() {
         let mut sequences: Vec<_> = (0..3)
             .map(|index| Sequence::new([index, index + 3, index + 6]))
             .collect();
-        // How far each sequence is after each step: one is late, one ends early.
+        // The progress of each sequence after each step: one joins late, one ends early.
         let cuts = [
             [20, 0, 1],
             [21, 17, 2],

@@ -1,4 +1,4 @@
-//! Operations that count the time they take, to see what a step's time goes into.
+//! Operations that measure their own duration, to profile a step.
 
 use super::super::compute::{AttentionShape, Compute, TurnedPart, Work};
 use crate::spec::Activation;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Time and calls by operation.
+/// Total time and number of calls, by operation.
 pub(super) type Times = Arc<Mutex<BTreeMap<&'static str, (Duration, usize)>>>;
 
 pub(super) struct Timed<C> {

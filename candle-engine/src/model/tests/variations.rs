@@ -1,4 +1,4 @@
-//! Every variation of a spec, computed by this crate's kernels and by candle: both give the same.
+//! Computes every variation of a spec with this crate's kernels and with candle, and compares the results.
 
 use super::random::{InMemory, llama, rope};
 use super::*;
@@ -309,7 +309,7 @@ fn every_variation_changes_what_comes_out() {
         .collect();
     for (index, (name, rows)) in all.iter().enumerate() {
         for (other_name, other) in &all[..index] {
-            // Mixtral's experts differ by their names alone.
+            // Mixtral's experts differ only by name.
             if *name != "mixtral's experts" {
                 assert!(distance(rows, other) > 1e-3, "{name} is {other_name}");
             }
