@@ -1,5 +1,5 @@
-//! The grammars that constrain answers: compiles them beside the requests that have none, each within its turn, its time and
-//! its memory, and keeps the last ones.
+//! The grammars that constrain completions: compiles them with limits on concurrency, time and memory, without delaying requests
+//! without a grammar, and caches the latest ones.
 
 mod compiler;
 pub(crate) mod compiling;
@@ -25,19 +25,19 @@ use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use turns::Turns;
 
-/// How the matcher says that no token may come first.
+/// The matcher's name for a state in which no token is allowed.
 const NOTHING_FITS: &str = "NoExtensionBias";
 
-/// What an answer must be.
+/// A constraint on a completion.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Grammar {
-    /// JSON of a schema. `lenient` ignores words of the schema that cannot be enforced.
+    /// JSON that matches a schema. `lenient` ignores keywords that cannot be enforced.
     Json { schema: Value, lenient: bool },
-    /// A text that the expression matches as a whole.
+    /// A text that matches the expression from beginning to end.
     Regex(String),
-    /// One of these texts.
+    /// A choice of texts.
     Choice(Vec<String>),
-    /// A grammar in Lark's form.
+    /// A grammar in Lark syntax.
     Lark(String),
 }
 
@@ -57,13 +57,13 @@ impl Grammar {
     }
 }
 
-/// A text as a literal of a Lark grammar.
+/// Quotes a text as a literal of a Lark grammar.
 pub(crate) fn quoted(text: &str) -> String {
-    // Lark's strings are JSON's, save that DEL must be escaped too.
+    // Lark strings equal JSON strings, except that DEL must be escaped too.
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
-/// A schema with the compiler's own options in it, in the place where it looks for them; a client's are replaced.
+/// Adds the compiler's options to a schema, replacing options from the client.
 pub(crate) fn with_options(schema: Value, lenient: bool) -> Value {
     let mut object = match schema {
         Value::Object(object) => object,
@@ -77,17 +77,17 @@ pub(crate) fn with_options(schema: Value, lenient: bool) -> Value {
     Value::Object(object)
 }
 
-/// The grammars of one model.
+/// The grammar compiler and cache of one model.
 pub(crate) struct Grammars {
-    /// Made at the first use, because most requests have no grammar.
+    /// Created on first use, because most requests have no grammar.
     factory: OnceLock<Result<ParserFactory, String>>,
     kept: Mutex<Kept>,
     turns: Turns,
-    /// Where grammars are tried that may be dear; without one they are compiled here at once.
+    /// Program that tries potentially expensive grammars. Without one, they are compiled in this process directly.
     trial: Option<TrialProgram>,
 }
 
-/// A grammar as the library takes it, and the text that it is known by.
+/// A grammar in the library's form, and its cache key.
 struct Wanted {
     form: TopLevelGrammar,
     text: String,
@@ -113,10 +113,10 @@ impl Grammars {
         }
     }
 
-    /// Compiles a grammar on this thread's time, or takes it from those that are kept.
+    /// Returns a grammar from the cache, or compiles it on the current thread.
     ///
     /// # Errors
-    /// 400 with the reason when it cannot be compiled or nothing satisfies it; `param` is the field it came with.
+    /// 400 with the reason if the grammar cannot be compiled or no text satisfies it. `param` is the field it came from.
     #[cfg(test)]
     pub fn constraint(
         &self,
@@ -149,7 +149,7 @@ impl Grammars {
         Ok(constraint_of(matcher, tokenizer))
     }
 
-    /// What is known of a grammar.
+    /// Looks up a grammar in the cache, including cached refusals.
     fn find(
         &self,
         text: &str,
@@ -181,7 +181,7 @@ impl Grammars {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In the text form of Prometheus.
+    /// Renders the figures in the Prometheus text format.
     pub fn text(&self) -> String {
         let kept = (
             "kept_bytes",

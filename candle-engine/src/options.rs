@@ -1,4 +1,4 @@
-//! The options of one engine and the choice of its device.
+//! The options of an engine, and the choice of its device.
 
 mod speculation;
 
@@ -16,44 +16,44 @@ mod numbers;
 
 pub use numbers::{CacheType, NumberTypes, ProductType};
 
-/// Everything that [`serve`](crate::serve) needs to know.
+/// The options of [`serve`](crate::serve).
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// The Hugging Face folder of the model, its GGUF file, or a folder with one.
+    /// The model's Hugging Face folder, its GGUF file, or a folder with one GGUF file.
     pub model_dir: PathBuf,
-    /// The id the engine answers to and echoes.
+    /// The model id that requests use and responses contain.
     pub model_name: String,
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: Listen,
-    /// Most tokens of prompt and completion together, for one request; at most the model's `max_position_embeddings`.
+    /// Maximum number of tokens of a request, prompt and completion together; at most the model's `max_position_embeddings`.
     pub context_tokens: usize,
-    /// Requests that compute at once, at least 1; more wait inside, first come first served.
+    /// Number of requests that compute simultaneously, at least 1. Further requests wait in order of arrival.
     pub concurrency: usize,
-    /// Where it computes, at least one; with several the layers are divided over them, in this order.
+    /// The devices to compute on, at least one. The layers are divided among several devices in this order.
     pub devices: Vec<DeviceChoice>,
-    /// What it may take on each GPU; `None` is all that is free there. On several GPUs the layers are divided so that each keeps
-    /// within it, and what does not fit goes to the CPU where that is among the devices.
+    /// Memory limit on each GPU; `None` allows all that is free. Layers are divided among several GPUs within this limit, and the
+    /// rest goes to the CPU if it is among the devices.
     pub device_bytes: Option<u64>,
     /// Threads for matrix products on the CPU, for all requests together; `None` leaves it to candle (one per core).
     pub threads: Option<usize>,
-    /// How many requests are made tokens of at once; `None` is half as many as there are cores.
+    /// Number of requests that are tokenized simultaneously; `None` uses half the number of cores.
     pub tokenizer_workers: Option<usize>,
-    /// Bounds on tokens, beside the context.
+    /// Token limits, in addition to the context.
     pub budgets: TokenBudgets,
-    /// Tokens that are proposed and verified together.
+    /// Speculative decoding.
     pub speculation: Speculation,
-    /// Matrices of wide numbers are written anew in this form while they are loaded; `None` leaves them as they are.
+    /// Quantises matrices in F32, F16 and BF16 while loading; `None` leaves them unchanged.
     pub quantization: Option<Quantization>,
-    /// Types of numbers on the CPU.
+    /// Number types on the CPU.
     pub numbers: NumberTypes,
-    /// Looks at every number of the weights before the model counts as ready.
+    /// Checks every weight for finite numbers before the model is ready.
     pub verify: bool,
-    /// What the model is served for; `None` is what its files say.
+    /// The task of the model; `None` derives it from the files.
     pub task: Option<Task>,
-    /// Adapters that are served beside the model.
+    /// LoRA adapters to serve in addition to the model.
     pub adapters: AdapterOptions,
-    /// Tries grammars of requests in a process of its own before they are compiled here, unless they are certain to be cheap;
-    /// `None` compiles all of them here, where nothing bounds the memory that a hostile one takes.
+    /// Program that tries grammars in a separate process before they are compiled in this one, unless they are certain to be cheap.
+    /// With `None`, nothing bounds the memory of a hostile grammar.
     pub grammar_trial: Option<TrialProgram>,
 }
 
@@ -67,68 +67,68 @@ pub struct TrialProgram {
 /// LoRA adapters of one engine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdapterOptions {
-    /// Loaded with the model: names and folders.
+    /// Names and folders of the adapters to load with the model.
     pub at_start: Vec<(String, PathBuf)>,
-    /// How many more may be loaded and unloaded while the engine runs.
+    /// Number of additional adapters that may be loaded while the engine runs.
     pub at_run_time: usize,
-    /// The highest rank.
+    /// Maximum rank.
     pub rank_max: u32,
 }
 
-/// What a model is served for.
+/// The task a model is served for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// Chats and completed texts.
+    /// Chat and text completions.
     Generate,
-    /// One vector for each text.
+    /// A vector per text.
     Embed,
     /// Scores of queries and documents.
     Rerank,
 }
 
-/// A form of weights that is made at load.
+/// A quantisation applied while loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantization {
-    /// Blocks of 32 numbers of one byte with a scale: 8.5 bits each.
+    /// Blocks of 32 one-byte numbers with a scale: 8.5 bits per number.
     Q8_0,
-    /// Blocks of 256 numbers of half a byte with scales of parts of them: 4.5 bits each. Matrices whose rows are no whole
-    /// blocks of them become `Q8_0`.
+    /// Blocks of 256 half-byte numbers with nested scales: 4.5 bits per number. Matrices whose rows are not complete blocks become
+    /// `Q8_0`.
     Q4K,
 }
 
-/// Bounds on tokens, as the scheduler policies of other servers have them; `None` is without one.
+/// Token limits like the scheduler policies of other servers; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenBudgets {
-    /// Of one prompt; a longer one is refused. Less than the context.
+    /// Maximum tokens of a prompt; longer ones are refused. Less than the context.
     pub input: Option<usize>,
-    /// Of all prompts that are computed at the same time; others wait. A longer one is computed alone.
+    /// Maximum tokens of all prompts computed at the same time; others wait. A longer prompt is computed alone.
     pub prefill: Option<usize>,
-    /// Of all requests that run, prompts and the most that they may answer; others wait. At least the context.
+    /// Maximum tokens of all running requests, prompts plus maximum completions; others wait. At least the context.
     pub total: Option<usize>,
-    /// When waiting requests join those that run; `None` is as soon as there is room.
+    /// Condition for waiting requests to join the running ones; `None` lets them join as soon as there is room.
     pub joining: Option<Joining>,
 }
 
-/// A prompt that is computed delays those that run. Waiting requests join them once enough wait, so that several are computed
-/// at the same time, or after so many steps without a new one.
+/// A prompt delays the running requests while it is computed. Waiting requests therefore join once there are enough to compute
+/// several together, or after a number of steps without a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Joining {
-    /// How many have to wait, in thousandths of the number of those that run.
+    /// Number of requests that must wait, in thousandths of the number of running requests.
     pub served_ratio_milli: u32,
-    /// Steps after which one joins, however few wait.
+    /// Number of steps after which a request joins, however few are waiting.
     pub steps: u32,
 }
 
 /// The address of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// A Unix socket. A socket file without a listener is replaced.
+    /// A Unix socket. A stale socket file is replaced.
     Unix(PathBuf),
-    /// A TCP address; port 0 takes a free one.
+    /// A TCP address; port 0 picks a free port.
     Tcp(SocketAddr),
 }
 
-/// The device that holds weights and KV cache.
+/// A device for weights and KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
     /// The host, in F32.
@@ -140,20 +140,20 @@ pub enum DeviceChoice {
     Metal(usize),
 }
 
-/// Requests that may wait inside one engine, in addition to those that compute.
+/// Maximum number of requests waiting in an engine, in addition to those that compute.
 pub(crate) const WAITING_REQUESTS_MAX: usize = 1024;
 
-/// More adapters than this are a mistyped option.
+/// Upper bound for the number of adapters; larger values are typing errors.
 const ADAPTERS_MAX: usize = 1024;
 
-/// No machine computes more requests at once than this; larger is a mistyped option.
+/// Upper bound for concurrency; larger values are typing errors.
 const CONCURRENCY_MAX: usize = 1024;
 
-/// A smaller context holds no useful prompt and answer.
+/// A smaller context holds no useful prompt and completion.
 const CONTEXT_TOKENS_MIN: usize = 16;
 
 impl EngineOptions {
-    /// Refuses numbers that cannot work, before anything is loaded.
+    /// Rejects invalid combinations before anything is loaded.
     pub(crate) fn validate(&self) -> Result<(), EngineError> {
         let adapters = &self.adapters;
         if adapters.at_start.len() + adapters.at_run_time > ADAPTERS_MAX {
@@ -238,7 +238,7 @@ impl EngineOptions {
         Ok(())
     }
 
-    /// One device, or GPUs of one kind each named once, after which the CPU may stand.
+    /// Accepts a single device, or distinct GPUs of one kind, optionally followed by the CPU.
     fn check_devices(&self) -> Result<(), EngineError> {
         let wrong = |problem: String| Err(EngineError::option("device", problem));
         let Some((_, before)) = self.devices.split_last() else {
@@ -302,7 +302,7 @@ impl fmt::Display for Task {
 impl FromStr for Task {
     type Err = String;
 
-    /// `generate`, `embed`, `rerank`.
+    /// Parses `generate`, `embed` or `rerank`.
     fn from_str(text: &str) -> Result<Self, String> {
         [Self::Generate, Self::Embed, Self::Rerank]
             .into_iter()
@@ -316,7 +316,7 @@ impl FromStr for Task {
 impl FromStr for Quantization {
     type Err = String;
 
-    /// `q8_0`, `q4_k`.
+    /// Parses `q8_0` or `q4_k`.
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "q8_0" => Ok(Self::Q8_0),
@@ -331,7 +331,7 @@ impl FromStr for Quantization {
 impl FromStr for DeviceChoice {
     type Err = String;
 
-    /// `cpu`, `cuda`, `cuda:1`, `metal`, `metal:0`.
+    /// Parses `cpu`, `cuda`, `cuda:1`, `metal` or `metal:0`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, ordinal) = match text.split_once(':') {
             None => (text, Some(0)),
@@ -349,7 +349,7 @@ impl FromStr for DeviceChoice {
 }
 
 impl DeviceChoice {
-    /// Opens the device; the type is the one that weights and KV cache have on it.
+    /// Opens the device. Also returns the type of weights and KV cache on it.
     pub(crate) fn open(self) -> Result<(Device, DType), EngineError> {
         let failed = |error: candle_core::Error| {
             let first_line = error

@@ -1,5 +1,5 @@
-//! Parses the fields that constrain an answer: `response_format`, `structured_outputs` and the `guided_` ones, with
-//! their bounds.
+//! Parses the fields that constrain a completion, with their bounds: `response_format`, `structured_outputs` and the `guided_`
+//! fields.
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
@@ -7,14 +7,14 @@ use crate::grammar::Grammar;
 use serde_json::{Value, json};
 
 pub(super) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
-/// Expressions take time that grows faster than their length.
+/// Maximum length of an expression; compilation time grows faster than the length.
 const EXPRESSION_BYTES_MAX: usize = 16 * 1024;
 const GRAMMAR_BYTES_MAX: usize = 32 * 1024;
 const DEPTH_MAX: usize = 40;
 const CHOICES_MAX: usize = 256;
 const NAME_LETTERS_MAX: usize = 64;
 
-/// The grammar that a request names, and the field that does so; only one may.
+/// Takes the grammar of a request, and the name of its field. At most one field may specify a grammar.
 pub(super) fn take_grammar(
     fields: &mut Fields,
 ) -> Result<Option<(Grammar, &'static str)>, ApiError> {
@@ -47,7 +47,7 @@ pub(super) fn take_grammar(
     Ok(found)
 }
 
-/// vLLM's newer form of the `guided_` fields: one object with one of them.
+/// vLLM's newer form of the `guided_` fields: an object with a single entry.
 fn take_structured_outputs(
     fields: &mut Fields,
 ) -> Result<Option<(Grammar, &'static str)>, ApiError> {
@@ -139,14 +139,14 @@ fn parse_named_schema(mut fields: Fields) -> Result<Grammar, ApiError> {
     fields.finish(place)?;
     Ok(Grammar::Json {
         schema: checked_schema(&format!("{place}schema"), schema)?,
-        // Without `strict` OpenAI promises less: words that cannot be enforced are passed over.
+        // OpenAI promises less without `strict`: keywords that cannot be enforced are ignored.
         lenient: !strict,
     })
 }
 
 pub(super) const NAME_WANTED: &str = "1 to 64 letters, digits, underscores and dashes";
 
-/// Names of schemas and functions, as OpenAI has them.
+/// Returns true for valid names of schemas and functions, by OpenAI's rules.
 pub(super) fn is_name(name: &str) -> bool {
     let known = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
     (1..=NAME_LETTERS_MAX).contains(&name.len()) && name.chars().all(known)
@@ -154,7 +154,7 @@ pub(super) fn is_name(name: &str) -> bool {
 
 fn parse_json(name: &str, value: Value) -> Result<Grammar, ApiError> {
     let schema = match &value {
-        // Other engines take the schema as text too.
+        // Other engines also accept the schema as a string.
         Value::String(text) => serde_json::from_str(text).map_err(|error| {
             ApiError::field(name, format!("`{name}` is a text that is no JSON: {error}"))
         })?,
@@ -187,14 +187,14 @@ fn parse_choice(name: &str, value: Value) -> Result<Grammar, ApiError> {
         })
 }
 
-/// The text of an expression or a grammar.
+/// Validates the text of an expression or a grammar.
 fn text(name: &str, value: Value, bytes_max: usize) -> Result<String, ApiError> {
     let text = match value {
         Value::String(text) if !text.trim().is_empty() => text,
         other => return Err(expected(name, "a string that is not empty", &other)),
     };
     check_bytes(name, text.len(), bytes_max)?;
-    // Readers of grammars go down one level of their own stack for each level of these.
+    // Grammar parsers recurse once per nesting level.
     let mut depth = 0usize;
     let mut deepest = 0;
     for letter in text.chars() {
@@ -209,7 +209,7 @@ fn text(name: &str, value: Value, bytes_max: usize) -> Result<String, ApiError> 
     Ok(text)
 }
 
-/// A schema within the bounds; whether it can be followed is seen when it is compiled.
+/// Checks a schema's bounds. Compilation detects unsupported keywords later.
 pub(super) fn checked_schema(name: &str, schema: Value) -> Result<Value, ApiError> {
     if !schema.is_object() && !schema.is_boolean() {
         return Err(expected(name, "a JSON schema: an object", &schema));
@@ -250,7 +250,7 @@ fn check_depth(name: &str, depth: usize) -> Result<(), ApiError> {
     }
 }
 
-/// Bytes of the longest text in a schema, which may be an expression.
+/// Length of the longest string in a schema, in bytes; it may be an expression.
 fn longest_text(value: &Value) -> usize {
     match value {
         Value::Object(map) => map.values().map(longest_text).max().unwrap_or(0),
@@ -260,7 +260,7 @@ fn longest_text(value: &Value) -> usize {
     }
 }
 
-/// Levels of objects and lists. The reader of bodies has a bound of its own, so this ends.
+/// Nesting depth of objects and lists. The recursion is bounded, because the body parser limits the depth.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
@@ -308,7 +308,11 @@ mod tests {
         ] {
             let newer = take(json!({"structured_outputs": {part: value}})).expect("is taken");
             let known = take(json!({older: value})).expect("is taken");
-            assert_eq!(newer.map(|it| it.0), known.map(|it| it.0), "{part}");
+            assert_eq!(
+                newer.map(|(grammar, _)| grammar),
+                known.map(|(grammar, _)| grammar),
+                "{part}"
+            );
         }
         let object = take(json!({"structured_outputs": {"json_object": true}}));
         assert!(matches!(

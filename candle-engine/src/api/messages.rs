@@ -1,4 +1,4 @@
-//! Parses the messages of a conversation: roles, contents, tool calls and their results, as chat templates take them.
+//! Parses the messages of a conversation into the form that chat templates take: roles, contents, tool calls and their results.
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected, has_effect};
@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 const MESSAGES_MAX: usize = 2048;
 const CALLS_MAX: usize = 128;
-/// What the model thought before it answered, as templates know it.
+/// The field in which templates expect the model's reasoning.
 const REASONING: &str = "reasoning_content";
-/// Fields that templates may read.
+/// The fields that templates may read.
 const KNOWN: [&str; 6] = [
     "role",
     "content",
@@ -20,11 +20,11 @@ const KNOWN: [&str; 6] = [
 ];
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
-/// Messages as the chat template sees them: `role`, `content` as one string, calls, results and reasoning. Clients add
-/// further fields; these are left out, and named if they hold anything.
+/// Takes the messages as the chat template sees them: `role`, `content` as one string, calls, results and reasoning. Other fields
+/// are dropped, and reported as ignored if they are not empty.
 ///
 /// # Errors
-/// 400 that names what is wrong.
+/// 400 with the problem.
 pub(crate) fn take_messages(
     fields: &mut Fields,
     ignored: &mut Ignored,
@@ -53,7 +53,7 @@ pub(crate) fn take_messages(
         .collect()
 }
 
-/// Checks a message, makes its content one string, and the arguments of its calls objects.
+/// Checks a message, and converts its content to one string and the arguments of its calls to objects.
 fn parse_message(index: usize, message: Value, ignored: &mut Ignored) -> Result<Value, ApiError> {
     let place = |name: &str| format!("messages[{index}].{name}");
     let Value::Object(mut object) = message else {
@@ -64,9 +64,9 @@ fn parse_message(index: usize, message: Value, ignored: &mut Ignored) -> Result<
         ));
     };
     let role = match object.get("role").and_then(Value::as_str) {
-        // The newer name of the same role; templates know the older.
+        // The newer name of the role; templates use the older.
         Some("developer") => "system".to_owned(),
-        // The older form of a tool's result, which has no id.
+        // The older form of a tool result, without an id.
         Some("function") => "tool".to_owned(),
         Some(role) if ROLES.contains(&role) => role.to_owned(),
         _ => {
@@ -80,7 +80,7 @@ fn parse_message(index: usize, message: Value, ignored: &mut Ignored) -> Result<
     };
     let is_empty = matches!(object.get("content"), None | Some(Value::Null));
     let content = match object.get("content") {
-        // A refusal of the model is a text of the model.
+        // A refusal is text from the model.
         None | Some(Value::Null) if object.get("refusal").is_some_and(Value::is_string) => {
             let refusal = object.get("refusal").and_then(Value::as_str);
             refusal.unwrap_or_default().to_owned()
@@ -117,7 +117,7 @@ fn parse_message(index: usize, message: Value, ignored: &mut Ignored) -> Result<
     }
     take_openais_own(&place(""), &role, &mut object, ignored)?;
     match object.get("tool_calls") {
-        // Templates ask whether there are calls, and some take an empty list for them.
+        // Templates test if the field exists, and some treat an empty list as calls.
         None | Some(Value::Null) => drop(object.shift_remove("tool_calls")),
         Some(Value::Array(calls)) if calls.is_empty() && role == "assistant" => {
             drop(object.shift_remove("tool_calls"));
@@ -139,8 +139,8 @@ fn parse_message(index: usize, message: Value, ignored: &mut Ignored) -> Result<
     Ok(Value::Object(object))
 }
 
-/// Fields of an answer of OpenAI's that come back with it as they were sent. What a template has no place for goes; the older
-/// form of a call becomes the newer one, and the other name of a reasoning the one that templates know.
+/// Handles fields of OpenAI's responses that clients send back unchanged. Removes fields that templates cannot use, converts an
+/// old-style function call to a tool call, and renames the alternative reasoning field.
 fn take_openais_own(
     place: &str,
     role: &str,
@@ -184,8 +184,8 @@ fn take_openais_own(
     Ok(())
 }
 
-/// Calls as chat templates expect them: with their arguments as an object. Arguments that are no JSON object stay the text
-/// that the model wrote.
+/// Parses calls as chat templates expect them, with their arguments as an object. Arguments that are not a JSON object remain the
+/// model's text.
 fn parse_calls(place: &str, role: &str, calls: &Value) -> Result<Value, ApiError> {
     let list = calls
         .as_array()
@@ -229,7 +229,7 @@ fn parse_calls(place: &str, role: &str, calls: &Value) -> Result<Value, ApiError
 }
 
 fn parse_part(place: &str, part: &Value, ignored: &mut Ignored) -> Result<String, ApiError> {
-    // This engine's cache needs no `cache_control`.
+    // `cache_control` has no effect: this engine's cache is automatic.
     let is_known = |key: &str| matches!(key, "type" | "text" | "refusal" | "cache_control");
     for (key, value) in part.as_object().into_iter().flatten() {
         if !is_known(key) && has_effect(value) {

@@ -1,4 +1,4 @@
-//! Parses the requests of the generating routes: their fields, ranges and defaults.
+//! Parses the requests of the text-generating routes, with the ranges and defaults of their fields.
 
 mod format;
 mod messages;
@@ -22,18 +22,18 @@ pub(crate) use reasoning::{TemplateSwitches, take_switches};
 pub(crate) use tools::take_tools;
 
 const CHOICES_MAX: i64 = 8;
-/// Choices that are computed and of which the best are given.
+/// Maximum number of choices to compute, from which the best are returned.
 const BEST_OF_MAX: i64 = 20;
 const PROMPTS_MAX: usize = 64;
-/// Prompts times choices that are computed: all of them are one request's.
+/// Maximum number of prompts times choices in a request.
 const SEQUENCES_MAX: usize = 256;
-/// OpenAI's bound, of both routes here.
+/// OpenAI's limit on both routes.
 const LOGPROBS_MAX: i64 = 20;
-/// Larger limits are mistakes, not wishes; smaller ones are clamped to what the context leaves.
+/// Larger token limits are rejected as mistakes; smaller ones are clamped to the remaining context.
 const TOKENS_MAX: i64 = 1_000_000_000;
 /// OpenAI's default for `/v1/completions`.
 const COMPLETION_TOKENS_DEFAULT: usize = 16;
-/// Fields that OpenAI knows and whose work this engine does not do; refused unless they ask for nothing.
+/// OpenAI fields that this engine does not implement; rejected unless they are empty or set to the default.
 const UNSUPPORTED: [&str; 7] = [
     "functions",
     "function_call",
@@ -44,27 +44,27 @@ const UNSUPPORTED: [&str; 7] = [
     "modalities",
 ];
 
-/// What both routes take.
+/// The fields that both routes share.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
-    /// The model that is asked for; absent is this one.
+    /// The requested model; `None` selects this one.
     pub model: Option<String>,
-    /// `None` is as many as the context leaves.
+    /// `None` means the remaining context.
     pub max_tokens: Option<usize>,
-    /// Choices that are given.
+    /// Number of choices to return.
     pub choices: usize,
-    /// Choices that are computed, at least as many.
+    /// Number of choices to compute; at least `choices`.
     pub best_of: usize,
     pub stream: bool,
     pub include_usage: bool,
-    /// Every chunk tells the usage so far, as vLLM's do.
+    /// Include the usage so far in every chunk, as vLLM does.
     pub continuous_usage: bool,
     pub ending: Ending,
     pub sampling: SamplingSettings,
     pub strategy: Strategy,
-    /// With each token the probabilities of so many likeliest.
+    /// Number of likeliest tokens to return for each token.
     pub logprobs: Option<usize>,
-    /// What the answers must be, and the field that says so.
+    /// The grammar that constrains completions, and the field it came from.
     pub grammar: Option<(Grammar, &'static str)>,
 }
 
@@ -74,14 +74,14 @@ pub(crate) struct ChatRequest {
     /// Messages as the chat template sees them.
     pub messages: Vec<Value>,
     pub tools: Tools,
-    /// How the template is to let the model reason.
+    /// The template's reasoning settings.
     pub switches: TemplateSwitches,
-    /// Fields that have no effect.
+    /// Fields that had no effect.
     pub ignored: Ignored,
     pub settings: Settings,
 }
 
-/// A prompt as the client gives it.
+/// A prompt in the client's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PromptInput {
     Text(String),
@@ -92,14 +92,14 @@ pub(crate) enum PromptInput {
 #[derive(Debug)]
 pub(crate) struct CompletionRequest {
     pub prompts: Vec<PromptInput>,
-    /// The answers begin with the prompt.
+    /// Completions begin with the prompt.
     pub echo: bool,
     pub settings: Settings,
 }
 
 impl ChatRequest {
     /// # Errors
-    /// 400 that names the field which is wrong, unknown or not supported.
+    /// 400 that names the field if it is invalid, unknown or unsupported.
     pub fn parse(body: &[u8], defaults: &SamplingSettings) -> Result<Self, ApiError> {
         let mut fields = Fields::parse(body)?;
         let mut ignored = Ignored::default();
@@ -125,7 +125,7 @@ impl ChatRequest {
         let tools = tools::take_tools(&mut fields, &mut ignored)?;
         let switches = take_switches(&mut fields, &mut ignored)?;
         let mut settings = parse_settings(&mut fields, max_tokens, logprobs, defaults)?;
-        // It says what an answer in words must be, and a demanded call is none: the call's own schema holds.
+        // The format describes text output, but a forced call is not text: its own schema applies.
         if tools.demanded().is_some() {
             settings.grammar = None;
         }
@@ -142,7 +142,7 @@ impl ChatRequest {
 
 impl CompletionRequest {
     /// # Errors
-    /// 400 that names the field which is wrong, unknown or not supported.
+    /// 400 that names the field if it is invalid, unknown or unsupported.
     pub fn parse(body: &[u8], defaults: &SamplingSettings) -> Result<Self, ApiError> {
         let mut fields = Fields::parse(body)?;
         let prompts = match fields.take("prompt") {
@@ -154,7 +154,7 @@ impl CompletionRequest {
             .map(|count| count as usize);
         let echo = fields.take_bool("echo")?.unwrap_or(false);
         let best_of = fields.take_integer("best_of", 1..=BEST_OF_MAX)?;
-        // A prompt that is only looked at needs no answer.
+        // A request that only scores its prompt needs no completion.
         let least = if echo { 0 } else { 1 };
         let max_tokens = fields
             .take_integer("max_tokens", least..=TOKENS_MAX)?
@@ -202,7 +202,7 @@ impl CompletionRequest {
     }
 }
 
-/// A text, several, the tokens of one, or those of several.
+/// Accepts a string, a list of strings, a list of token ids, or a list of such lists.
 fn parse_prompts(value: Value) -> Result<Vec<PromptInput>, ApiError> {
     let tokens = |list: &Vec<Value>| {
         let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
@@ -220,7 +220,7 @@ fn parse_prompts(value: Value) -> Result<Vec<PromptInput>, ApiError> {
         Value::Array(list) if (1..=PROMPTS_MAX).contains(&list.len()) => {
             let all: Option<Vec<PromptInput>> = list.iter().map(one).collect();
             let is_text = |prompt: &PromptInput| matches!(prompt, PromptInput::Text(_));
-            // All of one kind, as OpenAI has it.
+            // All of the same kind, as in OpenAI's API.
             all.filter(|all| all.iter().all(is_text) || !all.iter().any(is_text))
         }
         Value::String(_) => one(&value).map(|prompt| vec![prompt]),
@@ -241,7 +241,7 @@ fn parse_settings(
     defaults: &SamplingSettings,
 ) -> Result<Settings, ApiError> {
     refuse_unsupported(fields)?;
-    // It names the end user, for abuse reports; it changes nothing by its nature.
+    // Identifies the end user for abuse reports; it has no effect.
     fields.take_string("user")?;
     let stream = fields.take_bool("stream")?.unwrap_or(false);
     let (include_usage, continuous_usage) = match fields.take("stream_options") {
@@ -256,7 +256,7 @@ fn parse_settings(
             let mut options = Fields::from(options);
             let include_usage = options.take_bool("include_usage")?.unwrap_or(false);
             let continuous = options.take_bool("continuous_usage_stats")?;
-            // Padding of the chunks, of which there is none.
+            // Chunks are never padded, so it has no effect.
             options.take_bool("include_obfuscation")?;
             options.finish("stream_options.")?;
             (include_usage, include_usage && continuous.unwrap_or(false))

@@ -1,14 +1,13 @@
-//! Parses the fields by which a client says whether and how much a model reasons: `reasoning_effort`, and the plain
-//! values of `chat_template_kwargs`.
+//! Parses the reasoning settings of a request: `reasoning_effort`, and the plain values of `chat_template_kwargs`.
 
 use crate::api_error::ApiError;
 use crate::fields::{Fields, expected};
 use crate::ignored::Ignored;
 use serde_json::{Map, Value};
 
-/// OpenAI's levels and further ones of other services. Another word has no effect.
+/// Levels of OpenAI and of other services. Other values have no effect.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
-/// Names that a template may be given; others could change what it renders beside.
+/// Variables that clients may pass to templates; others could change unrelated output.
 const SWITCHES: [&str; 4] = [
     "enable_thinking",
     "thinking",
@@ -20,18 +19,18 @@ const THINKING: [&str; 2] = ["enable_thinking", "thinking"];
 const EFFORT: &str = "reasoning_effort";
 const KWARGS: &str = "chat_template_kwargs";
 
-/// What a template gets of reasoning, and the fields that set it.
+/// Reasoning variables for the template, and the fields that set them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct TemplateSwitches {
     pub values: Map<String, Value>,
-    /// The field `reasoning_effort` was there.
+    /// The request had `reasoning_effort`.
     has_effort: bool,
-    /// `chat_template_kwargs` was there and not empty.
+    /// The request had a non-empty `chat_template_kwargs`.
     has_kwargs: bool,
 }
 
 impl TemplateSwitches {
-    /// The fields that change nothing in a template which reads these variables alone.
+    /// Returns the fields that do not affect a template, given the variables it reads.
     pub fn without_effect(&self, reads: impl Fn(&str) -> bool) -> Vec<&'static str> {
         let mut names = Vec::new();
         let switches_off = self
@@ -49,7 +48,7 @@ impl TemplateSwitches {
     }
 }
 
-/// What a request says of reasoning.
+/// Takes the reasoning fields of a request.
 pub(crate) fn take_switches(
     fields: &mut Fields,
     ignored: &mut Ignored,
@@ -62,7 +61,7 @@ pub(crate) fn take_switches(
         ignored.add(EFFORT);
     }
     if let Some(known) = known {
-        // Templates with one switch know it by either name.
+        // Templates read this switch by either name.
         for name in THINKING {
             values.insert(name.to_owned(), Value::Bool(known.as_str() != "none"));
         }

@@ -1,4 +1,4 @@
-//! Parses the fields that say how tokens are sampled and what ends an answer.
+//! Parses the sampling and stop fields of a request.
 
 use super::TOKENS_MAX;
 use crate::api_error::ApiError;
@@ -12,7 +12,7 @@ const STOPS_MAX: usize = 8;
 const STOP_TOKENS_MAX: usize = 64;
 const BIASES_MAX: usize = 1024;
 
-/// What a request says about sampling, with the model's own wishes where it says nothing.
+/// Takes the sampling fields of a request, with the model's own settings as defaults.
 pub(super) fn take_sampling(
     fields: &mut Fields,
     defaults: &SamplingSettings,
@@ -34,7 +34,7 @@ pub(super) fn take_sampling(
             0.01..=10.0,
             defaults.repetition_penalty,
         )?,
-        // -1 and 0 are how other engines write "all".
+        // Other engines write -1 or 0 for all tokens.
         top_k: match fields.take_integer("top_k", -1..=i64::from(u32::MAX))? {
             None => defaults.top_k,
             Some(count) => usize::try_from(count).ok().filter(|count| *count > 0),
@@ -46,7 +46,7 @@ pub(super) fn take_sampling(
     })
 }
 
-/// What a request says about the end of an answer.
+/// Takes the stop conditions of a request.
 pub(super) fn take_ending(fields: &mut Fields) -> Result<Ending, ApiError> {
     Ok(Ending {
         stop: parse_stop(fields.take("stop"))?,
@@ -77,7 +77,7 @@ fn parse_stop(value: Option<Value>) -> Result<Vec<String>, ApiError> {
         .ok_or_else(|| expected("stop", wanted(), &value))
 }
 
-/// Token ids, or lists of them for several in a row.
+/// Accepts token ids, and lists of ids for sequences.
 fn parse_stop_tokens(value: Option<Value>) -> Result<Vec<Vec<u32>>, ApiError> {
     let wanted =
         || format!("a list of at most {STOP_TOKENS_MAX} token ids, or lists of as many token ids");

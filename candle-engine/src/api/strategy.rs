@@ -1,5 +1,4 @@
-//! Parses the fields that choose between sampling, beam search and contrastive search, and checks which of them go
-//! together.
+//! Parses the fields that select sampling, beam search or contrastive search, and checks their combinations.
 
 use super::sampling::take_sampling;
 use crate::api_error::ApiError;
@@ -10,16 +9,16 @@ use serde_json::Value;
 
 const NAMES: [&str; 4] = ["greedy", "multinomial", "beam_search", "contrastive_search"];
 const BEAMS_DEFAULT: usize = 4;
-/// As Su et al. (2022) have it.
+/// The value in Su et al. (2022).
 const PENALTY_ALPHA_DEFAULT: f32 = 0.6;
 const CANDIDATES_DEFAULT: usize = 4;
-/// Each candidate is computed, for each token.
+/// Maximum number of candidates; each is computed for every token.
 const CANDIDATES_MAX: usize = 64;
-/// Fields of one strategy alone.
+/// Fields that only one strategy has.
 const BEAMS_ALONE: [&str; 3] = ["num_beams", "length_penalty", "early_stopping"];
 const CONTRASTIVE_ALONE: [&str; 1] = ["penalty_alpha"];
 
-/// The strategy that a request names, and the settings of sampling, which have the penalties and biases of all strategies.
+/// Takes the strategy, and the sampling settings, which contain the penalties and biases of all strategies.
 pub(super) fn take_strategy(
     fields: &mut Fields,
     defaults: &SamplingSettings,
@@ -30,7 +29,7 @@ pub(super) fn take_strategy(
         (&BEAMS_ALONE[..], "beam_search"),
         (&CONTRASTIVE_ALONE, "contrastive_search"),
     ] {
-        // What is null is not there.
+        // Null counts as absent.
         for absent in names
             .iter()
             .filter(|field| !fields.has(field))
@@ -62,7 +61,7 @@ pub(super) fn take_strategy(
                 return Err(excluded("temperature", "multinomial", "give more than 0"));
             }
             let mut sampling = take_sampling(fields, defaults)?;
-            // The model's makers want the likeliest token, the request does not.
+            // The default comes from the model's authors, who want the likeliest token; the request does not.
             if sampling.temperature == 0.0 {
                 sampling.temperature = 1.0;
             }
@@ -117,7 +116,7 @@ fn take_beams(fields: &mut Fields) -> Result<BeamSettings, ApiError> {
     })
 }
 
-/// Nothing is drawn, so what shapes a draw would silently do nothing.
+/// Rejects sampling fields, which would silently have no effect: the strategy draws no tokens.
 fn refuse_drawing(fields: &Fields, strategy: &str) -> Result<(), ApiError> {
     for (name, neutral) in [
         ("temperature", &[0.0, 1.0][..]),

@@ -1,4 +1,4 @@
-//! Parses the fields of a request that concern tools.
+//! Parses the tool fields of a request.
 
 use super::format::{NAME_WANTED, SCHEMA_BYTES_MAX, checked_schema, is_name};
 use crate::api_error::ApiError;
@@ -8,14 +8,14 @@ use crate::tools::{Tool, ToolChoice, Tools};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Fields of a function.
+/// The fields of a function.
 const FUNCTION: [&str; 4] = ["name", "description", "parameters", "strict"];
-/// OpenAI's bound.
+/// OpenAI's limit.
 const TOOLS_MAX: usize = 128;
-/// Of all tools together; a demanded call is compiled of all their schemas.
+/// Maximum size of all tools together; a forced call compiles all their schemas.
 const TOOLS_BYTES_MAX: usize = 4 * SCHEMA_BYTES_MAX;
 
-/// Reads the tools of a request and the choice between them. Fields that tools do not have are left out and named.
+/// Takes the tools of a request and the tool choice. Unknown fields of tools are dropped and reported as ignored.
 pub(crate) fn take_tools(fields: &mut Fields, ignored: &mut Ignored) -> Result<Tools, ApiError> {
     let list = match fields.take("tools") {
         None => Vec::new(),

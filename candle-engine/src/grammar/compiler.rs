@@ -1,5 +1,5 @@
-//! Compiles a grammar for a vocabulary. Each part of it has a bound: the library's own between its steps, those of
-//! `width.rs` within a step, and one on the memory of the result.
+//! Compiles a grammar for a vocabulary with bounded cost: the library limits the work between its steps, `width.rs` the work within
+//! a step, and this module the memory of the result.
 
 use super::width;
 use crate::error::one_line;
@@ -10,43 +10,43 @@ use llguidance::{Matcher, ParserFactory, panic_utils};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// White space between the parts of JSON is bounded, so that a model cannot fill its answer with it.
+/// Bounded white space between JSON tokens, which keeps a model from filling its completion with it.
 pub(super) const JSON_SPACE: &str = r"[ \n\r\t]{1,20}";
-/// Address space; what is not used is no memory.
+/// Address space only; unused pages take no memory.
 pub(super) const STACK_BYTES: usize = 256 * 1024 * 1024;
-/// Memory of one compiled grammar. Each answer that is computed has a copy.
+/// Memory limit of one compiled grammar. Each running completion has a copy.
 const COMPILED_BYTES_MAX: usize = 64 * 1024 * 1024;
 const REASON_LETTERS_MAX: usize = 300;
-/// Ways on that a grammar may have at one place, and those that may be tried for all tokens together: an object of as many
-/// optional properties as a schema has room for has about twice as many. 20,000 of them take a millisecond.
+/// Limits on parser items at one position, and in the computation of one token mask. An object with the maximum number of optional
+/// properties needs about twice that number of items. 20,000 items take a millisecond.
 const WAYS_MAX: usize = 50_000;
 const WAYS_TRIED_MAX: usize = 1_000_000;
-/// What the library may compute for the first byte of an answer, in its own unit, of which it does some 14,000 to 50,000 in a
-/// millisecond. It has no bound of its own there.
+/// Fuel limit for the first byte of a completion, in the library's unit; a millisecond takes about 14,000 to 50,000. The library
+/// does not limit this step.
 const FIRST_BYTE_FUEL: u64 = 2_000_000;
-/// Bytes that stay for each unit of the library's work: an estimate, for what its own counts leave out.
+/// Estimated bytes retained per unit of fuel, for memory that the library does not count.
 const BYTES_PER_FUEL: usize = 8;
-/// What the smallest grammar needs, and a rule or token of a grammar.
+/// Memory of the smallest grammar, and of each rule or token.
 const LEAST_BYTES: usize = 128 * 1024;
 const SYMBOL_BYTES: usize = 400;
-/// So many tokens are gone before a grammar is taken, so that one that cannot be followed is refused at once.
+/// Number of tokens to walk before accepting a grammar, to reject unsatisfiable ones immediately.
 const TRIED_TOKENS: usize = 24;
 
-/// The one reason that says nothing about a grammar.
+/// The only reason that is not about the grammar.
 pub(super) const NO_THREAD: &str = "the system gives no thread";
 
 const TOO_COMPLEX: &str = "its expressions are too complex; use fewer intersections (`allOf`, `&`), complements and bounded repetitions, and a smaller `multipleOf`";
 
-/// A grammar that can be followed.
+/// A grammar that can be matched.
 #[derive(Clone)]
 pub(super) struct Compiled {
     pub matcher: Matcher,
-    /// An estimate of its memory, from the library's counts.
+    /// Estimated memory, from the library's counters.
     pub bytes: usize,
 }
 
-/// A factory whose vocabulary has one token more than the model's: the end of an answer, whatever tokens end it. `bytes` are
-/// those of each token, after a marker if it is special.
+/// Creates a factory whose vocabulary has one additional token: the end of a completion, whichever token ends it. `bytes` holds the
+/// bytes of each token, with a marker in front of special ones.
 pub(super) fn factory(mut bytes: Vec<Vec<u8>>) -> Result<ParserFactory, String> {
     let vocabulary = bytes.len() as u32;
     bytes.push(special(b"<end of answer>"));
@@ -75,8 +75,8 @@ pub(super) fn special(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Compiles on a thread whose stack is as deep as the largest grammar that is taken may need it: the compiler goes down one
-/// level for each reference from one definition to the next.
+/// Compiles on a thread with a stack for the deepest grammar that is accepted: the compiler recurses once per reference between
+/// definitions.
 pub(super) fn compile(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Compiled, String> {
     std::thread::scope(|scope| {
         let compiling = std::thread::Builder::new()
@@ -99,7 +99,7 @@ fn compile_here(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Compil
     let expressions = lexer.regex_builder.exprset();
     width::check(expressions)?;
     try_first_bytes(factory, &lexer)?;
-    // Two copies: the grammar's, and that of what it is followed by.
+    // Two copies: the grammar's own, and the matcher's.
     let described = 2 * expressions.num_bytes() + grammar.num_symbols() * SYMBOL_BYTES;
     let init = GrammarInit::Internal(grammar, lexer);
     let parser = factory.create_parser_from_init_default(init);
@@ -125,7 +125,7 @@ fn compile_here(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Compil
     Ok(Compiled { matcher, bytes })
 }
 
-/// Does what the library is about to do without a bound: finds the ways on from the first byte of every token.
+/// Computes the transitions for every first byte, with a fuel limit that the library does not apply to this step.
 fn try_first_bytes(factory: &ParserFactory, lexer: &LexerSpec) -> Result<(), String> {
     let mut lexer = lexer.clone();
     lexer.add_extra_lexemes(&factory.extra_lexemes());
@@ -145,7 +145,8 @@ fn try_first_bytes(factory: &ParserFactory, lexer: &LexerSpec) -> Result<(), Str
     Ok(())
 }
 
-/// Follows a grammar for some tokens, white space aside. Whether it comes to a place where nothing may follow, not even the end.
+/// Walks a grammar for a few tokens, ignoring white space. Returns true if it reaches a state in which nothing may follow, not even
+/// the end.
 fn comes_to_no_end(mut matcher: Matcher, vocabulary: &TokTrie) -> Result<bool, String> {
     let is_text = |token: &u32| {
         let first = vocabulary.token(*token).first();
@@ -168,14 +169,14 @@ fn comes_to_no_end(mut matcher: Matcher, vocabulary: &TokTrie) -> Result<bool, S
     Ok(false)
 }
 
-/// What the last mask has cost.
+/// The fuel spent on the last mask.
 pub(super) fn fuel_of_last_mask(matcher: &Matcher) -> u64 {
     matcher
         .last_step_stats()
         .map_or(0, |stats| stats.lexer_cost)
 }
 
-/// The library's reason in one line. Where it speaks of its own inside, in the words of a schema or a grammar.
+/// Formats the library's reason in one line, and rewrites references to its internals in terms of schemas and grammars.
 pub(super) fn readable(reason: &str) -> String {
     let has = |words: &str| reason.contains(words);
     if has("grammar.symbols.len()") {

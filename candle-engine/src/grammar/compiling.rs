@@ -1,5 +1,5 @@
-//! Compiles the grammar of a request beside all others: in its turn, with an end to its time, and after a trial in another
-//! process where it may be dear.
+//! Compiles the grammar of a request without blocking others: with limited concurrency and a timeout, and after a trial in another
+//! process if it may be expensive.
 
 use super::trial::{self, Failed};
 use super::{Constraint, Grammar, Grammars, Wanted, plain, refused};
@@ -13,15 +13,15 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// How long a request waits for its own grammar.
+/// Compilation timeout of one grammar.
 const COMPILE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The constraint of a grammar of `model`, compiled on threads of its own: it may take seconds, and nothing waits for it
-/// but this request and those whose grammars have no turn.
+/// Compiles a grammar for `model` on separate threads. Compilation may take seconds, which delays only this request and requests
+/// that wait for a compilation slot.
 ///
 /// # Errors
-/// 400 with the reason when it cannot be compiled, costs too much or is satisfied by nothing; `param` is the field it came
-/// with. 503 when too many others are compiled.
+/// 400 with the reason if the grammar cannot be compiled, is too expensive, or no text satisfies it; `param` is the field
+/// it came from. 503 if too many other grammars are being compiled.
 pub(crate) async fn compile(
     model: &Arc<LoadedModel>,
     grammar: &Grammar,
@@ -34,7 +34,7 @@ pub(crate) async fn compile(
     }
     try_first(grammars, grammar, &wanted, &model.tokenizer, param).await?;
     if grammars.factory.get().is_none() {
-        // A large vocabulary takes its time, which is none of this grammar's.
+        // A large vocabulary takes time, which must not count toward this grammar's timeout.
         let own = Arc::clone(model);
         let made =
             tokio::task::spawn_blocking(move || own.grammars.factory(&own.tokenizer).is_ok());
@@ -66,7 +66,7 @@ pub(crate) async fn compile(
     }
 }
 
-/// Tries a grammar in another process, unless its form alone says that it is cheap.
+/// Tries a grammar in another process, unless its form guarantees that it is cheap.
 async fn try_first(
     grammars: &Grammars,
     grammar: &Grammar,
@@ -81,7 +81,7 @@ async fn try_first(
         return Ok(());
     }
     let turn = grammars.turns.trial(param).await?;
-    // A request with the same grammar may have found out meanwhile.
+    // Another request with the same grammar may have finished first.
     let known = grammars.find(&wanted.text, tokenizer, param);
     if let Some(known) = known {
         return known.map(drop);

@@ -1,19 +1,19 @@
-//! A grammar on its way through one answer: which tokens may come next. What it may compute for the whole answer is bounded,
-//! and with that its memory.
+//! The state of a grammar within one completion: which tokens may come next. The work for a completion is bounded, and with it the
+//! memory.
 
 use super::compiler::{fuel_of_last_mask, readable};
 use crate::api_error::ApiError;
 use llguidance::Matcher;
 
-/// What the masks of one answer may cost together, in the library's unit: about a second of a core, which leaves some hundred
-/// MiB behind. One mask may cost 200,000; most cost next to nothing, because their states are known.
+/// Fuel limit for all masks of one completion: about a second of one core, which retains a few hundred MiB. One mask may cost
+/// 200,000; most cost almost nothing, because their states are cached.
 const ANSWER_FUEL_MAX: u64 = 16_000_000;
 
-/// A grammar on its way through one answer.
+/// The state of a grammar within one completion.
 #[derive(Clone)]
 pub(crate) struct Constraint {
     matcher: Matcher,
-    /// The end of an answer, as the grammar has it.
+    /// The grammar's token for the end of a completion.
     end: u32,
     fuel_left: u64,
 }
@@ -27,7 +27,7 @@ impl Constraint {
         }
     }
 
-    /// A copy with a memory of its own, for another thread; a clone shares what it computes.
+    /// Returns an independent copy for another thread. A clone would share its cached states.
     pub fn apart(&self) -> Self {
         Self {
             matcher: self.matcher.deep_clone(),
@@ -35,11 +35,11 @@ impl Constraint {
         }
     }
 
-    /// Takes away the tokens that may not come next. `ends` may come where the answer may end. Whether any token but an end
-    /// is left; if not, the answer is whole.
+    /// Masks the tokens that may not come next. The tokens in `ends` remain if the completion may end. Returns true if any token
+    /// other than those is allowed; otherwise the completion is finished.
     ///
     /// # Errors
-    /// When the grammar has become too complex.
+    /// If the grammar has become too complex.
     pub fn mask(&mut self, logits: &mut [f32], ends: &[u32]) -> Result<bool, ApiError> {
         let allowed = self.matcher.compute_mask_or_eos();
         let allowed = allowed.map_err(|error| lost(&error.to_string()))?;
@@ -59,16 +59,16 @@ impl Constraint {
         Ok(goes_on)
     }
 
-    /// Goes on by a token that is no end.
+    /// Advances by a token that is not an end token.
     ///
     /// # Errors
-    /// When the grammar has too many ways on from there, which is the request's.
+    /// If the grammar is too complex at this point, which is the request's fault.
     pub fn accept(&mut self, token: u32) -> Result<(), ApiError> {
         let gone = self.matcher.consume_token(token);
         gone.map_err(|error| lost(&error.to_string()))
     }
 
-    /// Nothing may follow.
+    /// Returns true if nothing may follow.
     pub fn is_complete(&self) -> bool {
         self.matcher.is_stopped()
     }

@@ -1,15 +1,15 @@
-//! The grammars that were compiled last, within a bound on their memory, and those that were refused for their cost.
+//! A memory-bounded cache of compiled grammars, and of grammars that were refused for their cost.
 
 use super::compiler::Compiled;
 use llguidance::Matcher;
 use std::collections::VecDeque;
 
-/// Memory of all kept grammars together.
+/// Memory limit for all cached grammars.
 const BYTES_MAX: usize = 128 * 1024 * 1024;
-/// Refusals are texts; each has the grammar with it.
+/// Maximum number of cached refusals; each stores its grammar's text.
 const REFUSED_MAX: usize = 64;
 
-/// Both by the text of the grammar, the ones that were used last at the end.
+/// Both queues are keyed by the text of the grammar, with the most recent entries at the end.
 #[derive(Default)]
 pub(super) struct Kept {
     compiled: VecDeque<(String, Compiled)>,
@@ -18,7 +18,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// The grammar, or the reason it was refused for; `None` where it is not known.
+    /// Returns the grammar, or the reason for its refusal; `None` if it is not cached.
     pub fn find(&mut self, text: &str) -> Option<Result<Matcher, String>> {
         let refused = self.refused.iter().find(|(known, _)| known == text);
         if let Some((_, reason)) = refused {
@@ -32,9 +32,9 @@ impl Kept {
     }
 
     pub fn keep(&mut self, text: String, compiled: Compiled) {
-        // One that was given up may have ended after all.
+        // A compilation that timed out may have finished after all.
         self.refused.retain(|(known, _)| *known != text);
-        // Another request may have compiled it meanwhile.
+        // Another request may have compiled it in the meantime.
         if self.compiled.iter().any(|(known, _)| *known == text) {
             return;
         }
@@ -47,7 +47,7 @@ impl Kept {
         }
     }
 
-    /// Keeps a refusal that was dear to find, unless the grammar was compiled meanwhile.
+    /// Caches a refusal that was expensive to determine, unless the grammar has been compiled in the meantime.
     pub fn refuse(&mut self, text: String, reason: String) {
         if self.compiled.iter().any(|(known, _)| *known == text) {
             return;

@@ -1,12 +1,11 @@
-//! Finds out whether compiling a grammar is cheap whatever it says, from its form alone. What is not certain to be cheap is
-//! tried in another process first.
+//! Recognises grammars that are cheap to compile by their form alone. All others are tried in another process first.
 
 use super::Grammar;
 use serde_json::{Map, Value};
 
-/// Expressions of so many bytes are read at once; longer ones may name thousands of classes of letters.
+/// Expressions up to this length compile quickly; longer ones may contain thousands of character classes.
 const EXPRESSION_BYTES: usize = 256;
-/// Words that constrain nothing.
+/// Keywords without constraints.
 const NOTES: &[&str] = &[
     "$comment",
     "$schema",
@@ -18,7 +17,7 @@ const NOTES: &[&str] = &[
     "title",
     "writeOnly",
 ];
-/// Words whose cost does not grow with their number.
+/// Keywords whose cost does not depend on their value.
 const BOUNDS: &[&str] = &[
     "exclusiveMaximum",
     "exclusiveMinimum",
@@ -30,12 +29,12 @@ const BOUNDS: &[&str] = &[
     "minimum",
     "required",
 ];
-/// JSON has seven types, and each of a list is compiled apart.
+/// JSON has seven types, and the types of a list are compiled separately.
 const TYPES_MAX: usize = 7;
-/// Words whose parts the compiler combines with all that stands beside them.
+/// Keywords whose parts the compiler combines with all sibling keywords.
 const COMBINED: &[&str] = &["$ref", "anyOf", "const", "enum"];
 
-/// Whether its cost is bounded by its length: it has nothing that is intersected or multiplied.
+/// Returns true if the compilation cost is bounded by the grammar's length, because nothing is intersected or multiplied.
 pub(super) fn is_plain(grammar: &Grammar) -> bool {
     match grammar {
         Grammar::Json { schema, .. } => is_plain_schema(schema, true),
@@ -63,23 +62,29 @@ fn is_plain_schema(schema: &Value, is_root: bool) -> bool {
             .all(|(word, value)| is_plain_word(word, value, is_root))
 }
 
-/// Beside a word whose parts are combined with all others: itself, and what adds nothing to combine.
+/// Returns true if a keyword may occur together with a combined keyword: the keyword itself, and keywords that add nothing to
+/// combine.
 fn may_stand_beside(word: &str, is_root: bool) -> bool {
     let is_definition = is_root && matches!(word, "$defs" | "definitions");
     COMBINED.contains(&word) || NOTES.contains(&word) || word == "type" || is_definition
 }
 
 fn is_plain_word(word: &str, value: &Value, is_root: bool) -> bool {
-    let all = |schemas: &Map<String, Value>| schemas.values().all(|it| is_plain_schema(it, false));
+    let all = |schemas: &Map<String, Value>| {
+        schemas
+            .values()
+            .all(|schema| is_plain_schema(schema, false))
+    };
     match word {
         "properties" => value.as_object().is_some_and(all),
         "$defs" | "definitions" => is_root && value.as_object().is_some_and(all),
         "items" | "additionalProperties" => is_plain_schema(value, false),
         "anyOf" => {
             let options = value.as_array();
-            options.is_some_and(|options| options.iter().all(|it| is_plain_schema(it, false)))
+            options
+                .is_some_and(|options| options.iter().all(|option| is_plain_schema(option, false)))
         }
-        // Any other place may be one that is no schema, and was not looked at.
+        // Any other location might not be a schema, and was not checked.
         "$ref" => value.as_str().is_some_and(|place| {
             let name = place
                 .strip_prefix("#/$defs/")

@@ -1,4 +1,4 @@
-//! Grammars over the vocabulary of a demo model: what they take, refuse and keep.
+//! Tests of grammars over the vocabulary of a demo model: accepted texts, refusals and caching.
 
 mod hostile;
 
@@ -21,7 +21,7 @@ fn schema(schema: Value) -> Grammar {
     }
 }
 
-/// Whether the whole text satisfies the grammar.
+/// Returns true if the complete text satisfies the grammar.
 fn takes(grammar: &Grammar, text: &str) -> bool {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
     let constraint = grammars.constraint(grammar, &tokenizer, "guided_json");
@@ -118,7 +118,7 @@ fn a_wide_schema_is_followed_to_its_last_property() {
                     .map(|nth| format!("\"p{nth}\": 1"))
                     .to_vec()
             };
-            // All of a long answer takes long without showing more.
+            // The complete text of a large object would take long and test nothing more.
             if !required || count <= 100 {
                 let text = format!("{{{}}}", values.join(", "));
                 assert!(takes(&wide, &text), "{count} {required}");

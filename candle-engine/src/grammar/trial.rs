@@ -1,5 +1,5 @@
-//! Compiles a grammar in another process first, whose processor time and memory the system bounds: nothing else can end a
-//! compilation that goes on without end. What that process managed, this one compiles too.
+//! Compiles a grammar in another process first, with limits on processor time and memory: nothing else can stop a compilation that
+//! never ends. Grammars that succeed there are then compiled in this process.
 
 use super::compiler::{self, NO_THREAD, STACK_BYTES};
 use crate::options::TrialProgram;
@@ -15,18 +15,20 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Tells a program that was started for a trial.
+/// Environment variable that marks a process as a trial.
 const VARIABLE: &str = "CANDLE_ENGINE_GRAMMAR_TRIAL";
-/// Processor time of a trial. An unoptimised program needs more for the same.
+/// Processor time limit of a trial. Unoptimised builds need more.
 const SECONDS_MAX: u64 = if cfg!(debug_assertions) { 5 } else { 3 };
-/// Memory of a trial, beside the stack of its thread: what the compiler may need in between is more than what it leaves.
+/// Memory limit of a trial, excluding its thread's stack. It exceeds the limit on results, because the compiler needs more while it
+/// runs.
 const BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// A trial gets little of a busy machine; one that does not end by then is ended.
+/// Wall-clock limit of a trial, after which it is killed. A busy machine gives it only little processor time.
 const WAIT_MAX: Duration = Duration::from_secs(if cfg!(debug_assertions) { 120 } else { 30 });
-/// Others come first, and a trial on a machine that computes all the time still has its turns.
+/// Lower priority than other processes, but not starved on a machine under constant load.
 const NICENESS: i32 = 5;
 
-/// What a trial compiles. Of the vocabulary it has what a grammar can name: the special tokens, and how many there are.
+/// The input of a trial. Of the vocabulary, it contains only the parts that grammars can refer to: the special tokens, and the
+/// number of tokens.
 #[derive(Serialize, Deserialize)]
 struct Order {
     form: TopLevelGrammar,
@@ -34,19 +36,19 @@ struct Order {
     special: BTreeMap<u32, String>,
 }
 
-/// Why a grammar is not compiled.
+/// The reason a grammar is not compiled.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// The grammar is too dear; the text says what for.
+    /// The grammar is too expensive, for this reason.
     TooDear(String),
-    /// No trial could be made.
+    /// The trial could not be run.
     Untried(String),
 }
 
-/// Tries a grammar in a process of its own.
+/// Tries a grammar in a separate process.
 ///
 /// # Errors
-/// When it does not end within its bounds, or the process cannot be started.
+/// If the trial exceeds its limits, or the process cannot be started.
 pub(super) async fn run(
     program: &TrialProgram,
     form: TopLevelGrammar,
@@ -76,7 +78,7 @@ pub(super) async fn run(
     let input = child.stdin.take();
     let ended = timeout(WAIT_MAX, async {
         if let Some(mut input) = input {
-            // One that has ended already says why by its status.
+            // If the process has ended already, its status tells the reason.
             let _ = input.write_all(&order).await;
         }
         child.wait().await
@@ -99,7 +101,7 @@ pub(super) async fn run(
     }
 }
 
-/// `SIGXCPU` and `SIGKILL` have these numbers on Linux and macOS alike.
+/// `SIGXCPU` and `SIGKILL` have the same numbers on Linux and macOS.
 const XCPU: i32 = 24;
 const KILL: i32 = 9;
 
@@ -113,13 +115,11 @@ fn too_slow() -> String {
     )
 }
 
-/// Compiles the grammar that stands on standard input, within bounds that end this process. For the program that an engine
-/// starts for a trial ([`EngineOptions::grammar_trial`](crate::EngineOptions::grammar_trial)). Started by anything else it
-/// does nothing.
+/// Compiles the grammar on standard input, within limits that kill this process. For the program that an engine starts for a trial
+/// ([`EngineOptions::grammar_trial`](crate::EngineOptions::grammar_trial)). Does nothing in a process started in any other way.
 ///
 /// # Errors
-/// When the process cannot be bounded, or the input is no order. A grammar that is refused is no error: its cost is known
-/// then.
+/// If the limits cannot be set, or the input is invalid. A refused grammar is not an error: its cost is known then.
 pub fn try_grammar() -> Result<(), String> {
     if std::env::var_os(VARIABLE).is_none() {
         return Ok(());
@@ -133,14 +133,14 @@ pub fn try_grammar() -> Result<(), String> {
     let factory = compiler::factory(words(order.vocabulary, &order.special))?;
     match compiler::compile(&factory, order.form) {
         Err(reason) if reason.starts_with(NO_THREAD) => Err(reason),
-        // What a grammar is refused for, this process's parent finds out itself.
+        // The parent process finds the reason for a refusal itself.
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
 fn bound_this_process() -> rustix::io::Result<()> {
     let bound = |resource: Resource, most: u64| {
-        // A bound that is there already cannot be raised.
+        // An existing limit cannot be raised.
         let maximum = getrlimit(resource)
             .maximum
             .unwrap_or(u64::MAX)
@@ -151,16 +151,16 @@ fn bound_this_process() -> rustix::io::Result<()> {
         };
         setrlimit(resource, bound)
     };
-    // No room for a core file, and one second to its end if the first signal does not end it.
+    // No core file. The hard limit is one second later, and kills a process that survives the first signal.
     bound(Resource::Core, 0)?;
     bound(Resource::Cpu, SECONDS_MAX)?;
     bound(Resource::Data, STACK_BYTES as u64 + BYTES_MAX)?;
-    // It is tried all the same where this is not allowed.
+    // Failure to lower the priority is ignored.
     let _ = nice(NICENESS);
     Ok(())
 }
 
-/// A vocabulary of the same size, with a token for each byte and the same special tokens.
+/// A vocabulary of the same size, with a token per byte and the same special tokens.
 fn words(vocabulary: u32, special: &BTreeMap<u32, String>) -> Vec<Vec<u8>> {
     let word = |token: u32| match special.get(&token) {
         Some(text) => compiler::special(text.as_bytes()),

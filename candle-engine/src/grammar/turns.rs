@@ -1,5 +1,5 @@
-//! How many grammars are tried and compiled at once, and how long a request waits for that. A compilation that is given up
-//! keeps its turn until it really ends, so that no more of them can run than there are turns.
+//! Limits how many grammars are tried and compiled simultaneously, and how long requests wait for their turn. A compilation that
+//! timed out keeps its turn until it really ends, so no more can run than there are turns.
 
 use crate::api_error::ApiError;
 use axum::http::StatusCode;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Turns of each kind. Grammars that need no trial do not wait for those that do.
+/// Turns of each kind. Grammars without a trial do not wait for grammars with a trial.
 const AT_ONCE: usize = 2;
-/// How long a request waits for a turn.
+/// Maximum time a request waits for a turn.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct Turns {
@@ -23,7 +23,7 @@ pub(super) struct Turns {
     pub given_up: AtomicU64,
 }
 
-/// One that waits, until it is dropped.
+/// Counts a waiting request until dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -45,13 +45,13 @@ impl Turns {
     }
 
     /// # Errors
-    /// 503 when none comes in time.
+    /// 503 if no turn comes in time.
     pub async fn trial(&self, param: &str) -> Result<OwnedSemaphorePermit, ApiError> {
         self.turn(&self.trials, param).await
     }
 
     /// # Errors
-    /// 503 when none comes in time.
+    /// 503 if no turn comes in time.
     pub async fn compilation(&self, param: &str) -> Result<OwnedSemaphorePermit, ApiError> {
         self.turn(&self.compilations, param).await
     }
@@ -79,7 +79,7 @@ impl Turns {
         }
     }
 
-    /// In the text form of Prometheus: names, kinds, meanings and values.
+    /// The figures for Prometheus: name, type, help text and value of each.
     pub fn gauges(&self) -> [(&'static str, &'static str, &'static str, u64); 6] {
         let taken = |turns: &Semaphore| AT_ONCE.saturating_sub(turns.available_permits()) as u64;
         [

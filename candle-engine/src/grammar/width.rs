@@ -1,17 +1,18 @@
-//! Bounds what one step through the expressions of a grammar may cost: intersections multiply the ways on of their parts,
-//! and the library looks at its own bounds only between two steps.
+//! Bounds the cost of a single step through the expressions of a grammar. Intersections multiply the branches of their parts, and
+//! the library checks its own limits only between steps.
 
 use llguidance::derivre::ExprRef;
 use llguidance::derivre::raw::ExprSet;
 
-/// Ways on that all intersections of a grammar may have together. At some 100 ns each, a step over them takes part of a second.
+/// Maximum number of branches of all intersections of a grammar. At about 100 ns each, a step over them takes a fraction of a
+/// second.
 const WAYS_MAX: f64 = 2_097_152.0;
-/// The parts of a byte that a complement can tell apart, and those that no other part names.
+/// Branches of a complement: one per byte value, and one for all values that no other part names.
 const COMPLEMENT_WAYS: f64 = 257.0;
-/// A remainder goes on by a digit or a point.
+/// Branches of a remainder: a digit or a point.
 const REMAINDER_WAYS: f64 = 11.0;
 
-/// The kinds of expressions, as the library numbers them; it has no public names for them.
+/// Expression tags as numbered by the library, which does not export them.
 mod kind {
     pub const EMPTY: u8 = 1;
     pub const NOTHING: u8 = 2;
@@ -25,7 +26,7 @@ mod kind {
 }
 
 /// # Errors
-/// When the intersections have too many ways on; the text says how many.
+/// If the intersections have too many branches; the message has their number.
 pub(super) fn check(expressions: &ExprSet) -> Result<(), String> {
     let ways = ways(expressions);
     if ways <= WAYS_MAX {
@@ -36,12 +37,11 @@ pub(super) fn check(expressions: &ExprSet) -> Result<(), String> {
     ))
 }
 
-/// The ways on of all intersections together, as far as one step can open them. A repetition goes on as what it repeats,
-/// and a sequence as the widest of its parts: more of them are open at once only from step to step, between which the
-/// library's own bounds hold.
+/// Counts the branches that a single step can open in all intersections. A repetition has the branches of its body, and a sequence
+/// the branches of its widest part; more of them open only over several steps, and the library's own limits apply between steps.
 fn ways(expressions: &ExprSet) -> f64 {
     let count = u32::try_from(expressions.len()).unwrap_or(u32::MAX);
-    // Parts come before what they are parts of. Floats, because the numbers may be larger than any integer.
+    // Parts precede the expressions that contain them. Floats, because the counts may exceed any integer.
     let mut widths = vec![0.0f64; count as usize];
     let mut intersections = 0.0;
     for id in 1..count {
@@ -54,7 +54,7 @@ fn ways(expressions: &ExprSet) -> f64 {
             kind::LITERAL => widths_of_parts.fold(1.0, f64::max),
             kind::REMAINDER => REMAINDER_WAYS,
             kind::COMPLEMENT => COMPLEMENT_WAYS,
-            // What comes after a part that may be empty is open together with it.
+            // The part after one that may be empty opens in the same step.
             kind::SEQUENCE if !expressions.is_nullable(parts[0]) => {
                 widths_of_parts.fold(0.0, f64::max)
             }

@@ -1,4 +1,4 @@
-//! The types of numbers on the CPU: what matrices are multiplied in, and what keys and values are kept in.
+//! Number types on the CPU: of matrix products, and of the KV cache.
 
 use super::{DeviceChoice, EngineOptions};
 use crate::error::EngineError;
@@ -6,38 +6,38 @@ use crate::kernels::Precision;
 use std::fmt;
 use std::str::FromStr;
 
-/// Types of numbers on the CPU. On GPUs both follow the weights.
+/// Number types on the CPU. On GPUs, both follow the weights.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NumberTypes {
-    /// What matrices of BF16 are multiplied in.
+    /// The type in which BF16 matrices are multiplied.
     pub products: ProductType,
-    /// What keys and values are kept in.
+    /// The type of the KV cache.
     pub kv_cache: CacheType,
 }
 
-/// What matrices of BF16 are multiplied in. Other matrices are multiplied with inputs of F32, or as their blocks say.
+/// The type in which BF16 matrices are multiplied. Other matrices multiply F32 inputs, or as their block type requires.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ProductType {
-    /// F32, until both have been measured on processors that have products of BF16.
+    /// Currently F32; may change once BF16 products have been measured on processors that support them.
     #[default]
     Auto,
-    /// Inputs are rounded to BF16, and sums are of F32.
+    /// Rounds inputs to BF16, and sums in F32.
     Bf16,
-    /// Inputs are of F32.
+    /// F32 inputs.
     F32,
 }
 
-/// What keys and values are kept in.
+/// The type of the KV cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CacheType {
     /// F32.
     #[default]
     Auto,
-    /// Half the memory; larger numbers than 65,504 become that one.
+    /// Half the memory; magnitudes above 65,504 are clamped.
     F16,
     /// Half the memory, with fewer digits than F16.
     Bf16,
-    /// Four bytes a number.
+    /// Four bytes per number.
     F32,
 }
 
@@ -50,7 +50,7 @@ const CACHES: [CacheType; 4] = [
 ];
 
 impl EngineOptions {
-    /// On GPUs the types are those of the weights.
+    /// Rejects these options on GPUs, where the types follow the weights.
     pub(super) fn check_numbers(&self) -> Result<(), EngineError> {
         let types = self.numbers;
         let other = self
@@ -77,7 +77,7 @@ impl EngineOptions {
 }
 
 impl ProductType {
-    /// Whether inputs of BF16 matrices are rounded to BF16.
+    /// Returns true if inputs of BF16 matrices are rounded to BF16.
     pub(crate) fn rounds(self) -> bool {
         self == Self::Bf16
     }
@@ -117,9 +117,11 @@ impl fmt::Display for CacheType {
 impl FromStr for ProductType {
     type Err = String;
 
-    /// `auto`, `bfloat16`, `float32`.
+    /// Parses `auto`, `bfloat16` or `float32`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = PRODUCTS.into_iter().find(|it| it.to_string() == text);
+        let found = PRODUCTS
+            .into_iter()
+            .find(|product| product.to_string() == text);
         found.ok_or_else(|| {
             format!("`{text}` is no type that matrices are multiplied in; write auto, bfloat16 or float32")
         })
@@ -129,9 +131,9 @@ impl FromStr for ProductType {
 impl FromStr for CacheType {
     type Err = String;
 
-    /// `auto`, `float16`, `bfloat16`, `float32`.
+    /// Parses `auto`, `float16`, `bfloat16` or `float32`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = CACHES.into_iter().find(|it| it.to_string() == text);
+        let found = CACHES.into_iter().find(|cache| cache.to_string() == text);
         found.ok_or_else(|| {
             format!(
                 "`{text}` is no type that keys and values are kept in; write auto, float16, bfloat16 or float32"
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn inputs_are_rounded_only_where_that_is_chosen() {
-        let rounding = PRODUCTS.into_iter().filter(|it| it.rounds());
+        let rounding = PRODUCTS.into_iter().filter(|product| product.rounds());
         assert_eq!(rounding.collect::<Vec<_>>(), [ProductType::Bf16]);
     }
 }

@@ -1,25 +1,25 @@
-//! The options of speculative decoding by looking up a sequence's own text.
+//! The options of speculative decoding by prompt lookup.
 
 use super::DeviceChoice;
 use crate::error::EngineError;
 
-/// Tokens that are proposed on the CPU, unless the options say otherwise.
+/// Default number of proposed tokens on the CPU.
 const TOKENS: usize = 8;
-/// More than a step ever has.
+/// Upper bound; more than a step ever holds.
 const TOKENS_MAX: usize = 64;
-/// Each length has an index of its own.
+/// Upper bound; each length needs a separate index.
 const LOOKUP_MAX: usize = 16;
 
-/// The last tokens of a sequence are looked up earlier in its prompt and answer; the tokens that followed there are proposed and
-/// verified together in one step. Answers do not change.
+/// Speculative decoding by prompt lookup: finds the last tokens of a sequence earlier in its prompt and completion, and proposes
+/// the tokens that followed there. Proposals are verified together in one step. Completions do not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Speculation {
-    /// Most tokens that are proposed for a sequence in one step; 0 is no speculation. `None` is 8 on the CPU, where a row has the same
-    /// bits however many are computed with it, and 0 on GPUs, where it does not.
+    /// Maximum number of tokens to propose per sequence and step; 0 disables speculation. `None` means 8 on the CPU, where the bits
+    /// of a row do not depend on its batch, and 0 on GPUs, where they do.
     pub tokens: Option<usize>,
-    /// How many of the last tokens are looked up: first so many, then fewer.
+    /// Maximum number of last tokens to look up; longer matches are tried first.
     pub lookup_max: usize,
-    /// The fewest of the last tokens that are looked up.
+    /// Minimum number of last tokens to look up.
     pub lookup_min: usize,
 }
 
@@ -34,14 +34,14 @@ impl Default for Speculation {
 }
 
 impl Speculation {
-    /// None at all.
+    /// Speculation disabled.
     pub const OFF: Self = Self {
         tokens: Some(0),
         lookup_max: 3,
         lookup_min: 2,
     };
 
-    /// Most tokens that are proposed in a step by an engine on these devices.
+    /// Maximum number of tokens to propose per step on these devices.
     pub(crate) fn tokens_on(&self, devices: &[DeviceChoice]) -> usize {
         let is_exact = devices.iter().all(|device| *device == DeviceChoice::Cpu);
         self.tokens.unwrap_or(if is_exact { TOKENS } else { 0 })

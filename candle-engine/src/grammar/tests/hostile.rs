@@ -1,5 +1,5 @@
-//! Grammars that were written to cost much: each is refused or taken soon, those that may be dear are tried in another
-//! process, and none holds up a grammar that is cheap.
+//! Grammars designed to be expensive: each is refused or accepted quickly, potentially expensive ones are tried in another process,
+//! and none delays a cheap grammar.
 
 use super::*;
 use crate::grammar::compiling::compile;
@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Not a test: what a trial of these tests runs.
+/// Not a test: the program that these tests start for a trial.
 #[test]
 fn what_a_trial_runs() {
     try_grammar().expect("the order is read");
@@ -52,8 +52,8 @@ fn model() -> Arc<LoadedModel> {
     Arc::new(load(&mut files, &options, &progress).expect("the demo model loads"))
 }
 
-/// Each expression more doubles the ways on of them all in one step, in which nothing looks at a bound. Others that cost as
-/// much have another `least`.
+/// Each additional expression doubles the number of states in a single step, within which no limit is checked. A different `least`
+/// gives another grammar of the same cost.
 fn patterns(count: u8, least: u8) -> Grammar {
     let one = |nth: u8| {
         let letter = char::from(b'a' + nth);
@@ -62,7 +62,7 @@ fn patterns(count: u8, least: u8) -> Grammar {
     schema(json!({"allOf": (0..count).map(one).collect::<Vec<_>>()}))
 }
 
-/// Options that say nothing, each of which gets a copy of all that stands beside it.
+/// Alternatives without constraints, each of which receives a copy of all sibling keywords.
 fn copies() -> Grammar {
     let properties = (0..1200).map(|nth| (format!("a{nth}"), json!({})));
     let properties: serde_json::Map<String, Value> = properties.collect();
@@ -103,7 +103,7 @@ async fn a_cheap_grammar_does_not_wait_for_those_that_are_tried() {
     let plain = schema(json!({"type": "object", "properties": {"a": {"type": "integer"}}}));
     let choice = Grammar::Choice(vec!["yes".to_owned()]);
     let cheap = async {
-        // The dear ones have begun: they were polled first.
+        // The expensive compilations have started: they were polled first.
         for grammar in [&plain, &choice] {
             assert!(compile(&model, grammar, "x").await.is_ok());
         }
@@ -250,7 +250,7 @@ fn dear_words_of_schemas_cost_little_or_are_refused() {
 #[test]
 fn what_may_follow_the_first_byte_ends_soon_though_the_library_has_no_bound_there() {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
-    // The first alternative shows at once that there is a text; what may follow an `x` has very many ways on.
+    // The first alternative shows immediately that a text exists; the states after an `x` are extremely many.
     let endless = "start: T\nT: /y/ | (/x.*a.{30}/ & /x.*b.{30}/)\n";
     let begun = std::time::SystemTime::now();
     let made = grammars.constraint(&Grammar::Lark(endless.to_owned()), &tokenizer, "x");
@@ -360,7 +360,7 @@ fn hostile_grammars_end_soon() {
         );
         assert!(spent.as_secs() < 10, "{name} took {spent:?}");
         let Ok(mut constraint) = taken else { continue };
-        // The steps of an answer run on threads with small stacks.
+        // The steps of a completion run on threads with small stacks.
         let begun = std::time::SystemTime::now();
         for _ in 0..6 {
             let mut logits = vec![0.0; tokenizer.vocabulary];
