@@ -140,7 +140,7 @@ fn somebody_elses_memory_is_never_counted_free_and_refusals_name_it() {
     assert_eq!(status, 409, "{answer}");
     let said = answer["error"]["message"].to_string();
     assert!(
-        said.contains("60.0 GiB held by processes that are not ours (M2)"),
+        said.contains("60.0 GiB held by processes outside the pool (M2)"),
         "{said}"
     );
 }

@@ -183,7 +183,7 @@ const ADMIN: [ErrorCase; 7] = [
         status: "409",
         name: "AdminConflict",
         description: "The pool refuses. For a load, `plan` has the reasons.",
-        message: "tiny-chat: needs 16.0 GiB on 1 device, and nothing that may be evicted makes that room; gpu0: 16.0 GiB held by tiny-code (r1, priority 2): always-hot (P4)",
+        message: "tiny-chat: needs 16.0 GiB on 1 device, and no allowed eviction frees enough; gpu0: 16.0 GiB held by tiny-code (r1, priority 2): always-hot (P4)",
         kind: INVALID,
         param: None,
         code: "no_room",

@@ -31,7 +31,7 @@ impl Pool {
         self.fetching.insert(model);
         self.touch_model(model);
         let text = if only_looks {
-            format!("its weights were damaged, and are looked at again: {why}")
+            format!("its weights were damaged and are checked again: {why}")
         } else {
             format!("its weights are not on this machine: {why}")
         };

@@ -52,7 +52,7 @@ impl Pool {
             self.moving.remove(&id);
             self.schedule_moves(id);
             let (name, left) = (self.node_name(id), self.node_lasts(id));
-            let text = format!("node {name} has more time, {left}: it serves on (N7)");
+            let text = format!("node {name} has more time, {left}: it continues to serve (N7)");
             let record = self.record(RecordKind::NodeEnds, None, text);
             actions.push(Action::Record(record));
         }

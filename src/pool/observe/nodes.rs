@@ -61,7 +61,7 @@ impl Pool {
         let text = match (&before, silent_for) {
             (_, Some(silent)) => format!("node {name} is back after {silent}"),
             (Some(it), _) if it.presence == Presence::Joined => {
-                format!("node {name} is connected anew")
+                format!("node {name} has reconnected")
             }
             (Some(_), _) => format!("node {name} has joined again"),
             (None, _) => format!("node {name} has joined"),

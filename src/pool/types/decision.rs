@@ -98,9 +98,9 @@ pub fn blocked(obstacles: &[Obstacle], devices: u32) -> String {
         .map(|obstacle| format!("{} {}", obstacle.bytes, obstacle.what))
         .collect();
     match (all.is_empty(), devices) {
-        (true, 0..=1) => "not free yet: what is on it is leaving".to_owned(),
+        (true, 0..=1) => "not free yet: the replicas on it are leaving".to_owned(),
         (true, _) => format!("room for one part, and {devices} devices of one node are needed"),
-        (false, _) => format!("no room that may be made: {}", all.join("; ")),
+        (false, _) => format!("no room can be made: {}", all.join("; ")),
     }
 }
 

@@ -108,7 +108,7 @@ impl Explanation {
         }
         if self.closes_early {
             text.push_str(
-                "; its turn ends early: requests that wait would lose more by the rest of it than those that it would still serve (P3)",
+                "; its turn ends early: the rest of it would cost the waiting requests more than the requests that it would still serve (P3)",
             );
         }
         if let Some(since) = self.gates_open_since {

@@ -45,7 +45,7 @@ impl RecordKind {
             RecordKind::FetchEnded => "A download was ended before it was complete.",
             RecordKind::FetchFailed => "A download failed; the reason says why.",
             RecordKind::Load => {
-                "A load was decided: its memory is promised, and what has to leave leaves."
+                "A load was decided: its memory is promised, and its victims start to leave."
             }
             RecordKind::Ready => {
                 "A replica serves. `took` is the time since its engine was started or woken."
@@ -53,7 +53,7 @@ impl RecordKind {
             RecordKind::LoadFailed => {
                 "An engine did not become ready; the reason has its last output (L3)."
             }
-            RecordKind::Crash => "An engine ended by itself after it had been ready (L4).",
+            RecordKind::Crash => "An engine exited unexpectedly after it had been ready (L4).",
             RecordKind::Drain => {
                 "A replica takes no new requests and finishes those in flight, because of keep-hot, the cleanup, a cordon, a change of the model or the end of the service. `took` is how long it had been ready."
             }
@@ -69,13 +69,19 @@ impl RecordKind {
             }
             RecordKind::Refuse => "A request, a load or an order was refused.",
             RecordKind::Set => "An administrator changed a priority, a keep-hot time or a lease.",
-            RecordKind::LeaseEnded => "The time of such a change is over.",
+            RecordKind::LeaseEnded => {
+                "A temporary change of a priority or keep-hot time (a lease) ended."
+            }
             RecordKind::Cleanup => "The evening cleanup began (E1).",
             RecordKind::Reopen => "The morning: always-hot models come back (E2).",
-            RecordKind::Adopt => "After a restart, an engine that still ran serves on (D2).",
+            RecordKind::Adopt => {
+                "After a restart, an engine that was still running continues to serve (D2)."
+            }
             RecordKind::Cordon => "A device was taken out of service (M7).",
             RecordKind::Uncordon => "A device was put back into service.",
-            RecordKind::DeviceFailed => "A device reports a failure; nothing is placed on it (M7).",
+            RecordKind::DeviceFailed => {
+                "A device reported a failure; nothing is placed on it (M7)."
+            }
             RecordKind::NodeJoined => "A node joined the pool.",
             RecordKind::NodeSilent => {
                 "A node has sent nothing for a while; nothing new is placed on it."
@@ -88,7 +94,7 @@ impl RecordKind {
             RecordKind::NodeRequested => "The pool requested a node from a cluster.",
             RecordKind::NodeRefused => "The cluster did not give the node.",
             RecordKind::NodeEnds => {
-                "The time of a node ends soon: nothing more is placed on it, and what it has moves (N7)."
+                "The time of a node ends soon: nothing new is placed on it, and its replicas move (N7)."
             }
             RecordKind::NodeReleased => "A node was given back to its cluster.",
         }
@@ -152,7 +158,7 @@ pub const END_CAUSES: &[(&str, &str)] = &[
     ("host_for", "Another replica sleeps in its place."),
     (
         "sleeper_dropped",
-        "What the sleeping engine kept on a device was needed there.",
+        "The device memory that the sleeping engine kept was needed.",
     ),
     ("cordoned", "Its device was taken out of service (M7)."),
     ("device_failed", "Its device reported a failure (M7)."),
@@ -163,7 +169,7 @@ pub const END_CAUSES: &[(&str, &str)] = &[
         "not_adopted",
         "It was found after a restart and could not stay (D2).",
     ),
-    ("crashed", "Its engine ended by itself (L4)."),
+    ("crashed", "Its engine exited unexpectedly (L4)."),
 ];
 
 /// The reasons of `refuse`.
@@ -188,22 +194,25 @@ pub const REFUSAL_CAUSES: &[(&str, &str)] = &[
     ("load_failed", "The load failed (L3)."),
     (
         "cooling",
-        "The model failed a moment ago, and is tried again later (L3).",
+        "The model failed recently and is tried again later (L3).",
     ),
     ("quarantined", "The model failed five times in a row (L3)."),
     ("shutting_down", "The service ends."),
     (
         "no_such_replica",
-        "The order names a replica that is not there.",
+        "The order names a replica that does not exist.",
     ),
     (
         "no_such_device",
-        "The order names a device that is not there.",
+        "The order names a device that does not exist.",
     ),
-    ("not_cordoned", "The device is in service already."),
+    ("not_cordoned", "The device is already in service."),
     ("no_devices", "No node with devices has joined."),
-    ("no_such_node", "The order names a node that is not there."),
-    ("node_serves", "The node is in service already."),
+    (
+        "no_such_node",
+        "The order names a node that does not exist.",
+    ),
+    ("node_serves", "The node is already in service."),
     ("not_loaded", "The model has no replica to unload."),
     (
         "fetch_ended",

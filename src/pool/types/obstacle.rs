@@ -136,7 +136,7 @@ impl fmt::Display for Obstacle {
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Blocker::Foreign => write!(f, "held by processes that are not ours (M2)"),
+            Blocker::Foreign => write!(f, "held by processes outside the pool (M2)"),
             Blocker::Settling => write!(f, "not given back yet by processes that ended (M4)"),
             Blocker::Cordoned { reason } => write!(f, "cordoned: {reason} (M7)"),
             Blocker::NodeAway(away) => write!(f, "out of reach: {away}"),

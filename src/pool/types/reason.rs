@@ -327,7 +327,7 @@ impl fmt::Display for StopReason {
                 write!(f, "asleep, and {by} takes its place in the host's memory")
             }
             StopReason::SleeperDropped { by } => {
-                write!(f, "asleep, and {by} needs what it held on the device")
+                write!(f, "asleep, and {by} needs its memory on the device")
             }
             StopReason::Cordoned { device, order } => {
                 write!(f, "{device} is cordoned, order {order} (M7)")
@@ -352,7 +352,7 @@ impl fmt::Display for StopReason {
             StopReason::Crashed { ready_for } => {
                 write!(
                     f,
-                    "its engine ended by itself after it was ready for {ready_for}"
+                    "its engine exited unexpectedly after it was ready for {ready_for}"
                 )
             }
         }
@@ -389,7 +389,7 @@ impl fmt::Display for Refusal {
                 } else if *largest == Bytes(0) {
                     write!(
                         f,
-                        "needs {needs} on a device, and of no device that it may use anything is left beside the headroom (M6)"
+                        "needs {needs} on a device, but the devices that it may use have no memory left after the headroom (M6)"
                     )
                 } else if *devices == 1 {
                     write!(
@@ -416,7 +416,7 @@ impl fmt::Display for Refusal {
             } => {
                 write!(
                     f,
-                    "needs {needs} on {devices} device{}, and nothing that may be evicted makes that room",
+                    "needs {needs} on {devices} device{}, and no allowed eviction frees enough",
                     plural(*devices)
                 )?;
                 for obstacle in obstacles {

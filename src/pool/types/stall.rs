@@ -30,7 +30,7 @@ impl fmt::Display for StallReason {
             StallReason::Loading { since, expected } => {
                 write!(
                     f,
-                    "it has been loading for {since}, which took {expected} before"
+                    "it has been loading for {since}; earlier loads took {expected}"
                 )
             }
             StallReason::Leaving { victims: 0 } => write!(f, "its load is about to start"),
@@ -49,7 +49,7 @@ impl fmt::Display for StallReason {
                 plural(*in_flight)
             ),
             StallReason::NoRoom { obstacles } => {
-                write!(f, "nothing that may be evicted makes room for it")?;
+                write!(f, "no allowed eviction makes room for it")?;
                 for obstacle in obstacles {
                     write!(f, "; {obstacle}")?;
                 }

@@ -64,7 +64,7 @@ fn a_refused_plan_says_what_is_in_the_way_by_the_names_of_devices() {
     assert_eq!(view.expected_seconds, None);
     assert_eq!(
         view.candidates[0].verdict,
-        "no room that may be made: 20.0 GiB held by hot (r1, priority 2): always-hot (P4)"
+        "no room can be made: 20.0 GiB held by hot (r1, priority 2): always-hot (P4)"
     );
 }
 
