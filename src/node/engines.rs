@@ -1,5 +1,5 @@
-//! Carries out orders about engines: starts one, ends one, runs the command that puts one to sleep, and passes on what
-//! they report and print.
+//! Carries out orders about engines: starts and ends them, runs the commands that put them to sleep, and passes on their reports
+//! and output.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use engine::{
 };
 use node_link::{EngineReport, LogLineForm, NodeReport, Start};
 
-/// Where engines of this node find what they need.
+/// Paths that this node's engines are launched with.
 #[derive(Clone, Debug)]
 pub(super) struct Folders {
     pub executable: PathBuf,
@@ -30,15 +30,15 @@ pub(super) struct Engines {
     pub machine: Arc<Machine>,
     pub guardians: Arc<Guardians>,
     pub folders: Folders,
-    /// Whose orders count.
+    /// The generation whose orders count.
     pub generations: Generations,
     pub weights: Arc<Weights>,
-    /// One task for each engine and each command.
+    /// One task per engine and per command.
     pub tasks: Mutex<JoinSet<()>>,
 }
 
 impl Engines {
-    /// Starts an engine. An order that comes again changes nothing.
+    /// Starts an engine. A repeated order has no effect.
     pub async fn start(&self, start: Start) {
         let Start {
             launch,
@@ -159,7 +159,7 @@ impl Engines {
     }
 }
 
-/// Passes on lines for as long as the engine lives. Lines that come too fast are in the file alone.
+/// Passes on lines for as long as the engine lives. Lines that arrive too fast are only in the file.
 async fn follow(machine: &Machine, replica: u64, lines: &mut broadcast::Receiver<LogLine>) {
     loop {
         match lines.recv().await {
@@ -182,7 +182,7 @@ fn pass_on(machine: &Machine, replica: u64, line: &LogLine) {
     machine.news.notify_one();
 }
 
-/// What the launch reads from this machine's disks.
+/// The paths on this machine that the launch reads.
 fn paths_of(program: &Program) -> Vec<PathBuf> {
     let absolute = |path: &Path| path.is_absolute().then(|| path.to_owned());
     match program {
@@ -200,7 +200,7 @@ fn paths_of(program: &Program) -> Vec<PathBuf> {
             .collect(),
         Program::Server(server) => {
             let recipe = &server.recipe;
-            // A name on a hub is for the engine to fetch.
+            // If it is a name on a hub, the engine fetches it.
             let model = recipe.is_local.then(|| PathBuf::from(&recipe.model));
             let adapters = recipe.adapters.iter().map(|(_, folder)| folder.clone());
             model

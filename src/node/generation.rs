@@ -1,5 +1,5 @@
-//! The highest generation of a controller that this node has obeyed, also after its restart: of two controllers of one pool
-//! only the later one may order anything (D4).
+//! The highest generation of a controller that this node has obeyed, kept across restarts: of two controllers of one pool, only the
+//! later one may give orders (D4).
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 const FILE: &str = "controller-generation";
 
-/// What the node's folder remembers.
+/// The generation kept in the node's folder.
 #[derive(Debug)]
 pub(super) struct Generations {
     path: PathBuf,
@@ -16,7 +16,7 @@ pub(super) struct Generations {
 
 impl Generations {
     /// # Errors
-    /// One line for the user, if the file is there and cannot be read.
+    /// The file exists and cannot be read. One line for the user.
     pub fn open(folder: &Path) -> Result<Generations, String> {
         let path = folder.join(FILE);
         let highest = match std::fs::read_to_string(&path) {
@@ -39,11 +39,11 @@ impl Generations {
         *self.lock()
     }
 
-    /// Whether a controller of this generation may order anything. A higher one than before is on the disk when this returns,
-    /// so that no restart of the node forgets it. One without a generation has its state alone.
+    /// Accepts a controller of this generation. A new highest generation is on the disk when this returns, so no restart of the
+    /// node forgets it. A controller without a generation is the only user of its state.
     ///
     /// # Errors
-    /// Why not, and what to do if that is wrong.
+    /// The reason for a refusal, with what to do if it is wrong.
     pub fn admit(&self, generation: Option<u64>) -> Result<(), String> {
         self.check(generation)?;
         let mut highest = self.lock();
@@ -60,14 +60,14 @@ impl Generations {
         Ok(())
     }
 
-    /// Whether an order of this generation may be carried out.
+    /// Accepts an order of a controller of this generation.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for a refusal.
     pub fn check(&self, generation: Option<u64>) -> Result<(), String> {
         match (self.highest(), generation) {
             (Some(highest), Some(its)) if its < highest => Err(format!(
-                "this controller is no longer the leader: its generation is {its}, and this node has obeyed one of generation {highest} (D4); if there is no other controller, delete {} and start the node again",
+                "this controller is no longer the leader: its generation is {its}, and this node has obeyed generation {highest} (D4); if no other controller exists, delete {} and restart the node",
                 self.path.display()
             )),
             _ => Ok(()),

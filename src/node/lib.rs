@@ -1,6 +1,6 @@
-//! A machine of a pool: it joins a controller, carries out its orders with guardian, drivers and inventory as the
-//! controller does on its own machine, and reports what happens. It has no pool and no catalogue, and decides nothing
-//! but when it ends: on a signal, on the controller's order, or when no controller has been there for long.
+//! A node, a machine of a pool: joins a controller, carries out its orders with the same guardian, drivers and inventory that the
+//! controller uses locally, and reports the results. It has no pool and no catalogue. Its only decision is when to end: on a
+//! signal, on the controller's order, or when it has had no controller for too long.
 
 mod engines;
 mod generation;

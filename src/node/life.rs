@@ -1,5 +1,5 @@
-//! The life of a node: it looks for its controller, or for the one of two that leads, until it is accepted, comes back when
-//! the connection breaks (`joining`), and ends its engines before it ends (`leaving`).
+//! The life of a node: it searches for the leading controller until it is accepted, reconnects when the connection breaks
+//! (`joining`), and ends its engines before it ends (`leaving`).
 
 mod joining;
 mod leaving;
@@ -24,35 +24,35 @@ use super::weights::{Weights, WeightsSettings};
 use engine::{CudaProgram, GuardianSettings, Guardians};
 use inventory::Inventory;
 
-/// How long the controller may take to hear the goodbye.
+/// Time limit for the controller to receive the goodbye.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(3);
-/// Of engines that were ordered to end, beyond their grace period.
+/// Time limit for engines to end after an order, beyond their grace period.
 const ENDING_WITHIN: Duration = Duration::from_secs(30);
 
-/// Everything a node is made of.
+/// The settings of a node.
 pub struct Settings {
-    /// Tried in turn; of several one leads. Never empty.
+    /// Tried in turn; a single one leads. Never empty.
     pub controllers: Vec<Target>,
     pub name: String,
     pub token: String,
-    /// Where gateways connect; `None`: a free port, on loopback if the controller is there.
+    /// Address of the listener for gateways. `None` chooses a free port, on loopback if the controller is local.
     pub listen: Option<SocketAddr>,
-    /// Plain TCP to gateways on other machines.
+    /// Uses plain TCP to gateways on other machines.
     pub plain: bool,
-    /// Where sockets, the journal and logs go; absolute, and this process's alone.
+    /// Folder of sockets, the journal and logs. Absolute, and used only by this process.
     pub data: PathBuf,
     pub executable: PathBuf,
-    /// The embedded engine on NVIDIA GPUs, as it was found at the start.
+    /// The embedded engine for NVIDIA GPUs, as found at the start.
     pub cuda: CudaProgram,
     pub inventory: Arc<Inventory>,
     pub weights: WeightsSettings,
-    /// Until a controller says how long.
+    /// Used until a controller sends its own value.
     pub orphan_after: Duration,
     pub demand: Option<u64>,
     pub version: &'static str,
 }
 
-/// What a controller has agreed to.
+/// Values agreed with the controller.
 #[derive(Clone)]
 struct Agreement {
     controller: Option<u64>,
@@ -69,11 +69,11 @@ struct Node {
     epoch: u64,
     place: String,
     agreement: std::sync::Mutex<Agreement>,
-    /// Which of the controllers is tried next.
+    /// Index of the controller to try next.
     turn: AtomicUsize,
 }
 
-/// Runs until the node is ordered to end, or has no controller any more. `stop` completes at each signal.
+/// Runs until the node is ordered to end, or has had no controller for too long. `stop` completes at each signal.
 ///
 /// # Errors
 /// One line for the user, with what to do.
@@ -99,11 +99,11 @@ where
         executable: settings.executable.clone(),
         runtime_dir: runtime_dir.clone(),
         journal_dir: settings.data.join("engines"),
-        // Without its node an engine would be unknown.
+        // Without its node, no controller would know of the engine.
         keep: false,
         adopt_within: Duration::ZERO,
     }));
-    let left = engine::resolve(&guardians, |_| Some("its node started anew".to_owned())).await;
+    let left = engine::resolve(&guardians, |_| Some("its node was restarted".to_owned())).await;
     for found in left.others {
         tracing::warn!("an engine of an earlier start: {}", found.reason);
     }
@@ -150,8 +150,8 @@ where
     node.live(stop).await
 }
 
-/// How long a node may take from SIGTERM to its end, if its controller lets requests in flight take so long, and engines their
-/// grace period.
+/// Maximum time from SIGTERM to the node's end, given the controller's drain time for requests in flight and the engines' grace
+/// period.
 pub fn longest_stop(drain: Duration, grace: Duration) -> Duration {
     drain + grace + ENDING_WITHIN + GOODBYE_WITHIN
 }
@@ -169,11 +169,11 @@ impl Node {
         let signals = async {
             stop().await;
             tracing::info!(
-                "stopping: this node leaves the pool, engines drain and stop; a second signal ends at once"
+                "stopping: this node leaves the pool, engines drain and stop; a second signal ends the node immediately"
             );
             self.leave("it received a signal to end".to_owned());
             stop().await;
-            tracing::warn!("ending at once");
+            tracing::warn!("ending immediately");
             machine.stop_all(true);
             std::future::pending::<()>().await;
         };

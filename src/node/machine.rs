@@ -1,5 +1,4 @@
-//! What a node has: its engines, what it reports, and its part of the agreement with the controller. One lock, held
-//! for moments.
+//! The state of a node: its engines, its pending reports, and the time of its controller. Protected by one lock, held only briefly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +15,9 @@ use node_link::{EngineReport, KeptForm, NodeReport, Running};
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     inner: Mutex<Inner>,
-    /// There is something to send.
+    /// The outbox has messages to send.
     pub news: Notify,
-    /// The devices should be read at once.
+    /// The devices should be read immediately.
     pub look: Notify,
     /// An engine has ended, or the node begins to leave.
     pub fewer: Notify,
@@ -29,11 +28,11 @@ pub(super) struct Inner {
     pub engines: BTreeMap<u64, EngineState>,
     pub outbox: Outbox,
     pub is_connected: bool,
-    /// Why the node ends, once it does.
+    /// The reason the node ends, once it does.
     pub leaving: Option<String>,
-    /// The controller's clock at its latest beat.
+    /// The controller's clock at its latest heartbeat.
     pub beat: u64,
-    /// When that came.
+    /// Local time at which that heartbeat arrived.
     beat_at: Option<Instant>,
     pub read_every: Option<Duration>,
 }
@@ -91,7 +90,7 @@ impl Machine {
         self.news.notify_one();
     }
 
-    /// An engine's report changes what the node knows of it, in one step with what it sends.
+    /// Handles an engine's report: updates the node's state and queues the report in one step.
     pub fn engine_report(&self, replica: u64, report: EngineReport) {
         let mut inner = self.lock();
         let is_over = matches!(report, EngineReport::Exited(_));
@@ -118,19 +117,19 @@ impl Machine {
         }
     }
 
-    /// Ends the engine with so long a grace period. A second order changes nothing.
+    /// Ends the engine with this grace period. A second order has no effect.
     pub fn stop(&self, replica: u64, grace: Duration) {
         let stop = self
             .lock()
             .engines
             .get_mut(&replica)
-            .and_then(|it| it.stop.take());
+            .and_then(|engine| engine.stop.take());
         if let Some(stop) = stop {
             let _ = stop.send(grace);
         }
     }
 
-    /// Ends every engine, each with its own grace period or with none.
+    /// Ends every engine, with its own grace period or without one.
     pub fn stop_all(&self, at_once: bool) {
         for engine in self.lock().engines.values_mut() {
             if let Some(stop) = engine.stop.take() {
@@ -144,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// What the gateway says of requests.
+    /// Takes the gateway's counts of requests.
     pub fn mirror(&self, activity: Vec<(u64, ActivityReport)>) {
         let mut inner = self.lock();
         for (replica, report) in activity {
@@ -159,14 +158,14 @@ impl Machine {
         }
     }
 
-    /// The controller has sent its time.
+    /// Takes the controller's time from a heartbeat.
     pub fn hear_beat(&self, at: u64) {
         let mut inner = self.lock();
         inner.beat = at;
         inner.beat_at = Some(now());
     }
 
-    /// The controller's time now, as far as this node knows. `None`: it has not heard it yet.
+    /// The controller's current time, as estimated by this node. `None` before the first heartbeat.
     pub fn controller_time(&self) -> Option<u64> {
         let inner = self.lock();
         let passed = now().saturating_duration_since(inner.beat_at?).as_millis();
@@ -174,14 +173,14 @@ impl Machine {
         Some(inner.beat.saturating_add(passed))
     }
 
-    /// Whether an engine's process runs that is not ready yet: it reads its weights from the disk.
+    /// Returns true if an engine is starting: it reads its weights from the disk.
     pub fn loads_an_engine(&self) -> bool {
         let inner = self.lock();
         let mut engines = inner.engines.values();
-        engines.any(|it| it.pid.is_some() && it.ready_at.is_none())
+        engines.any(|engine| engine.pid.is_some() && engine.ready_at.is_none())
     }
 
-    /// The connection is lost: whether requests wait for an engine is not known any more.
+    /// Records a lost connection: from now on, it is unknown whether requests wait for an engine.
     pub fn disconnected(&self) {
         let mut inner = self.lock();
         inner.is_connected = false;
@@ -206,15 +205,15 @@ impl Inner {
         };
         self.engines
             .iter()
-            .map(|(&replica, it)| Running {
+            .map(|(&replica, engine)| Running {
                 replica,
-                model: it.model.clone(),
-                kept: it.kept.clone(),
-                pid: it.pid,
-                ready_for_ms: it.ready_at.map(since),
-                idle_for_ms: it.idle_since.map(since),
-                asleep: it.asleep,
-                ending: it.stop.is_none(),
+                model: engine.model.clone(),
+                kept: engine.kept.clone(),
+                pid: engine.pid,
+                ready_for_ms: engine.ready_at.map(since),
+                idle_for_ms: engine.idle_since.map(since),
+                asleep: engine.asleep,
+                ending: engine.stop.is_none(),
             })
             .collect()
     }

@@ -1,20 +1,20 @@
-//! What waits to be sent to the controller, and survives a break of the connection: numbered reports until they are
-//! acknowledged, the newest lines of logs, and the newest reading of the devices.
+//! Messages for the controller that survive a broken connection: numbered reports until they are acknowledged, the newest log
+//! lines, and the newest reading of the devices.
 
 use std::collections::VecDeque;
 
 use node_link::{EngineReport, LogLineForm, NodeReadings, NodeReport};
 
-/// Reports that have not been acknowledged. Of each engine only some matter after a break, so that this is far away.
+/// Maximum number of unacknowledged reports. Hard to reach, since only some reports of each engine are kept during a break.
 const REPORTS_MAX: usize = 16 * 1024;
-/// Figures that the next one replaces are left out while so many reports wait.
+/// While more reports than this wait, figures that the next report replaces are dropped.
 const REPORTS_BUSY: usize = 1024;
 const LOG_LINES_MAX: usize = 4096;
 const LOG_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// The number of the last report; 0: none yet.
+    /// The number of the last report, or 0.
     last: u64,
     reports: VecDeque<(u64, NodeReport)>,
     logs: VecDeque<(u64, LogLineForm)>,
@@ -23,7 +23,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// `is_connected`: figures that the next one replaces are not kept for a controller that is away.
+    /// Queues a report. Without a connection, figures that the next report replaces are dropped.
     pub fn push(&mut self, report: NodeReport, is_connected: bool) {
         let is_passing = matches!(
             &report,
@@ -40,7 +40,7 @@ impl Outbox {
         self.last += 1;
         self.reports.push_back((self.last, report));
         if self.reports.len() > REPORTS_MAX {
-            // The list of what runs shows the controller what the lost ones would have reported.
+            // The list of running engines will show the controller the effect of dropped reports.
             self.reports.pop_front();
         }
     }
@@ -56,20 +56,20 @@ impl Outbox {
         }
     }
 
-    /// The report after this number.
+    /// The first report after this number.
     pub fn after(&self, number: u64) -> Option<(u64, NodeReport)> {
-        let next = self.reports.partition_point(|(it, _)| *it <= number);
+        let next = self.reports.partition_point(|(nth, _)| *nth <= number);
         self.reports.get(next).cloned()
     }
 
-    /// Reports up to this number have arrived.
+    /// Removes reports up to this number, which have arrived.
     pub fn acknowledged(&mut self, number: u64) {
-        while self.reports.front().is_some_and(|(it, _)| *it <= number) {
+        while self.reports.front().is_some_and(|(nth, _)| *nth <= number) {
             self.reports.pop_front();
         }
     }
 
-    /// Another controller learns from the list of what runs; it has no use for reports to the former.
+    /// Drops all reports: a new controller learns the state from the list of running engines.
     pub fn forget_reports(&mut self) {
         self.reports.clear();
     }
@@ -79,7 +79,7 @@ impl Outbox {
         self.reports.is_empty()
     }
 
-    /// Lines of the replica whose line is the oldest.
+    /// Takes lines of the replica that has the oldest one.
     pub fn take_lines(&mut self, most: usize) -> Option<(u64, Vec<LogLineForm>)> {
         let replica = self.logs.front()?.0;
         let mut lines = Vec::new();
@@ -117,10 +117,10 @@ mod tests {
         let mut outbox = Outbox::default();
         outbox.push(ready(1), true);
         outbox.push(ready(2), false);
-        assert_eq!(outbox.after(0).map(|it| it.0), Some(1));
-        assert_eq!(outbox.after(1).map(|it| it.0), Some(2));
+        assert_eq!(outbox.after(0).map(|(number, _)| number), Some(1));
+        assert_eq!(outbox.after(1).map(|(number, _)| number), Some(2));
         outbox.acknowledged(1);
-        assert_eq!(outbox.after(0).map(|it| it.0), Some(2));
+        assert_eq!(outbox.after(0).map(|(number, _)| number), Some(2));
         outbox.acknowledged(2);
         assert!(outbox.is_empty() && outbox.after(0).is_none());
     }
@@ -151,7 +151,7 @@ mod tests {
         assert!(outbox.log_bytes <= LOG_BYTES_MAX);
         let mut newest = 0;
         while let Some((_, lines)) = outbox.take_lines(7) {
-            newest = lines.last().map_or(newest, |it| it.sequence);
+            newest = lines.last().map_or(newest, |line| line.sequence);
         }
         assert_eq!(newest, 2 * LOG_LINES_MAX as u64 - 1);
         assert_eq!(outbox.log_bytes, 0);

@@ -1,4 +1,4 @@
-//! The body of an answer to another node: the rest of a file, read ahead by some pieces on a thread of its own.
+//! The body of a response to another node: the rest of a file, read ahead by some chunks on a blocking thread.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,24 +11,24 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-/// Large reads are fast on disks, and few pieces wait for a slow network.
+/// Large reads are fast on disks, and few chunks wait for a slow network.
 const PIECE_BYTES: u64 = 1 << 20;
 const PIECES_AHEAD: usize = 4;
 
-/// A file on its way, or a short text.
+/// A file being sent, or a short text.
 pub(super) struct PeerBody {
     pieces: Option<mpsc::Receiver<io::Result<Bytes>>>,
     left: u64,
-    /// Bytes that went out on this connection.
+    /// Bytes sent on this connection.
     moved: Arc<AtomicU64>,
-    /// Given back when the body has been sent or its connection has ended.
+    /// Released when the body has been sent or its connection has ended.
     _seat: Option<OwnedSemaphorePermit>,
 }
 
 impl PeerBody {
     pub fn text(text: &str, moved: Arc<AtomicU64>) -> PeerBody {
         let (sender, pieces) = mpsc::channel(1);
-        // There is room for one.
+        // The channel has room for one.
         let _ = sender.try_send(Ok(Bytes::copy_from_slice(text.as_bytes())));
         PeerBody {
             pieces: Some(pieces),
@@ -46,7 +46,7 @@ impl PeerBody {
         seat: OwnedSemaphorePermit,
     ) -> PeerBody {
         let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
-        // It ends when the file does or the body is dropped.
+        // Ends with the file, or when the body is dropped.
         tokio::task::spawn_blocking(move || read(file, left, &sender));
         PeerBody {
             pieces: Some(pieces),
@@ -62,7 +62,7 @@ fn read(mut file: File, mut left: u64, pieces: &mpsc::Sender<io::Result<Bytes>>)
         let size = usize::try_from(left.min(PIECE_BYTES)).unwrap_or(usize::MAX);
         let mut piece = vec![0; size];
         let read = match file.read(&mut piece) {
-            // It is shorter than it was: the body ends with an error.
+            // The file has become shorter: the body ends with an error.
             Ok(0) => return,
             Ok(count) => {
                 piece.truncate(count);
@@ -127,7 +127,7 @@ mod tests {
     #[tokio::test]
     async fn the_rest_of_a_file_comes_whole_and_frees_its_seat() {
         let seats = Arc::new(Semaphore::new(1));
-        let content: Vec<u8> = (0..3 * PIECE_BYTES + 5).map(|it| it as u8).collect();
+        let content: Vec<u8> = (0..3 * PIECE_BYTES + 5).map(|index| index as u8).collect();
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&content).expect("written");
         file.seek(SeekFrom::Start(7)).expect("a place");

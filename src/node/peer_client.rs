@@ -1,4 +1,4 @@
-//! Gets files of weights from another node of the pool, over its listener.
+//! Downloads files of weights from another node of the pool, through its listener.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use engine::{Fingerprint, Stream};
 use node_link::PeerForm;
 use source::{Peer, PeerError, PeerFile};
 
-/// From the first packet to the head of the answer; a node that is gone takes no longer.
+/// Time limit from the first packet to the head of the response, and so for a node that is gone.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// A node that has a model, with the token for it.
+/// A node that has a model's weights, with the token for them.
 pub(super) struct PeerNode {
     node: String,
     address: SocketAddr,
@@ -34,7 +34,7 @@ pub(super) struct PeerNode {
 }
 
 impl PeerNode {
-    /// `None`: the controller names no node that could be reached.
+    /// Returns `None` if the form names no reachable node.
     pub fn of(form: &PeerForm, model: &str) -> Option<PeerNode> {
         let fingerprint = form
             .fingerprint
@@ -100,7 +100,7 @@ impl PeerNode {
             status => return Err(failed(format!("it answers {}", status.as_u16()))),
         };
         let body = BodyDataStream::new(answer.into_body()).map(move |piece| {
-            // The connection lives as long as the body.
+            // The connection must live as long as the body.
             let _held = (&driver, &sender);
             piece.map_err(|error| format!("the connection broke: {error}"))
         });
@@ -133,9 +133,11 @@ impl Peer for PeerNode {
     }
 }
 
-/// Whether the part of a file is the one that was asked for.
+/// Returns true if the response starts at the requested offset.
 fn begins_at(headers: &HeaderMap, offset: u64) -> bool {
-    let range = headers.get(CONTENT_RANGE).and_then(|it| it.to_str().ok());
-    let from = range.and_then(|it| it.strip_prefix("bytes ")?.split('-').next());
-    from.and_then(|it| it.parse::<u64>().ok()) == Some(offset)
+    let range = headers
+        .get(CONTENT_RANGE)
+        .and_then(|value| value.to_str().ok());
+    let from = range.and_then(|range| range.strip_prefix("bytes ")?.split('-').next());
+    from.and_then(|from| from.parse::<u64>().ok()) == Some(offset)
 }

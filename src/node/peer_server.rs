@@ -1,8 +1,8 @@
-//! Gives complete files of this node's cache to other nodes of the pool, over the listener that also relays requests to
-//! engines: HTTP/1.1, each request with a token of the controller for one model. Few files at once, and none while an engine
+//! Serves complete files of this node's cache to other nodes of the pool, over the listener that also relays requests to engines:
+//! HTTP/1.1, each request with a token of the controller for one model. Sends few files simultaneously, and none while an engine
 //! loads here, which needs the same disk.
 //!
-//! `GET /weights/MODEL/BLOB`, where MODEL is the model's folder in the cache and BLOB the name of the content there.
+//! `GET /weights/MODEL/BLOB`: MODEL is the model's folder in the cache and BLOB the name of the content there.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -29,18 +29,18 @@ use super::peer_body::PeerBody;
 use engine::RelaySecret;
 use node_link::is_peer_token;
 
-/// The first part of the path; the client's file has it, too.
+/// The first part of the path, also used by the client.
 pub(super) const ROUTE: &str = "/weights/";
-/// A connection on which nothing moves for so long is closed, so that its file does not keep a place.
+/// A connection without any movement for this time is closed, which releases its file's seat.
 const STALL_MAX: Duration = Duration::from_secs(60);
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
-/// Of a request's head.
+/// Maximum size of a request's head.
 const HEAD_MAX: usize = 16 << 10;
-/// Letters of a model's folder.
+/// Maximum length of the name of a model's folder.
 const NAME_MAX: usize = 200;
 
 pub(super) struct PeerServer {
-    /// The folder with all models; `None`: there is none.
+    /// The folder with all models, if it exists.
     cache: Option<PathBuf>,
     secret: RelaySecret,
     at_once: u32,
@@ -48,12 +48,12 @@ pub(super) struct PeerServer {
     machine: Arc<Machine>,
 }
 
-/// Why a file is not given.
+/// The reason a file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     NoToken,
     NotThere,
-    /// The file ends before that offset.
+    /// The file ends before the offset.
     BeyondEnd,
     Busy,
 }
@@ -82,7 +82,7 @@ impl Refusal {
     }
 }
 
-/// A file that may be sent, at the place from which it is.
+/// A file that may be sent, positioned at the requested offset.
 struct Granted {
     file: File,
     offset: u64,
@@ -110,13 +110,13 @@ impl PeerServer {
         self.at_once
     }
 
-    /// Files on their way now.
+    /// Number of files being sent.
     pub fn serving(&self) -> u32 {
         let free = u32::try_from(self.seats.available_permits()).unwrap_or(u32::MAX);
         self.at_once.saturating_sub(free)
     }
 
-    /// Answers the requests of one connection until it ends or stalls.
+    /// Serves the requests of one connection until it ends or stalls.
     pub async fn serve(
         self: &Arc<PeerServer>,
         io: impl AsyncRead + AsyncWrite + Unpin + Send,
@@ -130,7 +130,7 @@ impl PeerServer {
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(BEGIN_WITHIN)
-            // One file for each connection, so that none is held by requests without a token.
+            // One file per connection: idle connections without a token must not hold any.
             .keep_alive(false)
             .max_buf_size(HEAD_MAX)
             .serve_connection(TokioIo::new(io), service);
@@ -191,10 +191,12 @@ impl PeerServer {
         answer
     }
 
-    /// Whether the request comes with a token for this model.
+    /// Returns true if the request carries a token for this model.
     fn may(&self, headers: &HeaderMap, model: &str) -> bool {
-        let sent = headers.get(AUTHORIZATION).and_then(|it| it.to_str().ok());
-        let token = sent.and_then(|it| it.strip_prefix("Bearer "));
+        let sent = headers
+            .get(AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
+        let token = sent.and_then(|value| value.strip_prefix("Bearer "));
         let now = self.machine.controller_time();
         let (Some(token), Some(now)) = (token, now) else {
             return false;
@@ -219,7 +221,7 @@ impl PeerServer {
         })
     }
 
-    /// Where the content lies. `None`: these are no names of the cache. What is not complete has another name, which ends in
+    /// The path of the content, or `None` for names that cannot occur in the cache. Incomplete files have other names, which end in
     /// `.incomplete`.
     fn path_of(&self, model: &str, blob: &str) -> Option<PathBuf> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -232,7 +234,7 @@ impl PeerServer {
     }
 }
 
-/// A link could lead out of the cache, so that only a file itself is opened.
+/// Opens only regular files: a link could lead out of the cache.
 fn open(path: PathBuf, offset: u64) -> Result<(File, u64), Refusal> {
     let found = std::fs::symlink_metadata(&path).map_err(|_| Refusal::NotThere)?;
     if !found.is_file() {
@@ -248,11 +250,11 @@ fn open(path: PathBuf, offset: u64) -> Result<(File, u64), Refusal> {
     Ok((file, size))
 }
 
-/// Other forms of ranges are answered with the whole file, as HTTP allows.
+/// The requested offset. Ranges of other forms get the complete file, as HTTP allows.
 fn offset_of(headers: &HeaderMap) -> u64 {
-    let range = headers.get(RANGE).and_then(|it| it.to_str().ok());
-    let from = range.and_then(|it| it.strip_prefix("bytes=")?.strip_suffix('-'));
-    from.and_then(|it| it.parse().ok()).unwrap_or(0)
+    let range = headers.get(RANGE).and_then(|value| value.to_str().ok());
+    let from = range.and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-'));
+    from.and_then(|from| from.parse().ok()).unwrap_or(0)
 }
 
 fn put(answer: &mut Response<PeerBody>, name: HeaderName, value: &str) {

@@ -1,5 +1,5 @@
-//! Reads the node's devices: every second, as often as the controller wishes, and at once when an engine has ended. Each
-//! reading says, too, which weights the node has. Whose process is whose is known here alone.
+//! Reads the node's devices every second, as often as the controller requests, and immediately after an engine has ended. Each
+//! reading also lists the node's weights. Only the node knows which replica a process belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use node_link::{NodeReading, NodeReadings, NodeReport, WeightsReport};
 use pool::{DeviceId, ReplicaId};
 
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// The shortest pause that a controller may wish.
+/// The shortest interval that a controller may request.
 const READ_EVERY_MIN: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(
@@ -43,8 +43,8 @@ pub(super) async fn run(
             let inner = machine.lock();
             let engines = inner.engines.iter();
             let leaders: BTreeMap<u32, ReplicaId> = engines
-                .flat_map(|(&replica, it)| {
-                    let leaders = [it.pid, it.contained].into_iter().flatten();
+                .flat_map(|(&replica, engine)| {
+                    let leaders = [engine.pid, engine.contained].into_iter().flatten();
                     leaders.map(move |pid| (pid, ReplicaId(replica)))
                 })
                 .collect();

@@ -1,6 +1,5 @@
-//! The way of requests: the gateway connects here, says which replica it means, and from then on the bytes go between
-//! it and the engine as they are, so that streams, pauses and hang-ups hold by themselves. Another node that connects
-//! speaks HTTP, and gets files of weights.
+//! Relays requests: the gateway connects here and names a replica; from then on bytes are passed unchanged between it and the
+//! engine, which preserves streams, pauses and hang-ups. Other nodes connect here too, speak HTTP, and get files of weights.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,14 +29,14 @@ use engine::{
     RELAY_NO_ENGINE, RelaySecret,
 };
 
-/// More than any gateway keeps open; others wait to be accepted.
+/// More than any gateway keeps open. Further connections wait to be accepted.
 const CONNECTIONS_MAX: usize = 16 * 1024;
-/// A connection must have sent its request by then.
+/// Time limit for a connection to send its request.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
-/// An engine that accepts no connection for so long has none. It is less than what the gateway waits for the node, so that this
-/// is what it learns.
+/// Time limit for an engine to accept a connection. Shorter than the gateway's limit for the node, so the gateway learns the actual
+/// cause.
 const CONNECT_MAX: Duration = Duration::from_secs(8);
-/// How a request of another node begins.
+/// The first bytes of a request from another node.
 const HTTP_BEGINS: &[u8] = b"GET ";
 
 /// The listener of a node.
@@ -48,12 +47,12 @@ pub(super) struct Relay {
     pub fingerprint: Option<Fingerprint>,
     tls: Option<TlsAcceptor>,
     threads: Arc<RelayThreads>,
-    /// Bytes that went to gateways so far.
+    /// Bytes sent to gateways so far.
     pub moved: Arc<AtomicU64>,
 }
 
 impl Relay {
-    /// Listens, with a certificate of its own unless it is to be plain.
+    /// Listens with a self-signed certificate, or in plain TCP if `is_plain`.
     ///
     /// # Errors
     /// One line for the user.
@@ -82,7 +81,7 @@ impl Relay {
         })
     }
 
-    /// Never returns; dropped, it ends every connection.
+    /// Never returns. Dropping the future ends every connection.
     pub async fn serve(&self, machine: Arc<Machine>, peers: Arc<PeerServer>) {
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut connections = JoinSet::new();
@@ -94,15 +93,15 @@ impl Relay {
             let (socket, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, mostly: others must end before one can begin.
+                    // The usual cause: no file descriptors are left until other connections end.
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             };
             let _ = socket.set_nodelay(true);
-            // A gateway or a node whose machine is gone would keep its seat. An engine that sends to it meanwhile is stopped
-            // later, when the kernel has sent in vain for long.
+            // Probes the connection: a gateway or node whose machine is gone would otherwise keep its seat. If an engine is sending
+            // to it, the kernel stops after a longer time without acknowledgement.
             engine::keep_alive_patiently(&socket);
             let (tls, secret) = (self.tls.clone(), self.secret.clone());
             let (machine, moved) = (Arc::clone(&machine), Arc::clone(&self.moved));
@@ -152,9 +151,9 @@ fn certificate() -> Result<(TlsAcceptor, Fingerprint), String> {
     Ok((TlsAcceptor::from(Arc::new(config)), fingerprint))
 }
 
-/// What was accepted, in clear or after its handshake.
+/// An accepted connection, in clear or after its TLS handshake.
 trait Accepted: AsyncRead + AsyncWrite + Unpin + Send {
-    /// For a loop that is not the runtime's.
+    /// Converts the connection for an event loop other than the runtime's.
     fn into_gateway(self) -> io::Result<Gateway>;
 }
 
@@ -185,21 +184,21 @@ async fn serve(
     };
     if line == HTTP_BEGINS {
         let (from, to) = tokio::io::split(gateway);
-        // What has been read belongs to the request.
+        // The bytes read so far belong to the request.
         return peers
             .serve(tokio::io::join(HTTP_BEGINS.chain(from), to))
             .await;
     }
     let replica = replica_of(&line, secret);
     let Some(replica) = replica else {
-        // Who does not know the secret learns nothing.
+        // A client without the secret learns nothing.
         return Err(io::ErrorKind::PermissionDenied.into());
     };
     let endpoint = machine
         .lock()
         .engines
         .get(&replica)
-        .and_then(|it| it.endpoint.clone());
+        .and_then(|engine| engine.endpoint.clone());
     let connected = match endpoint {
         Some(endpoint) => connect(&endpoint, CONNECT_MAX).await.ok(),
         None => None,
@@ -214,7 +213,7 @@ async fn serve(
     threads.carry(pair).ended().await
 }
 
-/// Engines of a node are processes of its machine.
+/// Engines of a node are processes on its machine.
 async fn connect(endpoint: &Endpoint, within: Duration) -> io::Result<LocalSocket> {
     match timeout(within, engine::connect(endpoint)).await {
         Ok(connected) => connected?.into_local(),
@@ -222,11 +221,11 @@ async fn connect(endpoint: &Endpoint, within: Duration) -> io::Result<LocalSocke
     }
 }
 
-/// The first line, without its end, or the beginning of a request of HTTP. What comes behind it stays to be read.
+/// The first line without its newline, or the first bytes of an HTTP request. Later bytes stay unread.
 async fn read_line(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     while line.len() <= RELAY_LINE_MAX {
-        // A gateway sends nothing behind the line before it has the answer, so that this is one packet.
+        // Read byte by byte: a gateway sends nothing after the line before it has the response, so the line is a single packet.
         match from.read_u8().await? {
             b'\n' => return Ok(line),
             byte => line.push(byte),

@@ -1,5 +1,5 @@
-//! A gateway and an engine between which bytes go as they are, for a thread that moves many such pairs: nothing here waits. Each
-//! piece goes on as it comes, and nothing is read while the other side does not take it.
+//! Passes bytes unchanged between a gateway and an engine, without blocking, for a thread that moves many such pairs. Each chunk is
+//! passed on as it arrives, and nothing is read while the other side does not take it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -13,40 +13,40 @@ use mio::{Interest, Registry, Token};
 use super::relay_sides::{Engine, Gateway, Socket, Taker, done};
 use engine::LocalSocket;
 
-/// A gateway that has all of the answer and its end closes the connection at once; one that is gone never does.
+/// A gateway that has received the complete response and its end closes the connection immediately; a dead gateway never does.
 const LINGERS_MAX: Duration = Duration::from_secs(5);
-/// An engine that reads nothing does not see that the gateway has left. (Where the gateway's last bytes have found no room, its end
-/// comes only when the kernel of its machine gives them up, and shows by keepalive.)
+/// Time limit after the gateway has left, since an engine that reads nothing does not notice. (If the gateway's last bytes found no
+/// room, its end shows only when the kernel of its machine gives them up, by keepalive.)
 const LEFT_MAX: Duration = Duration::from_secs(5);
-/// Pieces that one pair moves in a row before the others have their turn.
+/// Chunks that one pair moves in a row before other pairs get their turn.
 const PIECES_A_TURN: usize = 32;
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
-/// What a turn has come to.
+/// Result of a turn.
 #[derive(Debug)]
 pub(super) enum Turn {
-    /// Something has to happen first.
+    /// Waits for an event.
     Waits,
-    /// The same, and not for longer than until then.
+    /// Waits for an event, at most until this time.
     WaitsUntil(Instant),
-    /// There is more to do at once.
+    /// More can be done immediately.
     Again,
     Ended(io::Result<()>),
 }
 
-/// The end of either side ends both, as a client that leaves does without a node in between.
+/// The end of either side ends both, as without a node in between.
 pub(super) struct Pair {
     gateway: Gateway,
     engine: Engine,
     up: Direction,
     down: Direction,
-    /// The engine takes no more of the request. What it has answered may still be on its way.
+    /// The engine takes no more of the request. Parts of its response may still be in transit.
     refused: bool,
-    /// The engine has ended so, and the gateway has all but the end, or has that, too.
+    /// Result of the engine's end. The gateway may still need the rest of the response or its end.
     closing: Option<io::Result<()>>,
-    /// It is not waited for longer.
+    /// Time at which the pair ends in any case.
     ends_at: Option<Instant>,
-    /// Bytes that went to gateways.
+    /// Bytes sent to gateways.
     moved: Arc<AtomicU64>,
 }
 
@@ -93,7 +93,7 @@ impl Pair {
         }
     }
 
-    /// Moves what there is to move.
+    /// Moves all bytes that can be moved now.
     pub fn turn(&mut self, buffer: &mut [u8], now: Instant) -> Turn {
         if self.ends_at.is_some_and(|at| at <= now) {
             return self.ended();
@@ -125,7 +125,7 @@ impl Pair {
         if is_again {
             return Turn::Again;
         }
-        // The end of what the gateway has sent comes behind what the engine does not take.
+        // The gateway's end comes after bytes that the engine does not take.
         if self.gateway.socket.is_closed && self.up.holds() {
             return Turn::WaitsUntil(*self.ends_at.get_or_insert(now + LEFT_MAX));
         }
@@ -134,13 +134,13 @@ impl Pair {
 
     fn close(&mut self, how: io::Result<()>) {
         self.closing = Some(how);
-        // It need not wait until the gateway has ended, too.
+        // The engine need not wait until the gateway has ended, too.
         self.engine.shut();
         self.gateway.close();
     }
 
-    /// After the engine's end the gateway gets what is left for it, and the end. What it still sends is dropped until it has
-    /// ended, too: a socket that is closed before all is read discards what is still on its way out (RFC 9112, 9.6).
+    /// Sends the rest to the gateway after the engine's end, then the end. Drops what the gateway still sends until it has ended,
+    /// too: closing a socket with unread data discards data that is still being sent (RFC 9112, 9.6).
     fn linger(&mut self, buffer: &mut [u8], now: Instant) -> Turn {
         match done(self.gateway.flush()) {
             Ok(Some(())) => {}
@@ -151,7 +151,7 @@ impl Pair {
             Some(at) => at,
             None => {
                 self.gateway.shut();
-                // It may have left, which a write has shown before its event.
+                // The gateway may have left, which a write shows before the event arrives.
                 self.gateway.socket.is_readable = true;
                 *self.ends_at.insert(now + LINGERS_MAX)
             }
@@ -181,7 +181,7 @@ enum Step {
 
 #[derive(Default)]
 struct Direction {
-    /// What has been read and not been taken, from `begin` on.
+    /// Bytes read and not yet taken, from `begin` on.
     rest: Vec<u8>,
     begin: usize,
     is_unflushed: bool,
@@ -230,7 +230,7 @@ impl Direction {
     }
 }
 
-/// How much of the piece went on before no more was taken.
+/// Writes until the other side takes no more. Returns the number of bytes written.
 fn write(to: &mut impl Write, piece: &[u8], moved: Option<&AtomicU64>) -> io::Result<usize> {
     let mut written = 0;
     while written < piece.len() {

@@ -1,5 +1,5 @@
-//! The two sides of a connection between a gateway and an engine, as a thread reads and writes them that waits for neither: sockets
-//! whose events are remembered, and TLS within one of them.
+//! The two sides of a connection between a gateway and an engine, for a thread that never blocks: sockets that remember their
+//! events, and TLS on the gateway's side.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -8,7 +8,7 @@ use mio::event::{Event, Source};
 use mio::net::{TcpStream, UnixStream};
 use tokio_rustls::rustls::ServerConnection;
 
-/// `None`: it would have to wait.
+/// Returns `None` if the call would block.
 pub(super) fn done<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -17,17 +17,17 @@ pub(super) fn done<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// A socket, and what is known of it: an event says once that something came or that there is room.
+/// A socket with its readiness: an event reports only once that data has arrived or that there is room.
 pub(super) struct Socket<S> {
     pub stream: S,
     pub is_readable: bool,
     is_writable: bool,
-    /// No more comes; what has come is still to be read.
+    /// No more data will arrive. Data that has arrived can still be read.
     pub is_closed: bool,
 }
 
 impl<S: Source> Socket<S> {
-    /// Tried before the first event.
+    /// Starts as ready, to try before the first event.
     pub fn new(stream: S) -> Socket<S> {
         Socket {
             stream,
@@ -57,7 +57,7 @@ impl<S: Read> Read for Socket<S> {
                     return Err(error);
                 }
                 Ok(bytes) => {
-                    // Less than there was room for: it is empty now, and what comes later is another event.
+                    // A short read: the socket is empty now, and later data causes another event.
                     self.is_readable = bytes == buffer.len() || self.is_closed;
                     return Ok(bytes);
                 }
@@ -95,9 +95,9 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// Nothing more is read of it or written to it.
+    /// Ends reading and writing.
     pub fn shut(&mut self) {
-        // It may have left already.
+        // The peer may have left already.
         let _ = match self {
             Engine::Unix(socket) => socket.stream.shutdown(Shutdown::Both),
             Engine::Tcp(socket) => socket.stream.shutdown(Shutdown::Both),
@@ -127,8 +127,8 @@ impl Write for Engine {
     }
 }
 
-/// What takes a request. An engine may refuse it, answer and close before it has read all: then the rest is dropped, and how
-/// the engine has ended shows behind its answer.
+/// Passes a request to the engine. An engine may refuse it, respond and close before it has read everything: then the rest is
+/// dropped, and the result shows after its response.
 pub(super) struct Taker<'a, T> {
     pub engine: &'a mut T,
     pub refused: &'a mut bool,
@@ -150,7 +150,7 @@ impl<T: Write> Write for Taker<'_, T> {
     }
 }
 
-/// The gateway's side: in clear, or inside TLS with the handshake done.
+/// The gateway's side, in clear or inside TLS after the handshake.
 pub(super) struct Gateway {
     pub socket: Socket<TcpStream>,
     tls: Option<Box<ServerConnection>>,
@@ -164,16 +164,16 @@ impl Gateway {
         }
     }
 
-    /// Nothing is written after this. What says so inside TLS is still to be flushed.
+    /// Ends writing. Inside TLS, the close notification still has to be flushed.
     pub fn close(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
         }
     }
 
-    /// Ends what it gets, once all is flushed. What it sends is still read.
+    /// Ends writing after everything has been flushed. Reading continues.
     pub fn shut(&mut self) {
-        // It may have left already.
+        // The peer may have left already.
         let _ = self.socket.stream.shutdown(Shutdown::Write);
     }
 }
@@ -189,7 +189,7 @@ impl Read for Gateway {
             }
             tls.read_tls(&mut self.socket)?;
             if let Err(error) = tls.process_new_packets() {
-                // With the reason for the other side, if there is room.
+                // Sends the reason to the other side, if there is room.
                 let _ = tls.write_tls(&mut self.socket);
                 return Err(io::Error::new(ErrorKind::InvalidData, error));
             }
@@ -199,13 +199,13 @@ impl Read for Gateway {
 
 impl Write for Gateway {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        // What was encrypted before goes first, so that not more is taken than the socket takes.
+        // Earlier encrypted bytes go first: never take more than the socket accepts.
         self.flush()?;
         let Some(tls) = &mut self.tls else {
             return self.socket.write(piece);
         };
         let bytes = tls.writer().write(piece)?;
-        // What does not go now is flushed later.
+        // Bytes that cannot be sent now are flushed later.
         done(self.flush())?;
         Ok(bytes)
     }

@@ -1,6 +1,6 @@
-//! The threads that move bytes between gateways and engines. Each is a bare loop over its sockets: a piece wakes the one thread
-//! that moves it on, by a read and a write, and no other work of the node stands in its way. Only pairs whose gateway has
-//! proved the secret come here.
+//! The threads that move bytes between gateways and engines. Each is a bare loop over its sockets: a chunk wakes only the thread
+//! that moves it, which takes one read and one write, and no other work of the node delays it. Only pairs whose gateway has proved
+//! the secret reach these threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::relay_pair::{Pair, Turn};
 
-/// One thread moves some ten thousand pieces of streams each second. Machines with more GPUs have more processors.
+/// One thread moves some ten thousand chunks of streams per second. Machines with more GPUs have more processors.
 const PROCESSORS_EACH: usize = 8;
 const THREADS_MAX: usize = 8;
 const EVENTS_AT_ONCE: usize = 256;
@@ -25,13 +25,13 @@ const EVENTS_AT_ONCE: usize = 256;
 const BUFFER_BYTES: usize = 16 << 10;
 const ORDERS: Token = Token(usize::MAX);
 
-/// Dropped, they end, and so does what they carry.
+/// Dropping it ends the threads and their pairs.
 pub(super) struct RelayThreads {
     all: Vec<Arc<Line>>,
     next: AtomicUsize,
 }
 
-/// The way to one thread.
+/// The channel to one thread.
 struct Line {
     orders: Sender<Order>,
     waker: Waker,
@@ -43,7 +43,7 @@ enum Order {
     EndAll,
 }
 
-/// A pair on its way. Dropped, it ends.
+/// A pair handled by a thread. Dropping it ends the pair.
 pub(super) struct Carried {
     id: usize,
     line: Arc<Line>,
@@ -61,7 +61,7 @@ impl RelayThreads {
         })
     }
 
-    /// By each thread in turn.
+    /// Hands the pair to the threads in turn.
     pub fn carry(&self, pair: Pair) -> Carried {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let line = Arc::clone(&self.all[id % self.all.len()]);
@@ -84,7 +84,7 @@ impl Drop for RelayThreads {
 
 impl Line {
     fn send(&self, order: Order) {
-        // A thread that has ended carries nothing.
+        // Fails if the thread has ended, and its pairs with it.
         if self.orders.send(order).is_ok() {
             let _ = self.waker.wake();
         }
@@ -92,7 +92,7 @@ impl Line {
 }
 
 impl Carried {
-    /// How the pair has ended.
+    /// Waits for the end of the pair and returns its result.
     pub async fn ended(mut self) -> io::Result<()> {
         let ended = (&mut self.ended).await;
         self.is_over = true;
@@ -138,9 +138,9 @@ struct Loop {
     poll: Poll,
     orders: Receiver<Order>,
     pairs: BTreeMap<usize, (Box<Pair>, oneshot::Sender<io::Result<()>>)>,
-    /// Pairs that have something to do.
+    /// Pairs that can make progress.
     turns: Vec<usize>,
-    /// Pairs that do not wait longer than until then. They may have ended meanwhile: numbers are never reused.
+    /// Deadlines of pairs. Pairs may have ended already: numbers are never reused.
     due: BTreeSet<(Instant, usize)>,
     buffer: Vec<u8>,
 }
@@ -183,7 +183,7 @@ impl Loop {
         }
     }
 
-    /// For how long nothing is to do unless something happens.
+    /// Time until the next deadline, or zero if a pair can make progress.
     fn waits(&self) -> Option<Duration> {
         if !self.turns.is_empty() {
             return Some(Duration::ZERO);
@@ -192,7 +192,7 @@ impl Loop {
         Some(at.saturating_duration_since(now()))
     }
 
-    /// Whether it goes on.
+    /// Carries out waiting orders. Returns false if the loop should end.
     fn obey(&mut self) -> bool {
         loop {
             match self.orders.try_recv() {
@@ -241,15 +241,15 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// A fault ends the pair that has it, and not the thread with all of its pairs.
+/// Contains a panic to the pair that caused it, so the thread's other pairs continue.
 fn contained(turn: impl FnOnce() -> Turn) -> Turn {
     // The pair is not used again.
     let turned = catch_unwind(AssertUnwindSafe(turn));
     turned.unwrap_or_else(|_| Turn::Ended(Err(io::Error::other("a fault of the relay"))))
 }
 
-/// Both sides of a pair and its last turn may have requested the next one. It is one: otherwise the busiest pair would get more
-/// and more of them.
+/// Removes duplicates: both sides of a pair and its last turn may have requested the next one, and the busiest pair would otherwise
+/// get more and more turns.
 fn each_once(turns: &mut Vec<usize>) -> impl Iterator<Item = usize> {
     turns.sort_unstable();
     turns.dedup();
@@ -282,7 +282,7 @@ mod tests {
         assert!(matches!(turned, Turn::Ended(Err(_))), "{turned:?}");
     }
 
-    /// A pair, and its far ends.
+    /// A pair with its far ends.
     fn pair() -> (Pair, TcpStream, UnixStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");

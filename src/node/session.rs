@@ -1,5 +1,5 @@
-//! One connection to the controller, from the greeting to its end: sends what is in the outbox, carries out orders, and
-//! gives up when nothing has been heard for a while.
+//! One connection to the controller, from the greeting to its end: sends the outbox, carries out orders, and gives up after a time
+//! of silence.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,26 +16,26 @@ use node_link::{
 
 const GREETING_WITHIN: Duration = Duration::from_secs(10);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// Lines of logs in one frame.
+/// Maximum number of log lines in one frame.
 const LINES_MAX: usize = 256;
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// Another one may succeed.
+    /// Another attempt may succeed.
     Broken(String),
     Refused(Refused),
-    /// The controller orders the node to leave.
+    /// The controller ordered the node to leave.
     Leave(String),
 }
 
-/// A greeting that was accepted.
+/// A connection whose greeting was accepted.
 pub(super) struct Session<S> {
     stream: S,
     pub accepted: Accepted,
 }
 
-/// Greets the controller.
+/// Greets the controller and waits for its reply.
 pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     hello: Hello,
@@ -55,7 +55,7 @@ pub(super) async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
         }),
         Ok(Ok(Some(FromController::Refused(refused)))) => Err(Ended::Refused(refused)),
         Ok(Ok(Some(_))) => Err(Ended::Broken(
-            "the controller's first frame is no answer".to_owned(),
+            "the controller's first frame is not a reply to the greeting".to_owned(),
         )),
         Ok(Ok(None)) => Err(Ended::Broken(
             "the controller closed the connection".to_owned(),
@@ -111,7 +111,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     }
 }
 
-/// When the controller was last heard.
+/// Time of the controller's last message.
 struct Heard {
     start: Instant,
     after_ms: AtomicU64,
@@ -136,7 +136,7 @@ impl Heard {
     }
 }
 
-/// Writes until the connection breaks. `received`: the last report that has arrived.
+/// Writes until the connection breaks. `received` is the number of the last report that has arrived.
 async fn write(engines: &Engines, to: &mut (impl AsyncWrite + Unpin), received: u64) -> FrameError {
     match try_write(engines, to, received).await {
         Ok(never) => match never {},
@@ -155,7 +155,7 @@ async fn try_write(
     let mut beats = interval(BEAT_EVERY);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // First of all what the controller lacks, then the list, so that the list is the newest.
+        // Sends the reports that the controller lacks before the list of engines, so the list is the newest message.
         loop {
             let next = {
                 let mut inner = machine.lock();

@@ -1,4 +1,4 @@
-//! Where the controller is, and the connection to it: plain or TLS, then an upgrade of a request of HTTP/1.1.
+//! The controller's URL, and connections to it: plain or TLS, upgraded from an HTTP/1.1 request.
 
 use std::fmt;
 use std::io;
@@ -18,14 +18,14 @@ use engine::{Fingerprint, Stream, WrongCertificate};
 use node_link::{STANDBY_CODE, UPGRADE as UPGRADE_TO};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// The same where there are several controllers: one that stands still must not keep the node from the other.
+/// Time limit if there are several controllers: a hanging one must not keep the node from the other.
 const CONNECT_WITHIN_OF_SEVERAL: Duration = Duration::from_secs(3);
-/// Answers that refuse are short.
+/// Responses that refuse are short.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// Where the service has its own routes unless the URL says another path.
+/// The service's base path, unless the URL has another path.
 const BASE: &str = "/llm";
 
-/// The controller's URL, read.
+/// The parsed URL of a controller.
 #[derive(Clone, Debug)]
 pub struct Target {
     https: bool,
@@ -45,28 +45,28 @@ impl fmt::Display for Target {
 /// A connection after its upgrade.
 pub(super) struct Connected {
     pub io: TokioIo<hyper::upgrade::Upgraded>,
-    /// This end of it.
+    /// The local address of the connection.
     pub local: std::net::IpAddr,
-    /// Drives the connection; it ends with it.
+    /// Drives the connection, and is aborted with it.
     _driver: AbortOnDropHandle<()>,
 }
 
-/// Why there is no connection.
+/// The reason a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DialError {
     #[error("{0}")]
     Unreachable(String),
-    /// Another one leads; its own words say where.
+    /// Another controller leads. The text is the standby's own and says where.
     #[error("{0}")]
     Standby(String),
-    /// The controller's own words; whether they are final.
+    /// The controller's own text, and whether it is final.
     #[error("{message}")]
     Refused { message: String, is_final: bool },
 }
 
 impl Target {
     /// # Errors
-    /// What is wrong with the URL, and how one looks.
+    /// The problem with the URL, with examples.
     pub fn parse(text: &str, fingerprint: Option<Fingerprint>) -> Result<Target, String> {
         let like = "it looks like https://pool.example:8443 or http://10.0.0.1:8080/llm";
         let url =
@@ -104,7 +104,7 @@ impl Target {
         })
     }
 
-    /// Whether only programs of this machine can read along.
+    /// Returns true if only programs on this machine can read the traffic.
     pub fn is_loopback(&self) -> bool {
         match &self.host {
             Host::Domain(name) => name == "localhost",
@@ -117,7 +117,7 @@ impl Target {
         !self.https
     }
 
-    /// `is_only`: there is no other controller.
+    /// Connects and upgrades. `is_only` is true without another controller, which allows a longer time limit.
     pub(super) async fn connect(&self, token: &str, is_only: bool) -> Result<Connected, DialError> {
         let within = if is_only {
             CONNECT_WITHIN
@@ -167,7 +167,7 @@ impl Target {
                 let shaken = engine::connect_trusted(stream, host.clone()).await;
                 let shaken = shaken.map_err(|error| {
                     DialError::Unreachable(format!(
-                        "{self}: {error}; a certificate of one's own is accepted with --fingerprint sha256:…, which the controller's log shows"
+                        "{self}: {error}; a self-signed certificate is accepted with --fingerprint sha256:…, which the controller's log shows"
                     ))
                 });
                 Stream::tls(shaken?)
@@ -207,7 +207,9 @@ impl Target {
             let body = Limited::new(response.into_body(), BODY_BYTES_MAX)
                 .collect()
                 .await;
-            let body = body.map(|it| it.to_bytes()).unwrap_or_default();
+            let body = body
+                .map(|collected| collected.to_bytes())
+                .unwrap_or_default();
             return Err(self.refusal(status, &body));
         }
         let io = hyper::upgrade::on(response).await.map_err(broken)?;
@@ -220,12 +222,17 @@ impl Target {
 
     fn refusal(&self, status: StatusCode, body: &[u8]) -> DialError {
         let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-        let code = body.pointer("/error/code").and_then(|it| it.as_str());
+        let code = body
+            .pointer("/error/code")
+            .and_then(serde_json::Value::as_str);
         let stands_by = status == StatusCode::SERVICE_UNAVAILABLE && code == Some(STANDBY_CODE);
-        let reply = body.pointer("/error/message").and_then(|it| it.as_str());
-        let reply = reply.map(|it| {
-            it.chars()
-                .filter(|it| !it.is_control())
+        let reply = body
+            .pointer("/error/message")
+            .and_then(serde_json::Value::as_str);
+        let reply = reply.map(|message| {
+            message
+                .chars()
+                .filter(|char| !char.is_control())
                 .take(500)
                 .collect::<String>()
         });

@@ -1,4 +1,4 @@
-//! Weights on this node: brings those of a launch here before its engine starts, and knows which models are complete.
+//! Weights on this node: fetches the weights of a launch before its engine starts, and tracks the complete models.
 //!
 //! ```text
 //! order ─▶ readable at the controller's place? ─▶ use them there, on NFS and the like
@@ -20,41 +20,41 @@ use source::{Peer, Progress, SharedFileSystem, SourceFault, Sources, shared_file
 
 use super::peer_client::PeerNode;
 
-/// How often it is reported how far a fetch is.
+/// Interval at which a fetch reports its progress.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// How a node keeps weights.
+/// Settings for weights on a node.
 #[derive(Clone, Debug)]
 pub struct WeightsSettings {
     pub sources: source::Settings,
-    /// The hub's cache on this machine; `None`: there is no place for one.
+    /// The hub's cache on this machine; `None` if it has no place.
     pub cache: Option<PathBuf>,
-    /// Files that this node sends to others at once.
+    /// Maximum number of files sent to other nodes simultaneously.
     pub peers_at_once: u32,
-    /// Copy weights that can be read at the controller's place, too.
+    /// Copies weights even if they can be read at the controller's path.
     pub copy_shared: bool,
 }
 
 pub(super) struct Weights {
     sources: Sources,
     cache: Option<PathBuf>,
-    /// Absolute; this node's alone.
+    /// Absolute path of a folder that only this node uses.
     notes: PathBuf,
     copy_shared: bool,
-    /// Models that are complete in the cache.
+    /// Models complete in the cache.
     complete: Mutex<Vec<String>>,
-    /// Models that could be read where the controller has them.
+    /// Models that could be read at the controller's path.
     readable: Mutex<BTreeSet<String>>,
 }
 
-/// A folder that takes the place of the controller's in a launch.
+/// A folder that replaces the controller's in a launch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Moved {
     pub from: PathBuf,
     pub to: PathBuf,
 }
 
-/// Why weights are not here.
+/// The reason weights could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WeightsError {
     #[error(transparent)]
@@ -77,7 +77,7 @@ impl Weights {
         }
     }
 
-    /// The models that are complete here, as of the latest look.
+    /// The models complete here, as of the latest check.
     pub fn complete(&self) -> Vec<String> {
         let complete = self.complete.lock();
         complete.unwrap_or_else(PoisonError::into_inner).clone()
@@ -99,7 +99,7 @@ impl Weights {
         };
     }
 
-    /// Looks which models are complete.
+    /// Updates the list of complete models.
     pub async fn look(&self) {
         let notes = self.notes.clone();
         if let Ok(found) = tokio::task::spawn_blocking(move || complete_below(&notes)).await {
@@ -107,8 +107,8 @@ impl Weights {
         }
     }
 
-    /// Brings the weights here, unless they can be read where the controller has them (`None`). `report` hears now and then
-    /// where they come from, and the per cent.
+    /// Fetches the weights, unless they can be read at the controller's path (`None`). Calls `report` now and then with the origin
+    /// and the percentage.
     pub async fn bring(
         &self,
         model: &str,
@@ -143,11 +143,11 @@ impl Weights {
         let origin = wanted.describe();
         let peers = peers
             .iter()
-            .filter_map(|it| PeerNode::of(it, &listing.name));
-        let peers: Vec<Box<dyn Peer>> = peers.map(|it| Box::new(it) as Box<dyn Peer>).collect();
+            .filter_map(|form| PeerNode::of(form, &listing.name));
+        let peers: Vec<Box<dyn Peer>> = peers.map(|peer| Box::new(peer) as Box<dyn Peer>).collect();
         let nodes: Vec<String> = peers
             .iter()
-            .map(|it| format!("node {}", it.node()))
+            .map(|peer| format!("node {}", peer.node()))
             .collect();
         tracing::info!(
             "{model}: {} of weights are fetched from {}",
@@ -182,7 +182,7 @@ impl Weights {
     }
 }
 
-/// What a fetch does, for people: it says where the weights come from.
+/// The stage of a fetch as text, with the origin of the weights.
 fn stage(stage: &str, origin: &str) -> String {
     if stage.starts_with("fetching from") {
         stage.to_owned()
@@ -191,7 +191,7 @@ fn stage(stage: &str, origin: &str) -> String {
     }
 }
 
-/// On which kind of file system all files can be read in this folder. `None`: some cannot.
+/// The kind of file system on which all files of the listing can be read, or `None` if some cannot.
 async fn readable_on(listing: &WeightsListing, folder: &Path) -> Option<&'static str> {
     let (listing, folder) = (listing.clone(), folder.to_owned());
     let look = move || {
@@ -201,18 +201,18 @@ async fn readable_on(listing: &WeightsListing, folder: &Path) -> Option<&'static
     tokio::task::spawn_blocking(look).await.ok().flatten()
 }
 
-/// Whether the cache has the files of this very listing.
+/// Returns true if the cache has the files of exactly this listing.
 async fn is_here(wanted: &Fetch, listing: &WeightsListing) -> bool {
     let (wanted, listing) = (wanted.clone(), listing.clone());
     let look = move || wanted.listing().is_some_and(|own| own.is_same(&listing));
     tokio::task::spawn_blocking(look).await.unwrap_or(false)
 }
 
-/// Has the launch read its weights here.
+/// Changes the launch to read its weights here.
 pub(super) fn relocate(program: &mut Program, moved: &Moved) {
     let place = |path: &Path| {
         let below = path.strip_prefix(&moved.from).ok()?;
-        // Joining nothing would leave a slash at the end.
+        // Joining an empty path would leave a trailing slash.
         Some(if below.as_os_str().is_empty() {
             moved.to.clone()
         } else {
@@ -239,7 +239,7 @@ pub(super) fn relocate(program: &mut Program, moved: &Moved) {
     }
 }
 
-/// The end of a launch whose weights could not be brought.
+/// The exit report of a launch whose weights could not be fetched.
 pub(super) fn not_fetched(node: &str, error: &WeightsError) -> ExitReport {
     let failure = match error {
         WeightsError::NoCache => Failure::ModelMissing,
@@ -257,7 +257,7 @@ pub(super) fn not_fetched(node: &str, error: &WeightsError) -> ExitReport {
     }
 }
 
-/// The end of a launch that was ordered to stop while its weights were fetched.
+/// The exit report of a launch that was stopped while its weights were fetched.
 pub(super) fn fetch_was_ended() -> ExitReport {
     ExitReport {
         requested: true,

@@ -1,4 +1,4 @@
-//! Devices of a node and their readings, by the names that the node gives them.
+//! Devices of a node and their readings, identified by the node's own names.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::weights::WeightsReport;
 use inventory::{DeviceInfo, DeviceKind, DeviceTrouble, Link, MachineMemory};
 use pool::{Bytes, DeviceId, NodeId};
 
-/// The best way from one device to another.
+/// The best link between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeLinkKind {
@@ -15,7 +15,7 @@ pub enum NodeLinkKind {
     Node,
 }
 
-/// What does not change of a device while the node runs.
+/// Properties of a device that do not change while the node runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDevice {
     pub name: String,
@@ -36,7 +36,7 @@ impl NodeDevice {
     /// All devices of a node.
     pub fn all(devices: &[DeviceInfo]) -> Vec<NodeDevice> {
         let name = |id: &DeviceId| {
-            let found = devices.iter().find(|it| it.id == *id)?;
+            let found = devices.iter().find(|info| info.id == *id)?;
             Some(found.name.clone())
         };
         let links = |info: &DeviceInfo| {
@@ -71,7 +71,7 @@ impl NodeDevice {
             .collect()
     }
 
-    /// As the controller knows it: its own number, and a name with the node's in front.
+    /// The device as the controller knows it: with the controller's number, and the node's name as prefix.
     pub fn info(
         &self,
         id: DeviceId,
@@ -113,7 +113,7 @@ impl NodeDevice {
     }
 }
 
-/// One device at one moment.
+/// The reading of one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReading {
     pub device: String,
@@ -121,23 +121,23 @@ pub struct NodeReading {
     pub used: u64,
     pub own: u64,
     pub foreign: u64,
-    /// By replica.
+    /// Memory by replica.
     pub replicas: Vec<(u64, u64)>,
     pub utilisation_percent: Option<u32>,
     pub temperature_celsius: Option<u32>,
 }
 
-/// All devices of a node at one moment.
+/// One reading of all devices of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReadings {
-    /// The controller's own time, from its latest beat before the node began to read: a reading never claims to be
-    /// newer than it is, whatever the node's clock says.
+    /// The controller's own time at its latest heartbeat before the reading began: a reading never claims to be newer than it is,
+    /// whatever the node's clock.
     pub since_beat: u64,
     pub devices: Vec<NodeReading>,
-    /// Why single devices are missing.
+    /// Errors of devices that could not be read.
     pub faults: Vec<(String, String)>,
     pub machine: Option<MachineForm>,
-    /// What it could give to other nodes; `None`: it is of a version that gives nothing.
+    /// The weights that the node can give to others; `None` from versions that give none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<WeightsReport>,
 }
@@ -149,19 +149,19 @@ pub struct MachineForm {
 }
 
 impl From<MachineMemory> for MachineForm {
-    fn from(it: MachineMemory) -> MachineForm {
+    fn from(memory: MachineMemory) -> MachineForm {
         MachineForm {
-            total: it.total.0,
-            available: it.available.0,
+            total: memory.total.0,
+            available: memory.available.0,
         }
     }
 }
 
 impl From<MachineForm> for MachineMemory {
-    fn from(it: MachineForm) -> MachineMemory {
+    fn from(form: MachineForm) -> MachineMemory {
         MachineMemory {
-            total: Bytes(it.total),
-            available: Bytes(it.available),
+            total: Bytes(form.total),
+            available: Bytes(form.available),
         }
     }
 }
@@ -176,8 +176,8 @@ pub enum TroubleForm {
 }
 
 impl From<DeviceTrouble> for TroubleForm {
-    fn from(it: DeviceTrouble) -> TroubleForm {
-        match it {
+    fn from(trouble: DeviceTrouble) -> TroubleForm {
+        match trouble {
             DeviceTrouble::Xid { code } => TroubleForm::Xid(code),
             DeviceTrouble::DoubleBitEcc => TroubleForm::DoubleBitEcc,
             DeviceTrouble::Lost => TroubleForm::Lost,
@@ -186,8 +186,8 @@ impl From<DeviceTrouble> for TroubleForm {
 }
 
 impl From<TroubleForm> for DeviceTrouble {
-    fn from(it: TroubleForm) -> DeviceTrouble {
-        match it {
+    fn from(form: TroubleForm) -> DeviceTrouble {
+        match form {
             TroubleForm::Xid(code) => DeviceTrouble::Xid { code },
             TroubleForm::DoubleBitEcc => DeviceTrouble::DoubleBitEcc,
             TroubleForm::Lost => DeviceTrouble::Lost,

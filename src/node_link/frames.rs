@@ -1,4 +1,4 @@
-//! Frames: four bytes of length, the highest first, and as many bytes of JSON.
+//! Frames: a big-endian length of four bytes, followed by that many bytes of JSON.
 
 use std::io;
 
@@ -7,25 +7,25 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The longest frame. A launch takes some KiB, and a list of a thousand engines some hundred.
+/// Maximum length of a frame. A launch takes some KiB, and a list of a thousand engines some hundred KiB.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Debug, Error)]
 pub enum FrameError {
     #[error("a frame of {0} bytes; at most {FRAME_BYTES_MAX} are allowed")]
     TooLong(usize),
-    /// The text may have secrets in it, so that only the place is shown.
+    /// Shows only the position, since the text may contain secrets.
     #[error("a frame cannot be read: {0:?} at line {1} column {2}")]
     NotRead(serde_json::error::Category, usize, usize),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// The next frame; `None` at the end of the connection. Memory grows with what has arrived, not with the announced
-/// length. Not cancel safe.
+/// Reads the next frame; `None` at the end of the connection. Memory grows with the data received, not with the announced length.
+/// Not cancel safe.
 ///
 /// # Errors
-/// When the connection breaks, or what arrives is no frame.
+/// The connection breaks, or the data is not a frame.
 pub async fn read_frame<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
 ) -> Result<Option<T>, FrameError> {
@@ -50,7 +50,7 @@ pub async fn read_frame<T: DeserializeOwned>(
 /// Writes one frame and flushes it.
 ///
 /// # Errors
-/// When the connection breaks, or the frame would be too long.
+/// The connection breaks, or the frame would be too long.
 pub async fn write_frame(
     to: &mut (impl AsyncWrite + Unpin),
     frame: &impl Serialize,

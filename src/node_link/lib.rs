@@ -1,5 +1,5 @@
-//! What a controller and its nodes say to each other: frames of bounded length with JSON in them, on one connection
-//! that the node opens.
+//! The protocol between a controller and its nodes: length-prefixed JSON frames of bounded size, on one connection that the node
+//! opens.
 //!
 //! ```text
 //! node                                   controller
@@ -13,11 +13,11 @@
 //!  │◀──────────────────────── Order, Beat ─│
 //! ```
 //!
-//! A report has a number that counts on over connections, so that one that comes twice is recognised. An order has
-//! none: orders that a connection did not deliver are lost, and `Running` shows the controller which.
+//! The numbers of reports continue across connections, which identifies duplicates. Orders have no number: orders that a connection
+//! did not deliver are lost, and `Running` shows the controller the actual state.
 //!
-//! `Hello` and `Accepted` carry generations, so that neither side goes on with a controller whose time is over: those of a
-//! connection are its orders'. A controller that stands by answers the upgrade with 503 and [`STANDBY_CODE`].
+//! `Hello` and `Accepted` carry generations: neither side continues with a controller that has been replaced. The generation of a
+//! connection applies to its orders. A standby controller responds to the upgrade with 503 and [`STANDBY_CODE`].
 
 mod devices;
 mod frames;
@@ -36,5 +36,5 @@ pub use names::{NODE_NAME_MAX, STANDBY_CODE, UPGRADE, check_node_name};
 pub use peer_token::{is_peer_token, sign_peer_token};
 pub use weights::{PeerForm, WeightsForm, WeightsReport};
 
-/// Another number means another language: neither side understands the other.
+/// Peers with different numbers cannot talk to each other.
 pub const PROTOCOL: u32 = 1;

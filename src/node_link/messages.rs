@@ -1,4 +1,4 @@
-//! The messages of both directions, and the data of a launch as it crosses the connection.
+//! The messages of both directions, and the serialized form of a launch.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use engine::{
 };
 use pool::{Bytes, ReplicaId};
 
-/// What a node sends.
+/// Messages from a node.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromNode {
-    /// Always the first.
+    /// Always the first message.
     Hello(Box<Hello>),
-    /// Every engine of the node, once the reports that the controller lacked have been sent.
+    /// Every engine of the node, sent after the reports that the controller lacked.
     Running(Vec<Running>),
     Report {
         number: u64,
@@ -34,11 +34,11 @@ pub enum FromNode {
     Beat,
 }
 
-/// What a controller sends.
+/// Messages from a controller.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromController {
-    /// One of the two is always the first.
+    /// The first message is this or `Refused`.
     Accepted(Box<Accepted>),
     Refused(Refused),
     Order(Order),
@@ -47,14 +47,14 @@ pub enum FromController {
         at: u64,
         /// Reports up to this number have arrived.
         received: u64,
-        /// How soon the devices should be read again.
+        /// Interval at which the devices should be read.
         read_every_ms: u64,
-        /// What requests show of the engines.
+        /// Activity of the engines, from their requests.
         activity: Vec<(u64, ActivityReport)>,
     },
 }
 
-/// Who connects.
+/// A node's greeting.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
     pub protocol: u32,
@@ -62,26 +62,26 @@ pub struct Hello {
     pub name: String,
     /// Random at each start of the node.
     pub epoch: u64,
-    /// The machine's start and the node's data folder, which one process at a time holds.
+    /// The machine's boot and the node's data folder, which admits one process at a time.
     pub place: String,
-    /// The controller that accepted it last.
+    /// The controller that accepted the node last.
     pub controller: Option<u64>,
     pub relay: RelayForm,
     pub provider: Provider,
     pub devices: Vec<NodeDevice>,
-    /// The request of the pool that brought it.
+    /// The pool's request that brought the node.
     pub demand: Option<u64>,
-    /// The highest generation of a controller that it has obeyed (D4). Earlier versions have none.
+    /// The highest generation of a controller that the node has obeyed (D4). Missing from earlier versions.
     #[serde(default)]
     pub generation: Option<u64>,
 }
 
-/// Where the gateway reaches the node's engines.
+/// The node's listener, through which the gateway reaches its engines.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct RelayForm {
     pub address: std::net::SocketAddr,
     pub secret: String,
-    /// Of its certificate; `None`: plain TCP.
+    /// Fingerprint of the listener's certificate; `None` for plain TCP.
     pub fingerprint: Option<String>,
 }
 
@@ -99,18 +99,18 @@ impl std::fmt::Debug for RelayForm {
 pub struct Accepted {
     /// Random at each start of the controller.
     pub controller: u64,
-    /// Reports of this epoch up to this number have arrived; 0: none.
+    /// Reports of this epoch up to this number have arrived; 0 if none.
     pub received: u64,
-    /// With it this node, and no other, may come back. `None`: it keeps what it has.
+    /// Lets this node, and no other, return. `None` keeps its current credential.
     pub credential: Option<String>,
-    /// Silence after which a connection is given up.
+    /// Time of silence after which a connection is given up.
     pub silent_after_ms: u64,
-    /// How long a node without a controller keeps its engines.
+    /// Time that a node without a controller keeps its engines.
     pub orphan_after_ms: u64,
-    /// How long requests in flight may take when it ends.
+    /// Time limit for requests in flight when the node ends.
     pub drain_ms: u64,
-    /// Of all orders on this connection: a later controller of the same state has a higher one (D4). `None`: only one process
-    /// can have the state, or it is of an earlier version.
+    /// Generation of all orders on this connection: a later controller of the same state has a higher one (D4). `None` if only one
+    /// process can use the state, or from earlier versions.
     #[serde(default)]
     pub generation: Option<u64>,
 }
@@ -124,7 +124,7 @@ impl std::fmt::Debug for Accepted {
     }
 }
 
-/// Why a node is not accepted, and what to do.
+/// The reason a node is refused, with what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     pub message: String,
@@ -134,11 +134,11 @@ pub struct Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusedKind {
-    /// It may be accepted later.
+    /// The node may be accepted later.
     NotNow,
-    /// It never will as it is.
+    /// The node will not be accepted without a change.
     Never,
-    /// Its work was given to others: it must end its engines at once.
+    /// The node's work has been given to others: it must end its engines immediately.
     Fenced,
 }
 
@@ -150,14 +150,14 @@ pub enum Order {
         replica: u64,
         grace_ms: u64,
     },
-    /// A command that puts an engine to sleep or wakes it; answered by `Commanded`.
+    /// A command that puts an engine to sleep or wakes it. The node replies with `Commanded`.
     Command {
         replica: u64,
         sleep: bool,
         words: Vec<String>,
         deadline_ms: u64,
     },
-    /// End everything and leave.
+    /// End all engines and leave.
     Leave {
         why: String,
     },
@@ -167,13 +167,13 @@ pub enum Order {
 pub struct Start {
     pub launch: LaunchForm,
     pub kept: KeptForm,
-    /// Weights that the controller has fetched. `None`: they must lie on the node, or its engine fetches them. Older nodes do
-    /// not read it.
+    /// Weights that the controller has fetched. `None` if they must exist on the node, or if its engine fetches them. Older nodes
+    /// ignore the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<Box<WeightsForm>>,
 }
 
-/// A launch without what the node itself knows better: folders, executables, names of metrics.
+/// A launch without the parts that the node supplies itself: folders, executables, names of metrics.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct LaunchForm {
     pub replica: u64,
@@ -230,7 +230,7 @@ impl LaunchForm {
     }
 }
 
-/// What a later controller must know of a launch.
+/// The record of a launch that a later controller needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptForm {
     pub placement: Vec<PlacedBytes>,
@@ -241,7 +241,7 @@ pub struct KeptForm {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacedBytes {
-    /// By the controller's key of the device.
+    /// The controller's key of the device.
     pub device: String,
     pub bytes: u64,
 }
@@ -265,7 +265,9 @@ impl KeptForm {
     pub fn kept(self) -> Kept {
         let placement = self.placement.into_iter();
         Kept {
-            placement: placement.map(|it| (it.device, Bytes(it.bytes))).collect(),
+            placement: placement
+                .map(|placed| (placed.device, Bytes(placed.bytes)))
+                .collect(),
             arguments: self.arguments,
             served_model_name: self.served_model_name,
             stop_grace: Duration::from_millis(self.stop_grace_ms),
@@ -273,19 +275,19 @@ impl KeptForm {
     }
 }
 
-/// An engine of a node.
+/// A running engine of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     pub replica: u64,
     pub model: String,
     pub kept: KeptForm,
     pub pid: Option<u32>,
-    /// How long it has been ready; `None`: it loads.
+    /// Time since it became ready; `None` while it loads.
     pub ready_for_ms: Option<u64>,
-    /// How long ago its last request ended, as far as the node knows.
+    /// Time since its last request ended, as far as the node knows.
     pub idle_for_ms: Option<u64>,
     pub asleep: bool,
-    /// It was ordered to stop.
+    /// It has been ordered to stop.
     pub ending: bool,
 }
 
@@ -296,7 +298,7 @@ pub enum NodeReport {
         replica: u64,
         report: EngineReport,
     },
-    /// The outcome of `Order::Command`.
+    /// The result of `Order::Command`.
     Commanded {
         replica: u64,
         sleep: bool,
@@ -306,17 +308,17 @@ pub enum NodeReport {
         device: String,
         trouble: TroubleForm,
     },
-    /// It will end when its engines have: nothing more should be placed on it.
+    /// The node ends when its engines have ended: place nothing more on it.
     Leaving {
         why: String,
     },
-    /// It has ended all its engines and ends now.
+    /// The node has ended all its engines and ends now.
     Goodbye {
         why: String,
     },
 }
 
-/// A report of an engine, as `engine::Report`.
+/// The serialized form of `engine::Report`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineReport {
@@ -332,7 +334,7 @@ pub enum EngineReport {
 }
 
 impl EngineReport {
-    /// `None` for what no engine of a node reports.
+    /// Returns `None` for reports that engines of a node never send.
     pub fn of(report: Report) -> Option<EngineReport> {
         Some(match report {
             Report::Started { pid, .. } => EngineReport::Started { pid },
@@ -378,7 +380,7 @@ impl EngineReport {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct LogLineForm {
     pub sequence: u64,
-    /// Milliseconds of the node's Unix time, for people.
+    /// Unix time of the node in milliseconds, for display.
     pub at_ms: u64,
     pub is_stderr: bool,
     pub text: String,

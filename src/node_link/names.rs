@@ -1,24 +1,24 @@
-//! What nodes may be called, and the fixed words of the request that opens their connection.
+//! Rules for names of nodes, and the fixed words of the request that opens their connection.
 
 /// The `Upgrade` of the request that opens the connection.
 pub const UPGRADE: &str = "model-pool-node";
-/// The `code` of the error with which a controller that stands by answers that request.
+/// The error `code` in the response of a standby controller to that request.
 pub const STANDBY_CODE: &str = "standby";
-/// The longest name of a node.
+/// Maximum length of a node's name.
 pub const NODE_NAME_MAX: usize = 63;
 
-/// Names appear in those of devices, as `NODE/DEVICE`, in metrics and in commands.
+/// Checks the name of a node. It appears in names of devices, as `NODE/DEVICE`, in metrics and in commands.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem with the name.
 pub fn check_node_name(name: &str) -> Result<(), String> {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
-    let starts_well = name.starts_with(|it: char| it.is_ascii_alphanumeric());
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
+    let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
     if starts_well && name.len() <= NODE_NAME_MAX && name.chars().all(is_plain) {
         Ok(())
     } else {
         Err(format!(
-            "{:?} is no name for a node; allowed are 1 to {NODE_NAME_MAX} letters, digits, dots, dashes and underscores, the first of them a letter or a digit",
+            "{:?} is not a valid node name; allowed are 1 to {NODE_NAME_MAX} letters, digits, dots, dashes and underscores, the first of them a letter or a digit",
             name.chars().take(NODE_NAME_MAX + 1).collect::<String>()
         ))
     }

@@ -1,6 +1,6 @@
-//! Tokens with which a node gets the files of one model from another. The controller makes one for each transfer from the
-//! secret that it shares with the node that gives, which verifies it without a word to the controller. A token is no use
-//! for anything else: not for engines, not for joining, not for other models.
+//! Tokens with which a node downloads the files of one model from another. The controller signs one for each transfer with the
+//! secret that it shares with the sending node, which verifies the token offline. A token is useless for anything else: engines,
+//! joining, or other models.
 //!
 //! `EXPIRES.NONCE.MAC`: milliseconds of the controller's clock, 64 random bits, and HMAC-SHA256 over both and the model.
 
@@ -8,19 +8,23 @@ use ring::hmac;
 
 use engine::RelaySecret;
 
-/// Stands before what is signed, so that the secret's other uses have nothing in common with it.
+/// Prefix of the signed text, which separates it from other uses of the secret.
 const PURPOSE: &str = "model-pool-peer/1";
 const MAC_BYTES: usize = 32;
 
-/// Makes a token for the files of the model that is called so in the cache.
+/// Signs a token for the files of the model with this name in the cache.
 pub fn sign_peer_token(secret: &RelaySecret, model: &str, expires: u64, nonce: u64) -> String {
     let signed = format!("{expires}.{nonce:016x}");
     let tag = hmac::sign(&key(secret), message(model, &signed).as_bytes());
-    let mac: String = tag.as_ref().iter().map(|it| format!("{it:02x}")).collect();
+    let mac: String = tag
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("{signed}.{mac}")
 }
 
-/// Whether the token is of the controller, for this model, and still valid at this time of the controller.
+/// Returns true if the controller signed the token for this model, and it has not expired at the controller's time `now`.
 pub fn is_peer_token(secret: &RelaySecret, token: &str, model: &str, now: u64) -> bool {
     let Some((signed, mac)) = token.rsplit_once('.') else {
         return false;
@@ -28,7 +32,7 @@ pub fn is_peer_token(secret: &RelaySecret, token: &str, model: &str, now: u64) -
     let expires = signed
         .split('.')
         .next()
-        .and_then(|it| it.parse::<u64>().ok());
+        .and_then(|expires| expires.parse::<u64>().ok());
     let Some(mac) = bytes_of(mac) else {
         return false;
     };
@@ -45,7 +49,7 @@ fn message(model: &str, signed: &str) -> String {
 }
 
 fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    if hex.len() != 2 * MAC_BYTES || !hex.bytes().all(|it| it.is_ascii_hexdigit()) {
+    if hex.len() != 2 * MAC_BYTES || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
     let pair = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).ok();

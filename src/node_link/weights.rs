@@ -1,5 +1,5 @@
-//! What a controller tells a node of a model's weights, and what a node says of its own: so that a node gets them from
-//! others of the pool.
+//! Messages about weights: a controller's description of a model's weights, and a node's report of the weights it has. Nodes use
+//! them to download weights from each other.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,23 +11,23 @@ use catalog::{Fetch, WeightsListing};
 /// The weights of a launch, for a node that may have to fetch them.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WeightsForm {
-    /// As the controller fetched them, with its own folders.
+    /// The fetch of the controller, with its own folders.
     pub fetch: Fetch,
-    /// The files that it has, with the digests that copies must have.
+    /// The controller's files, with the digests that copies must have.
     pub listing: WeightsListing,
-    /// Nodes that have them, the best first.
+    /// Nodes that have the weights, best first.
     pub peers: Vec<PeerForm>,
 }
 
-/// A node that gives weights to another one.
+/// A node that gives weights to others.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct PeerForm {
     pub node: String,
-    /// Its listener.
+    /// Address of its listener.
     pub address: SocketAddr,
-    /// Of its certificate; `None`: plain TCP.
+    /// Fingerprint of the listener's certificate; `None` for plain TCP.
     pub fingerprint: Option<String>,
-    /// For this model and for some minutes.
+    /// Valid for this model and for some minutes.
     pub token: String,
 }
 
@@ -40,16 +40,16 @@ impl fmt::Debug for PeerForm {
     }
 }
 
-/// What a node has in its cache, and how busy it is with giving it to others.
+/// The models in a node's cache, and its current transfers to others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightsReport {
-    /// Models that are complete, by `WeightsListing::id`.
+    /// Complete models, by `WeightsListing::id`.
     pub complete: Vec<String>,
-    /// Models that it could read where the controller has them, when one was last loaded.
+    /// Models that the node could read at the controller's path when they were last loaded.
     pub readable: Vec<String>,
-    /// Files that it sends now.
+    /// Number of files it is sending.
     pub serving: u32,
-    /// Files that it sends at most; 0: it gives none.
+    /// Maximum number of files it sends simultaneously; 0 if it gives none.
     pub at_once: u32,
 }
 

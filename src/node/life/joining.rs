@@ -1,4 +1,5 @@
-//! How a node has a controller: it tries them in turn until one accepts it, and again when the connection breaks.
+//! Keeps the node connected to a controller: tries the controllers in turn until one accepts it, and again when the connection
+//! breaks.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -12,32 +13,32 @@ use crate::session::{Ended, greet};
 use crate::target::{DialError, Target};
 use node_link::{Hello, NodeDevice, NodeReport, PROTOCOL, RefusedKind, RelayForm};
 
-/// The first pause before another attempt; it doubles.
+/// The first pause between attempts; doubles with each.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// The same trouble is logged again after so long.
+/// Interval at which the same trouble is logged again.
 const SAY_AGAIN: Duration = Duration::from_secs(30);
 
-/// One attempt to have a controller.
+/// Result of an attempt to connect to a controller.
 enum Attempt {
-    /// It had one until now.
+    /// The connection was accepted and has ended.
     Lost(String),
     Failed(String),
     Refused {
         message: String,
         is_final: bool,
     },
-    /// Others have its work.
+    /// The node's work has been given to others.
     Fenced(String),
 }
 
 impl Node {
-    /// Returns when there has been no controller for too long, with that in words; an error is final.
+    /// Returns the reason when there has been no controller for too long. Errors are final.
     pub(super) async fn connect_again_and_again(&self) -> Result<String, String> {
         let mut contact = now();
         let mut pause = PAUSE_MIN;
         let mut reply: Option<(String, Instant)> = None;
-        // What the controllers of this round have answered.
+        // Problems reported by the controllers in this round.
         let mut troubles: Vec<String> = Vec::new();
         loop {
             let agreement = self.agreement();
@@ -45,7 +46,7 @@ impl Node {
             let has_joined = agreement.controller.is_some();
             let alone = async {
                 sleep_until(ends).await;
-                // The attempt lasts as long as its connection, whose end begins the time anew.
+                // The attempt lasts as long as its connection. When that ends, the time limit starts again.
                 if self.engines.machine.lock().is_connected {
                     std::future::pending::<()>().await;
                 }
@@ -55,7 +56,8 @@ impl Node {
                     Attempt::Lost(why) => {
                         contact = now();
                         pause = PAUSE_MIN;
-                        // If it is still there, the next one says so at once; if not, its silence would cost seconds.
+                        // Tries the next controller first: a controller that still leads is found through it immediately, while a
+                        // silent one would cost seconds.
                         self.turn.fetch_add(1, Ordering::Relaxed);
                         why
                     }
@@ -88,7 +90,7 @@ impl Node {
                 }
             };
             troubles.push(trouble);
-            // Another controller may lead: the next attempt goes to it at once.
+            // Another controller may lead, so the next attempt follows without a pause.
             if troubles.len() < self.settings.controllers.len() {
                 continue;
             }
@@ -105,7 +107,7 @@ impl Node {
         }
     }
 
-    /// The controller whose turn it is.
+    /// The controller to try now.
     fn controller(&self) -> &Target {
         let all = &self.settings.controllers;
         &all[self.turn.load(Ordering::Relaxed) % all.len()]
@@ -121,8 +123,8 @@ impl Node {
                 return Attempt::Failed(why);
             }
             Err(DialError::Refused { message, is_final }) => {
-                // A controller that does not know the credential any more may know the token.
-                self.change(|it| it.credential.clone_from(&self.settings.token));
+                // A controller that no longer knows the credential may accept the token.
+                self.change(|agreement| agreement.credential.clone_from(&self.settings.token));
                 return Attempt::Refused { message, is_final };
             }
         };
@@ -151,7 +153,7 @@ impl Node {
         }
         if agreement.controller != Some(accepted.controller) {
             let mut inner = machine.lock();
-            // Others than the engines' own reports are for any controller.
+            // Drops the reports of engines, and keeps those for any controller.
             let leaving = inner.leaving.clone();
             inner.outbox.forget_reports();
             if let Some(why) = leaving {
@@ -161,13 +163,13 @@ impl Node {
         } else {
             tracing::info!("node {}: connected again", self.settings.name);
         }
-        self.change(|it| {
-            it.controller = Some(accepted.controller);
+        self.change(|agreement| {
+            agreement.controller = Some(accepted.controller);
             if let Some(credential) = &accepted.credential {
-                it.credential.clone_from(credential);
+                agreement.credential.clone_from(credential);
             }
-            it.orphan_after = Duration::from_millis(accepted.orphan_after_ms);
-            it.drain = Duration::from_millis(accepted.drain_ms);
+            agreement.orphan_after = Duration::from_millis(accepted.orphan_after_ms);
+            agreement.drain = Duration::from_millis(accepted.drain_ms);
         });
         let ended = session.run(&self.engines).await;
         machine.disconnected();
@@ -194,7 +196,7 @@ impl Node {
         } = &self.settings;
         let mut address = self.relay.address;
         if address.ip().is_unspecified() {
-            // The address from which the controller is reached, unless both are behind others.
+            // The local address of the connection to the controller works for the reverse direction, unless both are behind NAT.
             address.set_ip(local);
         }
         Hello {
@@ -207,7 +209,7 @@ impl Node {
             relay: RelayForm {
                 address,
                 secret: self.relay.secret.reveal().to_owned(),
-                fingerprint: self.relay.fingerprint.map(|it| it.to_string()),
+                fingerprint: self.relay.fingerprint.map(|print| print.to_string()),
             },
             provider: inventory.provider(),
             devices: NodeDevice::all(inventory.devices()),

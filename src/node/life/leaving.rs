@@ -1,4 +1,4 @@
-//! How a node ends: what it says to its controller, and how long streams, engines and that goodbye may take.
+//! Ends a node: announces it to the controller, and limits the time for streams, engines and the goodbye.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use tokio::time::{sleep, timeout};
 use super::{ENDING_WITHIN, GOODBYE_WITHIN, Node};
 use node_link::NodeReport;
 
-/// No byte for so long means that no stream runs.
+/// Time without any byte after which no stream counts as running.
 const QUIET: Duration = Duration::from_secs(2);
-/// How often it is looked whether the engines have gone, and whether the controller has heard the goodbye.
+/// Interval at which the end of engines and of the connection is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 impl Node {
@@ -22,8 +22,8 @@ impl Node {
         }
     }
 
-    /// Waits until the node is to leave and the controller has had its engines end, at most as long as a drain takes;
-    /// then ends the rest, says goodbye, and returns.
+    /// Waits until the node is to leave and the controller has ended its engines, at most for the drain time. Then ends the
+    /// remaining engines, says goodbye, and returns.
     pub(super) async fn leaving(&self) {
         let machine = &self.engines.machine;
         let why = loop {
@@ -48,7 +48,7 @@ impl Node {
         }
         self.end_engines().await;
         machine.report(NodeReport::Goodbye { why });
-        // A controller that has heard it closes the connection.
+        // The controller closes the connection after it has received the goodbye.
         let heard = async {
             while machine.lock().is_connected {
                 sleep(LOOK_EVERY).await;
@@ -60,7 +60,7 @@ impl Node {
         tracing::info!("node {} has ended", self.settings.name);
     }
 
-    /// Until no stream has moved for a moment, at most as long as a drain takes.
+    /// Waits until no stream moves, at most for the drain time.
     pub(super) async fn finish_streams(&self) {
         let quiet = async {
             let mut before = self.relay.moved.load(Ordering::Relaxed);
@@ -76,13 +76,16 @@ impl Node {
         let _ = timeout(self.agreement().drain, quiet).await;
     }
 
-    /// Each with its own grace period. Returns when all are gone.
+    /// Ends all engines, each with its own grace period, and returns when they are gone.
     pub(super) async fn end_engines(&self) {
         let machine = &self.engines.machine;
         machine.stop_all(false);
         let longest = {
             let inner = machine.lock();
-            let graces = inner.engines.values().map(|it| it.kept.stop_grace_ms);
+            let graces = inner
+                .engines
+                .values()
+                .map(|engine| engine.kept.stop_grace_ms);
             Duration::from_millis(graces.max().unwrap_or(0))
         };
         let gone = async {

@@ -1,4 +1,4 @@
-//! What a node gives to others, and what it never gives.
+//! Files that a node gives to others, and files that it never gives.
 
 use super::*;
 use http_body_util::BodyExt;
@@ -13,7 +13,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A cache with one complete file of ten bytes, and one that is not complete.
+    /// A cache with a complete file of ten bytes and an incomplete file.
     fn new(at_once: u32) -> Scene {
         let folder = tempfile::tempdir().expect("a folder");
         let blob = "ab".repeat(32);
@@ -122,7 +122,7 @@ async fn nothing_outside_of_the_cache_and_nothing_incomplete_is_given() {
         scene
             .server
             .path_of(odd, &scene.blob)
-            .is_some_and(|it| !it.exists())
+            .is_some_and(|path| !path.exists())
     );
 }
 

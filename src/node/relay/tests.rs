@@ -1,4 +1,4 @@
-//! What the listener of a node carries, and for how long; and how a connection begins.
+//! The traffic that the listener of a node carries, its time limits, and the start of a connection.
 
 use super::*;
 use crate::machine::EngineState;
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 const REPLICA: u64 = 7;
 
-/// A node with one engine, which is a listener of the test.
+/// A node with one engine, played by a listener of the test.
 struct Scene {
     relay: Relay,
     machine: Arc<Machine>,
@@ -46,7 +46,7 @@ impl Scene {
         }
     }
 
-    /// A gateway that wants this replica.
+    /// A gateway that connects to this replica.
     async fn connect(&self, replica: u64) -> io::Result<Stream> {
         let relay = RelayAddress {
             node: "node".to_owned(),
@@ -59,7 +59,7 @@ impl Scene {
         engine::connect(&Endpoint::Node(Arc::new(place))).await
     }
 
-    /// Both ends of a connection by which a question and its answer have gone.
+    /// Both ends of a connection that has carried a request and its response.
     async fn talk(&self) -> (Stream, TcpStream) {
         let (gateway, engine) = tokio::join!(self.connect(REPLICA), self.engine.accept());
         let (mut gateway, mut engine) = (gateway.expect("connected"), engine.expect("one").0);
@@ -74,7 +74,7 @@ impl Scene {
         (gateway, engine)
     }
 
-    /// While the listener serves.
+    /// Runs a scenario while the listener serves.
     async fn serving<T>(&self, scenario: impl Future<Output = T>) -> T {
         let (machine, peers) = (Arc::clone(&self.machine), Arc::clone(&self.peers));
         tokio::select! {
@@ -113,7 +113,7 @@ async fn read(from: &mut (impl AsyncRead + Unpin), bytes: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn much_goes_both_ways_at_once_in_clear_and_inside_tls() {
-    let much: Vec<u8> = (0..4u32 << 20).map(|it| (it / 7) as u8).collect();
+    let much: Vec<u8> = (0..4u32 << 20).map(|index| (index / 7) as u8).collect();
     for is_plain in [true, false] {
         let scene = Scene::new(is_plain).await;
         let going = async {
@@ -168,7 +168,7 @@ async fn the_last_bytes_of_an_engine_on_a_socket_come_before_its_end() {
 
 #[tokio::test]
 async fn an_engine_that_answers_and_ends_before_it_has_read_the_request_is_heard() {
-    // More than what is on its way at once.
+    // More than the buffers on the way hold.
     let (request, answer) = (vec![b'?'; 16 << 20], vec![b'!'; 32 << 10]);
     for is_plain in [true, false] {
         let scene = Scene::new(is_plain).await;
@@ -191,7 +191,7 @@ async fn an_engine_that_accepts_no_connection_is_not_waited_for() {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     let any = "127.0.0.1:0".parse().expect("an address");
     socket.bind(any).expect("a port");
-    // Few wait to be accepted, and the next ones get no answer.
+    // The backlog is short, and further connections get no response.
     let listener = socket.listen(1).expect("a listener");
     let endpoint = Endpoint::Tcp(listener.local_addr().expect("an address"));
     let mut waiting = Vec::new();
@@ -211,7 +211,7 @@ async fn a_listener_that_ends_ends_what_it_carries() {
         let scene = Scene::new(is_plain).await;
         let (mut gateway, mut engine) = scene.serving(scene.talk()).await;
         assert_eq!(engine.read(&mut [0]).await.expect("an end"), 0);
-        // Inside TLS an end without a word is an error.
+        // Inside TLS, an end without a close notification is an error.
         assert_eq!(gateway.read(&mut [0]).await.unwrap_or(0), 0);
     }
 }

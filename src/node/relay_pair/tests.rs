@@ -1,5 +1,5 @@
-//! One direction between two sides that take and give as much as a test lets them; and a pair of real sockets, whose events
-//! the test brings.
+//! One direction between two sides that take and give as much as a test lets them, and a pair of real sockets whose events the test
+//! delivers.
 
 use super::*;
 use std::net::TcpListener;
@@ -11,14 +11,14 @@ struct Side {
     has_ended: bool,
     room: usize,
     taken: Vec<u8>,
-    /// So often it cannot flush yet.
+    /// Number of flushes that have to wait first.
     flushes_later: usize,
 }
 
 impl Side {
     fn giving(bytes: usize) -> Side {
         Side {
-            gives: (0..bytes).map(|it| it as u8).collect(),
+            gives: (0..bytes).map(|index| index as u8).collect(),
             ..Side::default()
         }
     }
@@ -126,7 +126,7 @@ fn what_goes_to_the_gateway_is_counted_as_it_goes() {
     }
 }
 
-/// A pair, and its far ends.
+/// A pair with its far ends.
 fn pair() -> (Pair, std::net::TcpStream, std::os::unix::net::UnixStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -154,7 +154,7 @@ fn engine_event(pair: &mut Pair, is_readable: bool) {
     }
 }
 
-/// The engine answers and closes while the pair looks at the request, of which more comes.
+/// The engine responds and closes while the pair handles a request that is still arriving.
 fn refused(pair: &mut Pair, far_gateway: &mut std::net::TcpStream, now: Instant) {
     far_gateway.write_all(&[0; 2 * BUFFER]).expect("taken");
     while !pair.refused {
@@ -178,7 +178,7 @@ fn the_answer_of_an_engine_that_closes_before_it_has_read_the_request_reaches_th
     let mut answer = Vec::new();
     far_gateway.read_to_end(&mut answer).expect("and the end");
     assert_eq!(answer, b"too large");
-    // Once the gateway has left, the pair has ended.
+    // After the gateway has left, the pair ends.
     drop(far_gateway);
     let turn = loop {
         pair.gateway.socket.is_readable = true;
@@ -231,7 +231,7 @@ fn an_engine_that_has_ended_does_not_wait_for_a_gateway_that_lingers() {
     let mut rest = Vec::new();
     let end = far_engine.read_to_end(&mut rest);
     assert_eq!(end.expect("the end, while the pair is still there"), 0);
-    // The gateway has got all, too.
+    // The gateway has received everything, too.
     let mut answer = Vec::new();
     far_gateway.read_to_end(&mut answer).expect("and the end");
     assert_eq!(answer, b"hello");

@@ -228,7 +228,7 @@ fn s2_a_job_of_pbs_brings_a_node_whose_end_is_known_and_which_drains_when_it_is_
     });
     assert_eq!(cluster.read("jobs/1/exit"), "0\n", "{}", cluster.log(1));
     assert_eq!(cluster.read("calls"), "qsig -s SIGURG 1.pbs01\n");
-    assert!(!cluster.log(1).contains("ending at once"));
+    assert!(!cluster.log(1).contains("ending immediately"));
     wait_for("the pool to know that it is gone", || {
         node(&pool, "pbs-1") == Value::Null
     });
