@@ -79,7 +79,7 @@ pub enum Failure {
     Interrupted(String),
     #[error("cannot write the output")]
     Output(#[source] io::Error),
-    #[error("cannot read the answer to the confirmation")]
+    #[error("cannot read the confirmation from standard input")]
     Question(#[source] io::Error),
     #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
@@ -207,9 +207,9 @@ fn refused(text: &mut String, refusal: &Refusal, style: Style, key_story: Option
 
 fn scheme_problem(speaks_tls: &bool) -> &'static str {
     if speaks_tls {
-        "answers with TLS, and the URL says http"
+        "uses TLS, but the URL's scheme is http"
     } else {
-        "answers with plain HTTP, and the URL says https"
+        "uses plain HTTP, but the URL's scheme is https"
     }
 }
 

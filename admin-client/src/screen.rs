@@ -18,14 +18,14 @@ pub struct Screen {
 
 impl Screen {
     pub fn of_stdout() -> Screen {
-        Screen::of(io::stdout().is_terminal())
+        Screen::new(io::stdout().is_terminal())
     }
 
     pub fn of_stderr() -> Screen {
-        Screen::of(io::stderr().is_terminal())
+        Screen::new(io::stderr().is_terminal())
     }
 
-    fn of(terminal: bool) -> Screen {
+    fn new(terminal: bool) -> Screen {
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Screen {

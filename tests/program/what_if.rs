@@ -80,7 +80,7 @@ fn a_cordon_is_previewed_with_what_moves_and_what_does_not_fit() {
     }
     let (status, text) = client(&pool, &["plan", "--if-priority", "wide=2"]);
     assert!(
-        status == 0 && text.contains("nothing would leave"),
+        status == 0 && text.contains("no replica would leave"),
         "{text}"
     );
     assert_eq!(

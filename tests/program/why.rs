@@ -107,7 +107,7 @@ fn an_eviction_names_who_asked_what_was_compared_and_the_memory() {
         "made",
         "Compared",
         "left",
-        "Memory spoken for",
+        "Memory in use or reserved",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

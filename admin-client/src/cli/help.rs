@@ -116,7 +116,7 @@ pub fn parse() -> Cli {
     }
 }
 
-/// Wraps the message if one of its lines is wider than the terminal.
+/// Wraps the message if a line is wider than the terminal.
 fn folded(text: &str, style: Style) -> Option<String> {
     let limit = style.limit()?;
     let is_wide = text.lines().any(|line| width(line) > limit);

@@ -6,7 +6,7 @@ use super::values::{Change, duration, duration_or_none, large_limit, limit};
 
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
-    /// List all keys, without the keys themselves
+    /// List all keys without their secrets
     #[command(after_help = "Example: admin-client keys list")]
     List,
     /// Create a key and show it once
@@ -14,24 +14,24 @@ pub enum KeysCommand {
         after_help = "Example: admin-client keys create ann --role user --models 'tiny-*' --expires 30d"
     )]
     Create {
-        /// Who it is for
+        /// The name of the key's owner
         name: String,
         #[arg(long, value_enum)]
         role: Role,
-        /// How long the key is valid, such as 30d; without it, until it is revoked
+        /// Validity of the key, such as 30d; without it, the key never expires
         #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
         expires: Option<String>,
         #[command(flatten)]
         allowed: KeyArgs,
     },
-    /// Change what a key may be used for, how much, and until when
+    /// Change a key's name, expiry, models, routes or limits
     #[command(after_help = "Example: admin-client keys set k3 --requests-per-minute 60")]
     Set {
         /// The key's id, from `keys list`
         id: String,
         #[arg(long)]
         name: Option<String>,
-        /// How long the key is valid from now, such as 30d; none: until it is revoked
+        /// Validity of the key from now, such as 30d, or none for a key that never expires
         #[arg(long, value_name = "TIME", value_parser = duration_or_none, allow_hyphen_values = true)]
         expires: Option<Change<String>>,
         #[command(flatten)]
@@ -45,7 +45,7 @@ pub enum KeysCommand {
     Revoke {
         /// The key's id, from `keys list`
         id: String,
-        /// Revoke it even if it is the key that this command uses; without it, a terminal is asked
+        /// Revoke the key without confirmation, even if this command uses it
         #[arg(long, short)]
         yes: bool,
     },
@@ -60,19 +60,19 @@ pub struct KeyArgs {
     /// Routes the key may use, such as /v1/embeddings or /admin/*; `keys set --routes ''` allows all of its role
     #[arg(long, value_name = "ROUTE,…", value_delimiter = ',')]
     pub routes: Option<Vec<String>>,
-    /// Requests that may begin within a minute
+    /// Requests per minute
     #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
     pub requests_per_minute: Option<u32>,
-    /// Tokens of prompts and answers
+    /// Tokens of prompts and responses per minute
     #[arg(long, value_name = "N", value_parser = large_limit, allow_negative_numbers = true)]
     pub tokens_per_minute: Option<u64>,
     /// Requests that wait or run at the same time
     #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
     pub concurrent_requests: Option<u32>,
-    /// Tokens of prompts and answers within a day
+    /// Tokens of prompts and responses per day
     #[arg(long, value_name = "N", value_parser = large_limit, allow_negative_numbers = true)]
     pub tokens_per_day: Option<u64>,
-    /// Whether the server's access log includes the key's prompts
+    /// Include the key's prompts in the server's access log
     #[arg(long, value_name = "true|false")]
     pub log_prompts: Option<bool>,
 }
@@ -81,8 +81,8 @@ pub struct KeyArgs {
 pub enum Role {
     /// Uses models
     User,
-    /// Steers the pool
+    /// Administers the pool
     Admin,
-    /// Reads what administrators read, and changes nothing
+    /// Reads everything that administrators can read, without changing it
     Viewer,
 }

@@ -74,7 +74,7 @@ pub struct Cli {
     /// Print the server's JSON unchanged; streams print one object per line
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub json: bool,
-    /// Show all columns and texts, also where they are wider than the terminal
+    /// Show all columns and complete texts, even beyond the terminal's width
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub wide: bool,
     #[command(subcommand)]
@@ -98,7 +98,7 @@ pub enum Command {
         #[arg(long)]
         now: bool,
     },
-    /// Preview a load, a cordon or a priority. Nothing changes
+    /// Preview a load, a cordon or a priority without changing anything
     #[command(after_help = "Example: admin-client plan --if-cordoned gpu1 --if-priority org/m=2")]
     Plan {
         /// The model's name or an alias
@@ -106,10 +106,10 @@ pub enum Command {
         model: Option<String>,
         #[command(flatten)]
         wish: Wish,
-        /// What if this device were out of service? Repeatable
+        /// Assume that this device is out of service; repeatable
         #[arg(long, value_name = "DEVICE", conflicts_with_all = WISH)]
         if_cordoned: Vec<String>,
-        /// What if this model had another priority? Repeatable
+        /// Assume that this model has this priority; repeatable
         #[arg(long, value_name = "MODEL=N", value_parser = model_priority, conflicts_with_all = WISH)]
         if_priority: Vec<(String, u32)>,
     },
@@ -121,14 +121,14 @@ pub enum Command {
     Show {
         /// The model's name or an alias
         model: String,
-        /// Print a model file that gives the same model, with the settings in force
+        /// Print a model file with the settings in force
         #[arg(long)]
         as_file: bool,
     },
     /// Change a model's priority, keep-hot time or lease
     #[command(after_help = "Example: admin-client set org/m --keep-hot 1h")]
     Set(SetArgs),
-    /// Register a model: from a file, or of Hugging Face by its name
+    /// Register a model from a file, or from Hugging Face by its name
     #[command(after_help = "Example: admin-client register org/m --engine vllm --gpus 2")]
     Register(RegisterArgs),
     /// Remove a registered model from the catalogue
@@ -169,30 +169,30 @@ pub enum Command {
         /// Only events with this reason, such as preempted, keep_hot or no_room
         #[arg(long, value_name = "REASON")]
         reason: Option<String>,
-        /// Only what this key asked for: its id, its name, or anonymous
+        /// Only events that this key caused: its id, its name, or anonymous
         #[arg(long, value_name = "KEY")]
         by: Option<String>,
-        /// Only events since then: a length back such as 2d, or a moment such as 2026-01-31T20:15:00Z
+        /// Only events since this time: an age such as 2d, or a time such as 2026-01-31T20:15:00Z
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
-        /// Only events before then
+        /// Only events before this time
         #[arg(long, value_name = "TIME")]
         until: Option<String>,
         /// Number of past events; the default is 100, or none with --follow
         #[arg(long, value_name = "N", value_parser = entries, allow_negative_numbers = true)]
         limit: Option<u32>,
     },
-    /// Show the decision behind an event, or a model's last one
+    /// Show the decision behind an event, or a model's last decision
     #[command(after_help = "Example: admin-client why org/m")]
     Why {
         /// A model's name, or an event's number, such as 118
         #[arg(value_name = "MODEL|EVENT")]
         what: String,
     },
-    /// Sum up a time: loads, evictions, waits and failures
+    /// Summarize a period: loads, evictions, waits and failures
     #[command(after_help = "Example: admin-client report --week --csv > week.csv")]
     Report(ReportArgs),
-    /// Rank the models by what people voted in the playground
+    /// Rank the models by votes from the playground
     #[command(after_help = "Example: admin-client leaderboard")]
     Leaderboard,
     /// Show the output of a model's engines
@@ -216,11 +216,11 @@ pub enum Command {
         /// Exit after this many seconds; in a pipe, print this many screens instead of one
         #[arg(long, value_name = "N", value_parser = screens, allow_negative_numbers = true)]
         times: Option<u32>,
-        /// Print one picture of the screen, also into a pipe
+        /// Print one picture of the screen and exit, also in a pipe
         #[arg(long, conflicts_with = "times")]
         once: bool,
     },
-    /// Talk with a model in the terminal
+    /// Chat with a model in the terminal
     #[command(after_help = "Example: admin-client chat org/m --system 'Answer in one sentence.'")]
     Chat(Box<ChatArgs>),
     /// Run the evening cleanup now: drain and unload every replica
@@ -229,7 +229,7 @@ pub enum Command {
         /// Only show what would be unloaded
         #[arg(long)]
         preview: bool,
-        /// Which replicas to unload
+        /// The replicas to unload
         #[arg(long, value_enum, default_value_t = CleanupMode::All)]
         mode: CleanupMode,
         /// Do not ask for confirmation
@@ -245,7 +245,7 @@ pub enum Command {
     },
     /// Read configuration and model files again, and apply the changes
     ///
-    /// Keys of the configuration that need a restart are named.
+    /// Lists the configuration keys that need a restart.
     #[command(after_help = "Example: admin-client reload")]
     Reload,
     /// Show the effective configuration, without secrets
@@ -264,7 +264,7 @@ pub enum Command {
         #[arg(long, value_name = "PATH")]
         path: Option<String>,
     },
-    /// List the pool's machines, let others join, or take one out
+    /// List the pool's machines, let others join, or drain one
     #[command(after_help = "Example: admin-client nodes token > join-token")]
     #[command(subcommand)]
     Nodes(NodesCommand),
@@ -306,7 +306,7 @@ pub struct LoadArgs {
 
 #[derive(Debug, Args)]
 pub struct RegisterArgs {
-    /// A file, - for standard input, or, with --engine, a name such as org/model
+    /// A model file, - for standard input, or a model's name such as org/model
     #[arg(value_name = "FILE|MODEL")]
     pub what: String,
     /// The engine that runs it: vllm, sglang, tgi, llama-cpp, tei, trtllm, candle, or a type from model files
@@ -315,10 +315,10 @@ pub struct RegisterArgs {
     /// GPUs per replica
     #[arg(long, value_name = "N", requires = "engine", value_parser = gpus, allow_negative_numbers = true)]
     pub gpus: Option<u32>,
-    /// 0 is lowest; 2 and above is always-hot
+    /// Priority: 0 is lowest, 2 and above is always-hot
     #[arg(long, value_name = "N", requires = "engine", value_parser = priority, allow_negative_numbers = true)]
     pub priority: Option<u32>,
-    /// Maximum tokens of prompt and answer together
+    /// Maximum tokens of prompt and response together
     #[arg(long, value_name = "TOKENS", requires = "engine", value_parser = context, allow_negative_numbers = true)]
     pub context: Option<u32>,
     /// Memory of one replica on all its GPUs together; the default is estimated from the weights
@@ -331,22 +331,22 @@ pub struct RegisterArgs {
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The last seven days, which is also the default
+    /// The last seven days, the default
     #[arg(long, conflicts_with_all = ["from", "day"])]
     pub week: bool,
     /// The last 24 hours
     #[arg(long, conflicts_with = "from")]
     pub day: bool,
-    /// The beginning: a length back such as 30d, or a moment such as 2026-01-31T20:15:00Z
+    /// The start of the period: an age such as 30d, or a time such as 2026-01-31T20:15:00Z
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
-    /// The end; the default is now
+    /// The end of the period; the default is now
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
-    /// Print CSV, for tables
+    /// Print CSV, for spreadsheets
     #[arg(long, conflicts_with_all = ["html", "json"])]
     pub csv: bool,
-    /// Print a page that can be mailed
+    /// Print an HTML page, for example for mail
     #[arg(long, conflicts_with = "json")]
     pub html: bool,
 }
@@ -365,13 +365,13 @@ pub struct OutOfServiceArgs {
     /// The reason, shown to other people
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// When you expect to end it, such as 2h or 2026-01-31T20:15:00Z; it does not end by itself
+    /// Expected end, such as 2h or 2026-01-31T20:15:00Z; only shown, service does not resume on its own
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
     /// Cut the requests in flight instead of letting them finish
     #[arg(long)]
     pub now: bool,
-    /// Return at once; the list of devices or of nodes shows what still drains
+    /// Return immediately; `devices` or `nodes list` shows what still drains
     #[arg(long)]
     pub no_wait: bool,
 }
@@ -384,10 +384,10 @@ pub struct SetArgs {
     /// The priority; none removes the override
     #[arg(long, value_name = "N|none", group = "change", value_parser = priority_or_none, allow_negative_numbers = true)]
     pub priority: Option<Change<u32>>,
-    /// How long the model stays after its last request; none removes the override
+    /// Time that the model stays loaded after its last request; none removes the override
     #[arg(long, value_name = "TIME|none", group = "change", value_parser = duration_or_none, allow_hyphen_values = true)]
     pub keep_hot: Option<Change<String>>,
-    /// How long the overrides last and keep a loaded model loaded; none: until they are changed
+    /// Duration of the overrides, during which a loaded model stays loaded; none: until they are changed
     #[arg(long, value_name = "TIME|none", group = "change", value_parser = duration_or_none, allow_hyphen_values = true)]
     pub lease: Option<Change<String>>,
 }

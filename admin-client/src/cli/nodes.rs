@@ -7,13 +7,13 @@ use super::values::duration;
 
 #[derive(Debug, Subcommand)]
 pub enum NodesCommand {
-    /// List the machines of the pool, and the tokens with which others may join
+    /// List the pool's machines, and the tokens for joining it
     #[command(after_help = "Example: admin-client nodes list")]
     List,
-    /// Create a token with which machines join, and print it
+    /// Create a token for machines to join with, and print it
     #[command(after_help = "Example: admin-client nodes token --expires 24h > join-token")]
     Token {
-        /// How long machines may join with it, such as 24h, which is the default
+        /// Validity of the token, such as 24h, the default
         #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
         expires: Option<String>,
     },

@@ -32,7 +32,7 @@ pub fn duration(text: &str) -> Result<String, String> {
     const FORMS: &str = "write a time as 30s, 10m, 2h or 7d";
     let text = text.trim();
     if text.starts_with('-') {
-        return Err(format!("a time is not negative; {FORMS}"));
+        return Err(format!("a time cannot be negative; {FORMS}"));
     }
     if !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()) {
         return Err(format!(
@@ -117,7 +117,7 @@ pub fn large_limit(text: &str) -> Result<u64, String> {
 pub fn memory_gib(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(gib) if gib.is_finite() && gib > 0.0 => Ok(gib),
-        _ => Err("the memory is a number of GiB above 0, such as 16 or 1.5".to_owned()),
+        _ => Err("the memory must be a number of GiB above 0, such as 16 or 1.5".to_owned()),
     }
 }
 
@@ -128,11 +128,12 @@ where
 {
     match text.parse::<T>() {
         Ok(number) if range.contains(&number) => Ok(number),
-        _ if *range.end() >= T::LARGEST => {
-            Err(format!("{what} is a whole number from {}", range.start()))
-        }
+        _ if *range.end() >= T::LARGEST => Err(format!(
+            "{what} must be an integer of at least {}",
+            range.start()
+        )),
         _ => Err(format!(
-            "{what} is a whole number from {} to {}",
+            "{what} must be an integer from {} to {}",
             range.start(),
             range.end()
         )),
@@ -176,12 +177,12 @@ mod tests {
         for wrong in ["0", "65", "-1", "two", "1.5"] {
             assert_eq!(
                 replicas(wrong).expect_err(wrong),
-                "the number of replicas is a whole number from 1 to 64"
+                "the number of replicas must be an integer from 1 to 64"
             );
         }
         assert_eq!(
             limit("0").expect_err("zero"),
-            "a limit is a whole number from 1"
+            "a limit must be an integer of at least 1"
         );
         assert!(memory_gib("1.5").is_ok());
         for wrong in ["0", "-1", "NaN", "inf", "16GiB"] {
@@ -198,7 +199,10 @@ mod tests {
             "{missing}"
         );
         let negative = duration("-5m").expect_err("negative");
-        assert!(negative.starts_with("a time is not negative"), "{negative}");
+        assert!(
+            negative.starts_with("a time cannot be negative"),
+            "{negative}"
+        );
         for wrong in ["soon", "", "10 parsecs", "h"] {
             assert_eq!(
                 duration(wrong).expect_err(wrong),

@@ -13,10 +13,10 @@ pub struct Wish {
     /// Load with this priority; 0 is lowest, 2 and above is always-hot
     #[arg(long, value_name = "N", value_parser = priority, allow_negative_numbers = true)]
     pub priority: Option<u32>,
-    /// How long the model stays after its last request, such as 10m
+    /// Time that the model stays loaded after its last request, such as 10m
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub keep_hot: Option<String>,
-    /// How long this priority and keep-hot time last, and the model stays loaded, such as 2h
+    /// Duration of this priority and keep-hot time, during which the model stays loaded, such as 2h
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub lease: Option<String>,
     /// GPUs per replica

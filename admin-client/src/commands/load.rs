@@ -121,7 +121,7 @@ pub async fn unload(
     let post = session.client.post("admin/unload", &request);
     let answer = announced(
         post,
-        waits.then_some("Waiting for the requests in flight to end; --now cuts them."),
+        waits.then_some("Waiting for the requests in flight to end. Use --now to cut them."),
     )
     .await?;
     session.show(&answer, |answer| {

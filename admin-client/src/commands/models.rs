@@ -173,7 +173,7 @@ fn engine_type(engine: &str) -> Result<&str, Failure> {
     let near = also.or_else(|| nearest(&name, ENGINES.iter().map(|(short, _)| *short)));
     let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     Err(Failure::Usage(format!(
-        "--engine: there is no engine {engine:?} ({}, or a type of model files){hint}",
+        "--engine: unknown engine {engine:?}; use {}, or a type from model files{hint}",
         engines()
     )))
 }

@@ -29,7 +29,7 @@ pub async fn remove(
     let post = announced(
         session.client.post(removal.route, &request),
         waits.then_some(
-            "Waiting for the requests in flight to end. --no-wait returns at once; --now cuts them.",
+            "Waiting for the requests in flight to end. Use --no-wait to return immediately, or --now to cut them.",
         ),
     );
     let Removal {

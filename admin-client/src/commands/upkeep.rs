@@ -11,7 +11,7 @@ use crate::render::outcome;
 use crate::render::quantity::{Clock, count};
 use crate::screen::{announced, confirm};
 
-const DRAINING: &str = "Waiting for the requests in flight to end; this may take some minutes.";
+const DRAINING: &str = "Waiting for the requests in flight to end. This may take several minutes.";
 
 pub async fn cleanup(
     session: &Session,

@@ -18,7 +18,7 @@ pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
     }
     match answer.left.as_slice() {
         [] if answer.draining.is_empty() => {
-            out.push_str(&item("empty   ", None, "the pool had nothing on it", style));
+            out.push_str(&item("empty   ", None, "no replica was on it", style));
         }
         [] => {}
         left => out.push_str(&item("left    ", None, &clean(&left.join(", ")), style)),
@@ -37,7 +37,7 @@ pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
     }
     if let Some(at) = &answer.cut_at {
         let at = clock.stamp(at);
-        let text = format!("  at {at} the requests still in flight are cut");
+        let text = format!("  requests still in flight at {at} are cut");
         out.push_str(&sentence(&text, style));
     }
     let text = format!("`admin-client uncordon {device}` puts it back into service");
@@ -93,7 +93,7 @@ mod tests {
              \x20 why      new fan, since 2026-11-21 12:00:00, until 2026-11-21 14:00:00\n\
              \x20 left     r1\n\
              \x20 draining r3 of org/m (1.0 GiB, 2 requests in flight)\n\
-             \x20 at 2026-11-21 12:10:00 the requests still in flight are cut\n\
+             \x20 requests still in flight at 2026-11-21 12:10:00 are cut\n\
              `admin-client uncordon gpu3` puts it back into service\n"
         );
     }
@@ -103,7 +103,7 @@ mod tests {
         let answer: CordonAnswer =
             serde_json::from_value(json!({"device": "gpu0"})).expect("an answer");
         let text = cordoned(&answer, noon(), Style::PLAIN);
-        assert!(text.contains("the pool had nothing on it"), "{text}");
+        assert!(text.contains("no replica was on it"), "{text}");
         let back: UncordonAnswer =
             serde_json::from_value(json!({"device": "gpu0"})).expect("an answer");
         assert_eq!(uncordoned(&back, Style::PLAIN), "gpu0 is back in service\n");

@@ -35,6 +35,6 @@ pub fn leaderboard(board: &Leaderboard, clock: Clock, style: Style) -> String {
             ]
         })
         .collect();
-    let empty = "There are no votes yet. Compare models in the playground of the dashboard, and vote for the best answer.";
+    let empty = "No votes yet. Compare models in the dashboard's playground, and vote for the best response.";
     table(&COLUMNS, &rows, empty, style)
 }

@@ -179,11 +179,11 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
     };
     let mut out = painted(&format!("{model}  {state}"), shown, style);
     if view.state == State::Broken {
-        let next = "mend the file, then run `admin-client reload`".to_owned();
+        let next = "fix the file, then run `admin-client reload`".to_owned();
         let pairs = [
             ("file", view.source.clone()),
-            ("what is wrong", view.file_error.clone()),
-            ("what to do", Some(next)),
+            ("problem", view.file_error.clone()),
+            ("next step", Some(next)),
         ];
         return out + &facts(&pairs, style);
     }
@@ -200,7 +200,7 @@ pub fn model(view: &ModelView, clock: Clock, style: Style) -> String {
             "adapters",
             (!view.adapters.is_empty()).then(|| view.adapters.join(", ")),
         ),
-        ("file is broken", view.file_error.clone()),
+        ("broken file", view.file_error.clone()),
         ("engine", view.engine.clone()),
         ("source", view.source.clone()),
         ("weights", view.weights.as_ref().map(weights)),

@@ -45,11 +45,11 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
             ]
         })
         .collect();
-    let mut out = table(&NODES, &rows, "no nodes", style);
+    let mut out = table(&NODES, &rows, "No nodes.", style);
     if let Some(coming) = &list.requested {
         let since = clock.stamp(&coming.since);
         let (shape, model) = (clean(&coming.shape), clean(&coming.model));
-        let line = format!("one more of size {shape} is requested for {model} since {since}");
+        let line = format!("one more node of size {shape} is requested for {model} since {since}");
         out.push_str(&if coming.reason.is_empty() {
             format!("{line}\n")
         } else {
@@ -88,6 +88,6 @@ pub fn drained(answer: &DrainNodeAnswer) -> String {
         _ => format!("; still there: {}", clean(&answer.draining.join(", "))),
     };
     format!(
-        "{node} takes nothing new{left}{draining}\n`admin-client nodes undrain {node}` puts it back into service\n"
+        "{node} takes no new replicas{left}{draining}\n`admin-client nodes undrain {node}` puts it back into service\n"
     )
 }

@@ -62,7 +62,7 @@ pub fn other_devices(answer: &LoadAnswer, wanted: Option<u32>) -> Option<String>
         .iter()
         .find(|replica| replica.devices.len() != wanted as usize)?;
     Some(format!(
-        "{} keeps its {}: --gpus counts for new replicas. `admin-client unload {}` first, then load it again.",
+        "{} keeps its {}: --gpus applies to new replicas only. Run `admin-client unload {}` first, then load it again.",
         clean(&other.replica),
         count(other.devices.len(), "device"),
         clean(&answer.model)
@@ -80,10 +80,10 @@ fn missing(answer: &LoadAnswer) -> Option<String> {
     };
     let room = match answer.fits_when_empty {
         Some(most) if (most as usize) < wanted => format!(
-            ". The devices hold at most {} of it, if nothing else is loaded",
+            ". The devices hold at most {} if no other model is loaded",
             count(most as usize, "replica")
         ),
-        Some(_) => ". All of them would fit if nothing else were loaded".to_owned(),
+        Some(_) => ". All replicas would fit if no other model were loaded".to_owned(),
         None => String::new(),
     };
     Some(format!("{lacking}{why}{room}"))
@@ -187,10 +187,7 @@ pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
         out.push_str(&sentence(&format!("{}{note}", changed_key(change)), style));
     }
     for change in &answer.needs_restart {
-        let text = format!(
-            "{}: not yet, restart the service to apply it",
-            changed_key(change)
-        );
+        let text = format!("{}: restart the service to apply it", changed_key(change));
         out.push_str(&sentence(&text, style));
     }
     for (change, names) in [
@@ -204,7 +201,7 @@ pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
         }
     }
     if out.is_empty() {
-        out.push_str("nothing has changed\n");
+        out.push_str("no changes\n");
     }
     for broken in &answer.broken {
         let instead = if broken.serves_last_good {
@@ -229,7 +226,7 @@ fn allowed(key: &KeyView) -> Cell {
     let units = [
         ("requests_per_minute", "requests/min"),
         ("tokens_per_minute", "tokens/min"),
-        ("concurrent_requests", "at once"),
+        ("concurrent_requests", "concurrent"),
         ("tokens_per_day", "tokens/day"),
     ];
     for (name, unit) in units {
@@ -287,7 +284,7 @@ pub fn keys(list: &KeyList, clock: Clock, style: Style) -> String {
     table(
         &KEYS,
         &rows,
-        "There are no keys. Create one with `admin-client keys create NAME --role user`.",
+        "No keys. Create one with `admin-client keys create NAME --role user`.",
         style,
     )
 }

@@ -52,9 +52,8 @@ pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
     let wanted = u64::from(wanted.max(1)).max(launching.len() as u64);
     let share = |replica: &ReplicaView| match replica.percent {
         Some(percent) => clamped(percent),
-        None => {
-            Timed::of(replica, view.load_ms_expected, watched_ms).map_or(0, |timed| timed.percent())
-        }
+        None => Timed::new(replica, view.load_ms_expected, watched_ms)
+            .map_or(0, |timed| timed.percent()),
     };
     let started: u64 = launching.iter().map(|replica| share(replica)).sum();
     let percent = (ready.min(wanted) * 100 + started).min(wanted * 100) / wanted;
@@ -74,7 +73,7 @@ pub fn progress(view: &ModelView, wanted: u32, watched_ms: u64) -> Progress {
     // A replica without a percentage makes the sum a guess, so the expected time is shown instead.
     let by_time = launching.iter().find(|replica| replica.percent.is_none());
     let figure = match by_time {
-        Some(replica) => Timed::of(replica, view.load_ms_expected, watched_ms)
+        Some(replica) => Timed::new(replica, view.load_ms_expected, watched_ms)
             .map_or_else(String::new, |timed| timed.figure()),
         None if launching.is_empty() && ready < wanted => String::new(),
         None => format!("{percent} %"),
@@ -104,7 +103,7 @@ struct Timed {
 
 impl Timed {
     /// `None` if the server does not report an expected time.
-    fn of(replica: &ReplicaView, expected_ms: Option<u64>, watched_ms: u64) -> Option<Timed> {
+    fn new(replica: &ReplicaView, expected_ms: Option<u64>, watched_ms: u64) -> Option<Timed> {
         let expected_ms = expected_ms.filter(|ms| *ms > 0)?;
         let gone_ms = expected_ms.saturating_sub(replica.expected_ms?);
         let gone_ms = gone_ms.max(watched_ms);

@@ -26,7 +26,7 @@ pub fn report(report: &Report, style: Style) -> String {
         "{} to {}\n\n{}",
         clean(&report.from),
         clean(&report.to),
-        table(&COLUMNS, &rows, "Nothing happened.", style)
+        table(&COLUMNS, &rows, "No activity in this period.", style)
     )
 }
 

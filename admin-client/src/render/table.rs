@@ -110,7 +110,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(columns: &[Column], natural: &[usize], limit: Option<usize>) -> Layout {
+    fn new(columns: &[Column], natural: &[usize], limit: Option<usize>) -> Layout {
         let mut layout = Layout {
             widths: natural.iter().copied().map(Some).collect(),
             below: Vec::new(),
@@ -170,13 +170,13 @@ impl Layout {
     }
 }
 
-/// Renders a header and rows, one line each plus the lines below a row. Returns the sentence `empty` if there are no rows.
+/// Renders a header and rows, one line each plus the lines below a row. Returns the sentence `empty` without rows.
 pub fn table(columns: &[Column], rows: &[Vec<Cell>], empty: &str, style: Style) -> String {
     if rows.is_empty() {
         return wrapped(empty, style.limit(), BELOW_LINES_MAX).join("\n") + "\n";
     }
     let titles: Vec<usize> = columns.iter().map(|column| width(column.title)).collect();
-    let layout = Layout::of(columns, &natural(titles, rows), style.limit());
+    let layout = Layout::new(columns, &natural(titles, rows), style.limit());
     let titles: Vec<Cell> = columns
         .iter()
         .map(|column| Cell {
@@ -194,7 +194,7 @@ pub fn table(columns: &[Column], rows: &[Vec<Cell>], empty: &str, style: Style) 
 /// Like `table` without a header, indented.
 pub fn list(columns: &[Column], rows: &[Vec<Cell>], indent: usize, style: Style) -> String {
     let limit = style.limit().map(|limit| limit.saturating_sub(indent));
-    let layout = Layout::of(columns, &natural(vec![0; columns.len()], rows), limit);
+    let layout = Layout::new(columns, &natural(vec![0; columns.len()], rows), limit);
     rows.iter()
         .map(|row| lines(columns, row, &layout, indent, style))
         .collect()

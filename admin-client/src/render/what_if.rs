@@ -23,13 +23,13 @@ pub fn what_if(answer: &WhatIf, assumed: &str, style: Style) -> String {
     }
     if answer.leaving.is_empty() && answer.loads.is_empty() {
         out.push_str(&painted(
-            "  nothing would leave, and nothing would be loaded",
+            "  no replica would leave, and no model would be loaded",
             &[],
             style,
         ));
     }
     if !answer.next.is_empty() {
-        out.push_str(&sentence("The next request, each for itself:", style));
+        out.push_str(&sentence("The next request for each model:", style));
     }
     for next in &answer.next {
         out.push_str(&plan::plan(next, style));
@@ -78,6 +78,6 @@ mod tests {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         let nothing = what_if(&WhatIf::default(), "x had priority 0", Style::PLAIN);
-        assert!(nothing.contains("nothing would leave"), "{nothing}");
+        assert!(nothing.contains("no replica would leave"), "{nothing}");
     }
 }

@@ -75,7 +75,7 @@ pub fn why(why: &Why, clock: Clock, style: Style) -> String {
             .for_each(|line| text.push_str(&item(&clock.stamps_in(line), style)));
     }
     if !why.memory.is_empty() {
-        text.push_str("\nMemory spoken for\n");
+        text.push_str("\nMemory in use or reserved\n");
         for memory in &why.memory {
             let line = format!(
                 "{}: {} → {}",

@@ -147,7 +147,7 @@ impl App {
                 }
             }
             (Outcome::Outdated(_), None) => {
-                let text = "Nothing was loaded: the plan had changed before the order was given.";
+                let text = "Nothing was loaded: the plan changed before the order was given.";
                 self.say(text, true, now);
             }
             (Outcome::Why(why), Some(own)) => own.kind = Kind::Why(Some(why)),

@@ -93,7 +93,7 @@ impl Dialog {
                 is_ordered: false,
                 ..
             } if plan.feasible && !plan.already_loaded && view.model(model).is_some() => {
-                Some((model.clone(), Effect::of(plan)))
+                Some((model.clone(), Effect::from_plan(plan)))
             }
             _ => None,
         }
@@ -160,8 +160,8 @@ impl Dialog {
     }
 }
 
-const GONE: &str = "This model is not in the catalogue any more.";
-const GONE_DEVICE: &str = "This device is not in the pool any more.";
+const GONE: &str = "This model is no longer in the catalogue.";
+const GONE_DEVICE: &str = "This device is no longer in the pool.";
 
 fn folded(text: &str, columns: usize) -> Vec<String> {
     let lines = text.lines();
@@ -188,11 +188,11 @@ fn load(
     }
     let mut text = String::new();
     if is_outdated {
-        text.push_str("The pool has changed: this is the plan now. Nothing was ordered yet.\n\n");
+        text.push_str("The pool has changed. This is the new plan; no order was given yet.\n\n");
     }
     text.push_str(&plan_text::plan(plan, style));
     if is_ordered {
-        text.push_str("\nThe order is on its way …");
+        text.push_str("\nSending the order …");
     } else if plan.feasible && !plan.already_loaded {
         text.push_str("\nPress Enter to load it.");
     }
@@ -204,7 +204,7 @@ fn unload(view: &View, model: &str) -> String {
         return GONE.to_owned();
     };
     if model.replicas.is_empty() {
-        return "It has no replica. Its order to stay loaded, if there is one, ends.\n\nPress Enter to unload it.".to_owned();
+        return "The model has no replica. An order to keep it loaded ends.\n\nPress Enter to unload it.".to_owned();
     }
     let mut text = format!(
         "{} will be unloaded.\n",
@@ -219,7 +219,7 @@ fn unload(view: &View, model: &str) -> String {
     }
     if model.waiting > 0 {
         text.push_str(&format!(
-            "{} waiting: the model is loaded again for them.\n",
+            "{} waiting: they cause another load of the model.\n",
             count(model.waiting as usize, "request")
         ));
     }
@@ -252,7 +252,7 @@ fn log(
         out.extend(wrapped(&clean_line(&text), Some(columns), FOLDED_MAX));
     }
     if lines.is_empty() && !is_over {
-        out.push("Nothing was printed yet.".to_owned());
+        out.push("No output yet.".to_owned());
     }
     if is_over {
         let has_engine = view
@@ -260,7 +260,7 @@ fn log(
             .is_some_and(|model| !model.replicas.is_empty());
         out.push(String::new());
         out.push(if has_engine {
-            "(this log is over: press Esc and L for the engine that runs now)".to_owned()
+            "(this log is over: press Esc, then L for the current engine)".to_owned()
         } else {
             "(the engine has ended)".to_owned()
         });
@@ -274,13 +274,13 @@ Move
   PgUp PgDn        a page             z                this pane alone
   Home End, g G    first, last        mouse            rows, titles, wheel
 See
-  Enter  everything about the row     w    why: the decision behind it
-  L      the log of its engines       p    plan: what a load would do
-  /      only rows with this text     Esc  ends the filter, closes this
-  s S    sort by the next column, or turn the order around
+  Enter  details of the row           w    why: the decision behind it
+  L      the log of its engines       p    plan: the effect of a load
+  /      only rows with this text     Esc  clears the filter, closes this
+  s S    sort by the next column, or reverse the order
 Change
   l      load the model: first its plan, then Enter
-  u      unload the model: first what leaves, then Enter
+  u      unload the model: first its replicas, then Enter
   q      exit, as does Ctrl-C
 
 BUSY is the number of requests in flight, WAIT those in the queue, and LEAVES IN the time until keep-hot unloads the model. PRI 2 and above is always-hot. A bar shows the memory of a device to scale: what models hold, = reserved, # foreign, + beyond the reservation, ~ not yet released, - headroom and . free.";

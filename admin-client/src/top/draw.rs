@@ -170,7 +170,7 @@ fn bottom_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
             Span::styled(" /", app.colours.of(Tint::Warning)),
             Span::raw(clean_line(&app.filter)),
             Span::styled(" ", Style::new().add_modifier(Modifier::REVERSED)),
-            Span::styled("   Enter keep   Esc end the filter", app.colours.faint()),
+            Span::styled("   Enter keep   Esc clear the filter", app.colours.faint()),
         ])
     } else if let Some((text, is_bad)) = app.notice(clock.now) {
         let tint = if is_bad { Tint::Bad } else { Tint::Good };
@@ -289,7 +289,7 @@ fn title(app: &App, pane: Pane, shown: usize) -> Line<'static> {
 fn empty(app: &App, pane: Pane) -> &'static str {
     match pane {
         Pane::Devices => "The pool has no device.",
-        _ if !app.filter.is_empty() => "Nothing with this text. Esc ends the filter.",
+        _ if !app.filter.is_empty() => "No match. Esc clears the filter.",
         Pane::Models => "The catalogue is empty.",
         Pane::Queue => "No requests are waiting.",
         Pane::Events => "No events.",

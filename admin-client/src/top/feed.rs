@@ -95,7 +95,7 @@ async fn pass_on(stream: &mut Stream, news: &Sender<News>) -> Option<String> {
         };
         match report {
             Ok(report) => news.send(report).await.ok()?,
-            Err(error) => return Some(format!("a change cannot be read: {error}")),
+            Err(error) => return Some(format!("cannot read a change: {error}")),
         }
     }
 }

@@ -51,7 +51,7 @@ pub struct Effect {
 }
 
 impl Effect {
-    pub fn of(plan: &Plan) -> Effect {
+    pub fn from_plan(plan: &Plan) -> Effect {
         let share = |share: &crate::answers::Share| (share.device.clone(), share.bytes);
         Effect {
             feasible: plan.feasible,
@@ -104,7 +104,7 @@ async fn plan(client: &Client, model: &str) -> Result<Box<Plan>, Failure> {
 
 async fn load(client: &Client, model: &str, shown: &Effect) -> Result<Outcome, Failure> {
     let now = plan(client, model).await?;
-    if Effect::of(&now) != *shown {
+    if Effect::from_plan(&now) != *shown {
         return Ok(Outcome::Outdated(now));
     }
     let body = json!({"model": model, "wait": false});

@@ -280,7 +280,7 @@ fn an_unload_says_what_it_cuts_and_a_model_that_vanishes_is_not_unloaded() {
         News::Change(Box::new(read(json!({"models": {"gone": ["org/large"]}})))),
         noon().now,
     );
-    has(&frame(&mut app, 80, 24), &["not in the catalogue any more"]);
+    has(&frame(&mut app, 80, 24), &["no longer in the catalogue"]);
     assert_eq!(press(&mut app, KeyCode::Enter), None);
 }
 

@@ -141,7 +141,7 @@ fn a_broken_file_is_told_below_the_table_and_with_its_model() {
     let broken = view(json!({"model": "m", "state": "broken", "file_error": error}));
     let text = model(&broken, noon(), Style::PLAIN);
     assert!(
-        text.contains("what is wrong") && text.contains("line 3"),
+        text.contains("problem") && text.contains("line 3"),
         "{text}"
     );
     assert!(text.contains("admin-client reload"), "{text}");

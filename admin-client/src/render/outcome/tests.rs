@@ -35,7 +35,7 @@ fn a_load_tells_where_it_is_and_who_left() {
         "m is partly ready: 1 of 2 replicas, after 2.1 s\n\
          \x20 r3  gpu0 1.0 GiB\n\
          \x20 evicted r1 of old (priority 0, 2.0 GiB): idle, same priority\n\
-         \x20 missing 1 replica: needs 1.0 GiB on 1 device. The devices hold at most 1 replica of it, if nothing else is loaded\n"
+         \x20 missing 1 replica: needs 1.0 GiB on 1 device. The devices hold at most 1 replica if no other model is loaded\n"
     );
 }
 
@@ -65,7 +65,7 @@ fn an_unload_names_the_replicas() {
 fn a_reload_names_what_changed_or_says_that_nothing_did() {
     assert_eq!(
         reload(&ReloadAnswer::default(), Style::PLAIN),
-        "nothing has changed\n"
+        "no changes\n"
     );
     let answer: ReloadAnswer =
         serde_json::from_value(json!({"added": ["a"], "removed": ["b", "c"], "warnings": ["w"]}))
