@@ -1,8 +1,8 @@
-//! An adapter that is loaded: what requests hold of it while they are computed.
+//! A loaded LoRA adapter, as referenced by running requests.
 
 use crate::step::AdapterNumber;
 
-/// In use while there is a reference to it beside the table of adapters.
+/// A loaded adapter. It is in use while references exist outside the table of adapters.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Adapter {
     pub name: String,

@@ -1,7 +1,7 @@
-//! The LoRA adapters that are served beside the model: which are loaded, under which names, and who uses them. They are
-//! loaded with the model, or over `POST /v1/load_lora_adapter` while it runs; then their number is bounded.
+//! The LoRA adapters of an engine: which are loaded, their names, and their users. Adapters are loaded with the model, or at run
+//! time with `POST /v1/load_lora_adapter` up to a maximum number.
 //!
-//! An adapter that a request uses is not unloaded: the request holds it as long as it is in the schedule.
+//! An adapter in use is not unloaded: requests hold it while they are in the schedule.
 
 use crate::adapter::Adapter;
 use crate::api_error::ApiError;
@@ -21,14 +21,14 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is known under a name.
+/// The state of a named adapter.
 #[derive(Debug)]
 enum AdapterState {
-    /// Its files are read, or the network takes it.
+    /// Its files are being read, or the network is loading it.
     Coming,
     Loaded {
         adapter: Arc<Adapter>,
-        /// It came with the model and stays.
+        /// It was loaded with the model and cannot be unloaded.
         stays: bool,
     },
 }
@@ -39,7 +39,7 @@ struct Table {
     last_number: AdapterNumber,
 }
 
-/// All adapters of an engine.
+/// The adapters of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Adapters {
     table: Mutex<Table>,
@@ -56,10 +56,10 @@ impl Adapters {
         }
     }
 
-    /// Loads those that come with the model. Blocks.
+    /// Loads the adapters in `options`. Blocks.
     ///
     /// # Errors
-    /// The first that cannot be loaded, and why.
+    /// The first adapter that cannot be loaded, with the reason.
     pub fn start(&self, options: &AdapterOptions, batch: &Batch) -> Result<(), EngineError> {
         for (name, folder) in &options.at_start {
             let failed = |error: ApiError| EngineError::load(error.message);
@@ -79,7 +79,7 @@ impl Adapters {
         }
     }
 
-    /// The names of those that are loaded.
+    /// The names of the loaded adapters.
     pub fn names(&self) -> Vec<String> {
         let table = self.table();
         let loaded = table
@@ -89,10 +89,10 @@ impl Adapters {
         loaded.map(|(name, _)| name.clone()).collect()
     }
 
-    /// `POST /v1/load_lora_adapter`, as vLLM has it. Blocks.
+    /// Handles `POST /v1/load_lora_adapter` as in vLLM. Blocks.
     ///
     /// # Errors
-    /// A field that is missing, and those of [`Self::load`].
+    /// If a field is missing; see also [`Self::load`].
     pub fn load_from_request(&self, batch: &Batch, body: &[u8]) -> Result<String, ApiError> {
         let mut fields = Fields::parse(body)?;
         let name = text(&mut fields, "lora_name")?;
@@ -101,10 +101,10 @@ impl Adapters {
         Ok(format!("the adapter `{name}` was loaded"))
     }
 
-    /// `POST /v1/unload_lora_adapter`. Blocks.
+    /// Handles `POST /v1/unload_lora_adapter`. Blocks.
     ///
     /// # Errors
-    /// A field that is missing, and those of [`Self::unload`].
+    /// If a field is missing; see also [`Self::unload`].
     pub fn unload_from_request(&self, batch: &Batch, body: &[u8]) -> Result<String, ApiError> {
         let name = text(&mut Fields::parse(body)?, "lora_name")?;
         self.unload(&name, batch)?;
@@ -114,7 +114,7 @@ impl Adapters {
     /// Loads an adapter while the engine runs. Blocks.
     ///
     /// # Errors
-    /// 400 when it is loaded already or its files do not fit; 409 when as many are loaded as may be.
+    /// 400 if it is loaded already or its files do not fit, 409 if the maximum number is loaded.
     fn load(&self, name: &str, folder: &Path, batch: &Batch) -> Result<(), ApiError> {
         let number = self.begin(name)?;
         let put = read(folder, self.rank_max)
@@ -123,10 +123,10 @@ impl Adapters {
         self.finish(name, number, put, false)
     }
 
-    /// Forgets an adapter. Blocks.
+    /// Unloads an adapter. Blocks.
     ///
     /// # Errors
-    /// 404 for one that is not loaded, 409 for one that a request uses or that came with the model.
+    /// 404 if it is not loaded, 409 if a request uses it or it was loaded with the model.
     fn unload(&self, name: &str, batch: &Batch) -> Result<(), ApiError> {
         let number = {
             let mut table = self.table();
@@ -142,7 +142,7 @@ impl Adapters {
                 Some(AdapterState::Loaded { stays: true, .. }) => {
                     Some("came with the model and stays")
                 }
-                // Others get it under this lock alone.
+                // Requests take references only under this lock.
                 Some(AdapterState::Loaded { adapter, .. }) if Arc::strong_count(adapter) > 1 => {
                     Some("is in use; try again when its requests have ended")
                 }
@@ -222,7 +222,7 @@ fn refused(name: &str, problem: &str) -> ApiError {
     )
 }
 
-/// Reads an adapter's folder. Its tensors are copied: the files may be replaced while it is served.
+/// Reads an adapter's folder. Copies the tensors, because the files may be replaced while it is served.
 fn read(folder: &Path, rank_max: u32) -> Result<Arc<AdapterTensors>, String> {
     let files = AdapterFiles::read(folder).map_err(one_line)?;
     if files.rank() > rank_max {

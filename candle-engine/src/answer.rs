@@ -1,5 +1,5 @@
-//! Turns what the batch computes into an answer: one JSON object, or a stream of events.
-//! One file because the object and the stream are two forms of the same answer.
+//! Turns the batch's results into a response: one JSON object, or a stream of events. One file because the object and the stream
+//! are two forms of the same response.
 
 use crate::answer_json::{Choice, Delta, Envelope, Route, Usage, tool_call};
 use crate::api_error::ApiError;
@@ -22,33 +22,33 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Comments keep the connection of a waiting client alive through proxies.
+/// Interval of comments, which keep the connection of a waiting client alive through proxies.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Names the fields of a request that had no effect with this model.
+/// Header with the request fields that had no effect on this model.
 const IGNORED: HeaderName = HeaderName::from_static("x-engine-ignored");
 
-/// How an answer is made of what is computed.
+/// The form of a response.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub stream: bool,
-    /// Clients asked for the probabilities of tokens.
+    /// The request asks for token probabilities.
     pub shows_scores: bool,
-    /// Of each prompt's answers, one after another, so many are given: the likeliest.
+    /// Choices computed per prompt, of which the `returned` likeliest are returned.
     pub computed: usize,
     pub returned: usize,
-    /// One for each choice where the model may reason before it answers.
+    /// One per choice, if the model may reason.
     pub thoughts: Vec<ReasoningReader>,
-    /// One for each choice where the model may call tools.
+    /// One per choice, if the model may call tools.
     pub readers: Vec<ToolReader>,
-    /// Every chunk tells the usage so far.
+    /// Include the usage so far in every chunk.
     pub continuous_usage: bool,
-    /// Fields of the request that have no effect.
+    /// Request fields that had no effect.
     pub ignored: Ignored,
     pub prompt_tokens: usize,
 }
 
-/// An answer on its way. Dropping it cancels the computation.
+/// A response in progress. Dropping it cancels the computation.
 pub(crate) struct Answer {
     runs: Runs,
     envelope: Envelope,
@@ -58,7 +58,7 @@ pub(crate) struct Answer {
     model: Arc<LoadedModel>,
 }
 
-/// A choice that was computed.
+/// A computed choice.
 #[derive(Default)]
 struct Computed {
     text: String,
@@ -68,7 +68,7 @@ struct Computed {
 
 impl Answer {
     /// # Errors
-    /// 429 when too many requests wait already.
+    /// 429 if too many requests are waiting.
     pub fn start(
         ready: &Ready,
         envelope: Envelope,
@@ -89,7 +89,7 @@ impl Answer {
         })
     }
 
-    /// The response: a stream of events, or one JSON object when all is computed.
+    /// Returns a stream of events, or one JSON object after everything is computed.
     pub async fn respond(self) -> Response {
         let ignored = self.shape.ignored.joined();
         let mut response = self.response().await;
@@ -130,12 +130,12 @@ impl Answer {
         }
     }
 
-    /// Only some of the choices that are computed are given, so all must be known first.
+    /// Returns true if fewer choices are returned than computed, in which case all must be finished first.
     fn selects(&self) -> bool {
         self.shape.computed > self.shape.returned
     }
 
-    /// Computes all choices and keeps those that are given.
+    /// Computes all choices, and keeps the ones to return.
     async fn collect(&mut self) -> Result<Vec<Computed>, ApiError> {
         let mut choices: Vec<Computed> = Vec::new();
         choices.resize_with(self.choices, Computed::default);
@@ -214,7 +214,7 @@ impl Answer {
     }
 }
 
-/// Why a choice ended, and what of the client's wishes ended it.
+/// The finish reason of a choice, and the client's stop condition that ended it.
 fn end_of(outcome: Option<&Outcome>) -> (&'static str, Value) {
     let Some(outcome) = outcome else {
         return ("stop", Value::Null);
@@ -223,7 +223,7 @@ fn end_of(outcome: Option<&Outcome>) -> (&'static str, Value) {
     (outcome.reason.as_str(), stop)
 }
 
-/// An answer that its limit cut off may lack calls, so its limit is what the client must know.
+/// A truncated completion may lack calls, so `length` takes precedence over `tool_calls`.
 fn reason_with_calls(reason: &'static str, has_calls: bool) -> &'static str {
     match reason {
         "stop" if has_calls => "tool_calls",
@@ -231,7 +231,7 @@ fn reason_with_calls(reason: &'static str, has_calls: bool) -> &'static str {
     }
 }
 
-/// The `returned` choices of the largest mean logprob of each row of `computed`, the best first.
+/// For each `computed` choices of a prompt, the `returned` choices with the highest mean logprob, the best first.
 fn best(choices: Vec<Computed>, computed: usize, returned: usize) -> Vec<Computed> {
     let mean = |choice: &Computed| {
         let outcome = choice.outcome.as_ref();
@@ -249,15 +249,15 @@ fn best(choices: Vec<Computed>, computed: usize, returned: usize) -> Vec<Compute
     }
 }
 
-/// The events of a streamed answer.
+/// The events of a streamed response.
 struct Chunks {
     answer: Answer,
     ready: VecDeque<Event>,
-    /// Choices that had their first chunk.
+    /// Choices that have had their first chunk.
     begun: Vec<bool>,
-    /// Tool calls of each choice so far.
+    /// Number of tool calls of each choice so far.
     calls: Vec<usize>,
-    /// Tokens of each choice so far.
+    /// Number of tokens of each choice so far.
     computed: Vec<usize>,
     ended: bool,
 }
@@ -293,7 +293,7 @@ impl Chunks {
         }
     }
 
-    /// Which choices are given is known when all are computed.
+    /// Streams the selected choices after all are computed.
     async fn all_at_once(&mut self) {
         match self.answer.collect().await {
             Ok(choices) => {
@@ -302,7 +302,7 @@ impl Chunks {
                     let piece = Piece {
                         text: computed.text,
                         tokens: computed.tokens,
-                        computed: outcome.map_or(0, |it| it.completion_tokens),
+                        computed: outcome.map_or(0, |outcome| outcome.completion_tokens),
                     };
                     self.piece(index, piece);
                     self.finish(index, computed.outcome.as_ref());
@@ -376,7 +376,7 @@ impl Chunks {
     }
 
     fn fail(&mut self, error: &ApiError) {
-        // The status is sent already, so the error is in the stream, and nothing says that the answer was whole.
+        // The status has been sent already, so the error goes into the stream, without a final marker that would claim success.
         self.push(&error.body());
         self.ended = true;
     }
@@ -401,7 +401,9 @@ impl Chunks {
     }
 
     fn push(&mut self, chunk: &Value) {
-        let has_choices = chunk["choices"].as_array().is_some_and(|it| !it.is_empty());
+        let has_choices = chunk["choices"]
+            .as_array()
+            .is_some_and(|choices| !choices.is_empty());
         let data = if !(self.answer.shape.continuous_usage && has_choices) {
             chunk.to_string()
         } else {

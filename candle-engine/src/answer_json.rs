@@ -1,9 +1,9 @@
-//! The JSON of answers, in OpenAI's exact shapes.
+//! The JSON of responses, exactly as in OpenAI's API.
 
 use crate::tools::ToolCall;
 use serde_json::{Value, json};
 
-/// Which of the two routes answers.
+/// The route of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
     Chat,
@@ -27,21 +27,21 @@ impl Usage {
     }
 }
 
-/// One whole choice.
+/// A complete choice.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice {
     pub text: String,
-    /// What the model thought before it answered.
+    /// The model's reasoning.
     pub reasoning: String,
-    /// `null` unless the request wants them.
+    /// `null` unless requested.
     pub logprobs: Value,
     pub calls: Vec<Value>,
     pub reason: &'static str,
-    /// The stop string or the token of the client's that ended it, as vLLM tells it; `null` where none did.
+    /// The client's stop string or token that ended it, as in vLLM; `null` if none did.
     pub stop: Value,
 }
 
-/// What a chunk adds to a choice.
+/// The content that a chunk adds to a choice.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Delta {
     pub text: String,
@@ -50,14 +50,14 @@ pub(crate) struct Delta {
     pub calls: Vec<Value>,
 }
 
-/// What all answers to one request have in common.
+/// The fields that all parts of a response share.
 #[derive(Debug, Clone)]
 pub(crate) struct Envelope {
     pub route: Route,
     pub id: String,
     pub created_unix_seconds: u64,
     pub model: String,
-    /// Chunks carry `usage: null` where the last one carries the figures.
+    /// The last chunk carries the usage, and the others `usage: null`.
     pub include_usage: bool,
 }
 
@@ -77,7 +77,7 @@ impl Envelope {
         }
     }
 
-    /// The whole answer.
+    /// The complete response.
     pub fn answer(&self, choices: Vec<Choice>, usage: Usage) -> Value {
         let choices: Vec<Value> = choices
             .into_iter()
@@ -101,7 +101,7 @@ impl Envelope {
         answer
     }
 
-    /// The first chunk of a choice; completions have none. An answer that may be calls alone has no content yet.
+    /// The first chunk of a chat choice; completions have none. Has no content if the choice may consist only of calls.
     pub fn role_chunk(&self, index: usize, may_call: bool) -> Option<Value> {
         let content = if may_call { Value::Null } else { json!("") };
         let delta = json!({"role": "assistant", "content": content});
@@ -172,7 +172,7 @@ impl Envelope {
     }
 }
 
-/// A call with an id of its own; `index` is its place among those of a stream's choice.
+/// A call with a new id. `index` is its position among the calls of a streamed choice.
 pub(crate) fn tool_call(call: &ToolCall, index: Option<usize>) -> Value {
     let id = format!("call_{:024x}", rand::random::<u128>() >> 32);
     let mut json = json!({
@@ -184,7 +184,7 @@ pub(crate) fn tool_call(call: &ToolCall, index: Option<usize>) -> Value {
     json
 }
 
-/// What ended an answer is named where there is something to name: the published form of a choice has no such field.
+/// Adds `stop_reason` only if there is one: OpenAI's schema of a choice does not have this field.
 fn with_stop(mut choice: Value, stop: Value) -> Value {
     if !stop.is_null() {
         choice["stop_reason"] = stop;
@@ -192,7 +192,7 @@ fn with_stop(mut choice: Value, stop: Value) -> Value {
     choice
 }
 
-/// A message that only calls has no content.
+/// The content of a message with only calls is null.
 fn message(text: String, reasoning: String, calls: Vec<Value>) -> Value {
     let content = if text.is_empty() && !calls.is_empty() {
         Value::Null

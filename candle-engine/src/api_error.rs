@@ -1,5 +1,4 @@
-//! The errors of a request: OpenAI error objects with their status. An error that ends the engine is an
-//! [`crate::error::EngineError`].
+//! Request errors: OpenAI error objects with an HTTP status. Errors that end the engine are in [`crate::error::EngineError`].
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -16,7 +15,7 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    /// 400 for a field that is wrong.
+    /// A 400 error for an invalid field.
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -26,7 +25,7 @@ impl ApiError {
         }
     }
 
-    /// 400 for a request that is wrong as a whole.
+    /// A 400 error for a request that is invalid for more than a single field.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -36,7 +35,7 @@ impl ApiError {
         }
     }
 
-    /// 400 for a field that OpenAI knows and this engine does not.
+    /// A 400 error for an OpenAI field that this engine does not support.
     pub fn unsupported(param: &str) -> Self {
         Self {
             code: Some("unsupported_parameter"),
@@ -53,12 +52,12 @@ impl ApiError {
         }
     }
 
-    /// 500 for what is not the client's fault.
+    /// A 500 error for failures that are not the client's fault.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::with_status(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
     }
 
-    /// The body, also used in-band in a stream.
+    /// The response body, also used for errors in a stream.
     pub fn body(&self) -> Value {
         let kind = match self.status {
             status if status.is_server_error() => "server_error",

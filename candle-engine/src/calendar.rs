@@ -1,20 +1,21 @@
-//! Dates for chat templates, in UTC, and the time of answers.
+//! UTC dates for chat templates, and timestamps of responses.
 
 use chrono::format::StrftimeItems;
 use chrono::{DateTime, Utc};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Seconds since 1970; 0 on a machine whose clock is before that.
+/// Seconds since 1970, or 0 if the clock is before that.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |elapsed| elapsed.as_secs())
 }
 
-/// Writes `unix_seconds` as `pattern` says, in UTC; a directive that is not known is copied.
+/// Formats `unix_seconds` by `pattern`, in UTC. Unknown directives are copied.
 pub(crate) fn strftime(pattern: &str, unix_seconds: u64) -> String {
     let seconds = i64::try_from(unix_seconds).ok();
-    let time: Option<DateTime<Utc>> = seconds.and_then(|it| DateTime::from_timestamp(it, 0));
+    let time: Option<DateTime<Utc>> =
+        seconds.and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     let items = StrftimeItems::new_lenient(pattern);
     time.unwrap_or_default()
         .format_with_items(items)

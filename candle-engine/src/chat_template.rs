@@ -1,4 +1,4 @@
-//! Renders the messages of a request by the model's chat template.
+//! Renders a request's messages with the model's chat template.
 
 use crate::api_error::ApiError;
 use crate::calendar;
@@ -18,25 +18,25 @@ mod json;
 mod vectors;
 
 const NAME: &str = "chat";
-/// The template for requests with tools, where a model has one of its own.
+/// Name of the separate template for requests with tools, which some models have.
 const TOOLS_NAME: &str = "tool_use";
 
-/// A compiled template; Hugging Face's dialect of Jinja.
+/// A compiled template in Hugging Face's dialect of Jinja.
 pub(crate) struct ChatTemplate {
     environment: Environment<'static>,
-    /// The text of all templates.
+    /// The source text of all templates.
     source: String,
-    /// The variables that they read.
+    /// The variables they read.
     variables: BTreeSet<String>,
     bos_token: String,
     eos_token: String,
 }
 
 impl ChatTemplate {
-    /// Compiles the templates of a model's files. `None` where the model has none.
+    /// Compiles the templates of a model. Returns `None` if it has none.
     ///
     /// # Errors
-    /// A template that cannot be read or compiled.
+    /// If a template cannot be read or compiled.
     pub fn load(
         files: &ModelFiles,
         bos_token: Option<&str>,
@@ -70,7 +70,7 @@ impl ChatTemplate {
         now: fn() -> u64,
     ) -> Result<Self, Error> {
         let mut environment = Environment::new();
-        // As Hugging Face renders: a block's own line leaves no trace.
+        // Like Hugging Face: a line that contains only a block tag leaves no trace in the output.
         environment.set_syntax(
             SyntaxConfig::builder()
                 .trim_blocks(true)
@@ -103,26 +103,26 @@ impl ChatTemplate {
         })
     }
 
-    /// Whether a template uses a name at all.
+    /// Returns true if a template mentions a name anywhere.
     pub fn mentions(&self, name: &str) -> bool {
         self.source.contains(name)
     }
 
-    /// Whether a template reads a variable of this name.
+    /// Returns true if a template reads a variable of this name.
     pub fn reads(&self, name: &str) -> bool {
         self.variables.contains(name)
     }
 
-    /// How the model writes tool calls.
+    /// The format of the model's tool calls.
     pub fn family(&self) -> Family {
-        Family::of(&self.source)
+        Family::new(&self.source)
     }
 
-    /// The prompt for `messages`, ending where the assistant's answer begins, or after the last of them. `switches` are
-    /// further variables.
+    /// Renders the prompt for `messages`, ending where the assistant's message begins, or after the last message. `switches` are
+    /// additional variables.
     ///
     /// # Errors
-    /// 400 when the template refuses the messages.
+    /// 400 if the template rejects the messages.
     pub fn render(
         &self,
         messages: &[Json],
@@ -133,10 +133,10 @@ impl ChatTemplate {
         self.text_of(messages, tools, switches, begins_answer)
     }
 
-    /// The prompt for messages of any roles, without tools.
+    /// Renders messages of any roles, without tools.
     ///
     /// # Errors
-    /// 400 when the template refuses the messages.
+    /// 400 if the template rejects the messages.
     pub fn render_as(
         &self,
         messages: &[Json],
@@ -152,9 +152,9 @@ impl ChatTemplate {
         switches: &Map<String, Json>,
         add_generation_prompt: bool,
     ) -> Result<String, ApiError> {
-        // As Hugging Face does: what is null in a message is not there.
+        // Like Hugging Face: null fields of a message count as absent.
         let messages: Vec<Json> = messages.iter().map(without_nulls).collect();
-        // Without tools the name is there and means nothing.
+        // Without tools, the variable is defined but null.
         let with_tools = match tools {
             [] => Value::from(()),
             tools => Value::from(Serde(tools)),

@@ -1,4 +1,4 @@
-//! The two generating routes up to the grammar and the queue: from a request's body to what the batch computes.
+//! Prepares requests of the two text-generating routes, from the body to the batch's input, up to the grammar and the queue.
 
 use crate::adapter::Adapter;
 use crate::answer::Shape;
@@ -21,14 +21,14 @@ use axum::http::StatusCode;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A prompt that is computed.
+/// A prompt to compute.
 struct Prompt {
     tokens: Vec<u32>,
-    /// Its text, where answers begin with it.
+    /// Its text, if completions begin with it.
     echo: Option<Arc<str>>,
 }
 
-/// How an answer's text is taken apart, and what of its request has no effect.
+/// The parsers for a completion's text, and the request's fields without effect.
 #[derive(Default)]
 struct Parts {
     readers: Vec<ToolReader>,
@@ -36,7 +36,7 @@ struct Parts {
     ignored: Ignored,
 }
 
-/// `POST /v1/chat/completions`.
+/// Handles `POST /v1/chat/completions`.
 pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
     let model = &ready.model;
     let mut request = ChatRequest::parse(body, &model.sampling_defaults)?;
@@ -83,7 +83,7 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
     };
     let choices = settings.choices;
     let mut readers = Vec::new();
-    // An answer that is held to another form is no call, even if it looks like one.
+    // A completion constrained to another format is not a call, even if it looks like one.
     if !request.tools.offered().is_empty() && settings.grammar.is_none() {
         let offered = request.tools.offered().iter();
         let names: BTreeSet<String> = offered.map(|tool| tool.name.clone()).collect();
@@ -91,9 +91,9 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
         readers.resize_with(choices, reader);
     }
     let mut thoughts = Vec::new();
-    // An answer that is held to a form begins with it.
+    // A constrained completion begins with its format, without reasoning.
     if !is_formed {
-        let reader = || ReasoningReader::of(knows_reasoning, &text);
+        let reader = || ReasoningReader::new(knows_reasoning, &text);
         thoughts = std::iter::repeat_with(reader)
             .take(choices)
             .flatten()
@@ -108,8 +108,8 @@ pub(crate) fn chat(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
     prepare(of, Route::Chat, vec![prompt], settings, grammar, parts)
 }
 
-/// The grammar that holds every call of an answer to its tool's schema. `None` where calls of the model's family cannot be
-/// separated from other text.
+/// A grammar that makes every call match its tool's schema. `None` if the calls of the model's family cannot be distinguished from
+/// other text.
 fn held_calls(model: &LoadedModel, template: &ChatTemplate, tools: &Tools) -> Option<Held> {
     let offered: Vec<&Tool> = tools.offered().iter().collect();
     let special = |token: &str| model.tokenizer.special_token(token);
@@ -121,7 +121,7 @@ fn held_calls(model: &LoadedModel, template: &ChatTemplate, tools: &Tools) -> Op
     })
 }
 
-/// `POST /v1/completions`.
+/// Handles `POST /v1/completions`.
 pub(crate) fn complete(ready: &Ready, body: &[u8]) -> Result<Prepared, ApiError> {
     let model = &ready.model;
     let request = CompletionRequest::parse(body, &model.sampling_defaults)?;
@@ -157,7 +157,7 @@ fn prompt_of(model: &LoadedModel, prompt: PromptInput, echo: bool) -> Result<Pro
                 return Err(too_long(context, &tokens.len().to_string(), "prompt"));
             }
             let text = if echo {
-                // Without its special tokens, as answers are given.
+                // Without special tokens, as in completions.
                 Some(tokenizer.decode(&tokens)?)
             } else {
                 None
@@ -172,7 +172,7 @@ fn prompt_of(model: &LoadedModel, prompt: PromptInput, echo: bool) -> Result<Pro
 }
 
 /// # Errors
-/// 400 with the first id that no token has.
+/// 400 with the first id outside the vocabulary.
 pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize, param: &str) -> Result<(), ApiError> {
     match tokens.iter().find(|token| **token as usize >= vocabulary) {
         None => Ok(()),
@@ -186,8 +186,10 @@ pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize, param: &str) -> Re
     }
 }
 
+/// Returns the requested adapter, or `None` for the model itself.
+///
 /// # Errors
-/// The adapter that was called; none is the model itself. 404 for what is not served.
+/// 404 if `model` names neither the model nor a loaded adapter.
 pub(crate) fn called(ready: &Ready, model: Option<&str>) -> Result<Option<Arc<Adapter>>, ApiError> {
     let Some(name) = model.filter(|name| *name != ready.model_name) else {
         return Ok(None);
@@ -222,7 +224,7 @@ fn prepare(
     let stops: Vec<u32> = settings.ending.stop_tokens.concat();
     check_tokens(&stops, vocabulary, "stop_token_ids")?;
     let is_search = matches!(settings.strategy, Strategy::Beams(_));
-    // One search finds all the choices of its prompt.
+    // A single search finds all choices of its prompt.
     let (runs, answers) = if is_search {
         (1, settings.choices)
     } else {
@@ -235,7 +237,7 @@ fn prepare(
         let tokens: Arc<[u32]> = prompt.tokens.into();
         for run in 0..runs {
             let mut sampling = settings.sampling.clone();
-            // Choices of one seed differ from each other and are the same every time.
+            // Choices of a seeded request differ from each other, but are reproducible.
             sampling.seed = sampling.seed.map(|seed| seed.wrapping_add(run as u64));
             requests.push(GenerationRequest {
                 prompt: Arc::clone(&tokens),
@@ -265,7 +267,7 @@ fn prepare(
         continuous_usage: settings.continuous_usage,
         prompt_tokens,
     };
-    let name = adapter.map(|it| it.name.clone());
+    let name = adapter.map(|adapter| adapter.name.clone());
     let name = name.as_deref().unwrap_or(&ready.model_name);
     let envelope = Envelope::new(route, name, settings.include_usage);
     Ok(Prepared {
@@ -276,7 +278,7 @@ fn prepare(
     })
 }
 
-/// What cannot fit is refused before it is taken apart, which would take many times its memory.
+/// Rejects an overlong text before tokenizing it, which would take many times its memory.
 fn check_length(model: &LoadedModel, text: &str, route: Route) -> Result<(), ApiError> {
     let context = model.generator.context_tokens;
     let least = model.tokenizer.tokens_at_least(text.len());
@@ -297,7 +299,7 @@ fn param_of(route: Route) -> &'static str {
 }
 
 fn too_long(context: usize, used: &str, param: &str) -> ApiError {
-    // Clients look for the words "maximum context length is N tokens", and shorten the conversation.
+    // Clients search for the words "maximum context length is N tokens", and shorten the conversation.
     let message = format!(
         "the prompt has {used} tokens; this model's maximum context length is {context} tokens, for prompt and answer together: shorten the prompt"
     );
@@ -317,7 +319,7 @@ fn too_much_input(most: usize, used: &str, param: &str) -> ApiError {
     }
 }
 
-/// Most tokens that the answer to `prompt` may have.
+/// Maximum number of tokens in the completion of `prompt`.
 fn room(
     model: &LoadedModel,
     prompt: &[u32],
@@ -340,7 +342,7 @@ fn room(
     }
     let sequences = match settings.strategy {
         Strategy::Sampling | Strategy::Contrastive(_) => 1,
-        // A request has the cache of one context: the prompt once, and the answer of each beam.
+        // A request has the cache of one context: the prompt once, plus the completion of each beam.
         Strategy::Beams(beams) => beams.beams,
     };
     let pages = answer_room(settings.strategy, model.generator.pages, used);

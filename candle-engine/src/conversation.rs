@@ -1,4 +1,4 @@
-//! Renders a conversation by the model's chat template: the tools that it gets, the calls of earlier turns, and the prompt.
+//! Renders a conversation with the model's chat template: its tools, earlier calls, and the prompt.
 
 use crate::api::TemplateSwitches;
 use crate::api_error::ApiError;
@@ -8,17 +8,17 @@ use crate::loading::LoadedModel;
 use crate::tools::Tools;
 use serde_json::{Value, json};
 
-/// The template of a model that converses.
+/// Returns the model's chat template.
 pub(crate) fn template_of(model: &LoadedModel) -> Result<&ChatTemplate, ApiError> {
     let template = model.template.as_ref();
     template
         .ok_or_else(|| ApiError::invalid("this model has no chat template; use /v1/completions"))
 }
 
-/// The tools that the model gets: none if its template has no place for tools and no call is demanded.
+/// Returns the tools offered to the model: none if its template does not support tools, unless a call is forced.
 ///
 /// # Errors
-/// 400 when a call is demanded of a model whose template has no place for tools.
+/// 400 if a call is forced and the model's template does not support tools.
 pub(crate) fn tools_of(
     template: &ChatTemplate,
     mut tools: Tools,
@@ -43,10 +43,10 @@ pub(crate) fn has_calls(messages: &[Value]) -> bool {
     messages.any(|message| message.get("tool_calls").is_some())
 }
 
-/// The prompt of a conversation. A template that has no place for calls of tools leaves them out.
+/// Renders the prompt of a conversation. Templates without support for tool calls omit them.
 ///
 /// # Errors
-/// 400 when the template refuses it.
+/// 400 if the template rejects the conversation.
 pub(crate) fn render(
     template: &ChatTemplate,
     messages: &[Value],
@@ -65,15 +65,14 @@ pub(crate) fn render(
         Ok(text) => return Ok(text),
         Err(refusal) => refusal,
     };
-    // A template that goes through the arguments one by one cannot render a text.
+    // Templates that iterate over the arguments cannot render a string.
     match with_named_arguments(messages) {
         Some(named) => render(&named).map_err(|_| refusal),
         None => Err(refusal),
     }
 }
 
-/// The messages with each call whose arguments are not a JSON object taking them as one text named `arguments`. `None`
-/// where all arguments are objects.
+/// Wraps call arguments that are not a JSON object into an object with the field `arguments`. Returns `None` if there are none.
 fn with_named_arguments(messages: &[Value]) -> Option<Vec<Value>> {
     let mut named = messages.to_vec();
     let mut is_changed = false;

@@ -1,16 +1,16 @@
-//! What a program that computes on NVIDIA GPUs finds on its machine: the CUDA that it was built for, the driver's, and how many
-//! GPUs there are. A program without CUDA says that it has none.
+//! The CUDA environment of this program: the version it was built for, the driver's version, and the number of GPUs. Builds without
+//! CUDA report an error.
 
-/// Versions are as CUDA writes them: 13000 is 13.0.
+/// CUDA versions and GPU count. Versions are encoded as in CUDA: 13000 is 13.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaFacts {
     pub built_for: u32,
-    /// The latest CUDA that the driver knows.
+    /// The latest CUDA version the driver supports.
     pub driver: u32,
     pub gpus: u32,
 }
 
-/// Opens the driver and reads its version. No memory is taken on a GPU.
+/// Opens the driver and reads its version, without allocating GPU memory.
 ///
 /// # Errors
 /// The driver's own error, such as `CUDA_ERROR_NO_DEVICE`.
@@ -21,7 +21,7 @@ pub fn cuda_facts() -> Result<CudaFacts, String> {
     result::init().map_err(failed)?;
     let mut driver: std::ffi::c_int = 0;
     #[expect(unsafe_code, reason = "the driver's version has no safe form")]
-    // SAFETY: the call writes one number into the place that it is given.
+    // SAFETY: the call writes one number through the pointer.
     let status = unsafe { sys::cuDriverGetVersion(&mut driver) };
     status.result().map_err(failed)?;
     let gpus = result::device::get_count().map_err(failed)?;
@@ -33,7 +33,7 @@ pub fn cuda_facts() -> Result<CudaFacts, String> {
 }
 
 /// # Errors
-/// Always: this program has no CUDA.
+/// Always, because this program was built without CUDA.
 #[cfg(not(feature = "cuda"))]
 pub fn cuda_facts() -> Result<CudaFacts, String> {
     Err(WITHOUT_CUDA.to_owned())

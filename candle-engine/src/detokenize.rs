@@ -1,28 +1,29 @@
-//! Turns tokens into text while tokens still arrive: only complete letters leave it.
+//! Turns tokens into text incrementally. Emits only complete characters.
 
 use crate::api_error::ApiError;
 
-/// Whatever turns token ids into text.
+/// A decoder from token ids to text.
 pub(crate) trait DecodeTokens {
-    /// The text of `tokens`; bytes that are no text become U+FFFD.
+    /// Decodes `tokens`. Invalid bytes become U+FFFD.
     fn decode(&self, tokens: &[u32]) -> Result<String, ApiError>;
 }
 
-/// When the window has grown to this many tokens it is cut, so that a step costs the same however long the answer is.
+/// Window length at which old tokens are dropped, which keeps the cost of a step constant.
 const WINDOW_TOKENS_MAX: usize = 16;
-/// Tokens kept at a cut: enough context for decoders that treat the first token differently.
+/// Minimum number of tokens to keep: enough context for decoders that treat the first token differently.
 const WINDOW_TOKENS_KEPT: usize = 4;
 const REPLACEMENT: char = char::REPLACEMENT_CHARACTER;
 
-/// Decodes a growing window of the last tokens and gives out what is new in it.
+/// Decodes a sliding window of the last tokens and returns the text that is new in it.
 ///
-/// Tokens may end inside a letter; the decoder then shows U+FFFD at the end, which is held back until the letter is whole.
+/// Tokens may end within a character. The decoder then returns U+FFFD at the end, which is withheld until the character is
+/// complete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Detokenizer {
     window: Vec<u32>,
-    /// The part of the window's text that has been given out.
+    /// The part of the window's text that has been emitted.
     emitted: String,
-    /// Length at which the window is cut next.
+    /// Window length at which to drop old tokens next.
     cut_at: usize,
 }
 
@@ -35,10 +36,10 @@ impl Detokenizer {
         }
     }
 
-    /// Takes one token and answers the text that became certain, which may be empty.
+    /// Adds a token and returns the text that became certain, which may be empty.
     ///
     /// # Errors
-    /// When the decoder refuses the tokens.
+    /// If the decoder rejects the tokens.
     pub fn push(&mut self, decoder: &impl DecodeTokens, token: u32) -> Result<String, ApiError> {
         self.window.push(token);
         let text = decoder.decode(&self.window)?;
@@ -53,20 +54,20 @@ impl Detokenizer {
         Ok(new)
     }
 
-    /// The rest, when no more tokens come: also bytes that never became a letter, as U+FFFD.
+    /// Returns the rest after the last token, with incomplete characters as U+FFFD.
     ///
     /// # Errors
-    /// When the decoder refuses the tokens.
+    /// If the decoder rejects the tokens.
     pub fn finish(self, decoder: &impl DecodeTokens) -> Result<String, ApiError> {
         let text = decoder.decode(&self.window)?;
         match text.strip_prefix(&self.emitted) {
             Some(rest) => Ok(rest.to_owned()),
-            // The decoder changed its mind about letters that were given out; what is beyond them is new.
+            // The decoder now returns different text for the emitted part; everything after its length is new.
             None => Ok(text.chars().skip(self.emitted.chars().count()).collect()),
         }
     }
 
-    /// Forgets old tokens where the text of the rest is the end of the whole text, so that no letter is cut in two.
+    /// Drops old tokens if the remaining ones decode to the end of the text, which keeps characters intact.
     fn cut(&mut self, decoder: &impl DecodeTokens, text: &str) -> Result<(), ApiError> {
         for kept in WINDOW_TOKENS_KEPT..self.window.len() {
             let tail = &self.window[self.window.len() - kept..];
@@ -91,7 +92,7 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
-    /// One token is one byte, as the rarest letters are in a byte-level vocabulary.
+    /// One token per byte, like rare characters in a byte-level vocabulary.
     struct Bytes;
 
     impl DecodeTokens for Bytes {
@@ -103,8 +104,8 @@ mod tests {
         }
     }
 
-    /// As sentencepiece does: tokens below 256 are bytes, whose runs are wholly text or wholly U+FFFD; others are words, and
-    /// the text loses its first space.
+    /// Like sentencepiece: tokens below 256 are bytes, and a run of them decodes to text or entirely to U+FFFD. Other tokens are
+    /// words, and the text loses its first space.
     struct ByteFallback;
 
     impl DecodeTokens for ByteFallback {

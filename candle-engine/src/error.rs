@@ -1,11 +1,11 @@
-//! The errors that end an engine: each is one line that says what is wrong, where, and what to do. Errors of a request
-//! are in [`crate::api_error`].
+//! Errors that end an engine. Each is one line with the problem, its location, and the remedy. Request errors are in
+//! [`crate::api_error`].
 
 use model_files::FileError;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// Why an engine could not start or go on. `Display` is one line, fit to be a process's last words.
+/// The reason an engine could not start or continue. `Display` prints one line, suitable as a process's final message.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The model folder cannot be served.
@@ -13,9 +13,9 @@ pub enum EngineError {
     Model {
         /// The file at fault.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         problem: String,
-        /// What the operator can do.
+        /// Advice for the operator.
         remedy: String,
     },
     /// An option is wrong.
@@ -23,10 +23,10 @@ pub enum EngineError {
     Option {
         /// The option's name in [`EngineOptions`](crate::EngineOptions).
         name: &'static str,
-        /// What is wrong with it, and what would be right.
+        /// The problem, with valid values.
         problem: String,
     },
-    /// The address cannot be listened on.
+    /// The engine cannot listen on the address.
     #[error("cannot listen on {address}: {source}; choose another address or stop what uses it")]
     Listen {
         /// The socket path or TCP address.
@@ -34,10 +34,10 @@ pub enum EngineError {
         /// The operating system's reason.
         source: std::io::Error,
     },
-    /// The server stopped by itself.
+    /// The server stopped unexpectedly.
     #[error("the HTTP server stopped: {0}")]
     Serve(std::io::Error),
-    /// Loading ended in a way that no check foresaw.
+    /// Loading failed in a way that no check anticipates.
     #[error("loading failed: {0}")]
     Load(String),
 }
@@ -99,7 +99,7 @@ impl EngineError {
     }
 }
 
-/// Libraries write errors over several lines; last words are one.
+/// Joins the lines of a library's error into one.
 pub(crate) fn one_line(text: impl Display) -> String {
     text.to_string()
         .split_whitespace()

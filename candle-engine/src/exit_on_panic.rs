@@ -1,12 +1,12 @@
-//! Ends the process where a thread fails that every request needs: an engine that lives on and answers nothing is worse
-//! than one that ends, which its parent sees and starts anew. Not for what only one request needs.
+//! Ends the process if a thread that every request needs panics. An engine that hangs is worse than one that exits, because its
+//! parent notices an exit and restarts it. Not for threads that serve a single request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// An internal software error, as `sysexits.h` numbers them; a panic of the main thread would be 101.
+/// Internal software error in `sysexits.h`; a panic of the main thread exits with 101.
 const FAILED: i32 = 70;
 
-/// Does the work of a thread; where it panics, the process ends with these last words behind the panic's own.
+/// Runs the work of a thread. If it panics, ends the process with a message after the panic's own.
 pub(crate) fn or_end(thread: &str, work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         eprintln!(
@@ -26,7 +26,7 @@ mod tests {
     #[test]
     fn a_thread_that_fails_ends_the_process_with_its_words() {
         if std::env::var_os(ON_PURPOSE).is_some() {
-            // Beside the test's own thread, which waits for ever: nothing else ends this process.
+            // Runs next to the test's own thread, which waits forever: nothing else ends this process.
             let thread = std::thread::spawn(|| or_end("batch", || panic!("a page was lost")));
             let _ = thread.join();
             loop {

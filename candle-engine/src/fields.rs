@@ -1,4 +1,4 @@
-//! Reads a JSON object field by field. An error names the field that has a wrong type, a wrong range or an unknown name.
+//! Reads a JSON object field by field. Errors name fields with a wrong type, a value out of range or an unknown name.
 
 use crate::api_error::ApiError;
 use crate::ignored::Ignored;
@@ -6,21 +6,21 @@ use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-/// Names less alike than this are no typing error of each other.
+/// Minimum similarity for suggesting a name.
 const ALIKE_LEAST: f64 = 0.6;
-/// Longer names are compared with nothing.
+/// Longer names get no suggestion.
 const COMPARED_BYTES_MAX: usize = 64;
 
-/// The fields of a request that have not been taken yet.
+/// The remaining fields of a request.
 pub(crate) struct Fields {
     left: Map<String, Value>,
-    /// Names that were looked for: those that a misspelled one can mean.
+    /// Names that were looked up; candidates for suggestions.
     known: Vec<String>,
 }
 
 impl Fields {
     /// # Errors
-    /// 400 when the body is no JSON object.
+    /// 400 if the body is not a JSON object.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self::from(fields)),
@@ -31,25 +31,25 @@ impl Fields {
         }
     }
 
-    /// Takes a field; `null` is the same as absent.
+    /// Takes a field; `null` counts as absent.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         self.known.push(name.to_owned());
         let value = self.left.shift_remove(name);
         value.filter(|value| !value.is_null())
     }
 
-    /// Whether a field is there and not `null`.
+    /// Returns true if a field is present and not `null`.
     pub fn has(&self, name: &str) -> bool {
         self.left.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// The number of a field, which stays.
+    /// Returns the number in a field without taking it.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.left.get(name).and_then(Value::as_f64)
     }
 
     /// # Errors
-    /// 400 when it is there and no string.
+    /// 400 if the field is present and not a string.
     pub fn take_string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         self.take(name)
             .map(|value| {
@@ -62,7 +62,7 @@ impl Fields {
     }
 
     /// # Errors
-    /// 400 when it is there and neither `true` nor `false`.
+    /// 400 if the field is present and not a boolean.
     pub fn take_bool(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
         self.take(name)
             .map(|value| {
@@ -74,7 +74,7 @@ impl Fields {
     }
 
     /// # Errors
-    /// 400 when it is there and no number of `range`.
+    /// 400 if the field is present and not a number within `range`.
     pub fn take_number(
         &mut self,
         name: &str,
@@ -92,14 +92,14 @@ impl Fields {
     }
 
     /// # Errors
-    /// 400 when it is there and no whole number of `range`.
+    /// 400 if the field is present and not an integer within `range`.
     pub fn take_integer(
         &mut self,
         name: &str,
         range: RangeInclusive<i64>,
     ) -> Result<Option<i64>, ApiError> {
         let wanted = || format!("a whole number from {} to {}", range.start(), range.end());
-        // A whole number may be written 2.0; JSON has one type of number.
+        // An integer may be written as 2.0; JSON has a single number type.
         let integer = |value: &Value| {
             value.as_i64().or_else(|| {
                 value
@@ -117,7 +117,7 @@ impl Fields {
             .transpose()
     }
 
-    /// Names the fields that are left and ask for something, for an object whose unknown fields are dropped.
+    /// Reports the remaining non-empty fields as ignored, for objects whose unknown fields are dropped.
     pub fn drop_rest(self, place: &str, ignored: &mut Ignored) {
         for (name, _) in self.left.iter().filter(|(_, value)| has_effect(value)) {
             ignored.add_unknown(place, name);
@@ -125,7 +125,7 @@ impl Fields {
     }
 
     /// # Errors
-    /// 400 when a field is left that is not null: it is unknown, and would silently do nothing.
+    /// 400 if a non-null field remains: it is unknown, and would silently have no effect.
     pub fn finish(mut self, place: &str) -> Result<(), ApiError> {
         const NAMED: usize = 8;
         self.left.retain(|_, value| !value.is_null());
@@ -152,7 +152,7 @@ impl Fields {
 }
 
 impl Fields {
-    /// The known field whose name is most like this one, if it is like enough for a typing error.
+    /// Returns the most similar known name, if it is similar enough to be a typing error.
     fn nearest(&self, name: &str) -> Option<&str> {
         if name.len() > COMPARED_BYTES_MAX {
             return None;
@@ -175,7 +175,7 @@ impl From<Map<String, Value>> for Fields {
     }
 }
 
-/// Returns false for values that ask for nothing: null, false, and everything empty.
+/// Returns false for null, false, and empty values.
 pub(crate) fn has_effect(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -186,7 +186,7 @@ pub(crate) fn has_effect(value: &Value) -> bool {
     }
 }
 
-/// 400 for a value that is not what a field takes.
+/// A 400 error for a value of the wrong kind.
 pub(crate) fn expected(name: &str, wanted: impl Display, found: &Value) -> ApiError {
     const SHOWN_LETTERS: usize = 60;
     let mut shown = found.to_string();

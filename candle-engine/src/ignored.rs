@@ -1,12 +1,12 @@
-//! Collects the request fields that have no effect, for the header that names them to the client.
+//! Collects the request fields that had no effect, for a response header.
 
 use std::borrow::Cow;
 
-/// Further names are left out: a client can send any number of them.
+/// Maximum number of names; a client can send any number of fields.
 const NAMES_MAX: usize = 32;
 const NAME_BYTES_MAX: usize = 64;
 
-/// Names of fields, each once.
+/// Distinct field names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ignored(Vec<Cow<'static, str>>);
 
@@ -18,7 +18,7 @@ impl Ignored {
         }
     }
 
-    /// Adds a field that the client named itself. A name that a header cannot carry is left out.
+    /// Adds a field name chosen by the client. Names that a header cannot carry are dropped.
     pub fn add_unknown(&mut self, place: &str, name: &str) {
         let is_plain =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');

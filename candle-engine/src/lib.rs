@@ -1,9 +1,8 @@
-//! The embedded engine: loads one model and serves it over the OpenAI HTTP API. It knows nothing of the pool: of other
+//! The embedded engine: loads one model and serves it over the OpenAI HTTP API. It does not depend on the pool, and knows no other
 //! models, priorities or memory budgets.
 //!
-//! A model is a Hugging Face folder: `config.json`, `tokenizer.json`, safetensors, and for chat a chat template; or a GGUF
-//! file, which has all of it.
-//! [`serve`] listens first and loads then, so that its parent can follow `GET /health` from the first moment.
+//! A model is a Hugging Face folder (`config.json`, `tokenizer.json`, safetensors, and a chat template for chat) or a GGUF file,
+//! which contains all of these. [`serve`] listens before it loads, so its parent can poll `GET /health` from the start.
 
 mod adapter;
 mod adapters;

@@ -1,4 +1,4 @@
-//! Loads a model, from its folder to the first token, and reports the progress.
+//! Loads a model, from its folder to the first token, and reports progress.
 
 use crate::batch::{Generator, Weights, page_count};
 use crate::chat_template::ChatTemplate;
@@ -15,23 +15,23 @@ use crate::tokenizer::ModelTokenizer;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// A model that can answer.
+/// A loaded text-generating model.
 pub(crate) struct LoadedModel {
     pub tokenizer: ModelTokenizer,
     pub template: Option<ChatTemplate>,
     pub generator: Generator,
-    /// The files whose weights it computes with.
+    /// The files of its weights.
     pub files: Vec<Arc<MappedFile>>,
-    /// What a request does not say about the choice of tokens.
+    /// Sampling settings for requests that omit them.
     pub sampling_defaults: SamplingSettings,
-    /// What answers can be held to.
+    /// The compiler and cache of grammars.
     pub grammars: Grammars,
 }
 
 /// Opens the model's files.
 ///
 /// # Errors
-/// Files that are missing or damaged, and options that contradict them.
+/// If files are missing or corrupt, or options contradict them.
 pub(crate) fn open(
     options: &EngineOptions,
     progress: &Progress,
@@ -52,10 +52,10 @@ pub(crate) fn open(
     Ok(files)
 }
 
-/// Loads the model and computes one token with it, so that the first request finds everything warm.
+/// Loads the model and computes one token, to warm up before the first request.
 ///
 /// # Errors
-/// Anything that is wrong with the options, the folder, the device or its memory.
+/// If the options, the folder or the device are unusable, or memory runs out.
 pub(crate) fn load(
     files: &mut ModelFiles,
     options: &EngineOptions,
@@ -66,7 +66,7 @@ pub(crate) fn load(
         quantization: options.quantization.map(Quantization::encoding),
         verify: options.verify,
     };
-    // A tokenizer is computed while the disk is read.
+    // Builds the tokenizer on the CPU while the disk is read.
     let (texts, written) = std::thread::scope(|scope| {
         let written = scope.spawn(|| files.read(plan, progress));
         let texts = tokenizer_and_template(files);
@@ -106,7 +106,7 @@ pub(crate) fn load(
     })
 }
 
-/// The tokenizer, and the chat template if there is one.
+/// Loads the tokenizer, and the chat template if the model has one.
 fn tokenizer_and_template(
     files: &ModelFiles,
 ) -> Result<(ModelTokenizer, Option<ChatTemplate>), EngineError> {
@@ -119,7 +119,7 @@ fn tokenizer_and_template(
     Ok((tokenizer, template))
 }
 
-/// The threads that compute on the CPU, and what they multiply matrices of BF16 in.
+/// Starts the CPU's compute threads for BF16 products of the given type.
 pub(crate) fn pool(threads: NonZeroUsize, products: ProductType) -> Pool {
     let pool = Pool::new(threads);
     if products.rounds() {
@@ -129,7 +129,7 @@ pub(crate) fn pool(threads: NonZeroUsize, products: ProductType) -> Pool {
     }
 }
 
-/// Threads that compute on the CPU: those that this process may use, unless the options say fewer.
+/// Number of compute threads: as many as this process may use, or fewer by option.
 fn threads(options: &EngineOptions) -> NonZeroUsize {
     options
         .threads

@@ -2,23 +2,24 @@
 
 use serde::Serialize;
 
-/// The answer of `GET /memory`, in bytes.
+/// The response of `GET /memory`, in bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct MemoryReport {
-    /// Weights as they lie on the device.
+    /// Weights on the device.
     pub weights_bytes: u64,
-    /// Of them, those that are pages of mapped files: not in `resident_bytes`, and the engine's all the same. 0 while it
-    /// sleeps, when the system may use them for others.
+    /// The part of `weights_bytes` in mapped files. Not included in `resident_bytes`, although the engine uses it. 0 while the
+    /// engine sleeps, because the kernel may evict these pages then.
     pub weights_mapped_bytes: u64,
-    /// The pages of the KV cache, which are there from the start.
+    /// Size of the KV cache, which is allocated on loading.
     pub kv_cache_bytes_max: u64,
-    /// Those that the requests in flight hold now.
+    /// Cache pages held by running requests.
     pub kv_cache_bytes_used: u64,
-    /// Anonymous and shared memory of this process; `None` where the system does not tell.
+    /// Anonymous and shared memory of this process; `None` if the operating system does not report it.
     pub resident_bytes: Option<u64>,
 }
 
-/// Bytes of anonymous and shared memory of this process, from `/proc/self/status`; file pages do not count, they can be dropped.
+/// Reads the anonymous and shared memory of this process from `/proc/self/status`, in bytes. File pages do not count, because they
+/// can be evicted.
 pub(crate) fn resident_bytes() -> Option<u64> {
     sum_of_resident(&std::fs::read_to_string("/proc/self/status").ok()?)
 }

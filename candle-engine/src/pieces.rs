@@ -1,4 +1,4 @@
-//! The pieces in which an answer is given out: text that is certain, with the tokens that it consists of.
+//! The pieces in which a completion is emitted: text that is certain, and its tokens.
 
 use crate::api_error::ApiError;
 use crate::detokenize::{DecodeTokens, Detokenizer};
@@ -6,23 +6,23 @@ use crate::sampling::TokenLogprob;
 use crate::stop::StopMatcher;
 use std::collections::VecDeque;
 
-/// A token as a client sees it.
+/// A token as the client sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ScoredToken {
     pub token: u32,
-    /// Letters of the text before it.
+    /// Number of characters of text before it.
     pub offset: usize,
-    /// `None` for the first token of a prompt, before which there is nothing.
+    /// `None` for the first token of a prompt, which has no context.
     pub logprob: Option<TokenLogprob>,
 }
 
-/// A piece of an answer.
+/// A piece of a completion.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Piece {
     pub text: String,
-    /// Tokens that begin in the text given so far; none unless the request wants them.
+    /// Tokens that begin in the text emitted so far; empty unless requested.
     pub tokens: Vec<ScoredToken>,
-    /// Tokens of the answer that were computed until now; 0 where only the end has them.
+    /// Number of completion tokens computed so far; 0 in pieces that do not report it.
     pub computed: usize,
 }
 
@@ -32,30 +32,30 @@ impl Piece {
     }
 }
 
-/// What one token led to.
+/// The result of adding a token.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Step {
     pub piece: Piece,
-    /// The stop string that was found; it and what follows are dropped.
+    /// The stop string that was found. It is dropped, with everything after it.
     pub stopped: Option<String>,
 }
 
-/// Makes the text of one answer from its tokens. Tokens come out with the text in which they begin, so that those of a stop
-/// string never do.
+/// Assembles the text of a completion from its tokens. A token is emitted with the text it begins in, so tokens of a stop string
+/// are never emitted.
 #[derive(Debug, Clone)]
 pub(crate) struct AnswerText {
     detokenizer: Detokenizer,
     stops: StopMatcher,
-    /// Tokens that were not given out yet, with the byte at which each begins.
+    /// Tokens that have not been emitted, with the byte offset at which each begins.
     waiting: VecDeque<(usize, ScoredToken)>,
-    /// Bytes and letters of the text of all tokens.
+    /// Length of the text of all tokens, in bytes and characters.
     total_bytes: usize,
     total_letters: usize,
     emitted_bytes: usize,
 }
 
 impl AnswerText {
-    /// `letters_before` are those of a prompt that is given out before.
+    /// `letters_before` is the number of characters of a prompt that is emitted first.
     pub fn new(stops: StopMatcher, letters_before: usize) -> Self {
         Self {
             detokenizer: Detokenizer::new(),
@@ -67,10 +67,10 @@ impl AnswerText {
         }
     }
 
-    /// Takes a token; `logprob` where the client wants to see it.
+    /// Adds a token, with its `logprob` if the client wants it.
     ///
     /// # Errors
-    /// When the decoder refuses the tokens.
+    /// If the decoder rejects the tokens.
     pub fn push(
         &mut self,
         decoder: &impl DecodeTokens,
@@ -95,10 +95,10 @@ impl AnswerText {
         })
     }
 
-    /// The rest, when no more tokens come.
+    /// Returns the rest after the last token.
     ///
     /// # Errors
-    /// When the decoder refuses the tokens.
+    /// If the decoder rejects the tokens.
     pub fn finish(mut self, decoder: &impl DecodeTokens) -> Result<Step, ApiError> {
         let rest = std::mem::replace(&mut self.detokenizer, Detokenizer::new()).finish(decoder)?;
         let step = self.stops.push(&rest);
@@ -129,10 +129,10 @@ impl AnswerText {
     }
 }
 
-/// The tokens of a prompt that is given out as text, each with its place in it.
+/// The tokens of a prompt that is returned as text, with their offsets.
 ///
 /// # Errors
-/// When the decoder refuses the tokens.
+/// If the decoder rejects the tokens.
 pub(crate) fn prompt_tokens(
     decoder: &impl DecodeTokens,
     prompt: &[u32],
@@ -156,7 +156,7 @@ pub(crate) fn prompt_tokens(
 mod tests {
     use super::*;
 
-    /// One token is one byte.
+    /// One token per byte.
     struct Bytes;
 
     impl DecodeTokens for Bytes {

@@ -1,4 +1,4 @@
-//! Opens the devices, asks for their free memory and has the layers of a model divided over them.
+//! Opens the devices, queries their free memory, and divides the model's layers among them.
 
 use crate::batch::page_count;
 use crate::error::EngineError;
@@ -7,15 +7,15 @@ use crate::model::{Placement, Room, Sizes, divide};
 use crate::options::{DeviceChoice, EngineOptions};
 use candle_core::Device;
 
-/// Rows of a step, for the memory beside weights and cache.
+/// Rows of a step, for estimating working memory.
 const STEP_ROWS: usize = 1024;
-/// What a driver and its libraries take on a GPU, and what must stay free for its allocator.
+/// GPU memory reserved for the driver and its libraries, and for fragmentation of the allocator.
 const GPU_RESERVE_BYTES: u64 = 1 << 30;
 
-/// Opens the devices of `options` and divides the model's layers over them.
+/// Opens the devices in `options` and divides the model's layers among them.
 ///
 /// # Errors
-/// A device that cannot be opened, or a model that does not fit, with the numbers.
+/// If a device cannot be opened, or the model does not fit, with the numbers.
 pub(crate) fn place(options: &EngineOptions, files: &ModelFiles) -> Result<Placement, EngineError> {
     let spec = files.spec()?;
     let devices = options
@@ -32,7 +32,7 @@ pub(crate) fn place(options: &EngineOptions, files: &ModelFiles) -> Result<Place
         .zip(&devices)
         .map(|(choice, device)| room(*choice, device, options.device_bytes))
         .collect::<Result<Vec<_>, _>>()?;
-    let sizes = Sizes::of(spec, files, page_count(options), STEP_ROWS)?;
+    let sizes = Sizes::new(spec, files, page_count(options), STEP_ROWS)?;
     let division =
         divide(&sizes, &rooms).map_err(|problem| EngineError::option("devices", problem))?;
     tracing::info!(explanation = %division.explanation, "layers are divided");
@@ -41,7 +41,7 @@ pub(crate) fn place(options: &EngineOptions, files: &ModelFiles) -> Result<Place
     })
 }
 
-/// `device_bytes` bounds what is taken of a GPU.
+/// `device_bytes` limits the memory used on a GPU.
 fn room(
     choice: DeviceChoice,
     device: &Device,
@@ -65,7 +65,7 @@ fn room(
     })
 }
 
-/// Memory that the host can still give, from `/proc/meminfo`.
+/// Available host memory, from `/proc/meminfo`.
 fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text
@@ -93,7 +93,7 @@ fn free_gpu_bytes(device: &Device) -> Result<u64, EngineError> {
     Ok(free as u64)
 }
 
-/// Metal's memory is the host's.
+/// Metal uses the host's memory.
 #[cfg(not(feature = "cuda"))]
 fn free_gpu_bytes(_device: &Device) -> Result<u64, EngineError> {
     Ok(available_bytes().unwrap_or(u64::MAX))

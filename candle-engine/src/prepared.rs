@@ -1,5 +1,4 @@
-//! A generating request that is read and checked. Its grammar is compiled before it is queued, and holds up no other request
-//! meanwhile.
+//! A validated generation request. Its grammar is compiled before it is queued, without blocking other requests.
 
 use crate::answer::{Answer, Shape};
 use crate::answer_json::Envelope;
@@ -16,18 +15,18 @@ pub(crate) struct Prepared {
     pub grammar: Option<Held>,
 }
 
-/// What the answers of a request are held to.
+/// The grammar of a request's completions.
 pub(crate) struct Held {
     pub grammar: Grammar,
-    /// The field it came with.
+    /// The field it came from.
     pub param: &'static str,
-    /// Whether the request is refused if it cannot be followed. Calls of strict tools that the model need not make are not
-    /// held then: it may still call as it was taught.
+    /// Refuse the request if the grammar cannot be compiled. False for optional calls of strict tools: without a grammar, the model
+    /// may still call them in its trained format.
     pub is_required: bool,
 }
 
 impl Held {
-    /// By a grammar and the field it came with.
+    /// A required grammar, with the field it came from.
     pub fn required((grammar, param): (Grammar, &'static str)) -> Self {
         Self {
             grammar,
@@ -39,7 +38,7 @@ impl Held {
 
 impl Prepared {
     /// # Errors
-    /// When its grammar cannot be followed, or too many requests wait already.
+    /// If a required grammar cannot be compiled, or too many requests are waiting.
     pub async fn start(mut self, ready: &Ready) -> Result<Answer, ApiError> {
         if let Some(held) = self.grammar.take() {
             match compiling::compile(&ready.model, &held.grammar, held.param).await {

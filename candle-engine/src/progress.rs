@@ -1,9 +1,9 @@
-//! How far a load is.
+//! The progress of loading a model.
 
 use crate::error::EngineError;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// How far a load is; written by the loading thread, read by `GET /health`.
+/// Loading progress; written by the loading thread, read by `GET /health`.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     stage: AtomicU8,
@@ -16,11 +16,11 @@ pub(crate) const CONFIG: u8 = 0;
 pub(crate) const TOKENIZER: u8 = 1;
 const WEIGHTS: u8 = 2;
 pub(crate) const WARM_UP: u8 = 3;
-/// Reading weights is nearly all of a load, so it takes these per cent of it.
+/// Share of the progress for reading weights, which takes nearly all of the time, in per cent.
 pub(crate) const WEIGHTS_PERCENT: std::ops::Range<u8> = 5..95;
 
 impl Progress {
-    /// The stage's name and per cent of the whole load.
+    /// Returns the name of the stage, and the overall progress in per cent.
     pub fn read(&self) -> (&'static str, u8) {
         let stage = usize::from(self.stage.load(Ordering::Relaxed));
         (
@@ -29,15 +29,15 @@ impl Progress {
         )
     }
 
-    /// Makes the load end at its next step.
+    /// Cancels the load, which ends at its next step.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Bytes of weights that were read so far, of all.
+    /// Reports the bytes of weights read so far, and the total.
     ///
     /// # Errors
-    /// When the load was cancelled.
+    /// If the load was cancelled.
     pub fn weights(&self, done: u64, total: u64) -> Result<(), EngineError> {
         let span = u64::from(WEIGHTS_PERCENT.end - WEIGHTS_PERCENT.start);
         let share = (done * span).checked_div(total).unwrap_or(span).min(span);

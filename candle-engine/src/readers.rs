@@ -1,6 +1,6 @@
-//! The workers that make tokens of requests: templates and tokenisation. So many work at once, beside the threads
-//! that compute, so that a burst of long prompts takes no cores from the answers that are being generated, and a busy batch keeps no
-//! request from being read.
+//! Workers that render chat templates and tokenize requests. Their number is limited and they are separate from the compute
+//! threads: a burst of long prompts takes no cores from running generations, and a busy batch does not delay the parsing of
+//! requests.
 
 use crate::api_error::ApiError;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ struct Gauges {
     worked_microseconds: AtomicU64,
 }
 
-/// One that waits, until it is dropped.
+/// Counts a waiting request until dropped.
 struct Waiting(Arc<Gauges>);
 
 impl Drop for Waiting {
@@ -33,7 +33,7 @@ impl Drop for Waiting {
 }
 
 impl Readers {
-    /// `None` is half as many as there are cores, at least one: the others compute.
+    /// `None` means half the number of cores, at least one; the other cores compute.
     pub fn new(count: Option<usize>) -> Self {
         let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let count = count.unwrap_or_else(|| cores() / 2).max(1);
@@ -44,17 +44,17 @@ impl Readers {
         }
     }
 
-    /// Does the work when a worker is free.
+    /// Runs the work when a worker is free.
     ///
     /// # Errors
-    /// Those of the work, and 500 when it panics.
+    /// The error of the work, or 500 if it panics.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         self.gauges.waiting.fetch_add(1, Relaxed);
         let waiting = Waiting(Arc::clone(&self.gauges));
-        // It is never closed.
+        // The semaphore is never closed.
         let turn = Arc::clone(&self.turns).acquire_owned().await.ok();
         drop(waiting);
         let gauges = Arc::clone(&self.gauges);
@@ -76,7 +76,7 @@ impl Readers {
             .unwrap_or_else(|_| Err(ApiError::internal("the engine failed on this request")))
     }
 
-    /// In the text form of Prometheus.
+    /// Renders the figures in the Prometheus text format.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mut add = |name: &str, kind: &str, help: &str, value: f64| {
@@ -144,7 +144,7 @@ mod tests {
         let other = Arc::clone(&both);
         let first = readers.run(move || {
             both.wait();
-            // It ends with an error when the last holder has dropped it.
+            // Returns an error once the last sender is dropped.
             let _ = held.recv();
             Ok(1)
         });

@@ -1,4 +1,4 @@
-//! A loaded model that answers.
+//! A loaded model that can serve requests.
 
 use crate::adapters::Adapters;
 use crate::batch::Batch;
@@ -6,12 +6,12 @@ use crate::loading::LoadedModel;
 use crate::sleep::Sleeper;
 use std::sync::Arc;
 
-/// What the generating routes need; it exists when the model is loaded.
+/// The state of the text-generating routes; exists once the model is loaded.
 pub(crate) struct Ready {
     pub model_name: String,
     pub model: Arc<LoadedModel>,
     pub batch: Arc<Batch>,
     pub adapters: Adapters,
-    /// What gives memory back while the engine sleeps, in the order of it.
+    /// Components that free memory while the engine sleeps, in order.
     pub sleepers: Vec<Arc<dyn Sleeper>>,
 }

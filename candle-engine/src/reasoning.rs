@@ -1,41 +1,41 @@
-//! Separates a model's reasoning from an answer that arrives in pieces: the text between `<think>` and `</think>` before
-//! the answer. A text is held back only as long as it may still become one of the two.
+//! Separates reasoning, between `<think>` and `</think>` at the beginning, from the rest of a streamed completion. Text is withheld
+//! only while it could still become one of these tags.
 
 const OPENING: &str = "<think>";
 const CLOSING: &str = "</think>";
 
-/// A piece of an answer, in its two parts.
+/// A piece of a completion, split in two.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Thought {
     pub reasoning: String,
     pub text: String,
 }
 
-/// Reads one answer.
+/// Parses one completion.
 #[derive(Debug)]
 pub(crate) struct ReasoningReader {
-    /// What is not given out yet.
+    /// Text that has not been emitted.
     held: String,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing but white space came yet; a reasoning may begin here.
+    /// Only white space so far; reasoning may begin here.
     Beginning,
-    /// Behind the opening. Whether anything of it was given out.
+    /// After the opening tag. `has_begun`: part of the reasoning has been emitted.
     Reasoning {
         has_begun: bool,
     },
-    /// Behind the closing; white space is no answer yet.
+    /// After the closing tag; white space here is not part of the text.
     Behind,
     Answer,
 }
 
 impl ReasoningReader {
-    /// A reader for answers to this prompt. `None` where the model's template knows no reasoning.
-    pub fn of(template_knows: bool, prompt: &str) -> Option<Self> {
-        // Some templates write the opening themselves.
+    /// Creates a reader for completions of this prompt. Returns `None` if the model's template does not use reasoning.
+    pub fn new(template_knows: bool, prompt: &str) -> Option<Self> {
+        // Some templates end the prompt with the opening tag.
         let state = if prompt.trim_end().ends_with(OPENING) {
             State::Reasoning { has_begun: false }
         } else {
@@ -47,12 +47,12 @@ impl ReasoningReader {
         })
     }
 
-    /// Whether a template has a place for a reasoning.
+    /// Returns true if a template uses reasoning tags.
     pub fn is_known_to(mentions: impl Fn(&str) -> bool) -> bool {
         mentions(OPENING) || mentions(CLOSING)
     }
 
-    /// Takes the next piece of the answer.
+    /// Adds the next piece of the completion.
     pub fn push(&mut self, piece: &str) -> Thought {
         if self.state == State::Answer && self.held.is_empty() {
             return Thought {
@@ -66,7 +66,7 @@ impl ReasoningReader {
         thought
     }
 
-    /// The rest, when no more comes.
+    /// Returns the rest after the last piece.
     pub fn finish(&mut self) -> Thought {
         let held = std::mem::take(&mut self.held);
         match self.state {
@@ -82,7 +82,7 @@ impl ReasoningReader {
         }
     }
 
-    /// Makes a step if what is held allows one.
+    /// Advances the parser by one step. Returns false if more text is needed.
     fn advance(&mut self, thought: &mut Thought) -> bool {
         match self.state {
             State::Beginning => {
@@ -118,7 +118,7 @@ impl ReasoningReader {
     fn reason(&mut self, has_begun: bool, thought: &mut Thought) -> bool {
         if !has_begun {
             self.held = self.held.trim_start().to_owned();
-            // Templates that write the opening themselves know models which write it once more.
+            // Models whose template writes the opening tag sometimes repeat it.
             if let Some(rest) = self.held.strip_prefix(OPENING) {
                 self.held = rest.to_owned();
                 return true;
@@ -143,7 +143,7 @@ impl ReasoningReader {
     }
 }
 
-/// Bytes before white space and before a beginning of the closing at the end of `held`.
+/// Length of `held` without trailing white space and without a trailing prefix of the closing tag, in bytes.
 fn certain_length(held: &str) -> usize {
     let least = held.len().saturating_sub(CLOSING.len());
     let partial = held
@@ -157,11 +157,11 @@ fn certain_length(held: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// Whatever the cuts, the parts are the same.
+    /// Parses the text in pieces of several sizes, which must all give the same result.
     fn read(prompt: &str, written: &str) -> (String, String) {
         let mut all = Vec::new();
         for size in [1, 3, usize::MAX] {
-            let mut reader = ReasoningReader::of(true, prompt).expect("a reader");
+            let mut reader = ReasoningReader::new(true, prompt).expect("a reader");
             let letters: Vec<char> = written.chars().collect();
             let (mut reasoning, mut text) = (String::new(), String::new());
             let pieces = letters.chunks(size.min(letters.len().max(1)));
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn text_is_not_held_longer_than_needed() {
-        let mut reader = ReasoningReader::of(true, "<think>").expect("a reader");
+        let mut reader = ReasoningReader::new(true, "<think>").expect("a reader");
         let thought = |reasoning: &str, text: &str| Thought {
             reasoning: reasoning.to_owned(),
             text: text.to_owned(),
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn models_without_a_place_for_it_are_read_as_they_are() {
-        assert!(ReasoningReader::of(false, "<think>").is_none());
+        assert!(ReasoningReader::new(false, "<think>").is_none());
         assert!(ReasoningReader::is_known_to(|text| text == "</think>"));
         assert!(!ReasoningReader::is_known_to(|_| false));
     }

@@ -1,10 +1,10 @@
-//! The JSON of tokens and their probabilities, in the forms of both routes.
+//! The JSON of tokens and their logprobs, for both routes.
 
 use crate::pieces::ScoredToken;
 use crate::vocabulary::Vocabulary;
 use serde_json::{Map, Value, json};
 
-/// `logprobs` of a chat's choice.
+/// The `logprobs` of a chat choice.
 pub(crate) fn of_chat(tokens: &[ScoredToken], vocabulary: &Vocabulary) -> Value {
     let one = |token: u32, logprob: f32| {
         let bytes = vocabulary.bytes(token);
@@ -23,14 +23,14 @@ pub(crate) fn of_chat(tokens: &[ScoredToken], vocabulary: &Vocabulary) -> Value 
     json!({"content": content.collect::<Vec<_>>(), "refusal": null})
 }
 
-/// `logprobs` of a completion's choice, in OpenAI's older form: the chosen token is among the likeliest always.
+/// The `logprobs` of a completion choice, in OpenAI's older form: always includes the chosen token in the top list.
 pub(crate) fn of_completion(tokens: &[ScoredToken], vocabulary: &Vocabulary) -> Value {
     let (mut texts, mut logprobs) = (Vec::new(), Vec::new());
     let (mut tops, mut offsets) = (Vec::new(), Vec::new());
     for scored in tokens {
         texts.push(Value::from(name(vocabulary.bytes(scored.token))));
         offsets.push(Value::from(scored.offset));
-        // Before the first token of a prompt there is nothing that makes it likely.
+        // The first token of a prompt has no context and therefore no probability.
         let Some(logprob) = &scored.logprob else {
             logprobs.push(Value::Null);
             tops.push(Value::Null);
@@ -48,7 +48,7 @@ pub(crate) fn of_completion(tokens: &[ScoredToken], vocabulary: &Vocabulary) -> 
     json!({"tokens": texts, "token_logprobs": logprobs, "top_logprobs": tops, "text_offset": offsets})
 }
 
-/// A token as a name of its own: one that is part of a letter shows its bytes, as OpenAI's older form does.
+/// The name of a token. Tokens with incomplete characters show their bytes, as in OpenAI's older form.
 fn name(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),

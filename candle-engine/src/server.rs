@@ -1,5 +1,5 @@
-//! The listener, the routes and the order of an engine's life: listen, load, serve, stop.
-//! One file because the routes are short and share the state of the engine's life.
+//! The listener, the routes and the life cycle of an engine: listen, load, serve, stop. One file because the routes are short and
+//! share the state of the engine's life cycle.
 
 use crate::adapters::Adapters;
 use crate::api_error::ApiError;
@@ -34,10 +34,10 @@ use std::sync::{Arc, OnceLock};
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 use tokio::sync::oneshot;
 
-/// Far more than any context; protects memory from bodies that are no requests.
+/// Far more than any context; bounds the memory of request bodies.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What the routes see.
+/// The state of the routes.
 struct Engine {
     model_name: String,
     started_unix_seconds: u64,
@@ -47,14 +47,14 @@ struct Engine {
     readers: Readers,
 }
 
-/// What is served.
+/// The loaded model.
 enum Served {
     Decoder(Ready),
     Encoder(Arc<encoder::Service>),
 }
 
 impl Served {
-    /// The decoder that computes, where one does.
+    /// The decoder that computes, if there is one.
     fn generator(&self) -> Option<&Generator> {
         match self {
             Self::Decoder(ready) => Some(&ready.model.generator),
@@ -63,7 +63,7 @@ impl Served {
     }
 }
 
-/// Connections that may wait to be accepted, in a burst of requests; the system caps it.
+/// Maximum number of connections waiting to be accepted in a burst; the operating system caps it.
 const BACKLOG: u32 = 4096;
 
 fn listener_at(address: SocketAddr) -> std::io::Result<TcpListener> {
@@ -76,12 +76,12 @@ fn listener_at(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves one model until `shutdown` completes: then it accepts nothing new and returns when the requests in flight are finished
-/// (the caller bounds how long). It listens first and loads then; `GET /health` tells how far it is.
+/// Serves one model until `shutdown` completes, then accepts no new requests and returns when the running ones are finished; the
+/// caller limits how long that may take. Listens before it loads; `GET /health` reports the progress.
 ///
 /// # Errors
-/// Options that cannot work, an address that cannot be listened on, or a model that cannot be loaded. The error's `Display` is one
-/// line, fit to be the process's last words.
+/// If the options are invalid, the address is not available, or the model cannot be loaded. The error's `Display` prints
+/// one line, suitable as the process's final message.
 pub async fn serve(
     options: EngineOptions,
     shutdown: impl Future<Output = ()> + Send + 'static,
@@ -104,7 +104,7 @@ pub async fn serve(
             };
             let listener = listener_at(*address).map_err(listening)?;
             tracing::info!(address = %listener.local_addr().map_err(listening)?, "listening");
-            // Small chunks of a stream must not wait for each other.
+            // Disables Nagle's algorithm: small chunks of a stream must not wait for each other.
             let listener = listener.tap_io(|stream| {
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "TCP_NODELAY cannot be set");
@@ -132,7 +132,7 @@ pub async fn serve(
     }
 }
 
-/// Serves while the model loads beside it; a failed load ends both.
+/// Serves while the model loads; a failed load ends both.
 async fn run(
     engine: Arc<Engine>,
     options: EngineOptions,
@@ -140,7 +140,7 @@ async fn run(
 ) -> Result<(), EngineError> {
     let (tell, reply) = oneshot::channel();
     let loader = Arc::clone(&engine);
-    // A thread of its own: the runtime would wait for a blocking task of its own before the process may end.
+    // A separate thread, because the runtime would wait for a blocking task before the process can exit.
     std::thread::Builder::new()
         .name("load".to_owned())
         .spawn(move || {
@@ -177,7 +177,7 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
         return Ok(());
     }
     let mut files = loading::open(options, &engine.progress)?;
-    let purpose = encoder::Purpose::of(&files, options.task)?;
+    let purpose = encoder::Purpose::new(&files, options.task)?;
     let model = Arc::new(loading::load(&mut files, options, &engine.progress)?);
     if let Some(service) = encoder::of_decoder(options, purpose, &files, &model)? {
         ready_to_encode(engine, service);
@@ -208,7 +208,7 @@ fn ready_to_encode(engine: &Engine, service: encoder::Service) {
     let _ = engine.ready.set(Served::Encoder(Arc::new(service)));
 }
 
-/// Binds the socket; a file that a dead engine left is replaced, a living one is not.
+/// Binds the socket. Replaces the file of a dead engine, but not a live one.
 async fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => match UnixStream::connect(path).await
@@ -274,7 +274,7 @@ async fn health(State(engine): State<Arc<Engine>>) -> Response {
         .into_response()
 }
 
-/// Requests that compute; while the engine sleeps they are refused.
+/// Refuses requests that need computation while the engine sleeps.
 async fn refuse_while_asleep(
     State(engine): State<Arc<Engine>>,
     request: Request,
@@ -286,12 +286,12 @@ async fn refuse_while_asleep(
     }
 }
 
-/// Answers when the engine sleeps; those in flight are finished before.
+/// Responds once the engine sleeps, after running requests have finished.
 async fn sleep(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
     engine.sleep_gate.sleep(sleepers(&engine)?).await
 }
 
-/// Answers when requests are taken again.
+/// Responds once requests are accepted again.
 async fn wake_up(State(engine): State<Arc<Engine>>) -> Result<(), ApiError> {
     engine.sleep_gate.wake(sleepers(&engine)?).await
 }
@@ -337,7 +337,7 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
         }
         Served::Encoder(service) => service.weights_bytes(),
     });
-    // The system may use mapped pages for others while the engine sleeps.
+    // While the engine sleeps, the kernel may evict mapped pages.
     let weights_mapped_bytes = u64::from(!engine.sleep_gate.is_asleep()) * mapped_bytes;
     Json(MemoryReport {
         weights_bytes,
@@ -351,7 +351,8 @@ async fn memory(State(engine): State<Arc<Engine>>) -> Response {
 
 async fn metrics(State(engine): State<Arc<Engine>>) -> Response {
     let generator = engine.ready.get().and_then(Served::generator);
-    let text = generator.map(|it| it.gauges.text(it.pages, it.page_bytes));
+    let text =
+        generator.map(|generator| generator.gauges.text(generator.pages, generator.page_bytes));
     let mut text = text.unwrap_or_default() + &engine.readers.text();
     if let Some(Served::Decoder(ready)) = engine.ready.get() {
         text += &ready.model.grammars.text();
@@ -374,7 +375,7 @@ async fn completions(
     answer(engine, body, completion::complete).await
 }
 
-/// A change of the adapters. It goes on when its client leaves: what has begun ends in the table and in the network alike.
+/// Changes the adapters. Runs to completion even if the client disconnects, which keeps table and network consistent.
 async fn change_adapters(
     State(engine): State<Arc<Engine>>,
     change: fn(&Adapters, &Batch, &[u8]) -> Result<String, ApiError>,
@@ -426,7 +427,7 @@ async fn answer(
     }
 }
 
-/// Works on a body on a thread that may block: long texts take milliseconds and more.
+/// Processes a body on a blocking thread: long texts take milliseconds or more.
 async fn work_on<T: Send + 'static>(
     engine: Arc<Engine>,
     body: Result<Bytes, BytesRejection>,
@@ -442,7 +443,7 @@ async fn work_on<T: Send + 'static>(
     engine.readers.run(work).await
 }
 
-/// Embeddings, ranks and scores.
+/// Embeddings, reranking and scores.
 async fn encode(
     State(engine): State<Arc<Engine>>,
     route: encoder::Route,

@@ -1,4 +1,4 @@
-//! Puts an engine to sleep and wakes it: the order of it, and which requests are answered meanwhile. Each part frees its
+//! Puts an engine to sleep and wakes it: the order of the steps, and the requests admitted in each phase. Each component frees its
 //! own memory ([`Sleeper`]).
 //!
 //! ```text
@@ -17,18 +17,19 @@ use futures_util::StreamExt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A part of the engine that holds memory which it can have again.
+/// A component of the engine with memory that it can free and allocate again.
 pub(crate) trait Sleeper: Send + Sync {
-    /// Gives back caches and working memory, the pages of mapped files, and on a GPU the copies of weights, which the host has. No request is being answered; a step that is still computed for one that left is waited for. Blocks.
+    /// Frees caches, working memory, pages of mapped files, and copies of weights on a GPU; the host has the originals. No request
+    /// is running. Waits for a step that is still being computed for a cancelled request. Blocks.
     ///
     /// # Errors
-    /// When nothing, or only a part, could be given back; [`wake`](Self::wake) is called then.
+    /// If nothing or only part of the memory could be freed; [`wake`](Self::wake) is called then.
     fn sleep(&self) -> Result<(), EngineError>;
 
-    /// Takes again what it gave back. Also called when it gave nothing back. Blocks.
+    /// Allocates again what `sleep` freed. Also called if nothing was freed. Blocks.
     ///
     /// # Errors
-    /// When there is no memory for it; the engine stays asleep, and may be woken again.
+    /// If memory is insufficient; the engine stays asleep, and `wake` may be retried.
     fn wake(&self) -> Result<(), EngineError>;
 }
 
@@ -36,7 +37,7 @@ pub(crate) trait Sleeper: Send + Sync {
 enum Phase {
     #[default]
     Awake,
-    /// Between the two: no request is let in.
+    /// In transition: no request is admitted.
     Turning,
     Asleep,
 }
@@ -44,15 +45,15 @@ enum Phase {
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
     phase: Phase,
-    /// Requests that are being answered.
+    /// Number of running requests.
     answering: usize,
 }
 
-/// The gate that requests go through.
+/// The gate that all requests pass.
 #[derive(Debug, Default)]
 pub(crate) struct SleepGate(watch::Sender<State>);
 
-/// One request's way through the gate, until it is dropped.
+/// A request's pass through the gate, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Answering(Arc<SleepGate>);
 
@@ -86,17 +87,17 @@ impl SleepGate {
         self.0.borrow().phase == Phase::Asleep
     }
 
-    /// Lets no request in any more, waits for those inside, and has every part give back what it can. An engine that sleeps
-    /// already stays so.
+    /// Stops admitting requests, waits for the running ones, and has every component free its memory. Does nothing if the engine is
+    /// asleep.
     ///
     /// # Errors
-    /// 409 while another does the same or the contrary; 500 with a part's reason, and the engine is awake.
+    /// 409 during another transition; 500 with the reason if a component fails, in which case the engine is awake.
     pub async fn sleep(self: &Arc<Self>, parts: Vec<Arc<dyn Sleeper>>) -> Result<(), ApiError> {
         let Some(turn) = self.turn(Phase::Awake, Phase::Asleep)? else {
             return Ok(());
         };
         let mut states = self.0.subscribe();
-        // The client may leave; then the turn is dropped, and with it the gate opens.
+        // If the client disconnects, the turn is dropped, which reopens the gate.
         if states.wait_for(|state| state.answering == 0).await.is_err() {
             return Err(ApiError::internal("the engine ends"));
         }
@@ -117,10 +118,10 @@ impl SleepGate {
         .await
     }
 
-    /// Has every part take again what it gave back, and lets requests in. An engine that is awake stays so.
+    /// Has every component allocate its memory again, and admits requests. Does nothing if the engine is awake.
     ///
     /// # Errors
-    /// 409 while another does the same or the contrary; 500 with a part's reason, and the engine sleeps.
+    /// 409 during another transition; 500 with the reason if a component fails, in which case the engine stays asleep.
     pub async fn wake(self: &Arc<Self>, parts: Vec<Arc<dyn Sleeper>>) -> Result<(), ApiError> {
         let Some(turn) = self.turn(Phase::Asleep, Phase::Awake)? else {
             return Ok(());
@@ -133,7 +134,7 @@ impl SleepGate {
         .await
     }
 
-    /// Begins a turn; `None`: it is there already.
+    /// Begins a transition; returns `None` if the engine is already in phase `to`.
     fn turn(self: &Arc<Self>, from: Phase, to: Phase) -> Result<Option<Turn>, ApiError> {
         let mut found = Phase::Awake;
         let turns = self.0.send_if_modified(|state| {
@@ -161,7 +162,7 @@ impl SleepGate {
     }
 }
 
-/// A turn that goes back when it is dropped before its end.
+/// A transition that reverts if dropped before it is complete.
 struct Turn {
     gate: Arc<SleepGate>,
     ends_in: Phase,
@@ -180,7 +181,7 @@ impl Drop for Turn {
     }
 }
 
-/// Goes on to its end also when its client has left.
+/// Runs to completion even if the client disconnects.
 async fn blocking(
     work: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
 ) -> Result<(), ApiError> {
@@ -191,9 +192,9 @@ async fn blocking(
     }
 }
 
-/// The answer, which counts as being answered until its last byte has gone or its client has left.
+/// Keeps a request counted as running until its last byte is sent or its client disconnects.
 pub(crate) fn counted(answering: Answering, response: Response) -> Response {
-    // What is whole has been computed.
+    // A body of known size has been computed already.
     if response.body().size_hint().exact().is_some() {
         return response;
     }
@@ -205,11 +206,11 @@ pub(crate) fn counted(answering: Answering, response: Response) -> Response {
     })
 }
 
-/// Tells the system that the pages of a mapped file are not needed for now. They stay in the page cache as long as nothing
-/// else wants the memory, and come back when they are touched.
+/// Tells the kernel that the pages of a mapped file are not needed for now. They stay in the page cache until the memory is needed,
+/// and are read again on access.
 pub(crate) fn give_back_pages(mapping: &memmap2::Mmap) -> Result<(), EngineError> {
     #[expect(unsafe_code, reason = "the system's advice has no safe form")]
-    // SAFETY: the mapping is of a file and only read; pages that are dropped are read from the file again.
+    // SAFETY: the mapping is of a file and read-only; dropped pages are read from the file again.
     let advised = unsafe { mapping.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
     advised.map_err(|error| {
         EngineError::load(format!(
@@ -224,7 +225,7 @@ mod tests {
     use futures_util::FutureExt;
     use std::sync::Mutex;
 
-    /// Notes its calls, and fails if the test wants it.
+    /// Records its calls, and fails if the test wants it to.
     #[derive(Default)]
     struct Part {
         calls: Mutex<Vec<&'static str>>,

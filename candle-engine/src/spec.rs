@@ -1,37 +1,37 @@
-//! The description of a decoder as data: what distinguishes one family of models from another.
+//! The specification of a decoder as data: the differences between families of models.
 //!
-//! One network ([`crate::model`]) computes every family; a reader of files ([`crate::files`]) fills this in from
-//! `config.json` or from the metadata of a GGUF.
+//! One network ([`crate::model`]) computes every family. The file readers ([`crate::files`]) build the specification from
+//! `config.json` or from the metadata of a GGUF file.
 
-/// The shape and the variations of a decoder.
+/// The dimensions and variations of a decoder.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spec {
-    /// As the file names it: `LlamaForCausalLM`, or `llama` of a GGUF.
+    /// The name in the file: `LlamaForCausalLM`, or `llama` in a GGUF file.
     pub architecture: String,
-    /// Rows of the embedding; tokenizers may name fewer.
+    /// Rows of the embedding; tokenizers may use fewer.
     pub vocabulary: usize,
     pub hidden: usize,
     pub heads: usize,
     /// Heads of keys and values; divides `heads`.
     pub key_value_heads: usize,
-    /// Numbers of one head's query and key.
+    /// Width of one head's query and key.
     pub key_width: usize,
-    /// Numbers of one head's value.
+    /// Width of one head's value.
     pub value_width: usize,
-    /// Most positions that the model was made for.
+    /// Maximum number of positions the model was made for.
     pub context_tokens: usize,
     pub norm: Norm,
     pub embedding_factor: f32,
-    /// Rows of the table of learned positions, which are added to the embedding (GPT-2).
+    /// Rows of learned position embeddings, which are added to the embedding (GPT-2).
     pub learned_positions: Option<usize>,
-    /// The head has the weights of the embedding.
+    /// The head shares the embedding's weights.
     pub ties_head: bool,
     pub head_bias: bool,
-    /// Logits become `cap · tanh(logit / cap)`.
+    /// Soft cap of logits: `cap · tanh(logit / cap)`.
     pub logit_cap: Option<f32>,
-    /// Logits are multiplied by it.
+    /// Factor on logits.
     pub logit_factor: f32,
-    /// What each block adds to the stream of hidden states is multiplied by it.
+    /// Factor on each block's additions to the residual stream.
     pub residual_factor: f32,
     pub attention: AttentionSpec,
     pub ropes: Vec<Rope>,
@@ -41,44 +41,44 @@ pub(crate) struct Spec {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Norm {
     pub epsilon: f32,
-    /// Gemma keeps the weights less one.
+    /// Weights are stored minus one (Gemma).
     pub adds_one: bool,
-    /// The mean is taken off first, and a bias added last: a layer norm.
+    /// A layer norm: subtracts the mean first, and adds a bias last.
     pub centred: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AttentionSpec {
     pub projections: Projections,
-    /// Scores are multiplied by it; usually `1 / sqrt(key_width)`.
+    /// Factor on scores; usually `1 / sqrt(key_width)`.
     pub score_factor: f32,
-    /// Scores become `cap · tanh(score / cap)` before the mask.
+    /// Soft cap of scores before the mask: `cap · tanh(score / cap)`.
     pub score_cap: Option<f32>,
     pub query_key_value_bias: bool,
     pub output_bias: bool,
-    /// Queries and keys are normed head by head before they are turned.
+    /// Norm of queries and keys per head, before rotation.
     pub head_norm: HeadNorm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadNorm {
     None,
-    /// One weight of `key_width` for every head.
+    /// One weight of `key_width`, shared by all heads.
     PerHead,
     /// One norm over all heads together.
     AllHeads,
 }
 
-/// How queries, keys and values come from hidden states.
+/// The projections from hidden states to queries, keys and values.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Projections {
     /// `q_proj`, `k_proj`, `v_proj`.
     Separate,
-    /// `qkv_proj`, all three under each other.
+    /// `qkv_proj`, with all three stacked.
     Fused,
-    /// `qkv_proj`, all three of one head under each other, then those of the next head (GPT-NeoX).
+    /// `qkv_proj`, with the three parts of each head stacked, head by head (GPT-NeoX).
     ByHead,
-    /// DeepSeek's: queries and key-values come through narrow latent vectors, and a part of each key is turned apart.
+    /// DeepSeek's: queries, keys and values pass through narrow latent vectors, and a part of each key is rotated separately.
     Latent {
         query_rank: Option<usize>,
         key_value_rank: usize,
@@ -89,28 +89,28 @@ pub(crate) enum Projections {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct BlockSpec {
-    /// Only so many of the latest tokens are looked at, the own one among them.
+    /// Number of latest tokens visible to a row, including itself; `None` for all.
     pub window: Option<usize>,
-    /// Index into [`Spec::ropes`]; `None` turns nothing.
+    /// Index into [`Spec::ropes`]; `None` for no rotation.
     pub rope: Option<usize>,
-    /// Scores of this block are multiplied by it, too.
+    /// Additional factor on this block's scores.
     pub score_factor: f32,
     pub norms: Norms,
     pub feed_forward: FeedForward,
 }
 
-/// Where a block norms.
+/// The positions of norms in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Norms {
     /// Before attention and before the feed-forward part.
     Before,
     /// Before and after each of the two (Gemma 2 and 3).
     BeforeAndAfter,
-    /// After each of the two alone (OLMo 2).
+    /// Only after each of the two (OLMo 2).
     After,
-    /// Both parts have the same input, with one norm before the two (GPT-J).
+    /// Both parts read the same input, with one shared norm (GPT-J).
     Shared,
-    /// Both parts have the same input, and a norm of their own before each (GPT-NeoX).
+    /// Both parts read the same input, each through a separate norm (GPT-NeoX).
     Parallel,
 }
 
@@ -125,7 +125,7 @@ pub(crate) enum FeedForward {
 pub(crate) struct Gated {
     pub width: usize,
     pub activation: Activation,
-    /// `gate_up_proj`, both under each other.
+    /// `gate_up_proj`, with both stacked.
     pub fused: bool,
     pub bias: bool,
 }
@@ -152,28 +152,27 @@ pub(crate) struct Experts {
     pub width: usize,
     pub activation: Activation,
     pub scoring: Scoring,
-    /// The weights of the chosen ones are made to sum to one.
+    /// The weights of the chosen experts are normalised to sum to one.
     pub normalises_chosen: bool,
-    /// The weights of the chosen ones are multiplied by it.
+    /// Factor on the weights of the chosen experts.
     pub factor: f32,
-    /// Width of the experts that every token goes through, all together.
+    /// Total width of the shared experts, which every token uses.
     pub shared_width: Option<usize>,
-    /// The shared expert's share is gated by a learned sigmoid (Qwen2-MoE).
+    /// A learned sigmoid gates the shared experts (Qwen2-MoE).
     pub gates_shared: bool,
-    /// Experts are chosen among those of the best groups.
+    /// Experts are chosen only from the best groups.
     pub groups: Option<ExpertGroups>,
-    /// What the tensors are called.
+    /// The naming scheme of the tensors.
     pub naming: ExpertNames,
 }
 
 impl Experts {
-    /// Whether a bias corrects the scores that experts are chosen by, and not those that they are weighed by (DeepSeek V3):
-    /// `gate.e_score_correction_bias`.
+    /// Returns true if a bias (`gate.e_score_correction_bias`) affects the choice of experts, but not their weights (DeepSeek V3).
     pub fn corrects_choice(&self) -> bool {
         self.scoring == Scoring::Sigmoid
     }
 
-    /// What the experts that every token goes through are called.
+    /// The tensor name of the shared experts.
     pub fn shared_name(&self) -> &'static str {
         if self.gates_shared {
             "shared_expert"
@@ -193,7 +192,7 @@ pub(crate) enum Scoring {
 pub(crate) struct ExpertGroups {
     pub count: usize,
     pub chosen: usize,
-    /// A group's score is the sum of its two best (DeepSeek V3), not its best alone.
+    /// A group's score is the sum of its two best experts (DeepSeek V3) instead of the best alone.
     pub by_two_best: bool,
 }
 
@@ -205,13 +204,13 @@ pub(crate) enum ExpertNames {
     Qwen,
 }
 
-/// How positions turn queries and keys.
+/// A rotary position embedding.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rope {
     pub theta: f32,
-    /// The first so many numbers of a head are turned; the rest stay.
+    /// Number of leading numbers of a head to rotate; the rest are unchanged.
     pub turned_width: usize,
-    /// Neighbours are turned together (GPT-J's way), not halves.
+    /// Rotates adjacent numbers as pairs (GPT-J) instead of halves.
     pub interleaved: bool,
     pub scaling: RopeScaling,
 }
@@ -219,18 +218,18 @@ pub(crate) struct Rope {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RopeScaling {
     None,
-    /// Positions are divided by the factor.
+    /// Divides positions by the factor.
     Linear {
         factor: f32,
     },
-    /// Llama 3's: long wave lengths are stretched, short ones stay, those between are blended.
+    /// Llama 3's: long wavelengths are stretched, short ones are unchanged, and those between are interpolated.
     Llama3 {
         factor: f32,
         low_frequency_factor: f32,
         high_frequency_factor: f32,
         first_context_tokens: usize,
     },
-    /// YaRN (Peng et al. 2023), with the multiplier of cosine and sine.
+    /// YaRN (Peng et al. 2023), with the factor on cosine and sine.
     Yarn {
         factor: f32,
         fast_turns: f32,
@@ -239,13 +238,13 @@ pub(crate) enum RopeScaling {
         amplitude: f32,
         truncates: bool,
     },
-    /// Phi-3's: a divisor for each frequency, one list for prompts up to `first_context_tokens`, one for longer contexts.
+    /// Phi-3's: a divisor per frequency, with separate lists for contexts up to `first_context_tokens` and longer ones.
     Long {
         short: Vec<f32>,
         long: Vec<f32>,
         first_context_tokens: usize,
         amplitude: f32,
     },
-    /// Divisors that lie in the file (`rope_freqs.weight` of a GGUF).
+    /// Divisors from the file (`rope_freqs.weight` in GGUF).
     Divisors(Vec<f32>),
 }

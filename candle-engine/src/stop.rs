@@ -1,24 +1,24 @@
-//! Searches for stop strings in a text that arrives in pieces.
+//! Searches for stop strings in streamed text.
 
-/// Finds the first stop string, wherever the pieces are cut, and keeps it out of the text.
+/// Finds the first stop string, even across pieces, and removes it from the text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StopMatcher {
     stops: Vec<String>,
-    /// Text that may be the beginning of a stop string, so it is not given out yet.
+    /// Text withheld because it may be the beginning of a stop string.
     held: String,
 }
 
-/// What one piece led to.
+/// The result of adding a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StopStep {
     /// Text that is certain not to belong to a stop string.
     pub text: String,
-    /// The stop string that was found; it and what follows are dropped.
+    /// The stop string that was found. It is dropped, with everything after it.
     pub stopped: Option<String>,
 }
 
 impl StopMatcher {
-    /// Empty stop strings are ignored: they would match before the first letter.
+    /// Empty stop strings are ignored, because they would match at the start.
     pub fn new(stops: impl IntoIterator<Item = String>) -> Self {
         Self {
             stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(),
@@ -26,10 +26,10 @@ impl StopMatcher {
         }
     }
 
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn push(&mut self, piece: &str) -> StopStep {
         self.held.push_str(piece);
-        // Of those that begin at the same letter the first that was given.
+        // Of stop strings that begin at the same position, the first one listed wins.
         let found = self
             .stops
             .iter()
@@ -50,12 +50,12 @@ impl StopMatcher {
         }
     }
 
-    /// The rest, when no more pieces come.
+    /// Returns the rest after the last piece.
     pub fn finish(self) -> String {
         self.held
     }
 
-    /// Bytes before the longest end of `held` that could still grow into a stop string.
+    /// Length of `held` without its longest suffix that could still become a stop string, in bytes.
     fn certain_length(&self) -> usize {
         let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
         let first = self.held.len().saturating_sub(longest);

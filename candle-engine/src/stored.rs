@@ -1,10 +1,10 @@
-//! Tensors as they lie in their files: an encoding, a shape, and bytes that are mapped or held.
+//! Tensors in their stored form: an encoding, a shape, and mapped or owned bytes.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How numbers are written. Those that begin with Q are blocks of the GGML family, as GGUF files have them.
+/// The number format of a tensor. Formats starting with Q are GGML blocks, as in GGUF files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Encoding {
     F32,
@@ -18,7 +18,7 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// Numbers of one block; rows are whole blocks.
+    /// Numbers per block; rows consist of complete blocks.
     pub fn block_numbers(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => 1,
@@ -27,7 +27,7 @@ impl Encoding {
         }
     }
 
-    /// Bytes of one block.
+    /// Bytes per block.
     pub fn block_bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -40,7 +40,7 @@ impl Encoding {
         }
     }
 
-    /// Bytes of so many numbers, which are whole blocks; `None` where they are not, or no memory holds them.
+    /// Bytes of `numbers` numbers; `None` if they are not complete blocks, or the result overflows.
     pub fn bytes_of(self, numbers: usize) -> Option<usize> {
         if !numbers.is_multiple_of(self.block_numbers()) {
             return None;
@@ -49,19 +49,19 @@ impl Encoding {
     }
 }
 
-/// A tensor as it is stored. A clone shares the bytes.
+/// A stored tensor. A clone shares the bytes.
 #[derive(Clone)]
 pub(crate) struct Stored {
     pub encoding: Encoding,
-    /// The last dimension is the one that lies together: a matrix is `[outputs, inputs]`.
+    /// The last dimension is contiguous: a matrix is `[outputs, inputs]`.
     pub shape: Vec<usize>,
     source: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
 }
 
 impl Stored {
-    /// Takes a range of a mapped file, or of memory. `None` where the range is not within it or does not have the bytes that
-    /// encoding and shape need.
+    /// Takes a range of a mapped file, or of memory. Returns `None` if the range is out of bounds, or its length does not match
+    /// encoding and shape.
     pub fn new(
         encoding: Encoding,
         shape: Vec<usize>,
@@ -88,8 +88,8 @@ impl Stored {
         self.shape.iter().product()
     }
 
-    /// Some rows of a matrix; they share its bytes. `None` where it is no matrix, has not so many rows, or its rows are not
-    /// whole blocks.
+    /// Selects rows of a matrix, sharing its bytes. Returns `None` if it is not a matrix, the rows do not exist, or its rows are
+    /// not complete blocks.
     pub fn rows(&self, rows: Range<usize>) -> Option<Self> {
         let &[all, columns] = self.shape.as_slice() else {
             return None;

@@ -1,4 +1,4 @@
-//! The routes between text and tokens: `tokenize` and `detokenize`, as vLLM has them.
+//! vLLM's routes between text and tokens: `tokenize` and `detokenize`.
 
 use crate::api::{take_messages, take_switches, take_tools};
 use crate::api_error::ApiError;
@@ -10,7 +10,7 @@ use crate::ready::Ready;
 use crate::tokenized::{Tokenized, check_text};
 use serde_json::{Value, json};
 
-/// `POST /tokenize`: a `prompt`, or `messages` and `tools` through the chat template.
+/// Handles `POST /tokenize`: a `prompt`, or `messages` and `tools` rendered with the chat template.
 pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError> {
     let mut fields = Fields::parse(body)?;
     called(ready, fields.take_string("model")?.as_deref())?;
@@ -21,7 +21,7 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError
     let (text, special) = match (prompt, fields.has("messages")) {
         (Some(prompt), false) => (prompt, special.unwrap_or(true)),
         (None, true) => {
-            // The count does not report ignored fields.
+            // Ignored fields are not reported on this route.
             let mut ignored = Ignored::default();
             let messages = take_messages(&mut fields, &mut ignored)?;
             let tools = take_tools(&mut fields, &mut ignored)?;
@@ -30,7 +30,7 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError
             let template = template_of(model)?;
             let tools = tools_of(template, tools, &mut ignored)?;
             let text = render(template, &messages, &tools, &switches, begins_answer)?;
-            // A template writes its special tokens itself.
+            // A chat template adds its special tokens itself.
             (text, special.unwrap_or(false))
         }
         (Some(_), true) => {
@@ -55,7 +55,7 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError
     })
 }
 
-/// `POST /detokenize`: `tokens` to the text they stand for, special tokens with it.
+/// Handles `POST /detokenize`: decodes `tokens`, including special tokens.
 pub(crate) fn detokenize(ready: &Ready, body: &[u8]) -> Result<Value, ApiError> {
     let mut fields = Fields::parse(body)?;
     called(ready, fields.take_string("model")?.as_deref())?;

@@ -1,5 +1,5 @@
-//! The answer of `tokenize` and the bound on its text. A tokenizer takes about a hundred bytes of memory for each byte of a
-//! text, so that the text has a bound, and the answer is written in pieces.
+//! The response of `tokenize`, and the limit on its text. A tokenizer needs about a hundred bytes of memory per byte of text, so
+//! the text is limited, and the response is written in pieces.
 
 use crate::api_error::ApiError;
 use axum::body::{Body, Bytes};
@@ -10,21 +10,21 @@ use serde_json::Value;
 use std::convert::Infallible;
 use std::fmt::Write;
 
-/// A token has about four bytes of text. A text of several contexts is counted too, so that clients see by how much it is too
-/// long.
+/// Text limit per token of context. A token has about four bytes of text; the limit allows texts of several contexts, which shows
+/// clients by how much they are too long.
 const BYTES_PER_TOKEN: usize = 16;
-/// Short contexts take so much all the same, and long ones no more, unless it is no more than their text.
+/// Bounds of the text limit, for short and for long contexts. The upper bound always allows the text of a full context.
 const BYTES_LEAST: usize = 64 * 1024;
 const BYTES_MOST: usize = 2 * 1024 * 1024;
 const BYTES_PER_TOKEN_LEAST: usize = 6;
-/// Tokens of one piece of the answer.
+/// Tokens per piece of the response.
 const PIECE_TOKENS: usize = 4096;
 
 /// The tokens of a text.
 pub(crate) struct Tokenized {
     tokens: Vec<u32>,
     context_tokens: usize,
-    /// What each of them stands for, as a JSON list.
+    /// The text of each token, as a JSON list.
     texts: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl Tokenized {
         }
     }
 
-    /// With the text of each token.
+    /// Adds the text of each token.
     pub fn with_texts(mut self, text: impl Fn(u32) -> String) -> Self {
         let mut texts = "[".to_owned();
         write_list(&mut texts, &self.tokens, 0, |token| {
@@ -73,7 +73,7 @@ impl Tokenized {
     }
 }
 
-/// Adds elements of a list of which so many are written.
+/// Appends elements to a list that already has `written` elements.
 fn write_list(to: &mut String, tokens: &[u32], written: usize, text: impl Fn(u32) -> String) {
     for (place, token) in (written..).zip(tokens) {
         let comma = if place == 0 { "" } else { "," };
@@ -91,7 +91,7 @@ impl IntoResponse for Tokenized {
 }
 
 /// # Errors
-/// 400 for a text that is much longer than the context.
+/// 400 if the text is much longer than the context.
 pub(crate) fn check_text(text: &str, context_tokens: usize) -> Result<(), ApiError> {
     let most = bytes_max(context_tokens);
     if text.len() <= most {

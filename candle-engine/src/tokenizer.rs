@@ -11,16 +11,16 @@ use tokenizers::Tokenizer;
 #[cfg(test)]
 mod vectors;
 
-/// Text to tokens and back, and the tokens that end an answer.
+/// Converts between text and tokens, and knows the end tokens.
 pub(crate) struct ModelTokenizer {
     tokenizer: Tokenizer,
-    /// No token stands for more bytes of text.
+    /// Maximum length of a token's text, in bytes.
     longest_token_bytes: usize,
-    /// Tokens that end an answer; their text is never given out.
+    /// Tokens that end a completion; their text is never emitted.
     pub end_tokens: BTreeSet<u32>,
-    /// Ids below this exist; the model's embedding may have more rows, which mean nothing.
+    /// Number of token ids; the model's embedding may have additional, unused rows.
     pub vocabulary: usize,
-    /// What each token stands for.
+    /// The text of each token.
     pub token_texts: Vocabulary,
     /// The text of the beginning-of-sequence token, for templates.
     pub bos_token: Option<String>,
@@ -29,10 +29,10 @@ pub(crate) struct ModelTokenizer {
 }
 
 impl ModelTokenizer {
-    /// Takes the tokenizer of a model's files.
+    /// Loads the tokenizer from a model's files.
     ///
     /// # Errors
-    /// A file that is missing or wrong, or a vocabulary that is larger than the model's embedding.
+    /// If a file is missing or invalid, or the vocabulary is larger than the model's embedding.
     pub fn load(files: &ModelFiles) -> Result<Self, EngineError> {
         let TokenizerFile {
             tokenizer,
@@ -74,7 +74,7 @@ impl ModelTokenizer {
             ));
         }
         Ok(Self {
-            token_texts: Vocabulary::of(&tokenizer, vocabulary),
+            token_texts: Vocabulary::new(&tokenizer, vocabulary),
             tokenizer,
             longest_token_bytes,
             end_tokens,
@@ -84,37 +84,36 @@ impl ModelTokenizer {
         })
     }
 
-    /// So many tokens at least has a text of so many bytes. A tokenizer may drop white space first, for which a
-    /// generous part is left out.
+    /// Lower bound for the number of tokens in a text of `bytes` bytes. Generous, because a tokenizer may drop white space first.
     pub fn tokens_at_least(&self, bytes: usize) -> usize {
         bytes / self.longest_token_bytes / 4
     }
 
-    /// The id of a token as the tokenizer's file writes it.
+    /// Returns the id of a token by its spelling in the tokenizer's file.
     pub fn token_of(&self, text: &str) -> Option<u32> {
         self.tokenizer.token_to_id(text)
     }
 
-    /// The id of a special token by its text.
+    /// Returns the id of a special token by its text.
     pub fn special_token(&self, text: &str) -> Option<u32> {
         let id = self.tokenizer.token_to_id(text);
         id.filter(|id| self.token_texts.special.contains(id))
     }
 
-    /// The text of tokens, with the special ones in it.
+    /// Decodes tokens, keeping special tokens in the text.
     ///
     /// # Errors
-    /// When the decoder refuses the tokens.
+    /// If the decoder rejects the tokens.
     pub fn text_of(&self, tokens: &[u32]) -> Result<String, ApiError> {
         self.tokenizer
             .decode(tokens, false)
             .map_err(|error| ApiError::internal(format!("tokens cannot be decoded: {error}")))
     }
 
-    /// The tokens of `text`; a rendered chat template already contains its special tokens, a plain prompt gets them added.
+    /// Tokenizes `text`. Rendered chat templates contain their special tokens already; plain prompts need `add_special_tokens`.
     ///
     /// # Errors
-    /// When the tokenizer refuses the text.
+    /// If the tokenizer rejects the text.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, ApiError> {
         let encoding = self.tokenizer.encode_fast(text, add_special_tokens);
         let encoding = encoding
@@ -146,7 +145,7 @@ mod tests {
         ModelTokenizer::load(&files).expect("the demo model has a tokenizer")
     }
 
-    /// A sentencepiece-like tokenizer: two words, and a token for each byte.
+    /// A sentencepiece-like tokenizer: two words, and a token per byte.
     fn byte_fallback() -> ModelTokenizer {
         let mut vocabulary = serde_json::Map::new();
         for byte in 0..256 {
@@ -169,7 +168,7 @@ mod tests {
         let tokenizer =
             Tokenizer::from_bytes(json.to_string()).expect("the tokenizer is well formed");
         ModelTokenizer {
-            token_texts: Vocabulary::of(&tokenizer, 258),
+            token_texts: Vocabulary::new(&tokenizer, 258),
             tokenizer,
             longest_token_bytes: 16,
             end_tokens: BTreeSet::new(),

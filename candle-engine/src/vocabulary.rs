@@ -1,30 +1,30 @@
-//! The bytes that each token of a vocabulary stands for.
+//! The bytes of each token of a vocabulary.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 use tokenizers::Tokenizer;
 
-/// What the tokens of a model stand for.
+/// The texts of a model's tokens.
 #[derive(Debug)]
 pub(crate) struct Vocabulary {
     bytes: Vec<Box<[u8]>>,
-    /// Tokens that are no text, such as the end of an answer.
+    /// Special tokens, such as the end of a completion.
     pub special: BTreeSet<u32>,
 }
 
-/// How a tokenizer writes bytes in the names of its tokens.
+/// The encoding of bytes in a tokenizer's token names.
 enum Form {
-    /// Each byte is a letter, as GPT-2 has it.
+    /// A character per byte, as in GPT-2.
     ByteLevel,
-    /// Text with `▁` for spaces, and `<0x0A>` for bytes, as sentencepiece has it.
+    /// Text with `▁` for spaces and `<0x0A>` for bytes, as in sentencepiece.
     ByteFallback,
-    /// Only the decoder knows.
+    /// Known only to the decoder.
     Other,
 }
 
 impl Vocabulary {
-    /// `count`: ids below it exist.
-    pub fn of(tokenizer: &Tokenizer, count: usize) -> Self {
+    /// Covers the ids below `count`.
+    pub fn new(tokenizer: &Tokenizer, count: usize) -> Self {
         let decoder = tokenizer.get_decoder();
         let decoder = decoder.and_then(|decoder| serde_json::to_value(decoder).ok());
         let form = form(&decoder.unwrap_or_default());
@@ -87,7 +87,7 @@ fn byte_of(name: &str) -> Option<u8> {
     (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok())?
 }
 
-/// The letter for each byte: itself where it can be seen, and letters from U+0100 on for the others.
+/// The character for each byte: the byte itself if it is printable, otherwise a character from U+0100 on.
 fn byte_letters() -> Vec<char> {
     let mut others = ('\u{100}'..).take(256);
     (0..=255u8)
@@ -109,7 +109,7 @@ mod tests {
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo/models/tiny-chat/tokenizer.json");
         let tokenizer = Tokenizer::from_file(file).expect("a tokenizer");
         let count = tokenizer.get_vocab_size(true);
-        let vocabulary = Vocabulary::of(&tokenizer, count);
+        let vocabulary = Vocabulary::new(&tokenizer, count);
         for text in ["What is a lease?", "naïve café\n\t", "日本語 😀"] {
             let tokens = tokenizer.encode_fast(text, false).expect("encodes");
             let bytes: Vec<u8> = tokens

@@ -1,12 +1,12 @@
-//! What Hugging Face's dialect of Jinja has beyond minijinja: methods of Python's strings, its handling of white space,
-//! its tests, and the tags that mark what a model generates.
+//! Extends minijinja to Hugging Face's dialect of Jinja: methods of Python strings, white space handling, tests, and the tags that
+//! mark generated text.
 
 use super::json::{python_float, to_json};
 use minijinja::value::{ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value, escape_formatter, filters};
 use minijinja_contrib::{globals, pycompat};
 
-/// Teaches an environment the dialect.
+/// Adds the dialect to an environment.
 pub(super) fn add_to(environment: &mut Environment<'_>) {
     environment.set_unknown_method_callback(method);
     environment.add_function(
@@ -49,7 +49,7 @@ fn python_text(value: &Value) -> String {
     python_float(value).unwrap_or_else(|| value.to_string())
 }
 
-/// Python takes the four separators of ASCII for white space too.
+/// Python also counts the four ASCII separators as white space.
 fn is_space(letter: char) -> bool {
     letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter)
 }
@@ -68,7 +68,7 @@ fn stripped<'a>(text: &'a str, letters: Option<&str>, start: bool, end: bool) ->
     }
 }
 
-/// Methods that minijinja's own table lacks, or that know another white space.
+/// String methods that minijinja lacks, or that treat white space differently.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     let Some(text) = value.as_str() else {
         return pycompat::unknown_method_callback(state, value, name, args);
@@ -117,8 +117,7 @@ fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Resul
     })
 }
 
-/// The template with `{% generation %}` and `{% endgeneration %}`, which only mark what a model wrote, as blocks that are
-/// always shown.
+/// Replaces `{% generation %}` and `{% endgeneration %}`, which only mark generated text, by blocks that are always shown.
 pub(super) fn without_generation_tags(source: &str) -> String {
     let mut made = String::with_capacity(source.len());
     let mut rest = source;
@@ -153,7 +152,7 @@ pub(super) fn without_generation_tags(source: &str) -> String {
     made + rest
 }
 
-/// The length of a tag up to and with `end`, which may stand in its strings.
+/// Returns the length of a tag up to and including `end`. Ignores `end` inside string literals.
 fn end_of_code(tag: &str, end: &str) -> Option<usize> {
     let mut quote = None;
     let mut letters = tag.char_indices().skip(2);

@@ -1,4 +1,4 @@
-//! Writes values as Python's `json.dumps` does, for templates that ask for JSON.
+//! Formats values like Python's `json.dumps`, for templates that print JSON.
 
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
@@ -7,10 +7,10 @@ use serde_json::Value as Json;
 use serde_json::ser::Formatter;
 use std::io::{self, Write};
 
-/// More spaces of indentation than anybody wants.
+/// Maximum indentation, in spaces.
 const INDENT_MAX: usize = 16;
 
-/// The filter `tojson` of Hugging Face: no letter is escaped for HTML, and none but ASCII only where asked for.
+/// Hugging Face's `tojson` filter: escapes nothing for HTML, and non-ASCII characters only if requested.
 pub(super) fn to_json(value: Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
     let separators: Option<Vec<String>> = options.get("separators")?;
@@ -60,7 +60,7 @@ fn sort_keys(value: &mut Json) {
     }
 }
 
-/// A number with a fraction as Python writes it; `None` for everything else.
+/// Formats a fractional number like Python; returns `None` for other values.
 pub(super) fn python_float(value: &Value) -> Option<String> {
     if value.kind() != ValueKind::Number || value.is_integer() {
         return None;
@@ -68,8 +68,8 @@ pub(super) fn python_float(value: &Value) -> Option<String> {
     f64::try_from(value.clone()).ok().map(float_text)
 }
 
-/// The shortest digits that mean the number, with an exponent below 1e-4 and from 1e16 on: as Rust, but for how the exponent
-/// is written.
+/// The shortest digits that identify the number, with an exponent below 1e-4 and from 1e16 on. Rust differs only in the notation of
+/// the exponent.
 fn float_text(number: f64) -> String {
     let text = format!("{number:?}");
     let Some((digits, exponent)) = text.split_once('e') else {
@@ -88,7 +88,7 @@ struct PythonJson {
     colon: String,
     ascii: bool,
     depth: usize,
-    /// Whether what was closed last, or is open, has anything in it.
+    /// The current or most recently closed container is not empty.
     filled: bool,
 }
 

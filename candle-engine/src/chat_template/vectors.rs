@@ -1,10 +1,10 @@
-//! Compares chat templates with what `transformers` renders of them, as kept in `tests/vectors/chat`.
+//! Compares chat templates with `transformers`' output, stored in `tests/vectors/chat`.
 
 use super::ChatTemplate;
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Constructs that are refused here and not by Python; no template that we know has them.
+/// Constructs that Python accepts and this crate rejects; no known template uses them.
 const NOT_KNOWN: [&str; 9] = [
     "{{ '%s is %d' % ('x', 3) }}",
     "{{ '%s' | format('a') }}{{ '%05.2f|%x|%r' % (1.5, 255, 'a') }}{{ '%(k)s' % {'k': 1} }}",
@@ -26,12 +26,12 @@ fn json(file: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The moment at which `transformers` rendered: 2025-03-07 14:05:09.
+/// The time at which `transformers` rendered the vectors: 2025-03-07 14:05:09.
 fn now() -> u64 {
     1_741_356_309
 }
 
-/// The text, or the message of the refusal.
+/// The rendered text, or the message of the error.
 fn rendered(
     source: &str,
     messages: &Value,
@@ -46,12 +46,12 @@ fn rendered(
         .map_err(|error| error.message)
 }
 
-/// What differs, in words.
+/// Describes a difference; `None` if there is none.
 fn difference(ours: &Result<String, String>, expected: &Value) -> Option<String> {
     match (ours, expected.as_str(), expected["refused"].as_str()) {
         (Ok(ours), Some(text), _) if ours == text => None,
         (Err(_), None, None) => None,
-        // The template's own words reach the client.
+        // The template's own error message reaches the client.
         (Err(ours), None, Some(reason)) if ours.contains(reason) => None,
         _ => Some(format!("  ours     {ours:?}\n  expected {expected}")),
     }

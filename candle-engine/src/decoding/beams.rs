@@ -1,44 +1,44 @@
-//! The rule of beam search: which beams go on with which tokens, which answers are kept, when it ends.
+//! The rules of beam search: which beams continue with which tokens, which completions are kept, and when the search ends.
 
 use crate::sampling::likeliest;
 
-/// When the search ends before its limit of tokens.
+/// The condition that ends the search before its token limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum EarlyStopping {
-    /// As soon as there are as many answers as beams.
+    /// As many finished completions as beams.
     AtOnce,
-    /// When no beam, at its present length, is better than the worst answer kept.
+    /// No beam, at its current length, is better than the worst kept completion.
     #[default]
     WhenWorse,
-    /// When no beam can become better than the worst answer kept, whatever its length.
+    /// No beam can become better than the worst kept completion, whatever its length.
     Never,
 }
 
-/// What a request says about beam search.
+/// The beam search settings of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BeamSettings {
     pub beams: usize,
-    /// The sum of logprobs is divided by the length to this power: more than 0 favours long answers.
+    /// The sum of logprobs is divided by the length to this power; positive values favor long completions.
     pub length_penalty: f32,
     pub early_stopping: EarlyStopping,
 }
 
-/// One way on: beam `parent` with `token`.
+/// A possible extension of beam `parent` by `token`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Extension {
     pub parent: usize,
     pub token: u32,
-    /// Sum of the logprobs with the token.
+    /// Sum of the logprobs, including the token's.
     pub sum: f64,
-    /// Among the first as many as there are beams; only these may end an answer.
+    /// Among the best extensions, as many as there are beams. Only these may end a completion.
     pub is_leading: bool,
 }
 
-/// The answers that were finished, with the caller's state `T` of each.
+/// The finished completions, each with the caller's state `T`.
 #[derive(Debug)]
 pub(crate) struct Beams<T> {
     settings: BeamSettings,
-    /// The best first, at most as many as beams.
+    /// Best first, at most as many as beams.
     finished: Vec<(f64, T)>,
 }
 
@@ -50,8 +50,8 @@ impl<T> Beams<T> {
         }
     }
 
-    /// The best ways on, the best first: twice as many as beams, so that enough are left where all others end an answer.
-    /// `beams` are the sums so far, `rows` the logprobs of the next token for each.
+    /// Returns the best extensions, the best first. Their number is twice that of the beams, which leaves enough even if half of
+    /// them end a completion. `beams` are the current sums, and `rows` the logprobs of the next token for each.
     pub fn extensions(&self, beams: &[f64], rows: &[Vec<f32>]) -> Vec<Extension> {
         let count = self.settings.beams * 2;
         let mut ways: Vec<Extension> = Vec::new();
@@ -63,7 +63,7 @@ impl<T> Beams<T> {
                 is_leading: false,
             }));
         }
-        // Stable, so that equals keep the order of beams and tokens.
+        // A stable sort keeps ties in the order of beams and tokens.
         ways.sort_by(|a, b| b.sum.total_cmp(&a.sum));
         ways.truncate(count);
         for way in ways.iter_mut().take(self.settings.beams) {
@@ -72,7 +72,7 @@ impl<T> Beams<T> {
         ways
     }
 
-    /// Keeps an answer of `tokens` tokens if it is among the best.
+    /// Keeps a completion of `tokens` tokens if it is among the best.
     pub fn finish(&mut self, sum: f64, tokens: usize, state: T) {
         let score = self.score(sum, tokens);
         let place = self.finished.partition_point(|(other, _)| *other >= score);
@@ -80,7 +80,7 @@ impl<T> Beams<T> {
         self.finished.truncate(self.settings.beams);
     }
 
-    /// Whether the beams can be given up. `best` is the best sum among them at `tokens` tokens, of `max_tokens`.
+    /// Returns true if the search can end. `best` is the best sum among the beams at `tokens` of `max_tokens` tokens.
     pub fn is_done(&self, best: f64, tokens: usize, max_tokens: usize) -> bool {
         let Some((worst, _)) = self.finished.last() else {
             return false;
@@ -100,7 +100,7 @@ impl<T> Beams<T> {
         }
     }
 
-    /// The best answers, the best first.
+    /// Returns the best completions, the best first.
     pub fn into_best(self, count: usize) -> Vec<T> {
         let best = self.finished.into_iter().take(count);
         best.map(|(_, state)| state).collect()

@@ -1,16 +1,16 @@
-//! The rule of contrastive search (Su et al. 2022): of the likeliest tokens the one whose hidden state repeats the
-//! earlier ones least.
+//! The rule of contrastive search (Su et al. 2022): among the likeliest tokens, choose the token whose hidden state is least
+//! similar to earlier ones, weighted against its probability.
 
-/// What a request says about contrastive search.
+/// The contrastive search settings of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ContrastiveSettings {
-    /// How much repetition counts against probability, 0 to 1.
+    /// Weight of similarity against probability, 0 to 1.
     pub penalty_alpha: f32,
-    /// How many of the likeliest tokens are looked at.
+    /// Number of likeliest tokens to consider.
     pub candidates: usize,
 }
 
-/// Directions of the hidden states so far.
+/// The normalised hidden states so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Directions(Vec<Vec<f32>>);
 
@@ -21,7 +21,7 @@ impl Directions {
         self.0.push(state);
     }
 
-    /// The cosine to the most similar earlier state; -1 where there is none.
+    /// The cosine to the most similar earlier state, or -1 without earlier states.
     pub fn similarity(&self, state: &[f32]) -> f32 {
         let mut state = state.to_vec();
         normalise(&mut state);
@@ -37,7 +37,7 @@ fn normalise(state: &mut [f32]) {
     }
 }
 
-/// The index of the best candidate, given the probability and the similarity of each. The first of equals.
+/// Returns the index of the best candidate, given (probability, similarity) pairs. The first one wins ties.
 pub(crate) fn choose(candidates: &[(f32, f32)], penalty_alpha: f32) -> Option<usize> {
     let score = |(probability, similarity): &(f32, f32)| {
         (1.0 - penalty_alpha) * probability - penalty_alpha * similarity

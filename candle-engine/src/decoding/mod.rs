@@ -1,4 +1,4 @@
-//! The strategies by which the tokens of an answer are found: sampling, beam search and contrastive search.
+//! The decoding strategies: sampling, beam search and contrastive search.
 
 mod beams;
 mod contrastive;
@@ -6,10 +6,10 @@ mod contrastive;
 pub(crate) use beams::{BeamSettings, Beams, EarlyStopping, Extension};
 pub(crate) use contrastive::{ContrastiveSettings, Directions, choose};
 
-/// How a request wants its tokens found.
+/// The decoding strategy of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) enum Strategy {
-    /// Drawn from the distribution, or the likeliest where the temperature is 0.
+    /// Samples from the distribution, or takes the likeliest token if the temperature is 0.
     #[default]
     Sampling,
     Beams(BeamSettings),

@@ -1,18 +1,18 @@
-//! Filters the tokens that may be sampled: temperature, top-k, top-p, min-p and typical-p, in this order.
+//! Filters the tokens that may be sampled, in this order: temperature, top-k, top-p, min-p, typical-p.
 
 use super::SamplingSettings;
 use std::cmp::Ordering;
 
-/// A token that may be drawn, and its weight: a probability up to a common factor.
+/// A token that may be sampled, and its weight: a probability up to a common factor.
 pub(super) type Candidate = (u32, f32);
 
-/// How many of the likeliest are put in order at first; more follow only where these do not suffice.
+/// Number of likeliest tokens to sort first; more are sorted only if these do not suffice.
 const SORTED_FIRST: usize = 128;
 
-/// The candidates; empty only where no logit is a number.
+/// Returns the candidates; empty only if no logit is a number.
 pub(super) fn candidates(logits: &[f32], settings: &SamplingSettings) -> Vec<Candidate> {
     let numbers = (0u32..).zip(logits).filter(|(_, logit)| logit.is_finite());
-    // Of equals the first.
+    // The first token wins ties.
     let larger = |best: (u32, f32), (token, logit): (u32, &f32)| match logit.total_cmp(&best.1) {
         Ordering::Greater => (token, *logit),
         _ => best,
@@ -39,7 +39,7 @@ pub(super) fn candidates(logits: &[f32], settings: &SamplingSettings) -> Vec<Can
         keep_likeliest(&mut kept, settings.top_p);
     }
     if settings.min_p > 0.0 {
-        // The likeliest has weight 1.
+        // The likeliest token has weight 1.
         kept.retain(|(_, weight)| *weight >= settings.min_p);
     }
     if settings.typical_p < 1.0 {
@@ -48,7 +48,7 @@ pub(super) fn candidates(logits: &[f32], settings: &SamplingSettings) -> Vec<Can
     kept
 }
 
-/// Puts the likeliest `count` in order before all others: of a large vocabulary few are needed.
+/// Sorts only the likeliest `count` to the front: few of a large vocabulary are needed.
 fn sort_first(candidates: &mut [Candidate], count: usize) {
     let order = |a: &Candidate, b: &Candidate| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
     if (1..candidates.len()).contains(&count) {
@@ -58,7 +58,7 @@ fn sort_first(candidates: &mut [Candidate], count: usize) {
     candidates[..count].sort_unstable_by(order);
 }
 
-/// Keeps the likeliest that together have this share, at least one.
+/// Keeps the likeliest candidates that together have this share, at least one.
 fn keep_likeliest(candidates: &mut Vec<Candidate>, share: f32) {
     let wanted = candidates.iter().map(|(_, weight)| weight).sum::<f32>() * share;
     let mut sorted = SORTED_FIRST;
@@ -91,7 +91,7 @@ fn keep_share(candidates: &mut Vec<Candidate>, share: f32) {
     candidates.truncate(count);
 }
 
-/// Keeps the candidates whose surprise is nearest to the expected one, up to this share of the probability.
+/// Keeps the candidates whose surprisal is closest to the expected one, up to this share of the probability.
 fn keep_typical(candidates: &mut Vec<Candidate>, share: f32) {
     let sum: f32 = candidates.iter().map(|(_, weight)| weight).sum();
     let surprise = |weight: f32| -(weight / sum).max(f32::MIN_POSITIVE).ln();
@@ -158,7 +158,7 @@ mod tests {
             }),
             [1]
         );
-        // The expected surprise is 1.21; a quarter's is 1.39, a half's 0.69, 0.15's 1.9.
+        // The expected surprisal is 1.21; that of 0.25 is 1.39, of 0.5 0.69, of 0.15 1.9.
         assert_eq!(
             tokens(SamplingSettings {
                 typical_p: 0.2,

@@ -1,19 +1,18 @@
-//! The probabilities that clients get: those of the model itself, before temperature, penalties, biases, filters and
-//! grammars.
+//! The probabilities reported to clients: the model's own, before temperature, penalties, biases, filters and grammars.
 
-/// What a client sees where a probability is as good as zero; JSON has no infinity.
+/// Reported for a probability of zero, because JSON has no infinity.
 const LOWEST: f32 = -9999.0;
 
-/// A token with its probability, and the likeliest tokens in its place.
+/// A token with its logprob, and the likeliest alternatives.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TokenLogprob {
     pub token: u32,
     pub logprob: f32,
-    /// The likeliest first.
+    /// Likeliest first.
     pub top: Vec<(u32, f32)>,
 }
 
-/// Rows of logits become natural logarithms of probabilities. What is no number has none.
+/// Converts a row of logits to natural logarithms of probabilities. NaN becomes negative infinity.
 pub(crate) fn log_softmax(logits: &mut [f32]) {
     let sum = log_sum(logits);
     for logit in logits {
@@ -21,7 +20,7 @@ pub(crate) fn log_softmax(logits: &mut [f32]) {
     }
 }
 
-/// The probability of `token` and of the `top` likeliest.
+/// Returns the logprobs of `token` and of the `top` likeliest tokens.
 pub(crate) fn logprob_of(logits: &[f32], token: u32, top: usize) -> TokenLogprob {
     let sum = log_sum(logits);
     let score = |token: u32| {
@@ -39,7 +38,7 @@ pub(crate) fn logprob_of(logits: &[f32], token: u32, top: usize) -> TokenLogprob
     }
 }
 
-/// The `count` tokens with the largest logits, the largest first; of equals the lower id.
+/// Returns the `count` tokens with the largest logits, largest first. The lower id wins ties.
 pub(crate) fn likeliest(logits: &[f32], count: usize) -> Vec<u32> {
     let mut tokens: Vec<u32> = (0..logits.len() as u32)
         .filter(|token| logits[*token as usize].is_finite())
@@ -68,7 +67,7 @@ fn scored(logit: f32, sum: f64) -> f32 {
     }
 }
 
-/// The logarithm of the sum of all exponentials, in a form that does not overflow.
+/// The log-sum-exp of the logits, without overflow.
 fn log_sum(logits: &[f32]) -> f64 {
     let finite = || logits.iter().copied().filter(|logit| logit.is_finite());
     let largest = f64::from(finite().fold(f32::MIN, f32::max));

@@ -1,4 +1,4 @@
-//! Samples the next token from logits: penalties, filters, a seed.
+//! Samples the next token from logits, with penalties, filters and a seed.
 
 mod filters;
 mod logprobs;
@@ -12,26 +12,26 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
-/// How a request wants its tokens chosen.
+/// The sampling settings of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SamplingSettings {
-    /// 0 takes the likeliest token always.
+    /// 0 always takes the likeliest token.
     pub temperature: f32,
-    /// The likeliest tokens that together have this probability, 0 to 1.
+    /// Keeps the likeliest tokens that together have this probability, 0 to 1.
     pub top_p: f32,
-    /// So many of the likeliest tokens; `None` is all.
+    /// Keeps this number of likeliest tokens; `None` keeps all.
     pub top_k: Option<usize>,
-    /// Tokens with at least this part of the likeliest's probability, 0 to 1.
+    /// Keeps tokens with at least this fraction of the likeliest token's probability, 0 to 1.
     pub min_p: f32,
-    /// Tokens of the most expected surprise that together have this probability, above 0 to 1.
+    /// Keeps the most typical tokens that together have this probability, above 0 to 1.
     pub typical_p: f32,
-    /// The same seed gives the same tokens; `None` is a random one.
+    /// The same seed gives the same tokens; `None` picks a random seed.
     pub seed: Option<u64>,
-    /// Subtracted once from the logits of tokens that were generated.
+    /// Subtracted once from the logits of generated tokens.
     pub presence_penalty: f32,
-    /// Subtracted as often as a token was generated.
+    /// Subtracted from a logit for each time its token was generated.
     pub frequency_penalty: f32,
-    /// Divides positive and multiplies negative logits of tokens in prompt or answer; 1 is none.
+    /// Divides positive and multiplies negative logits of tokens in the prompt or completion; 1 disables it.
     pub repetition_penalty: f32,
     /// Added to the logits of these tokens.
     pub logit_bias: BTreeMap<u32, f32>,
@@ -54,7 +54,7 @@ impl Default for SamplingSettings {
     }
 }
 
-/// Chooses the tokens of one answer.
+/// Chooses the tokens of one completion.
 pub(crate) struct Sampler {
     settings: SamplingSettings,
     random: StdRng,
@@ -73,11 +73,10 @@ impl Sampler {
         }
     }
 
-    /// Chooses a token; the index of a logit is its token's id. What may not be chosen has a logit that is no number or
-    /// negative infinity.
+    /// Chooses a token; logits are indexed by token id. Forbidden tokens have a logit of NaN or negative infinity.
     ///
     /// # Errors
-    /// When no logit is a finite number: the weights are broken.
+    /// If no logit is finite: the weights are broken.
     pub fn sample(&mut self, logits: &mut [f32]) -> Result<u32, ApiError> {
         self.penalties.apply(logits);
         let candidates = filters::candidates(logits, &self.settings);
@@ -91,7 +90,7 @@ pub(crate) fn no_finite_logits() -> ApiError {
     ApiError::internal("the model computed no finite logits; its weights are broken")
 }
 
-/// Draws a token in proportion to its weight.
+/// Samples a token in proportion to its weight.
 fn draw(candidates: &[(u32, f32)], random: &mut StdRng) -> Option<u32> {
     let (first, _) = candidates.first()?;
     let sum: f32 = candidates.iter().map(|(_, weight)| weight).sum();
@@ -102,7 +101,7 @@ fn draw(candidates: &[(u32, f32)], random: &mut StdRng) -> Option<u32> {
             return Some(*token);
         }
     }
-    // Rounding can leave a hair over.
+    // Rounding can leave a tiny remainder.
     Some(*first)
 }
 

@@ -1,23 +1,23 @@
-//! Applies the penalties of earlier tokens and a request's biases to the logits of the next token.
+//! Applies penalties for earlier tokens, and a request's biases, to the logits of the next token.
 
 use super::SamplingSettings;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The tokens of one answer so far, as penalties count them.
+/// The tokens of a completion so far, as counted by penalties.
 #[derive(Debug, Clone)]
 pub(crate) struct Penalties {
     presence: f32,
     frequency: f32,
     repetition: f32,
     biases: BTreeMap<u32, f32>,
-    /// How often each token was generated.
+    /// Number of times each token was generated.
     generated: BTreeMap<u32, u32>,
     prompt: BTreeSet<u32>,
 }
 
 impl Penalties {
     pub fn new(settings: &SamplingSettings, prompt: &[u32]) -> Self {
-        // Only the repetition penalty looks at the prompt.
+        // Only the repetition penalty includes the prompt.
         let prompt = if settings.repetition_penalty == 1.0 {
             BTreeSet::new()
         } else {
@@ -33,12 +33,12 @@ impl Penalties {
         }
     }
 
-    /// Counts a token of the answer.
+    /// Counts a generated token.
     pub fn note(&mut self, token: u32) {
         *self.generated.entry(token).or_insert(0) += 1;
     }
 
-    /// Changes the logits; the index of a logit is its token's id.
+    /// Adjusts the logits, which are indexed by token id.
     pub fn apply(&self, logits: &mut [f32]) {
         if self.repetition != 1.0 {
             let new = |token: &&u32| !self.prompt.contains(token);

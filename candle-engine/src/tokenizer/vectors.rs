@@ -1,6 +1,6 @@
-//! Compares tokenizers with `transformers`: 10,000 texts through a tiny tokenizer of every kind, there and back.
+//! Compares tokenizers with `transformers`: 10,000 texts through a tiny tokenizer of every kind, encoded and decoded.
 //!
-//! The texts are made by the algorithm of `vectors/tokenization.py`; hashes of every hundred are kept in
+//! The texts come from the algorithm in `vectors/tokenization.py`; the hash of every hundred texts is stored in
 //! `tests/vectors/tokenizers`.
 
 use super::*;
@@ -57,7 +57,7 @@ impl Hash {
     }
 }
 
-/// What texts are made of.
+/// The building blocks of the texts.
 struct Pieces {
     words: Vec<String>,
     emoji: Vec<String>,
@@ -121,7 +121,7 @@ fn tokenizer(kind: &str) -> ModelTokenizer {
     let tokenizer = Tokenizer::from_file(&file).expect("a tokenizer");
     let vocabulary = tokenizer.get_vocab_size(true);
     ModelTokenizer {
-        token_texts: Vocabulary::of(&tokenizer, vocabulary),
+        token_texts: Vocabulary::new(&tokenizer, vocabulary),
         tokenizer,
         longest_token_bytes: 16,
         end_tokens: BTreeSet::new(),

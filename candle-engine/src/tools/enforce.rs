@@ -1,14 +1,14 @@
-//! The grammars of answers that must call a tool, and of those that may.
+//! The grammars of completions that must or may call tools.
 
 use super::{Family, Tool};
 use crate::grammar::{Grammar, quoted, with_options};
 use serde_json::json;
 use std::fmt::Write;
 
-/// Calls of one answer; a model that cannot stop calling is stopped.
+/// Maximum number of calls in a completion; stops models that would call forever.
 const CALLS_MAX: usize = 8;
 
-/// An answer that consists of calls of these tools in the form of the family. `special` tells the id of a special token.
+/// A completion that consists of calls to these tools in the family's format. `special` returns the id of a special token.
 pub(crate) fn required(
     family: Family,
     tools: &[&Tool],
@@ -34,15 +34,15 @@ pub(crate) fn required(
             };
             format!("start: {opening} \"[\" call{} \"]\"\n", more(", ", "call"))
         }
-        // These have no form for several calls that all their models know.
+        // These families have no format for several calls that all their models know.
         Family::Llama | Family::Json => "start: call\n".to_owned(),
     };
     add_calls(&mut lark, family, tools);
     Grammar::Lark(lark)
 }
 
-/// An answer in words and calls as the model likes, in which every call is one of these tools with arguments of its schema.
-/// `None` for families in which a call can begin like any other text.
+/// A completion with any text and calls, in which every call is to one of these tools with arguments that match its schema. `None`
+/// for families whose calls can begin like any other text.
 pub(crate) fn offered(
     family: Family,
     tools: &[&Tool],
@@ -55,7 +55,7 @@ pub(crate) fn offered(
     let most = if parallel { CALLS_MAX } else { 1 };
     let (opening, closing) = ("<tool_call>", "</tool_call>");
     let mut lark = match (special(opening), special(closing)) {
-        // No text can have these.
+        // Ordinary text cannot contain these tokens.
         (Some(opening), Some(closing)) => format!(
             "start: one{{0,{most}}} WORDS?\none: WORDS? <[{opening}]> \"\\n\" call \"\\n\" <[{closing}]>\nWORDS: /(?s:.+)/\n"
         ),
@@ -69,7 +69,7 @@ pub(crate) fn offered(
     Some(Grammar::Lark(lark))
 }
 
-/// The rule `call`: one of these tools, with arguments of its schema.
+/// Adds the rule `call`: a call to one of these tools, with arguments that match its schema.
 fn add_calls(lark: &mut String, family: Family, tools: &[&Tool]) {
     let names: Vec<String> = (0..tools.len()).map(|nth| format!("call{nth}")).collect();
     // Writing to a string cannot fail.

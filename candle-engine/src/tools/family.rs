@@ -1,20 +1,20 @@
-//! The families of models by the way in which they write tool calls.
+//! Families of models, by their tool call format.
 
-/// How a model writes a call; found in the text of its chat template.
+/// The tool call format of a model, detected in its chat template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`, one for each call: Hermes, Qwen.
+    /// `<tool_call>{"name": …, "arguments": …}</tool_call>` for each call: Hermes, Qwen.
     Hermes,
-    /// `{"name": …, "parameters": …}` as the whole answer, sometimes after `<|python_tag|>`: Llama 3.
+    /// `{"name": …, "parameters": …}` as the complete message, sometimes after `<|python_tag|>`: Llama 3.
     Llama,
     /// `[TOOL_CALLS] [{"name": …, "arguments": …}]`: Mistral.
     Mistral,
-    /// `{"name": …, "arguments": …}`, or a list of these, as the whole answer.
+    /// `{"name": …, "arguments": …}`, or a list of these, as the complete message.
     Json,
 }
 
 impl Family {
-    pub fn of(template: &str) -> Self {
+    pub fn new(template: &str) -> Self {
         let has = |text: &str| template.contains(text);
         if has("<tool_call>") {
             Self::Hermes
@@ -27,7 +27,7 @@ impl Family {
         }
     }
 
-    /// What stands before a call, wherever it is in the answer.
+    /// The marker before a call, anywhere in the message.
     pub(super) fn opening(self) -> Option<&'static str> {
         match self {
             Self::Hermes => Some("<tool_call>"),
@@ -37,12 +37,12 @@ impl Family {
         }
     }
 
-    /// What stands after a call.
+    /// The marker after a call.
     pub(super) fn closing(self) -> Option<&'static str> {
         (self == Self::Hermes).then_some("</tool_call>")
     }
 
-    /// The key under which this family writes arguments.
+    /// The key of the arguments.
     pub(super) fn arguments_key(self) -> &'static str {
         match self {
             Self::Llama => "parameters",
@@ -73,7 +73,7 @@ mod tests {
                 Family::Json,
             ),
         ] {
-            assert_eq!(Family::of(template), family, "{template}");
+            assert_eq!(Family::new(template), family, "{template}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The tools of a request: how a family of models writes calls, how they are read out of its text, and the grammar that
-//! enforces them.
+//! The tools of a request: the call formats of model families, the parser for calls, and the grammars that enforce them.
 
 mod enforce;
 mod family;
@@ -15,38 +14,38 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tool {
     pub name: String,
-    /// JSON schema of its arguments; `None` where it takes none.
+    /// JSON schema of its arguments; `None` without arguments.
     pub parameters: Option<Value>,
-    /// Its schema must be enforceable to the last word.
+    /// Every keyword of its schema must be enforceable.
     pub strict: bool,
-    /// As the client wrote it, for the chat template.
+    /// The client's definition, for the chat template.
     pub definition: Value,
 }
 
-/// Whether the model calls a tool.
+/// The request's constraint on tool calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum ToolChoice {
     None,
     /// The model decides.
     #[default]
     Auto,
-    /// At least one.
+    /// At least one call.
     Required,
-    /// This one.
+    /// A call to this tool.
     Named(String),
 }
 
-/// What a request says about tools.
+/// The tool settings of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Tools {
     pub list: Vec<Tool>,
     pub choice: ToolChoice,
-    /// More than one call in an answer.
+    /// Allow more than one call per completion.
     pub parallel: bool,
 }
 
 impl Tools {
-    /// The tools that the model gets.
+    /// The tools offered to the model.
     pub fn offered(&self) -> &[Tool] {
         match self.choice {
             ToolChoice::None => &[],
@@ -54,7 +53,7 @@ impl Tools {
         }
     }
 
-    /// The tools of which one must be called; `None` where none must.
+    /// The tools of which one must be called; `None` if no call is forced.
     pub fn demanded(&self) -> Option<Vec<&Tool>> {
         match &self.choice {
             ToolChoice::None | ToolChoice::Auto => None,
@@ -66,7 +65,7 @@ impl Tools {
     }
 }
 
-/// A call that the model made.
+/// A tool call by the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ToolCall {
     pub name: String,

@@ -1,37 +1,36 @@
-//! Reads tool calls out of an answer that arrives in pieces. A text is held back only as long as it may still become a
-//! call.
-//! One file because a text is read in one pass, whether it ends or is cut off.
+//! Parses tool calls from a streamed completion. Text is withheld only while it could still become a call. One file because a text
+//! is read in one pass, whether it ends or is cut off.
 
 use super::{Family, ToolCall};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// A part of an answer.
+/// A part of a completion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
     Text(String),
     Call(ToolCall),
 }
 
-/// Reads one answer.
+/// Parses one completion.
 #[derive(Debug)]
 pub(crate) struct ToolReader {
     family: Family,
-    /// The tools that exist. JSON that stands alone is a call only of one of these.
+    /// The tools of the request. Bare JSON counts as a call only if it names one of these.
     names: BTreeSet<String>,
     most_calls: usize,
     calls: usize,
-    /// What is not given out yet.
+    /// Text that has not been emitted.
     held: String,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing but white space came yet; JSON here may be a call.
+    /// Only white space so far; JSON here may be a call.
     Beginning,
     Text,
-    /// Behind the opening, or in JSON that may be a call.
+    /// After the opening marker, or in JSON that may be a call.
     Call {
         is_opened: bool,
     },
@@ -49,12 +48,12 @@ impl ToolReader {
         }
     }
 
-    /// Whether a call was read.
+    /// Returns true if a call was parsed.
     pub fn has_calls(&self) -> bool {
         self.calls > 0
     }
 
-    /// Takes the next piece of the answer.
+    /// Adds the next piece of the completion.
     pub fn push(&mut self, piece: &str) -> Vec<Part> {
         self.held.push_str(piece);
         let mut parts = Vec::new();
@@ -62,8 +61,8 @@ impl ToolReader {
         parts
     }
 
-    /// The rest, when no more comes. `is_cut`: the limit of the answer ended it. Then a call that has begun is given with
-    /// the arguments that it has, as OpenAI does, and never as a text.
+    /// Returns the rest after the last piece. If the token limit ended the completion (`is_cut`), an incomplete call is returned
+    /// with its arguments so far, as in OpenAI's API, and never as text.
     pub fn finish(&mut self, is_cut: bool) -> Vec<Part> {
         let mut parts = Vec::new();
         let held = std::mem::take(&mut self.held);
@@ -76,10 +75,10 @@ impl ToolReader {
                     text(format!("{}{held}", opening.unwrap_or_default()), &mut parts);
                 }
             }
-            // White space before nothing.
+            // White space after calls is dropped.
             State::Beginning | State::Text if held.trim().is_empty() && self.has_calls() => {}
             State::Beginning | State::Text => {
-                // Holds back the beginning of a call's opening if a call may start here.
+                // Drops an incomplete opening marker if a call may begin here.
                 let is_due = is_cut && (self.state == State::Beginning || self.has_calls());
                 let opening = self.family.opening().filter(|_| is_due);
                 let length = opening.map_or(held.len(), |opening| certain_length(&held, opening));
@@ -89,7 +88,7 @@ impl ToolReader {
         parts
     }
 
-    /// Makes a step if what is held allows one.
+    /// Advances the parser by one step. Returns false if more text is needed.
     fn advance(&mut self, parts: &mut Vec<Part>) -> bool {
         match self.state {
             State::Call { .. } => self.close(parts),
@@ -116,19 +115,19 @@ impl ToolReader {
         let opening = self.family.opening().unwrap_or("\0");
         if let Some(place) = self.held.find(opening) {
             let before: String = self.held.drain(..place + opening.len()).collect();
-            // White space around calls is the family's form and no text.
+            // White space around calls belongs to the format, not the text.
             text(before[..place].trim_end().to_owned(), parts);
             self.state = State::Call { is_opened: true };
             return true;
         }
         if self.state == State::Beginning && self.family != Family::Hermes && begins_json() {
-            // It may still be the opening, which begins with a bracket as well.
+            // It may still be the opening marker, which also begins with a bracket.
             if !opening.starts_with(self.held.trim_start()) {
                 self.state = State::Call { is_opened: false };
             }
             return false;
         }
-        // Trailing white space, and what may become the opening, wait.
+        // Withholds trailing white space, and text that may become the opening marker.
         let certain = certain_length(&self.held, opening);
         let kept = self.held.split_off(certain);
         let released = std::mem::replace(&mut self.held, kept);
@@ -139,7 +138,7 @@ impl ToolReader {
         false
     }
 
-    /// Reads the calls of a text that has ended; a text without one is given out as it is.
+    /// Parses the calls of a finished text. A text without calls is emitted unchanged.
     fn read(&mut self, written: &str, parts: &mut Vec<Part>) {
         if !self.calls(calls_of(written), true, parts) {
             let opening = self.family.opening().unwrap_or_default();
@@ -148,7 +147,7 @@ impl ToolReader {
         }
     }
 
-    /// Gives out calls. Returns false if these are none.
+    /// Emits calls. Returns false if `calls` is empty or not valid.
     fn calls(
         &mut self,
         calls: Option<Vec<ToolCall>>,
@@ -169,9 +168,9 @@ impl ToolReader {
         true
     }
 
-    /// Gives out the calls of a text that was cut off. Returns false if it may be no call.
+    /// Emits the calls of a truncated text. Returns false if it might not be a call.
     fn cut(&mut self, written: &str, is_opened: bool, parts: &mut Vec<Part>) -> bool {
-        // Behind an opening there is nothing else, also before its name is complete.
+        // Only calls follow an opening marker, even if the name is incomplete.
         self.calls(Some(cut_calls(written)), is_opened, parts) || is_opened
     }
 }
@@ -182,7 +181,7 @@ fn text(text: String, parts: &mut Vec<Part>) {
     }
 }
 
-/// Bytes before white space and before a beginning of `opening` at the end of `held`.
+/// Length of `held` without trailing white space and without a trailing prefix of `opening`, in bytes.
 fn certain_length(held: &str, opening: &str) -> usize {
     let partial = held
         .char_indices()
@@ -191,8 +190,8 @@ fn certain_length(held: &str, opening: &str) -> usize {
     held[..partial.unwrap_or(held.len())].trim_end().len()
 }
 
-/// All calls of a text that consists of nothing else: objects or lists of them, separated by white space, commas or
-/// semicolons, or names with their arguments behind.
+/// Parses a text that consists only of calls: objects or lists of objects, separated by white space, commas or semicolons, or names
+/// followed by their arguments. Returns `None` otherwise.
 fn calls_of(written: &str) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();
     let mut rest = written.trim();
@@ -227,7 +226,7 @@ fn calls_of(written: &str) -> Option<Vec<ToolCall>> {
     Some(calls)
 }
 
-/// The calls of a text that was cut off: complete ones, and the last with the arguments that it has, if its name is there.
+/// Parses the calls of a truncated text: the complete ones, and the last one with its arguments so far if its name is complete.
 fn cut_calls(written: &str) -> Vec<ToolCall> {
     let mut calls = Vec::new();
     let mut rest = written;
@@ -325,7 +324,7 @@ mod tests {
         Part::Text(text.to_owned())
     }
 
-    /// Whatever the cuts, the parts are the same; neighbouring texts are joined.
+    /// Parses the text in pieces of several sizes, which must all give the same parts; adjacent texts are joined.
     fn read(family: Family, parallel: bool, written: &str) -> Vec<Part> {
         let names = || BTreeSet::from(["weather".to_owned(), "time".to_owned()]);
         let mut all = Vec::new();
@@ -428,7 +427,7 @@ mod tests {
         assert_eq!(read(Family::Hermes, true, open), [call("weather", "{}")]);
     }
 
-    /// A call of each family, cut after each letter: no marker is ever a text, and the arguments only grow.
+    /// Truncates a call of each family after every character: markers never become text, and the arguments only grow.
     #[test]
     fn a_call_that_is_cut_is_no_text_and_has_the_arguments_that_came() {
         for (family, opening, call, closing) in [
