@@ -1,6 +1,5 @@
-//! The simulator: the same pool under a virtual clock. Stories are scenarios as text; storms are seeded random worlds
-//! with faults, checked by a referee that trusts nothing the pool reports about itself. Nothing here reads a clock or
-//! does I/O.
+//! The simulator: the production pool under a virtual clock. Stories are scenarios as text. Storms are seeded random worlds with
+//! faults, checked by a referee that trusts nothing the pool reports about itself. The crate reads no clock and does no I/O.
 
 #![no_std]
 

@@ -1,4 +1,4 @@
-//! The transcript of a story: one line for each action that a reader needs to see.
+//! Writes the transcript of a story: one line for each action that a reader needs to see.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -54,7 +54,7 @@ impl StoryRunner {
                 format!("record {} {model}: {}", record.kind.name(), record.reason)
             }
             Action::RequestNode { demand, shape } => {
-                // Numbers of requests are times.
+                // Ids of node requests are times.
                 format!("request a node of {shape}, {demand}")
             }
             Action::CancelNode { demand } => format!("cancel {demand}"),
@@ -71,7 +71,7 @@ impl StoryRunner {
 }
 
 impl StoryRunner {
-    /// What the last decision about a model was chosen from.
+    /// The alternatives of the last decision about a model.
     pub(super) fn why(&self, rest: &[&str], transcript: &mut String) -> Result<(), String> {
         let name = *rest.first().ok_or("why of which model?")?;
         let known = self.explained.get(name);
@@ -107,14 +107,15 @@ impl StoryRunner {
         };
         let over = |model: &ModelId, over: &Override| {
             let parts = [
-                over.priority.map(|it| format!("priority {it}")),
-                over.keep_hot.map(|it| format!("keep-hot {it}")),
-                over.expires.map(|it| format!("until {it}")),
+                over.priority.map(|priority| format!("priority {priority}")),
+                over.keep_hot.map(|span| format!("keep-hot {span}")),
+                over.expires.map(|time| format!("until {time}")),
             ];
             let parts: Vec<String> = parts.into_iter().flatten().collect();
-            match parts.is_empty() {
-                true => format!("{} as in the catalogue", self.name(*model)),
-                false => format!("{} with {}", self.name(*model), parts.join(", ")),
+            if parts.is_empty() {
+                format!("{} as in the catalogue", self.name(*model))
+            } else {
+                format!("{} with {}", self.name(*model), parts.join(", "))
             }
         };
         match wish {
@@ -144,7 +145,7 @@ fn outcome_line(outcome: &Outcome) -> String {
             let evicted: Vec<String> = result
                 .evicted
                 .iter()
-                .map(|it| format!("{} ({})", it.model, it.replica))
+                .map(|victim| format!("{} ({})", victim.model, victim.replica))
                 .collect();
             let short = result
                 .shortfall

@@ -1,4 +1,4 @@
-//! A small seeded generator (SplitMix64), so that a seed gives the same world on every machine.
+//! A small seeded generator (SplitMix64). A seed gives the same world on every machine.
 
 #[derive(Clone, Debug)]
 pub struct Random(u64);

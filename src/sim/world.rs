@@ -1,5 +1,4 @@
-//! The pool with gates and nothing else: this answers actions that the shell answers in the same turn, and returns the
-//! others to the caller.
+//! The pool with gates: answers actions that the shell would answer in the same turn, and returns all others to the caller.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -37,7 +36,7 @@ impl Gate {
     }
 }
 
-/// How often gates are read while they are used and nothing else happens.
+/// The interval at which gates are read while they are used and no other event occurs.
 const READ_GATES_EVERY: Span = Span::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -45,14 +44,14 @@ pub struct World {
     pub pool: Pool,
     pub now: Time,
     pub wake: Option<Time>,
-    /// A replica that becomes idle is reported at once.
+    /// A replica that becomes idle is reported immediately.
     idle_matters: bool,
-    /// When the pool last observed an event.
+    /// The time the pool last observed an event.
     turned: Time,
     pub gates: BTreeMap<ReplicaId, Gate>,
     /// The replica of each seat.
     pub seats: BTreeMap<Ticket, ReplicaId>,
-    /// Orders that the store has not confirmed; `None`: it confirms at once.
+    /// Orders that the store has not confirmed; `None` if it confirms immediately.
     pub unsaved: Option<Vec<OrderId>>,
 }
 
@@ -70,12 +69,12 @@ impl World {
         }
     }
 
-    /// Passes on one event and all that follows from it in the same turn. Returns every action, in order.
+    /// Passes on an event and everything that follows from it in the same turn. Returns every action, in order.
     pub fn feed(&mut self, now: Time, event: Event) -> Vec<Action> {
         self.feed_all(now, [event])
     }
 
-    /// The same of several events that the pool observes before it decides anything.
+    /// The same for several events that the pool observes before it decides anything.
     pub fn feed_all(&mut self, now: Time, these: impl IntoIterator<Item = Event>) -> Vec<Action> {
         self.now = self.now.max(now);
         self.turned = self.now;
@@ -124,7 +123,7 @@ impl World {
                 if_idle_at,
             } => {
                 let replica = *replica;
-                // The shell answers for a gate that is gone as for an empty one: what had it has ended.
+                // The shell treats a missing gate as empty: its requests have ended.
                 let Some(gate) = self.gates.get_mut(&replica) else {
                     return Some(Event::GateClosed {
                         replica,
@@ -151,7 +150,7 @@ impl World {
         }
     }
 
-    /// The hot path: a seat without the pool, if a gate is open and has a free one.
+    /// The hot path: takes a seat without the pool, if a gate is open and has a free seat.
     pub fn enter(&mut self, ticket: Ticket, replica: ReplicaId, seats: u32, now: Time) -> bool {
         let Some(gate) = self.gates.get_mut(&replica) else {
             return false;
@@ -168,8 +167,8 @@ impl World {
         true
     }
 
-    /// A seat ends, for any cause. Returns what the shell would report to the loop: nothing if the gate is open and no
-    /// request waits.
+    /// A seat ends, for any cause. Returns what the shell would report to the loop; `None` if the gate is open and no request
+    /// waits.
     pub fn end(&mut self, ticket: Ticket, now: Time) -> Option<Event> {
         let replica = self.seats.remove(&ticket)?;
         let gate = self.gates.get_mut(&replica)?;
@@ -182,8 +181,7 @@ impl World {
         (gate.mode == Some(GateMode::Queued) || last).then_some(Event::TimerFired)
     }
 
-    /// When the shell would next turn without an event: at the pool's wake, or when gates that have counted something
-    /// are due to be read.
+    /// The time of the shell's next turn without an event: the pool's wake, or when used gates are due to be read.
     pub fn next_turn(&self) -> Option<Time> {
         let unread = |gate: &Gate| (gate.in_flight, gate.entered, gate.last_end) != gate.reported;
         let read = self.gates.values().any(unread);

@@ -1,6 +1,6 @@
-//! Engines that outlive their controller, in a storm over nodes: the next one adopts them when their nodes report, by when it
-//! may have begun other loads of their models. Checks that a load which has not begun ends if it is not needed then, that it
-//! is not the last replica of its model, and that no other load ends so (D2).
+//! Engines that outlive their controller, in a storm over nodes. The next controller adopts them when their nodes report, and may
+//! have begun other loads of their models before that. Checks that a load that has not begun ends if it is no longer needed, that
+//! it is not the last replica of its model, and that no other load ends this way (D2).
 
 use alloc::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use super::{NodeFault, Play};
 use pool::{Event, ModelId, ReplicaId, Time};
 
 impl Play {
-    /// A node reports again what one of its engines is; that of an earlier controller is adopted or ended. Returns the model
-    /// of one that is adopted.
+    /// A node reports an engine again; an engine of an earlier controller is adopted or ended. Returns the model of an adopted
+    /// engine.
     pub(super) fn states_what_it_has(&mut self, at: Time, replica: ReplicaId) -> Option<ModelId> {
         let process = self.truth.processes.get(&replica).cloned()?;
         if self.is_of_this_run(replica) {
@@ -41,7 +41,8 @@ impl Play {
         replica.0 >= self.first
     }
 
-    /// The controller finds that the loads of these models have not begun. It may say so of a replica that is ready by now.
+    /// The controller finds that the loads of these models have not begun. It may report this for a replica that has become ready
+    /// since.
     pub(super) fn have_not_begun(&mut self, at: Time, models: &BTreeSet<ModelId>) {
         for &model in models {
             for replica in self.truth.replicas_of(model) {
@@ -63,11 +64,11 @@ impl Play {
 
     fn is_loading(&self, replica: ReplicaId) -> bool {
         let process = self.truth.processes.get(&replica);
-        process.is_some_and(|it| it.ready.is_none() && !it.is_ordered_to_end)
+        process.is_some_and(|process| process.ready.is_none() && !process.is_ordered_to_end)
     }
 
-    /// Whether it certainly loads for nothing: its model is not scaled, no administrator wishes it, and another replica of it
-    /// takes requests. Neither node is known to end.
+    /// Returns true if the load is certainly unnecessary: its model is not scaled, no administrator wishes for it, and another
+    /// replica takes requests. Neither node is known to end.
     fn is_not_needed(&self, load: ReplicaId) -> bool {
         let lasts = |replica: ReplicaId| {
             let node = self.node_of.get(&replica);
@@ -75,7 +76,7 @@ impl Play {
         };
         let serves = |replica: ReplicaId| {
             let gate = self.world.gates.get(&replica);
-            let is_open = gate.is_some_and(|it| it.mode.is_some() && !it.closed);
+            let is_open = gate.is_some_and(|gate| gate.mode.is_some() && !gate.closed);
             let process = &self.truth.processes[&replica];
             is_open && process.ready.is_some() && !process.is_ordered_to_end
         };
@@ -87,7 +88,7 @@ impl Play {
         others.any(|other| other != load && serves(other) && lasts(other))
     }
 
-    /// A replica is stopped as one too many. Nothing is scaled or wished in these storms.
+    /// A replica is stopped as surplus. These storms scale no models and have no wishes.
     pub(super) fn check_surplus(&mut self, at: Time, replica: ReplicaId) {
         self.report.spared += 1;
         if !self.not_begun.contains(&replica) {
@@ -96,18 +97,18 @@ impl Play {
         }
         let view = self.world.pool.view(self.world.now);
         let mut models = view.models.iter();
-        let of = models.find(|it| it.replicas.iter().any(|it| it.replica == replica));
+        let of = models.find(|model| model.replicas.iter().any(|found| found.replica == replica));
         let Some(of) = of else {
             return;
         };
-        let is_other = |it: &pool::ReplicaView| {
-            it.replica != replica && it.state != pool::ReplicaState::Planned
+        let is_other = |other: &pool::ReplicaView| {
+            other.replica != replica && other.state != pool::ReplicaState::Planned
         };
         if !of.replicas.iter().any(is_other) {
             let text = format!("D2: {replica} ends as one too many, and is the only one");
             self.report.broken.push(text);
         }
-        // The next load of its model has to begin from the start.
+        // The next load of the model has to start from the beginning.
         let model = of.model;
         self.limits.fails(model, at);
     }

@@ -1,5 +1,5 @@
-//! The cluster of a storm over nodes: what the pool requests comes, late, smaller than promised, after it was cancelled, or
-//! never; what it gives back ends. Checks what the pool decides about it (S2).
+//! The cluster of a storm over nodes. Requested nodes arrive late, smaller than promised, after cancellation, or never; nodes that
+//! are given back end. Checks the pool's decisions about them (S2).
 
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -11,20 +11,20 @@ use pool::{
     Priority, ShapeId, Span, Time,
 };
 
-/// Nodes and devices of the cluster have larger numbers than the others.
+/// Nodes and devices of the cluster have larger ids than the others.
 const FIRST_NODE: u32 = 100;
 const FIRST_DEVICE: u32 = 1000;
 const BYTES_PER_DEVICE: Bytes = Bytes(80 * Bytes::GIB);
-/// How long a size is not requested after it was refused (S2).
+/// The time for which a size is not requested again after a refusal (S2).
 const NOT_AGAIN: Span = Span::from_secs(300);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leases {
     pub shapes: Vec<NodeShape>,
-    /// The request that the pool has open.
+    /// The open request of the pool.
     open: Option<(DemandId, ShapeId)>,
     refused: BTreeMap<ShapeId, Time>,
-    /// The requests that the nodes have come for.
+    /// The requests for which nodes have joined.
     pub demands: BTreeMap<NodeId, DemandId>,
     releasing: BTreeSet<NodeId>,
     nodes: u32,
@@ -32,7 +32,7 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    /// Another controller knows nothing of the requests of the one before.
+    /// A new controller does not know the requests of its predecessor.
     pub fn forget_open(&mut self) {
         self.open = None;
         self.refused.clear();
@@ -70,7 +70,7 @@ impl Play {
         let soon = Span(self.random.between(500, 300_000));
         match self.random.below(100) {
             0..=19 => self.push(at + soon, Due::IsRefused(demand)),
-            // It waits in the cluster's queue for ever.
+            // The request waits in the cluster's queue forever.
             20..=34 => {}
             _ => self.push(at + soon, Due::Comes(demand, shape)),
         }
@@ -80,14 +80,14 @@ impl Play {
 
     pub(super) fn is_cancelled(&mut self, demand: DemandId) {
         match self.leases.open {
-            // Its machine may come nevertheless.
+            // Its machine may join nevertheless.
             Some((open, _)) if open == demand => self.leases.open = None,
             _ => self.breaks(format!("{demand} is cancelled, which is not open")),
         }
     }
 
     pub(super) fn is_refused(&mut self, at: Time, demand: DemandId) {
-        if let Some((_, shape)) = self.leases.open.take_if(|it| it.0 == demand) {
+        if let Some((_, shape)) = self.leases.open.take_if(|(open, _)| *open == demand) {
             self.leases.refused.insert(shape, at);
         }
         let why = "the quota is used up".to_owned();
@@ -96,7 +96,7 @@ impl Play {
 
     /// A machine of the cluster joins, sometimes with fewer devices than promised.
     pub(super) fn comes(&mut self, at: Time, demand: DemandId, shape: ShapeId) {
-        if self.peace && self.leases.open.is_none_or(|it| it.0 != demand) {
+        if self.peace && self.leases.open.is_none_or(|(open, _)| open != demand) {
             return;
         }
         self.leases.nodes += 1;
@@ -117,8 +117,8 @@ impl Play {
         }
         self.links.insert(node, Link::default());
         self.leases.demands.insert(node, demand);
-        // One with too few devices is a refusal, a while later.
-        if let Some((_, shape)) = self.leases.open.take_if(|it| it.0 == demand)
+        // A node with too few devices counts as a refusal after a while.
+        if let Some((_, shape)) = self.leases.open.take_if(|(open, _)| *open == demand)
             && is_short
         {
             self.leases.refused.remove(&shape);
@@ -143,7 +143,7 @@ impl Play {
         self.push(at + later, Due::Leaves(node));
     }
 
-    /// The machine is with the cluster again.
+    /// The machine returns to the cluster.
     pub(super) fn leaves(&mut self, at: Time, node: NodeId) {
         for replica in self.truth.on(node) {
             self.truth.processes.remove(&replica);
@@ -169,11 +169,11 @@ impl Play {
         }
     }
 
-    /// After a long peace nothing is requested, and no machine is held for nothing.
+    /// After a long peace no request is open, and no machine is held without use.
     pub(super) fn check_leases(&mut self) {
         let view = self.world.pool.view(self.world.now);
         // Always-hot models wait for memory without requests.
-        let waits = |it: &ModelView| it.priority >= Priority(2) && it.replicas.is_empty();
+        let waits = |model: &ModelView| model.priority >= Priority(2) && model.replicas.is_empty();
         let is_wanted = view.models.iter().any(waits);
         if let Some((open, _)) = self.leases.open
             && !is_wanted

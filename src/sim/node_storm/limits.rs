@@ -1,6 +1,6 @@
-//! Time limits of the nodes of a storm: some are known from the start, some come suddenly, as when a job is preempted. At the
-//! limit the machine ends. Checks the promises about that (N7): a model that is always-hot and has a place on another
-//! node in time never goes cold, and no stream is cut before it must be, or without the pool.
+//! Time limits of the nodes of a storm. Some are known from the start, some come suddenly, as when a job is preempted. The machine
+//! ends at the limit. Checks the related promises (N7): an always-hot model with a place on another node never goes cold, and no
+//! stream is cut before it must be, or without the pool.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,21 +11,21 @@ use pool::{
     Ticket, Time,
 };
 
-/// The longest load of a storm, and what the pool needs around it.
+/// The longest load of a storm, plus the pool's own time around it.
 const LOAD_MAX: Span = Span::from_secs(65);
-/// After failures a model is not loaded for so long (L3).
+/// The maximum time for which a model is not loaded after failures (L3).
 const COOLS_DOWN_MAX: Span = Span::from_secs(400);
-/// How long before its end a node may cut streams (N7).
+/// The time before its end at which a node may cut streams (N7).
 const CUT_BEFORE: Span = Span::from_secs(15);
 
 #[derive(Clone, Copy, Debug)]
 struct Limit {
-    /// When the pool was informed of it first.
+    /// The time the pool was first informed.
     known: Time,
     ends: Time,
-    /// When the models have to begin to move at the latest.
+    /// The latest time at which the models have to start moving.
     moves: Time,
-    /// It was ordered to end by then.
+    /// It was ordered to end by this time.
     leaves: Option<Time>,
 }
 
@@ -38,20 +38,20 @@ impl Limit {
 #[derive(Clone, Debug, Default)]
 pub(super) struct TimeLimits {
     of: BTreeMap<NodeId, Limit>,
-    /// Since when there has been a place for the always-hot model on another node than this one.
+    /// The time since which another node has had a place for the always-hot model.
     place_since: BTreeMap<(NodeId, ModelId), Time>,
-    /// When an engine of the model failed last.
+    /// The time of the last engine failure of each model.
     failed: BTreeMap<ModelId, Time>,
 }
 
 impl TimeLimits {
-    /// An engine of the model ended by itself.
+    /// An engine of the model ended on its own.
     pub fn fails(&mut self, model: ModelId, at: Time) {
         self.failed.insert(model, at);
         self.disturbed();
     }
 
-    /// The model may cool down.
+    /// Returns true if the model may be cooling down.
     fn has_failed(&self, model: ModelId, at: Time) -> bool {
         let last = self.failed.get(&model);
         last.is_some_and(|last| at.since(*last) < COOLS_DOWN_MAX)
@@ -61,14 +61,14 @@ impl TimeLimits {
         self.of.contains_key(&node)
     }
 
-    /// Something broke: loads that had begun may have to begin anew.
+    /// A disturbance: loads that had begun may have to start again.
     pub fn disturbed(&mut self) {
         self.place_since.clear();
     }
 }
 
 impl Play {
-    /// The node has joined: what is known of its end is known again. Some get a limit with their first time.
+    /// The node has joined, so its end is known again. Some nodes get their first limit now.
     pub(super) fn limit_is_known(&mut self, at: Time, node: NodeId) {
         let is_leased = self.leases.demands.contains_key(&node);
         let is_new = !self.limits.of.contains_key(&node) && !self.peace;
@@ -91,7 +91,7 @@ impl Play {
     }
 
     fn gets_limit(&mut self, at: Time, node: NodeId, ends: Time) {
-        let known = self.limits.of.get(&node).map_or(at, |it| it.known);
+        let known = self.limits.of.get(&node).map_or(at, |limit| limit.known);
         let half = known + Span(ends.since(known).0 / 2);
         let limit = Limit {
             known,
@@ -107,13 +107,13 @@ impl Play {
         }
     }
 
-    /// The cluster needs the machine: it ends in two minutes. Some nodes are informed, of others the cluster says it.
+    /// The cluster takes the machine in two minutes. Some nodes are informed themselves; for the others the cluster reports it.
     pub(super) fn is_preempted(&mut self, at: Time, node: NodeId) {
         let ends = at + Span::from_secs(120);
         let link = &self.links[&node];
         let (is_cut, has_ended) = (link.is_cut, link.has_ended);
         let known = self.limits.of.get(&node).copied();
-        let Some(known) = known.filter(|it| it.last() > ends && !has_ended) else {
+        let Some(known) = known.filter(|limit| limit.last() > ends && !has_ended) else {
             return;
         };
         if self.peace {
@@ -123,9 +123,10 @@ impl Play {
         let is_informed = self.random.chance(500);
         if let Some(limit) = self.limits.of.get_mut(&node) {
             limit.leaves = is_informed.then_some(ends);
-            limit.moves = match is_informed {
-                true => at,
-                false => (known.known + Span(ends.since(known.known).0 / 2)).max(at),
+            limit.moves = if is_informed {
+                at
+            } else {
+                (known.known + Span(ends.since(known.known).0 / 2)).max(at)
             };
         }
         if is_cut {
@@ -138,24 +139,30 @@ impl Play {
         }
     }
 
-    /// The machine ends, whatever is on it.
+    /// The machine ends with everything on it.
     pub(super) fn is_over(&mut self, at: Time, node: NodeId, ends: Time) {
-        let is_current = self.limits.of.get(&node).is_some_and(|it| it.ends == ends);
+        let is_current = self
+            .limits
+            .of
+            .get(&node)
+            .is_some_and(|limit| limit.ends == ends);
         if !is_current || self.links[&node].has_ended {
             return;
         }
         let is_reached = !self.links[&node].is_cut;
         let limit = self.limits.of[&node];
         let was_known = limit.known + Span::from_secs(60) <= at && is_reached;
-        // What was ordered to end may take longer than its node.
+        // Engines ordered to end may take longer than their node.
         let mut on = self.truth.on(node);
-        on.retain(|it| !self.truth.processes[it].is_ordered_to_end);
+        on.retain(|id| !self.truth.processes[id].is_ordered_to_end);
         let inside = self
             .world
             .seats
             .iter()
             .filter(|(_, on_it)| on.contains(on_it));
-        let inside: Vec<(Ticket, ReplicaId)> = inside.map(|(&it, &on)| (it, on)).collect();
+        let inside: Vec<(Ticket, ReplicaId)> = inside
+            .map(|(&ticket, &replica)| (ticket, replica))
+            .collect();
         if let Some((ticket, replica)) = inside
             .first()
             .filter(|_| was_known && !self.was_cut_lately(node, at))
@@ -174,7 +181,7 @@ impl Play {
         back + Span::from_secs(60) > at
     }
 
-    /// After each event: where always-hot models could be instead.
+    /// After each event: records where always-hot models could be instead.
     pub(super) fn look_for_places(&mut self, at: Time) {
         if self.limits.of.is_empty() {
             return;
@@ -182,7 +189,7 @@ impl Play {
         let hot = self
             .specs
             .iter()
-            .filter(|(_, it)| it.priority >= Priority::ALWAYS_HOT);
+            .filter(|(_, spec)| spec.priority >= Priority::ALWAYS_HOT);
         let hot: Vec<ModelId> = hot.map(|(&id, _)| id).collect();
         for (&node, limit) in &self.limits.of.clone() {
             for &model in &hot {
@@ -197,13 +204,13 @@ impl Play {
         }
     }
 
-    /// Whether another node, which stays, has room by what the pool may count on and by what is really free.
+    /// Returns true if another node that stays has room, both by the memory a plan may use and by the memory that is really free.
     fn has_place(&self, at: Time, than: NodeId, model: ModelId) -> bool {
         let spec = &self.specs[&model];
         let stays = |node: &NodeId| {
             let link = &self.links[node];
             let limit = self.limits.of.get(node);
-            let stays = limit.is_none_or(|it| it.leaves.is_none() && it.moves > at);
+            let stays = limit.is_none_or(|limit| limit.leaves.is_none() && limit.moves > at);
             *node != than && stays && !link.is_cut && !link.has_ended
         };
         let held = self.truth.held();
@@ -218,7 +225,7 @@ impl Play {
         let mut nodes = self.links.keys().filter(|node| stays(node));
         nodes.any(|node| {
             let all = self.truth.devices_of(*node).into_iter().map(|(id, _)| id);
-            let devices = all.filter(|it| self.world.pool.has_device(*it) && fits(it));
+            let devices = all.filter(|id| self.world.pool.has_device(*id) && fits(id));
             devices.count() >= spec.devices_per_replica as usize
         })
     }
@@ -234,9 +241,9 @@ impl Play {
         };
         let (node, model) = (process.node, process.model);
         let mut others = self.truth.replicas_of(model).into_iter();
-        let is_hot = others.any(|it| {
-            let other = &self.truth.processes[&it];
-            it != replica && other.ready.is_some() && !self.links[&other.node].is_cut
+        let is_hot = others.any(|id| {
+            let other = &self.truth.processes[&id];
+            id != replica && other.ready.is_some() && !self.links[&other.node].is_cut
         });
         if is_hot {
             self.report.moved += 1;
@@ -244,7 +251,7 @@ impl Play {
         }
         let since = self.limits.place_since.get(&(node, model));
         let ready = process.ready.unwrap_or(at);
-        if let Some(since) = since.map(|it| (*it).max(ready))
+        if let Some(since) = since.map(|since| (*since).max(ready))
             && at.since(since) > LOAD_MAX
             && !self.limits.has_failed(model, at)
         {

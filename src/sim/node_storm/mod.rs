@@ -1,7 +1,7 @@
-//! Storms over nodes: connections break and come back, nodes die and return with engines that were given up, reports
-//! are doubled and late, nodes drain, a cluster brings more of them and takes them back, some have a time limit, and the controller itself is
-//! killed between an order and a node's answer. The real core runs in a small world whose processes really hold memory;
-//! `truth` and `limits` check what must never happen (N1–N5, N7).
+//! Storms over nodes: connections break and come back, nodes die and return with engines that were given up, reports are duplicated
+//! and late, nodes drain, a cluster adds nodes and takes them back, some nodes have a time limit, and the controller itself is
+//! killed between an order and a node's response. The real core runs in a small world whose processes really hold memory. `truth`
+//! and `limits` check what must never happen (N1–N5, N7).
 
 mod adopting;
 mod cluster;
@@ -24,16 +24,16 @@ use pool::{
 };
 use truth::Truth;
 
-/// A fault planted around the core, which the checks must notice.
+/// A planted fault around the core that the checks must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFault {
-    /// A node that returns does not report the engines that it has.
+    /// A returning node does not report its engines.
     EnginesHidden,
-    /// The pool is informed that a silent node is back.
+    /// The pool is informed that a silent node is back, although it is not.
     SilenceEnded,
-    /// The pool is informed that an engine has ended when it was only ordered to.
+    /// The pool is informed that an engine has ended as soon as it was ordered to.
     EndsAtOnce,
-    /// The pool is informed that loads have not begun which have.
+    /// The pool is informed that loads have not begun, although they have.
     BegunUnseen,
 }
 
@@ -53,7 +53,7 @@ pub struct NodeStormReport {
     /// Engines that came back after they had been given up.
     pub disowned: u64,
     pub adopted: u64,
-    /// Loads that ended before they had begun, because another replica was adopted.
+    /// Loads that ended before they began, because another replica was adopted.
     pub spared: u64,
     pub restarts: u64,
     pub drains: u64,
@@ -63,7 +63,7 @@ pub struct NodeStormReport {
     pub moved: u64,
     /// Machines that ended at their time limit.
     pub limits_over: u64,
-    /// What the checks found; empty is good.
+    /// Findings of the checks; empty if all is well.
     pub broken: Vec<String>,
 }
 
@@ -75,40 +75,40 @@ enum Due {
     Crash(ReplicaId),
     Ended(ReplicaId),
     Cut(NodeId),
-    /// Nothing was heard of the node for a while; the number is of the time that it was cut.
+    /// The node has not responded for a while. The number identifies the cut.
     Silent(NodeId, u64),
-    /// The bound has passed, or the cluster reports its end.
+    /// The limit has passed, or the cluster reports the end of the node.
     Gone(NodeId, u64),
     Back(NodeId, u64),
-    /// Every process on it ends.
+    /// All processes on it end.
     Dies(NodeId),
     Drain(NodeId),
-    /// The cluster brings the node, or refuses it.
+    /// The cluster brings the node or refuses it.
     Comes(DemandId, ShapeId),
     IsRefused(DemandId),
-    /// A node that was given back ends.
+    /// A returned node ends.
     Leaves(NodeId),
-    /// The cluster needs its machine.
+    /// The cluster takes back its machine.
     Preempted(NodeId),
-    /// Its time limit, if it still is that.
+    /// Its time limit, if it still applies.
     Over(NodeId, Time),
     Restart,
-    /// A report comes again, late.
+    /// A duplicate report arrives late.
     Again(String, ReplicaId),
     Peace,
     End,
 }
 
-/// What a node is to the controller, apart from what the pool believes.
+/// The real state of a node's connection, regardless of what the pool believes.
 #[derive(Clone, Debug, Default)]
 struct Link {
     is_cut: bool,
-    /// How often it was cut: later reports of an earlier cut count for nothing.
+    /// The number of cuts. Later reports about an earlier cut are ignored.
     cuts: u64,
     reported_gone: bool,
-    /// For good.
+    /// The node has ended permanently.
     has_ended: bool,
-    /// When it was connected last.
+    /// The time of the last connection.
     joined: Time,
 }
 
@@ -124,14 +124,14 @@ struct Play {
     limits: TimeLimits,
     waiting: BTreeMap<Ticket, ModelId>,
     orders: u64,
-    /// Where each replica was launched.
+    /// The node on which each replica was launched.
     node_of: BTreeMap<ReplicaId, NodeId>,
-    /// The first replica number of this run of the controller, and the newest so far.
+    /// The first replica id of this run of the controller, and the newest so far.
     first: u64,
     newest: u64,
-    /// Loads that the pool knows have not begun.
+    /// Loads that the pool knows not to have begun.
     not_begun: BTreeSet<ReplicaId>,
-    /// Nothing breaks any more.
+    /// No more faults occur.
     peace: bool,
     fault: Option<NodeFault>,
     report: NodeStormReport,
@@ -231,7 +231,7 @@ impl Play {
             let at = Time(self.random.below(LENGTH));
             self.push(at, Due::Restart);
         }
-        // Long enough for everything that was cut to come back, and for every load to end.
+        // Long enough for all cut nodes to come back, and for every load to end.
         self.push(Time(LENGTH), Due::Peace);
         self.push(Time(LENGTH * 2), Due::End);
     }
@@ -314,7 +314,7 @@ impl Play {
         self.feed(at, Event::OrderReceived { order, command });
     }
 
-    /// Passes one event to the pool, and carries out what follows.
+    /// Passes an event to the pool and carries out the resulting actions.
     fn feed(&mut self, at: Time, event: Event) {
         self.report.steps += 1;
         self.truth.event(at, &event);
@@ -329,7 +329,7 @@ impl Play {
         self.report.broken.extend(violations);
     }
 
-    /// Nothing breaks any more: every node is connected, and no drain is left.
+    /// No more faults occur: every node is connected, and no drain is left.
     fn peace_comes(&mut self, at: Time) {
         self.peace = true;
         let nodes: Vec<(NodeId, Link)> = self.links.clone().into_iter().collect();
@@ -344,7 +344,7 @@ impl Play {
         }
     }
 
-    /// After a long peace every request has been answered, and the pool believes what is true.
+    /// After a long peace every request has been answered, and the pool's facts are true.
     fn ends(&mut self) {
         for ticket in self.waiting.keys() {
             self.report
@@ -353,10 +353,10 @@ impl Play {
         }
         self.check_leases();
         let view = self.world.pool.view(self.world.now);
-        let replicas = view.models.iter().flat_map(|it| &it.replicas);
+        let replicas = view.models.iter().flat_map(|model| &model.replicas);
         // A planned load has no process yet.
-        let replicas = replicas.filter(|it| it.state != pool::ReplicaState::Planned);
-        let believed: BTreeSet<ReplicaId> = replicas.map(|it| it.replica).collect();
+        let replicas = replicas.filter(|replica| replica.state != pool::ReplicaState::Planned);
+        let believed: BTreeSet<ReplicaId> = replicas.map(|replica| replica.replica).collect();
         let real = self.truth.running();
         for replica in real.difference(&believed) {
             let text = format!("N1: {replica} runs, and the pool has forgotten it");

@@ -1,5 +1,5 @@
-//! The shell of a storm over nodes: it carries orders to the nodes that it reaches, and reports from them. What is sent
-//! to a node that is cut off is lost, and so is what such a node reports.
+//! The shell of a storm over nodes: it carries orders to connected nodes and reports from them. Everything sent to or by a
+//! disconnected node is lost.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -14,7 +14,7 @@ use pool::{
 };
 
 impl Play {
-    /// A controller begins: it knows the models, and every node that reaches it joins.
+    /// A controller starts: it knows the models, and every reachable node joins.
     pub(super) fn starts(&mut self, at: Time) {
         for (model, spec) in self.specs.clone() {
             self.feed(at, Event::ModelSet { model, spec });
@@ -53,7 +53,7 @@ impl Play {
             self.feed(at, Event::DeviceRead { device, reading });
         }
         let adopted = running.into_iter();
-        let adopted = adopted.filter_map(|it| self.states_what_it_has(at, it));
+        let adopted = adopted.filter_map(|id| self.states_what_it_has(at, id));
         let adopted: BTreeSet<ModelId> = adopted.collect();
         self.limit_is_known(at, node);
         self.have_not_begun(at, &adopted);
@@ -77,7 +77,7 @@ impl Play {
         self.push(at + Span(back), Due::Back(node, nth));
     }
 
-    /// The pool gives the node up. Its engines may run on, although they should have ended.
+    /// The pool gives the node up. Its engines may continue to run, although they should have ended.
     pub(super) fn is_gone(&mut self, at: Time, node: NodeId) {
         self.report.gone += 1;
         self.links
@@ -101,7 +101,7 @@ impl Play {
         self.joins(at, node);
     }
 
-    /// The fault: the pool is informed that the node is back, and it is not.
+    /// The fault: the pool is informed that the node is back, although it is not.
     pub(super) fn claims_to_be_back(&mut self, at: Time, node: NodeId) {
         let running = self.truth.on(node);
         let event = Event::NodeJoined {
@@ -115,7 +115,7 @@ impl Play {
         self.truth.is_still_silent(node);
     }
 
-    /// The machine fails; the cluster reports it soon, and starts it anew later.
+    /// The machine fails. The cluster reports it soon and restarts it later.
     pub(super) fn dies(&mut self, at: Time, node: NodeId) {
         if self.peace || self.links[&node].is_cut {
             return;
@@ -138,10 +138,10 @@ impl Play {
         self.order(at, command);
     }
 
-    /// The controller is killed: what it had not confirmed is lost, and its clients with it. The nodes run on.
+    /// The controller is killed: everything it had not confirmed is lost, including its clients. The nodes continue to run.
     pub(super) fn restarts(&mut self, at: Time) {
         self.report.restarts += 1;
-        let newest = self.truth.processes.keys().last().map_or(0, |it| it.0);
+        let newest = self.truth.processes.keys().last().map_or(0, |id| id.0);
         self.first = self.first.max(newest).max(self.newest) + 1;
         self.world = World::new(Pool::new(limits(), false, ReplicaId(self.first)));
         self.world.now = at;
@@ -152,7 +152,7 @@ impl Play {
         self.starts(at);
     }
 
-    /// A report of a process, sometimes doubled and late; lost if its node is cut off.
+    /// A report about a process, sometimes duplicated and late; lost if its node is disconnected.
     pub(super) fn reports(&mut self, at: Time, replica: ReplicaId, what: &str) {
         if self.random.chance(80) {
             let late = Span(self.random.below(120_000));
@@ -183,7 +183,7 @@ impl Play {
                 Event::ReplicaExited { replica, exit }
             }
         };
-        // A second "ready" of an engine that has ended since would be false: nodes do not repeat those.
+        // A second "ready" of an engine that has ended since would be false; nodes do not repeat those.
         let is_false = what == "ready" && !self.truth.processes.contains_key(&replica);
         if !is_false {
             self.feed(at, event);
@@ -244,7 +244,7 @@ impl Play {
                 replica, reason, ..
             } => {
                 if matches!(reason, StopReason::NodeLost { .. }) {
-                    // Nothing is there any more that could be ordered to stop, as far as anybody knows.
+                    // As far as the controller knows, the replica has no engine left to stop.
                     return self.cut_streams(at, *replica);
                 }
                 self.check_cut(at, *replica, reason);

@@ -1,6 +1,6 @@
-//! What is really there in a storm over nodes: devices, and processes that hold their memory wherever the pool believes
-//! them. Checks every launch against it: never two owners of one device (N4), nothing on a node that is silent (N2),
-//! gone (N3) or drains (N5).
+//! The real state in a storm over nodes: devices, and processes that hold their memory regardless of what the pool believes. Checks
+//! every launch against it: a device never has two owners (N4), and nothing starts on a node that is silent (N2), gone (N3) or
+//! draining (N5).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -24,7 +24,7 @@ pub(super) struct Process {
 pub(super) struct Truth {
     pub devices: BTreeMap<DeviceId, DeviceReading>,
     pub processes: BTreeMap<ReplicaId, Process>,
-    /// What the pool has been informed of.
+    /// The nodes that the pool was informed are unreachable.
     out_of_reach: BTreeSet<NodeId>,
     answered: BTreeSet<Ticket>,
 }
@@ -54,22 +54,31 @@ impl Truth {
     }
 
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
-        let nodes: BTreeSet<NodeId> = self.devices.values().map(|it| it.node).collect();
+        let nodes: BTreeSet<NodeId> = self.devices.values().map(|device| device.node).collect();
         nodes.into_iter()
     }
 
     pub fn devices_of(&self, node: NodeId) -> Vec<(DeviceId, DeviceReading)> {
-        let on = self.devices.iter().filter(|(_, it)| it.node == node);
-        on.map(|(&id, it)| (id, it.clone())).collect()
+        let on = self
+            .devices
+            .iter()
+            .filter(|(_, device)| device.node == node);
+        on.map(|(&id, device)| (id, device.clone())).collect()
     }
 
     pub fn on(&self, node: NodeId) -> Vec<ReplicaId> {
-        let on = self.processes.iter().filter(|(_, it)| it.node == node);
+        let on = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.node == node);
         on.map(|(&id, _)| id).collect()
     }
 
     pub fn replicas_of(&self, model: ModelId) -> Vec<ReplicaId> {
-        let of = self.processes.iter().filter(|(_, it)| it.model == model);
+        let of = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.model == model);
         of.map(|(&id, _)| id).collect()
     }
 
@@ -79,7 +88,7 @@ impl Truth {
 
     pub fn held(&self) -> BTreeMap<DeviceId, Bytes> {
         let mut held: BTreeMap<DeviceId, Bytes> = BTreeMap::new();
-        for share in self.processes.values().flat_map(|it| &it.shares) {
+        for share in self.processes.values().flat_map(|process| &process.shares) {
             let all = held.entry(share.device).or_default();
             *all = *all + share.bytes;
         }
@@ -119,7 +128,7 @@ impl Truth {
 
     pub fn becomes_ready(&mut self, replica: ReplicaId, at: Time) -> bool {
         let process = self.processes.get_mut(&replica);
-        let Some(process) = process.filter(|it| !it.is_ordered_to_end) else {
+        let Some(process) = process.filter(|process| !process.is_ordered_to_end) else {
             return false;
         };
         process.ready = Some(at);
@@ -141,7 +150,7 @@ impl Truth {
         }
     }
 
-    /// The silence goes on, whatever the pool was informed of.
+    /// The silence continues, whatever the pool was informed of.
     pub fn is_still_silent(&mut self, node: NodeId) {
         self.out_of_reach.insert(node);
     }

@@ -1,12 +1,11 @@
-//! The store, with writes in flight: they are done in order, some time later. A killed controller finds what has been
-//! written by then.
+//! The store, with writes in flight: they complete in order, after a delay. A killed controller finds what had been written before.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 
 use pool::{Cordon, DeviceId, LoadWish, ModelId, OrderId, Override, Priority, Span, Time, Wish};
 
-/// A kept setting.
+/// A stored setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Field {
     Priority,
@@ -16,12 +15,12 @@ pub(super) enum Field {
 
 pub(super) const FIELDS: [Field; 3] = [Field::Priority, Field::KeepHot, Field::Expires];
 
-/// As a number, so that all fields are compared in the same way.
+/// Converts a field to a number, to compare all fields in the same way.
 pub(super) fn field(over: &Override, field: Field) -> Option<u64> {
     match field {
-        Field::Priority => over.priority.map(|Priority(it)| u64::from(it)),
-        Field::KeepHot => over.keep_hot.map(|Span(it)| it),
-        Field::Expires => over.expires.map(|Time(it)| it),
+        Field::Priority => over.priority.map(|Priority(priority)| u64::from(priority)),
+        Field::KeepHot => over.keep_hot.map(|Span(span)| span),
+        Field::Expires => over.expires.map(|Time(time)| time),
     }
 }
 
@@ -37,7 +36,7 @@ pub(super) struct Disk {
     pub overrides: BTreeMap<ModelId, Override>,
     pub loads: BTreeMap<ModelId, LoadWish>,
     pub cordons: BTreeMap<DeviceId, Cordon>,
-    /// By the node's name.
+    /// By node name.
     pub drains: BTreeMap<String, Cordon>,
     pub in_flight: VecDeque<Write>,
 }
@@ -79,7 +78,7 @@ impl Disk {
         self.overrides.get(&model).cloned().unwrap_or_default()
     }
 
-    /// Whether a write in flight will change the field, or an order's write delays others.
+    /// Returns true if a write in flight will change the field, or an order's write delays others.
     pub fn changes(&self, of: ModelId, which: Field) -> bool {
         let now = field(&self.over(of), which);
         self.in_flight.iter().any(|write| match &write.wish {
@@ -90,7 +89,7 @@ impl Disk {
         })
     }
 
-    /// Whether a write in flight is about the model's load.
+    /// Returns true if a write in flight concerns the model's load.
     pub fn writes_load(&self, of: ModelId) -> bool {
         self.in_flight.iter().any(|write| match &write.wish {
             Wish::Load { model, .. } | Wish::LoadAndOverride { model, .. } => *model == of,
@@ -99,7 +98,7 @@ impl Disk {
         })
     }
 
-    /// Whether an order that uncordons the device is being written.
+    /// Returns true if an order that uncordons the device is being written.
     pub fn uncordons(&self, of: DeviceId) -> bool {
         self.in_flight.iter().any(|write| match &write.wish {
             Wish::Cordon {

@@ -1,5 +1,5 @@
-//! The test's own record of administrators' confirmed orders: which order set what on each model, in which sequence,
-//! and how it ended. Knows the rules (D1, P1, M7), but not how the pool implements them.
+//! The test's own record of administrators' confirmed orders: which order set what on each model, in which sequence, and how it
+//! ended. It knows the rules (D1, P1, M7), but not the pool's implementation.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -16,13 +16,13 @@ type Setting = (Option<OrderId>, Option<u64>);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExpectedState {
-    /// The settings of each field, the last one in effect; those of a failed load are removed.
+    /// The settings of each field; the last one is in effect. Settings of a failed load are removed.
     settings: BTreeMap<(ModelId, Field), Vec<Setting>>,
     /// Loads that were accepted and have not ended.
     loads: BTreeMap<ModelId, OrderId>,
     cordons: BTreeMap<DeviceId, Cordoned>,
     received: BTreeMap<OrderId, ReceivedOrder>,
-    /// Numbers the events, to know which came first.
+    /// Numbers the events, to determine their order.
     sequence: u64,
     pub broken: Vec<String>,
 }
@@ -70,7 +70,7 @@ impl ExpectedState {
             Command::Cleanup { .. } | Command::Reset => self.loads.clear(),
             Command::Cordon { device, .. } => self.cordon(device, received.nth, true),
             Command::Uncordon { device } => self.cordon(device, received.nth, false),
-            // The devices of this world have no nodes that drain.
+            // The devices of this world have no nodes to drain.
             Command::DrainNode { .. }
             | Command::UndrainNode { .. }
             | Command::Reopen
@@ -82,7 +82,7 @@ impl ExpectedState {
         let before = Override {
             priority: self
                 .current(model, Field::Priority)
-                .map(|it| Priority(it as u32)),
+                .map(|value| Priority(value as u32)),
             keep_hot: self.current(model, Field::KeepHot).map(Span),
             expires: self.current(model, Field::Expires).map(Time),
         };
@@ -115,7 +115,7 @@ impl ExpectedState {
         }
     }
 
-    /// The first failure is the cause, unless the store is writing its end.
+    /// The first failure is the cause, unless the store is writing the end of the cordon.
     pub fn device_fails(&mut self, device: DeviceId, lost: bool, is_ending: bool) {
         self.sequence += 1;
         let nth = self.sequence;
@@ -132,7 +132,10 @@ impl ExpectedState {
     }
 
     pub fn settled(&mut self, order: OrderId, outcome: &Outcome) {
-        let received = self.received.get(&order).map(|it| it.command.clone());
+        let received = self
+            .received
+            .get(&order)
+            .map(|received| received.command.clone());
         let Some(Command::Load(load)) = received else {
             return;
         };
@@ -222,7 +225,9 @@ impl ExpectedState {
                 .copied()
                 .unwrap_or_default();
             let has = device.cordon.as_ref();
-            if has.is_some() != expected.is || has.is_some_and(|it| it.failed) != expected.failed {
+            if has.is_some() != expected.is
+                || has.is_some_and(|cordon| cordon.failed) != expected.failed
+            {
                 self.broken.push(format!(
                     "M7: {} has {has:?}, and {expected:?} was confirmed",
                     device.device

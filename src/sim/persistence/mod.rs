@@ -1,7 +1,6 @@
-//! Storms of wishes: administrators who give orders faster than a slow store writes, leases that end, loads and
-//! devices that fail, models that leave the catalogue, and a controller that is killed at any moment and starts again
-//! from what the store holds. `expected` checks what must hold (D1).
-//! One file because the agenda of a storm and what each of its entries does are one table.
+//! Storms of wishes: administrators who give orders faster than a slow store writes, leases that end, loads and devices that fail,
+//! models that leave the catalogue, and a controller that is killed at any time and restarts from the store. `expected` checks what
+//! must hold (D1). One file because the agenda of a storm and what each of its entries does are one table.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -25,7 +24,7 @@ use pool::{
 
 const MODELS: u32 = 4;
 const DEVICES: u32 = 2;
-/// Everything has been written and every lease has ended by then.
+/// Everything has been written and every lease has ended after this time.
 const REST: Span = Span::from_secs(7_200);
 
 #[derive(Clone, Debug)]
@@ -45,7 +44,7 @@ pub struct WishReport {
     pub kills: u64,
     pub leases_ended: u64,
     pub loads_failed: u64,
-    /// Confirmed settings that do not hold; empty is good.
+    /// Confirmed settings that do not hold; empty if all is well.
     pub broken: Vec<String>,
 }
 
@@ -77,7 +76,7 @@ impl WishStorm {
             play.time_passes();
             play.something_happens();
         }
-        // At the end no write is in flight any more, and everything is compared.
+        // At the end no write is in flight, and everything is compared.
         while play.report.broken.is_empty() && play.writes_next(false) {}
         play.wake_until(play.world.now + REST);
         while play.report.broken.is_empty() && play.writes_next(false) {}
@@ -113,7 +112,7 @@ impl Play {
         play
     }
 
-    /// Starts a controller with the catalogue, the devices and what the store holds.
+    /// Starts a controller with the catalogue, the devices and the content of the store.
     fn begins(&mut self, at: Time) {
         self.numbers += 1;
         let first = ReplicaId(self.numbers);
@@ -142,12 +141,12 @@ impl Play {
                 let spec = spec.clone();
                 events.push(Event::ModelSet { model, spec });
             }
-            // Also for a model that is not in the catalogue now.
+            // Includes models that are not in the catalogue now.
             let load = self.disk.loads.get(&model).cloned();
             let over = self.disk.over(model);
             events.push(Event::WishesRestored { model, over, load });
         }
-        // All are observed before anything is decided, as at a real start.
+        // The pool observes all of them before it decides anything, as at a real start.
         let answer = self.world.pool.step_all(at, events);
         self.world.wake = answer.wake;
         self.done(answer.actions);
@@ -211,7 +210,7 @@ impl Play {
         }
     }
 
-    /// `kill -9`: the first write in flight may have been done, without an answer.
+    /// `kill -9`: the first write in flight may have completed, without a response.
     fn is_killed(&mut self, now: Time) {
         self.report.kills += 1;
         if let Some(write) = self.disk.in_flight.pop_front()
@@ -224,7 +223,7 @@ impl Play {
         self.begins(now);
     }
 
-    /// The store does the next write; false: there is none.
+    /// The store performs the next write; returns false if there is none.
     fn writes_next(&mut self, may_fail: bool) -> bool {
         let Some(write) = self.disk.in_flight.front().cloned() else {
             return false;
@@ -318,14 +317,16 @@ impl Play {
             return self.feed(now, Event::ReplicaReady { replica });
         }
         self.engines.remove(&replica);
-        let remedy = match self.random.chance(700) {
-            true => Remedy::Time,
-            false => Remedy::Change,
+        let remedy = if self.random.chance(700) {
+            Remedy::Time
+        } else {
+            Remedy::Change
         };
         let message = "no kernel image".to_owned();
-        let exit = match is_stopping {
-            true => Exit::Requested,
-            false => Exit::Failed { message, remedy },
+        let exit = if is_stopping {
+            Exit::Requested
+        } else {
+            Exit::Failed { message, remedy }
         };
         self.feed(now, Event::ReplicaExited { replica, exit });
     }

@@ -1,11 +1,11 @@
-//! The referee's check of what following the better of two rules may cost (P3, P5). The costs are the pool's own sums, of
-//! estimates; the referee checks them against the bounds that docs/policy.md states.
+//! The referee's check of the cost of following the better of two rules (P3, P5). The costs are the pool's own sums of estimates;
+//! the referee checks them against the bounds stated in docs/policy.md.
 
 use super::Referee;
 use pool::{ClosingCosts, ShadowCosts};
 
 impl Referee {
-    /// After each step: the bounds hold at every moment.
+    /// After each step: the bounds hold at all times.
     pub fn better_rules_are_followed(&mut self, shadows: &ShadowCosts, closings: &ClosingCosts) {
         if shadows.followed > shadows.bound() {
             self.broken.push(format!(

@@ -1,13 +1,12 @@
-//! The referee's independent check of P5: whether another set of victims, on any devices, would have been cheaper than
-//! the chosen one. It tries every set, and takes from the pool only the expected reload times, which are estimates and
-//! no choices.
+//! The referee's independent check of P5: whether another set of victims, on any devices, would have been cheaper. Tries every set.
+//! From the pool it takes only the expected reload times, which are estimates and not choices.
 
 use alloc::vec::Vec;
 
 use super::{Referee, ReplicaRecord};
 use pool::{Bytes, LoadOrder, ModelId, Plan, Pool, Priority, ReplicaId, Share, Time};
 
-/// With more candidates it does not judge, because it tries every set.
+/// Skips cases with more candidates, because it tries every set.
 const CANDIDATES_MAX: usize = 12;
 /// The same on more devices than `FEW_DEVICES`: each set is tried on each device.
 const CANDIDATES_MAX_ON_MANY: usize = 6;
@@ -21,7 +20,7 @@ pub(super) struct Asker {
     pub forced: bool,
 }
 
-/// What P5 minimises, in order.
+/// The quantities that P5 minimises, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Price {
     highest_priority: Option<Priority>,
@@ -49,8 +48,7 @@ impl Price {
 }
 
 impl Referee {
-    /// Judges the victims of a planned load. Reload costs are not compared here: only those of the moment before are
-    /// known.
+    /// Judges the victims of a planned load. Does not compare reload costs, because only the costs before the step are known.
     pub(super) fn victims_are_cheapest(
         &mut self,
         now: Time,
@@ -72,7 +70,7 @@ impl Referee {
         self.judge(load, asker.model, placement, victims, (paid, &candidates));
     }
 
-    /// Judges a plan that is not carried out, by everything that P5 compares.
+    /// Judges a plan that is not carried out, by all criteria of P5.
     pub fn plan_is_cheapest(&mut self, now: Time, pool: &Pool, model: ModelId) {
         let order = LoadOrder {
             model,
@@ -91,7 +89,7 @@ impl Referee {
             let seen = self.replicas.get(id);
             seen.is_some_and(|seen| seen.sleeper.is_none())
         };
-        let victims: Vec<ReplicaId> = plan.victims.iter().map(|it| it.replica).collect();
+        let victims: Vec<ReplicaId> = plan.victims.iter().map(|victim| victim.replica).collect();
         let is_skipped = plan.refusal.is_some() || plan.wakes.is_some() || victims.is_empty();
         if is_skipped || !victims.iter().all(known) {
             return;
@@ -132,13 +130,13 @@ impl Referee {
             let chosen = || {
                 let all = candidates.iter().enumerate();
                 all.filter(move |(nth, _)| set >> nth & 1 == 1)
-                    .map(|(_, it)| it)
+                    .map(|(_, candidate)| candidate)
             };
-            let price = Price::of_all(chosen().map(|it| it.price));
+            let price = Price::of_all(chosen().map(|candidate| candidate.price));
             if price >= best.as_ref().map_or(paid, |(known, _)| *known) {
                 continue;
             }
-            let leave: Vec<ReplicaId> = chosen().map(|it| it.replica).collect();
+            let leave: Vec<ReplicaId> = chosen().map(|candidate| candidate.replica).collect();
             if self
                 .place_without(model, placement, victims, &leave)
                 .is_some()
@@ -168,8 +166,8 @@ impl Referee {
         }
     }
 
-    /// The candidates by P2 and P4, whatever the turns of equals: those of lower priority, and all for a forced load.
-    /// `victims` are leaving already, for this same load.
+    /// The candidates by P2 and P4, regardless of turns: replicas of lower priority, and all of them for a forced load. `victims`
+    /// are already leaving for this load.
     fn candidates(
         &self,
         now: Time,

@@ -7,16 +7,16 @@ use pool::{
     Bytes, Exit, KindId, ModelId, Refusal, ReplicaId, Share, Span, StopReason, Ticket, Time,
 };
 
-/// The failures of one model's loads.
+/// The failures of a model's loads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failures {
     in_a_row: u32,
     cooling_until: Time,
-    /// The last load ran out of memory, and nothing has become ready since.
+    /// The last load ran out of memory, and none has become ready since.
     ran_out_of_memory: bool,
     /// Figures that proved too small, by number and kind of devices.
     pub too_small: BTreeMap<(u32, KindId), Bytes>,
-    /// When a failure was counted last.
+    /// The time of the last counted failure.
     counted: Option<Time>,
 }
 
@@ -34,7 +34,7 @@ impl Referee {
         it.cooling_until = Time(0);
     }
 
-    /// The pool is informed that a process has ended; the phase of the replica decides what that means.
+    /// The pool is informed that a process has ended. The phase of the replica decides what that means.
     pub(super) fn exited(&mut self, now: Time, replica: ReplicaId, exit: &Exit) {
         let Some(seen) = self.ended.remove(&replica) else {
             return;
@@ -69,7 +69,7 @@ impl Referee {
                 let kind = self.devices[&share.device].kind;
                 it.too_small.insert((count, kind), share.bytes);
             }
-            // Corrected and planned again once; a second time is a failure.
+            // Corrected and planned again once; the second time is a failure.
             if !core::mem::replace(&mut it.ran_out_of_memory, true) {
                 return;
             }
@@ -89,7 +89,7 @@ impl Referee {
         it.cooling_until = now + Span(doubled.min(most.0));
     }
 
-    /// Nothing loads without an order during a cool-down or in quarantine.
+    /// During a cool-down or quarantine only an order may load.
     pub(super) fn loads_too_soon(&mut self, now: Time, load: ReplicaId, model: ModelId, why: &str) {
         self.too_soon(now, &format!("{load} of {model}"), model, why);
     }

@@ -1,14 +1,14 @@
-//! The referee's record of absent weights: nothing is launched without them, and nothing is fetched twice or during a
-//! cool-down.
+//! The referee's record of missing weights: nothing is launched without them, and nothing is fetched twice or during a cool-down.
 
 use super::Referee;
 use pool::{FetchEnd, ModelId, ReplicaId, Time};
 
 impl Referee {
     pub(super) fn model_set(&mut self, model: ModelId, absent: bool) {
-        let changed = match absent {
-            true => self.absent.insert(model),
-            false => self.absent.remove(&model),
+        let changed = if absent {
+            self.absent.insert(model)
+        } else {
+            self.absent.remove(&model)
         };
         if changed {
             self.forget_failures(model);

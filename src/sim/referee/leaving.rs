@@ -1,5 +1,5 @@
-//! The referee's rules for clients that go away (Q3): nothing begins for them alone, what has begun goes on, and the
-//! queues are those of the requests that wait.
+//! The referee's rules for clients that disconnect (Q3): nothing starts for them alone, started loads continue, and the queues
+//! contain exactly the waiting requests.
 
 use alloc::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use super::Referee;
 use pool::{ModelId, PoolView, Priority, ReplicaId, StopReason, Ticket, Time};
 
 impl Referee {
-    /// A planned load begins. One that was planned for requests alone does not once they have all gone.
+    /// A planned load starts. A load planned only for requests must not start after they have all gone.
     pub(super) fn begins(&mut self, now: Time, load: ReplicaId) {
-        let Some(planned) = self.planned.remove(&load).filter(|it| it.for_requests) else {
+        let Some(planned) = self.planned.remove(&load).filter(|load| load.for_requests) else {
             return;
         };
         let model = planned.model;
@@ -20,7 +20,7 @@ impl Referee {
         }
     }
 
-    /// It may be loaded whether requests wait or not: for an administrator, for its priority, or to grow.
+    /// Returns true if it may be loaded regardless of waiting requests: for an administrator, for its priority, or to grow.
     fn loads_without_requests(&self, now: Time, model: ModelId) -> bool {
         let is_hot = self.priority(model, now) >= Priority::ALWAYS_HOT;
         is_hot || self.specs[&model].scaling.is_some() || self.was_ordered(model)
@@ -30,7 +30,7 @@ impl Referee {
         self.loads.values().any(|(_, load)| load.model == model)
     }
 
-    /// A replica stops. One that loads is not surplus because its requests have gone: the next one finds it ready.
+    /// A replica stops. A loading replica is not surplus because its requests have gone: the next request finds it ready.
     pub(super) fn goes_on(&mut self, replica: ReplicaId, reason: &StopReason) {
         let seen = self.replicas.get(&replica);
         let Some(seen) = seen.filter(|seen| seen.ready.is_none()) else {
@@ -43,11 +43,15 @@ impl Referee {
         }
     }
 
-    /// Each request without an answer waits in its model's queue, once, and nothing else does.
+    /// Each unanswered request waits exactly once, in its model's queue, and the queue contains no other requests.
     pub fn queues_are_right(&mut self, view: &PoolView) {
         let open = self.open_tickets.iter();
-        let open: BTreeMap<Ticket, ModelId> = open.map(|(&it, &(of, _))| (it, of)).collect();
-        let queued = view.waiting.iter().map(|it| (it.ticket, it.model));
+        let open: BTreeMap<Ticket, ModelId> =
+            open.map(|(&ticket, &(model, _))| (ticket, model)).collect();
+        let queued = view
+            .waiting
+            .iter()
+            .map(|request| (request.ticket, request.model));
         let queued: BTreeMap<Ticket, ModelId> = queued.collect();
         if open != queued || queued.len() != view.waiting.len() {
             self.broken.push(format!(

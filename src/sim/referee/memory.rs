@@ -1,6 +1,5 @@
-//! The referee's record of devices: what is held, what has not been returned, what is out of service (M2–M5, M7), and
-//! what is being read from each disk or link.
-//! One file because reserved, returned and read bytes are one account.
+//! The referee's record of devices: held and unreturned memory, devices out of service (M2–M5, M7), and what is being read from
+//! each disk or link. One file because reserved, returned and read bytes are one account.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -13,7 +12,7 @@ use pool::{
     Time,
 };
 
-/// The state of one device.
+/// The state of a device.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceMemory {
     pub node: NodeId,
@@ -21,15 +20,15 @@ pub(super) struct DeviceMemory {
     pub capacity: Bytes,
     pub measured: bool,
     pub cordoned: bool,
-    /// What other processes really held when the last reading known to the pool was taken.
+    /// The memory that other processes really held when the last reading known to the pool was taken.
     pub foreign: Bytes,
-    /// What each replica held beyond its share at that time.
+    /// The memory that each replica held beyond its share at that time.
     excess: BTreeMap<ReplicaId, Bytes>,
     last_taken: Time,
     last_end: Option<Time>,
-    /// What others were known to hold at that time.
+    /// The memory that others were known to hold at that time.
     foreign_at_end: Bytes,
-    /// When a process last ended or its memory was returned.
+    /// The time a process last ended or its memory was returned.
     last_change: Option<Time>,
     lingering: BTreeMap<ReplicaId, Lingering>,
 }
@@ -37,7 +36,7 @@ pub(super) struct DeviceMemory {
 /// Memory of an ended process that has not been returned.
 #[derive(Clone, Debug)]
 struct Lingering {
-    /// As far as the pool can know.
+    /// The amount, as far as the pool can know.
     bytes: Bytes,
     ended: Time,
 }
@@ -60,14 +59,13 @@ impl DeviceMemory {
         }
     }
 
-    /// Memory that a launch must not use: what a reading has shown, and what belongs to processes that ended too
-    /// recently (M4).
+    /// Memory that a launch must not use: what a reading has shown, and memory of processes that ended too recently (M4).
     fn unavailable(&self, now: Time, patience: Span) -> Bytes {
         let lingers = self
             .lingering
             .values()
-            .filter(|it| it.ended < self.last_taken || now.since(it.ended) < patience)
-            .map(|it| it.bytes)
+            .filter(|ended| ended.ended < self.last_taken || now.since(ended.ended) < patience)
+            .map(|ended| ended.bytes)
             .sum();
         self.foreign + self.all_excess() + lingers
     }
@@ -80,9 +78,13 @@ impl DeviceMemory {
         self.excess.values().copied().sum()
     }
 
-    /// The most that a plan may treat as used: everything that is not known to be free.
+    /// The most memory that a plan may treat as used: everything not known to be free.
     pub fn at_most_unavailable(&self) -> Bytes {
-        let lingers = self.lingering.values().map(|it| it.bytes).sum();
+        let lingers = self
+            .lingering
+            .values()
+            .map(|lingering| lingering.bytes)
+            .sum();
         self.foreign + self.all_excess() + lingers
     }
 
@@ -92,8 +94,8 @@ impl DeviceMemory {
         self.last_change = Some(now);
     }
 
-    /// No change is still unknown to the pool. Memory that others took while a process ended may be counted as not
-    /// returned by that process while it is waited for (M4).
+    /// Returns true if the pool knows of all changes. While a process's memory is awaited, memory that others took at the same time
+    /// may count as not returned by that process (M4).
     pub fn is_certain(&self) -> bool {
         let patience = Limits::default().release_wait;
         let is_distinct = self.foreign <= self.foreign_at_end
@@ -119,7 +121,7 @@ impl Referee {
             .collect();
         let it = self.device_memory(device);
         let taken = reading.taken.unwrap_or_default();
-        // A reading from before the end of a process does not show whose memory is whose after it.
+        // A reading from before the end of a process does not show who holds which memory after it.
         if it.measured && it.last_end.is_some_and(|end| taken <= end) {
             it.foreign = it.foreign.min(foreign);
         } else {
@@ -129,7 +131,7 @@ impl Referee {
         it.last_taken = taken;
     }
 
-    /// The process is really gone; `lingers` is the memory not returned on each device.
+    /// The process has really ended. `lingers` is the memory not returned on each device.
     pub fn process_ended(&mut self, replica: ReplicaId, now: Time, lingers: &[(DeviceId, Bytes)]) {
         let Some(seen) = self.replicas.remove(&replica) else {
             return;
@@ -144,12 +146,13 @@ impl Referee {
             let bytes = known.min(*bytes);
             it.lingering
                 .insert(replica, Lingering { bytes, ended: now });
-            // While the memory of an earlier one is waited for, what others took since then cannot be distinguished either.
+            // While an earlier process's memory is awaited, memory that others took since cannot be distinguished either.
             let patience = Limits::default().release_wait;
             let waits = it.last_end.is_some_and(|end| now <= end + patience);
-            it.foreign_at_end = match waits {
-                true => it.foreign_at_end.min(it.foreign),
-                false => it.foreign,
+            it.foreign_at_end = if waits {
+                it.foreign_at_end.min(it.foreign)
+            } else {
+                it.foreign
             };
             it.last_end = Some(now);
             it.last_change = Some(now);
@@ -240,7 +243,10 @@ impl Referee {
         if devices.len() != placement.len() || devices.is_empty() {
             wrong.push("the same device twice".to_owned());
         }
-        let mut nodes: Vec<NodeId> = devices.iter().map(|it| self.devices[it].node).collect();
+        let mut nodes: Vec<NodeId> = devices
+            .iter()
+            .map(|device| self.devices[device].node)
+            .collect();
         nodes.sort_unstable();
         nodes.dedup();
         if nodes.len() > 1 {
@@ -268,7 +274,7 @@ impl Referee {
         }
     }
 
-    /// One load at a time reads from a disk or link of a node.
+    /// Only one load at a time reads from a disk or link of a node.
     fn reads_alone(&mut self, now: Time, load: ReplicaId, model: ModelId, placement: &[Share]) {
         if let Some(other) = self.who_reads(now, model, placement) {
             self.broken.push(format!(
@@ -285,15 +291,15 @@ impl Referee {
             seen.ready.is_none()
                 && seen.stopping.is_none()
                 && seen.reads_until > now
-                && self.specs[&seen.model].loader.map(|it| it.loader) == Some(loader)
+                && self.specs[&seen.model].loader.map(|loader| loader.loader) == Some(loader)
                 && node(&seen.shares) == node(placement)
         };
         let mut all = self.replicas.iter();
         all.find(|(_, seen)| reads(seen)).map(|(&id, _)| id)
     }
 
-    /// At the end of a step, no planned load waits for memory that is free. A load that stops while it reads may keep
-    /// the disk until it is gone.
+    /// At the end of a step, no planned load waits although its memory is free. A load that stops while it reads may keep the disk
+    /// until it is gone.
     pub fn step_ends(&mut self, now: Time) {
         let room = |share: &Share| {
             let it = &self.devices[&share.device];
@@ -301,10 +307,10 @@ impl Referee {
             !it.cordoned && (!it.measured || it.is_certain()) && taken <= it.capacity
         };
         let stops = |model: ModelId| {
-            let loader = self.specs[&model].loader.map(|it| it.loader);
+            let loader = self.specs[&model].loader.map(|loader| loader.loader);
             let same = |seen: &ReplicaRecord| {
                 loader.is_some()
-                    && self.specs[&seen.model].loader.map(|it| it.loader) == loader
+                    && self.specs[&seen.model].loader.map(|loader| loader.loader) == loader
                     && seen.stopping.is_some()
                     && seen.ready.is_none()
             };
@@ -364,8 +370,8 @@ impl Referee {
             if !seen.shares.iter().any(|share| share.device == device) {
                 continue;
             }
-            // A load may be finished for its waiting requests, and drains then. A replica that drains for an equal
-            // already goes on draining, however long that takes.
+            // A load may be finished for its waiting requests, and then drains. A replica already draining for a model of equal
+            // priority continues to drain, however long it takes.
             let spec = &specs[&seen.model];
             let served = match (why, seen.ready) {
                 ("cordoned", None) => Span(spec.load_deadline.0 + limits.unload_drain.0),

@@ -1,8 +1,7 @@
-//! Checks a storm from outside, with its own record of memory, seats, priorities, failures and answers, made from the
-//! orders, the real state and the actions. It trusts the pool only for the loads it has dropped, since no action shows
-//! that, for expected reload times, which are estimates, and for what following the better rule has cost, which are sums of
-//! estimates.
-//! One file because its records are changed by the same actions and compared at the same moments.
+//! Checks a storm from outside, with its own record of memory, seats, priorities, failures and responses, derived from the orders,
+//! the real state and the actions. It trusts the pool only for dropped loads, which no action shows; for expected reload times,
+//! which are estimates; and for the cost of following the better rule, which is a sum of estimates. One file because its records
+//! are changed by the same actions and compared at the same times.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -27,18 +26,18 @@ use pool::{
     Ticket, Time,
 };
 
-/// Rules and limits that the referee holds the pool to.
+/// The rules and limits that the referee enforces.
 #[derive(Clone, Debug)]
 pub struct Referee {
     limits: Limits,
     devices: BTreeMap<DeviceId, DeviceMemory>,
-    /// From the launch to the true end.
+    /// From the launch to the real end.
     replicas: BTreeMap<ReplicaId, ReplicaRecord>,
     /// Ended, but not yet reported to the pool.
     ended: BTreeMap<ReplicaId, ReplicaRecord>,
-    /// Loads that were planned and not launched.
+    /// Planned loads that have not been launched.
     planned: BTreeMap<ReplicaId, Planned>,
-    /// Those that the pool still holds, or launches, in the step that is judged.
+    /// The planned loads that the pool keeps or launches in the step being judged.
     kept: BTreeSet<ReplicaId>,
     /// Evicted in this step, for the load whose record comes next.
     victims: Vec<ReplicaId>,
@@ -46,22 +45,22 @@ pub struct Referee {
     failures: BTreeMap<ModelId, Failures>,
     overrides: BTreeMap<ModelId, Override>,
     received: BTreeMap<OrderId, Command>,
-    /// Orders to load, with when each was received: its lease counts from then.
+    /// Load orders and the time each was received, from which its lease counts.
     loads: BTreeMap<OrderId, (Time, LoadOrder)>,
     names: BTreeMap<String, ModelId>,
     open_tickets: BTreeMap<Ticket, (ModelId, Time)>,
     open_orders: BTreeSet<OrderId>,
     night: bool,
-    /// Models without weights on this machine, and those that are being fetched.
+    /// Models whose weights are missing on this machine, and models being fetched.
     absent: BTreeSet<ModelId>,
     fetching: BTreeSet<ModelId>,
-    /// What sleepers may take of each node.
+    /// The maximum for sleepers on each node.
     hosts: BTreeMap<NodeId, Bytes>,
     /// The shortest load of each model so far.
     shortest_loads: BTreeMap<ModelId, Span>,
-    /// Times that a device was taken out of service.
+    /// The number of times a device was taken out of service.
     pub cordons: u64,
-    /// Number of victim choices that were compared with every other choice.
+    /// The number of victim choices that were compared with every alternative.
     pub judged: u64,
     pub broken: Vec<String>,
 }
@@ -71,7 +70,7 @@ pub struct Referee {
 struct Sleeper {
     host: Bytes,
     awake: Vec<Share>,
-    /// When it had fallen asleep.
+    /// The time it had fallen asleep.
     since: Option<Time>,
 }
 
@@ -85,7 +84,7 @@ struct ReplicaRecord {
     stopping: Option<StopReason>,
     idle_since: Option<Time>,
     used: bool,
-    /// Until when its load has a disk or link reserved.
+    /// The time until which its load has a disk or link reserved.
     reads_until: Time,
     sleeper: Option<Sleeper>,
     /// The deadline of the order to stop, and its reason.
@@ -94,7 +93,10 @@ struct ReplicaRecord {
 
 impl ReplicaRecord {
     fn stays(&self) -> bool {
-        let asleep = self.sleeper.as_ref().is_some_and(|it| it.since.is_some());
+        let asleep = self
+            .sleeper
+            .as_ref()
+            .is_some_and(|sleeper| sleeper.since.is_some());
         self.stopping.is_none() && (self.closed.is_none() || asleep)
     }
 }
@@ -103,12 +105,12 @@ impl ReplicaRecord {
 struct Planned {
     model: ModelId,
     shares: Vec<Share>,
-    /// Waiting requests called for it, and nothing else.
+    /// Only waiting requests called for it.
     for_requests: bool,
 }
 
 impl Referee {
-    /// A drain that has begun keeps its deadline, so no stream may be cut before the shortest one so far.
+    /// A drain that has begun keeps its deadline, so no stream may be cut before the shortest limit so far.
     pub fn limits_change(&mut self, limits: &Limits) {
         self.limits.preempt_drain = self.limits.preempt_drain.min(limits.preempt_drain);
         self.limits.idle_yields = limits.idle_yields;
@@ -205,7 +207,7 @@ impl Referee {
                 self.received.remove(order);
             }
             Event::ModelSet { model, spec } => self.model_set(*model, spec.absent),
-            // Its loads of before are not known here.
+            // Its loads from before the restart are not known here.
             Event::Remembered { model, .. } => self.loaded_in(*model, Span::ZERO),
             Event::FetchEnded { model, end } => self.fetch_ended(now, *model, end),
             Event::ReplicaExited { replica, exit } => self.exited(now, *replica, exit),
@@ -230,7 +232,7 @@ impl Referee {
         }
     }
 
-    /// An order takes effect when the store has it.
+    /// An order takes effect once the store has it.
     fn counts(&mut self, now: Time, received: Time, command: Command) {
         match command {
             Command::Set { model, change } => {
@@ -257,7 +259,7 @@ impl Referee {
         }
     }
 
-    /// A cleanup takes effect when the store has it.
+    /// A cleanup takes effect once the store has it.
     pub fn night_falls(&mut self) {
         self.night = true;
     }
@@ -291,13 +293,13 @@ impl Referee {
         }
     }
 
-    /// Before the actions of a step are judged one by one: records which loads remain after it.
+    /// Records which loads remain after a step, before its actions are judged individually.
     pub fn step_begins(&mut self, now: Time, actions: &[Action], planned: BTreeSet<ReplicaId>) {
         let launched = actions.iter().filter_map(|action| match action {
             Action::Launch { replica, .. } | Action::Wake { replica, .. } => Some(*replica),
             _ => None,
         });
-        // A load that was dropped before has no promise any more.
+        // A load that was dropped earlier no longer has a promise.
         let before = core::mem::replace(&mut self.kept, planned);
         self.planned.retain(|load, _| before.contains(load));
         self.kept.extend(launched);
@@ -305,7 +307,7 @@ impl Referee {
         self.who_should_be_gone(now);
     }
 
-    /// An action of the pool. `in_flight` gives the seats that are really taken on a replica.
+    /// An action of the pool. `in_flight` returns the number of seats really taken on a replica.
     pub fn action(&mut self, now: Time, action: &Action, in_flight: impl Fn(ReplicaId) -> u32) {
         match action {
             Action::Grant { ticket, replica } => {
@@ -379,7 +381,7 @@ impl Referee {
         }
     }
 
-    /// Another replica than the victim, which a planted fault can evict along with it.
+    /// Another replica than the victim. A planted fault can evict it along with the victim.
     pub fn bystander(&self, victim: Option<ReplicaId>) -> Option<ReplicaId> {
         let stays = self
             .replicas

@@ -1,4 +1,4 @@
-//! The referee's record of sleepers: what they keep on their devices and take of the hosts, and that no replica with
+//! The referee's record of sleepers: what they keep on their devices, what they take from the hosts, and that no replica with
 //! requests is put to sleep (L1).
 
 use alloc::vec::Vec;
@@ -8,13 +8,19 @@ use pool::{Bytes, DeviceId, NodeId, ReplicaId, Share, Time};
 
 impl ReplicaRecord {
     pub fn falls_asleep(&self) -> bool {
-        let begun = self.sleeper.as_ref().is_some_and(|it| it.since.is_none());
+        let begun = self
+            .sleeper
+            .as_ref()
+            .is_some_and(|sleeper| sleeper.since.is_none());
         begun && self.stopping.is_none() && self.ready.is_some()
     }
 
     /// Its share of a device at the time of a reading.
     pub fn share_when(&self, device: DeviceId, taken: Option<Time>) -> Option<Bytes> {
-        let fell = self.sleeper.as_ref().filter(|it| it.since.is_some());
+        let fell = self
+            .sleeper
+            .as_ref()
+            .filter(|sleeper| sleeper.since.is_some());
         let shares = match fell {
             Some(sleeper) if taken <= sleeper.since => &sleeper.awake,
             _ => &self.shares,
@@ -23,9 +29,12 @@ impl ReplicaRecord {
         Some(share.bytes)
     }
 
-    /// What a sleeper takes again when it wakes.
+    /// The memory that a sleeper takes again when it wakes.
     pub fn to_wake(&self) -> Option<Vec<Share>> {
-        let sleeper = self.sleeper.as_ref().filter(|it| it.since.is_some())?;
+        let sleeper = self
+            .sleeper
+            .as_ref()
+            .filter(|sleeper| sleeper.since.is_some())?;
         let more = |(awake, kept): (&Share, &Share)| Share {
             device: awake.device,
             bytes: awake.bytes.saturating_sub(kept.bytes),
@@ -75,11 +84,11 @@ impl Referee {
             .values()
             .filter(there)
             .filter(|seen| seen.stopping.is_none())
-            .filter_map(|seen| seen.sleeper.as_ref().map(|it| it.host))
+            .filter_map(|seen| seen.sleeper.as_ref().map(|sleeper| sleeper.host))
             .sum()
     }
 
-    /// It has really fallen asleep, and keeps this memory.
+    /// It has really fallen asleep and keeps this memory.
     pub fn asleep(&mut self, replica: ReplicaId, now: Time, kept: &[Share]) {
         let Some(seen) = self.replicas.get_mut(&replica) else {
             return;

@@ -1,5 +1,4 @@
-//! The counts of a replay: waits, loads, evictions, and memory held without use. The same for the core and for every
-//! baseline.
+//! The counts of a replay: waits, loads, evictions, and memory held without use. Shared by the core and all baselines.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -11,7 +10,7 @@ use super::scenario::Scenario;
 use super::spread::Spread;
 use pool::{Bytes, DeviceId, ModelId, Record, Span, Time};
 
-/// What one replica holds, while it does.
+/// The holdings of a replica during its stay.
 #[derive(Clone, Debug)]
 pub(super) struct Stay {
     pub model: ModelId,
@@ -37,7 +36,7 @@ impl Stay {
         }
     }
 
-    /// A sleeper holds nothing that is counted here.
+    /// A sleeper holds no counted memory.
     pub fn asleep(model: ModelId, devices: Vec<DeviceId>, from: Time) -> Stay {
         Stay {
             ready: Some(from),

@@ -1,6 +1,5 @@
-//! The peers' eviction rules, as published, and two yardsticks: recency, and knowledge of the future. Each names its
-//! source and what was left out of it.
-//! One file because it is a list of short rules that are compared with each other.
+//! Published eviction rules of comparable systems, and two yardsticks: recency, and knowledge of the future. Each rule names its
+//! source and its omissions. One file because it is a list of short rules that are compared with each other.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -21,11 +20,11 @@ pub const BASELINES: [&str; 8] = [
     "offline",
 ];
 
-/// Which idle model goes first; the smallest key.
+/// The eviction key of an idle model; the smallest leaves first.
 type Key = (bool, u64, u64, u32);
 
-/// Evicts idle models of one device in an order until the model fits; chooses the device with the most free memory. A
-/// replica over several devices takes those with the most free memory.
+/// Evicts idle models of a device in key order until the model fits. Chooses the device with the most free memory; a replica that
+/// spans several devices takes the devices with the most free memory.
 fn in_order(facts: &Facts<'_>, model: ModelId, key: impl Fn(&Resident) -> Key) -> Wish {
     let (count, needs) = facts.needs(model);
     let mut devices: Vec<DeviceId> = facts.free.keys().copied().collect();
@@ -46,7 +45,7 @@ fn in_order(facts: &Facts<'_>, model: ModelId, key: impl Fn(&Resident) -> Key) -
     for device in devices {
         let mut free = facts.free_on(device);
         let mut idle: Vec<&Resident> = facts.idle_on(device).collect();
-        idle.sort_by_key(|it| key(it));
+        idle.sort_by_key(|resident| key(resident));
         let mut here = Vec::new();
         for resident in idle {
             if free >= needs.0 {
@@ -80,7 +79,9 @@ impl Rule for Lru {
     }
 
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
-        in_order(facts, model, |it| (false, it.last_used.0, 0, it.model.0))
+        in_order(facts, model, |resident| {
+            (false, resident.last_used.0, 0, resident.model.0)
+        })
     }
 }
 
@@ -94,13 +95,15 @@ impl Rule for Fifo {
     }
 
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
-        in_order(facts, model, |it| (false, it.loaded.0, 0, it.model.0))
+        in_order(facts, model, |resident| {
+            (false, resident.loaded.0, 0, resident.model.0)
+        })
     }
 }
 
-/// llama-swap 0bdb372, a group with `swap: true` for each device, which is its default: everything else that runs in
-/// the group is stopped, whether it would fit or not. A model belongs to one group, here by its number. Priority
-/// orders the queue only; requests for a running model go past it.
+/// llama-swap 0bdb372, with its default of a group with `swap: true` per device: everything else that runs in the group is stopped,
+/// whether it would fit or not. A model belongs to one group, here chosen by its id. Priority only orders the queue; requests for a
+/// running model bypass it.
 #[derive(Debug, Default)]
 pub struct LlamaSwap;
 
@@ -124,18 +127,18 @@ impl Rule for LlamaSwap {
             for it in facts
                 .residents
                 .values()
-                .filter(|it| it.devices.contains(device))
+                .filter(|resident| resident.devices.contains(device))
             {
                 if it.loading || it.leaving || it.in_flight > 0 {
                     return Wish::Wait;
                 }
                 victims.insert(it.model);
             }
-            // A swap that is planned and waits.
+            // A planned swap that waits.
             if facts
                 .residents
                 .values()
-                .all(|it| !it.devices.contains(device))
+                .all(|resident| !resident.devices.contains(device))
                 && facts.free_on(*device) < facts.capacity[device].0
             {
                 return Wish::Wait;
@@ -158,9 +161,9 @@ impl Rule for LlamaSwap {
     }
 }
 
-/// llama.cpp's router (pull request 26572): a limit on the number of models; evicts the least recently used one that
-/// has no requests and is not itself needed; a queue in order of arrival. It counts models, not memory; here the limit
-/// is as many as fit of the mean size, and more victims make up for what does not fit.
+/// llama.cpp's router (pull request 26572): limits the number of models; evicts the least recently used model without requests that
+/// is not itself needed; the queue is in order of arrival. It counts models instead of memory. Here the limit is the number of
+/// mean-sized models that fit, and additional victims leave if a model does not fit.
 #[derive(Debug, Default)]
 pub struct LlamaCppRouter;
 
@@ -171,15 +174,21 @@ impl Rule for LlamaCppRouter {
 
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         let models = facts.scenario.models.len().max(1) as u64;
-        let bytes =
-            |it: &pool::ModelSpec| it.bytes_per_device.0 * u64::from(it.devices_per_replica.max(1));
+        let bytes = |spec: &pool::ModelSpec| {
+            spec.bytes_per_device.0 * u64::from(spec.devices_per_replica.max(1))
+        };
         let mean = facts.scenario.models.iter().map(bytes).sum::<u64>() / models;
         let capacity: u64 = facts.capacity.values().map(|bytes| bytes.0).sum();
         let most = (capacity / mean.max(1)).max(1) as usize;
-        let wanted = |it: &Resident| facts.waiting.contains_key(&it.model);
-        let key = |it: &Resident| (wanted(it), it.last_used.0, 0, it.model.0);
+        let wanted = |resident: &Resident| facts.waiting.contains_key(&resident.model);
+        let key =
+            |resident: &Resident| (wanted(resident), resident.last_used.0, 0, resident.model.0);
         let wish = in_order(facts, model, key);
-        let running = facts.residents.values().filter(|it| !it.leaving).count();
+        let running = facts
+            .residents
+            .values()
+            .filter(|resident| !resident.leaving)
+            .count();
         match wish {
             Wish::Load {
                 devices,
@@ -189,10 +198,12 @@ impl Rule for LlamaCppRouter {
                 let mut idle: Vec<&Resident> = facts
                     .residents
                     .values()
-                    .filter(|it| it.in_flight == 0 && !it.loading && !it.leaving)
-                    .filter(|it| !victims.contains(&it.model))
+                    .filter(|resident| {
+                        resident.in_flight == 0 && !resident.loading && !resident.leaving
+                    })
+                    .filter(|resident| !victims.contains(&resident.model))
                     .collect();
-                idle.sort_by_key(|it| key(it));
+                idle.sort_by_key(|resident| key(resident));
                 let Some(last) = idle.first() else {
                     return Wish::Wait;
                 };
@@ -212,8 +223,8 @@ impl Rule for LlamaCppRouter {
     }
 }
 
-/// Ollama fb30760: the shortest session first, and with equal sessions the first by name; one victim at
-/// a time; five minutes of idleness; the single device that fits best. Requests in order of arrival.
+/// Ollama fb30760: the shortest session first, ties by name; one victim at a time; five minutes of idleness; the single device that
+/// fits best. Requests in order of arrival.
 #[derive(Debug, Default)]
 pub struct Ollama;
 
@@ -228,13 +239,19 @@ impl Rule for Ollama {
                 .scenario
                 .models
                 .iter()
-                .map(|it| it.name.as_str())
+                .map(|model| model.name.as_str())
                 .collect();
             names.sort_unstable();
             names.into_iter().zip(0..).collect()
         };
-        let rank = |it: &Resident| names[facts.scenario.models[it.model.0 as usize].name.as_str()];
-        in_order(facts, model, |it| (false, rank(it), 0, it.model.0))
+        let rank = |resident: &Resident| {
+            names[facts.scenario.models[resident.model.0 as usize]
+                .name
+                .as_str()]
+        };
+        in_order(facts, model, |resident| {
+            (false, rank(resident), 0, resident.model.0)
+        })
     }
 
     fn keep_hot(&self, _facts: &Facts<'_>, _model: ModelId) -> Option<Span> {
@@ -258,15 +275,17 @@ impl Rule for ModelMesh {
 
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish {
         const CHURN_AGE: Span = Span::from_secs(600);
-        let wish = in_order(facts, model, |it| (false, it.last_used.0, 0, it.model.0));
+        let wish = in_order(facts, model, |resident| {
+            (false, resident.last_used.0, 0, resident.model.0)
+        });
         let Wish::Load { victims, .. } = &wish else {
             return wish;
         };
         let oldest = facts
             .residents
             .values()
-            .filter(|it| !it.loading && !it.leaving)
-            .map(|it| it.last_used)
+            .filter(|resident| !resident.loading && !resident.leaving)
+            .map(|resident| resident.last_used)
             .min();
         let young = oldest.is_some_and(|at| facts.now.since(at) < CHURN_AGE);
         if !victims.is_empty() && young {
@@ -280,9 +299,9 @@ impl Rule for ModelMesh {
     }
 }
 
-/// NCSA's service, the ancestor: devices are counted, not measured, so a device serves one model; candidates are those
-/// of at most the same priority, least recently served first whatever their priority, busy or not; they are cut. Idle
-/// models leave after ten minutes.
+/// NCSA's service, the predecessor: devices are counted, not measured, so a device serves one model. Candidates have at most the
+/// same priority; the least recently served leaves first whatever its priority, busy or not, and its requests are cut. Idle models
+/// leave after ten minutes.
 #[derive(Debug, Default)]
 pub struct Ncsa;
 
@@ -304,16 +323,19 @@ impl Rule for Ncsa {
         let mut candidates: Vec<&Resident> = facts
             .residents
             .values()
-            .filter(|it| !it.loading && !it.leaving)
-            .filter(|it| facts.scenario.models[it.model.0 as usize].priority <= own)
+            .filter(|resident| !resident.loading && !resident.leaving)
+            .filter(|resident| facts.scenario.models[resident.model.0 as usize].priority <= own)
             .collect();
-        candidates.sort_by_key(|it| (it.last_used, it.model));
+        candidates.sort_by_key(|resident| (resident.last_used, resident.model));
         let mut victims = Vec::new();
         for candidate in candidates {
             if devices.len() >= count {
                 break;
             }
-            let here = candidate.devices.iter().filter(|it| fitting.contains(it));
+            let here = candidate
+                .devices
+                .iter()
+                .filter(|device| fitting.contains(device));
             devices.extend(here);
             victims.push(candidate.model);
         }
@@ -333,9 +355,9 @@ impl Rule for Ncsa {
     }
 }
 
-/// Belady's rule with costs and sizes: evicts the model whose next use is last, weighed by reload time and bytes;
-/// unnecessary victims stay; of several devices, the one where least is lost. It knows when each model is needed next,
-/// so no real rule can know as much.
+/// Belady's rule with costs and sizes: evicts the model whose next use is last, weighted by reload time and bytes. Unnecessary
+/// victims stay; of several devices it chooses the one with the smallest loss. It knows when each model is needed next, which no
+/// real rule can.
 #[derive(Debug)]
 pub struct Offline {
     /// The future uses of each model.
@@ -343,7 +365,7 @@ pub struct Offline {
 }
 
 impl Offline {
-    /// `uses`: (when, model) of every request, in order.
+    /// `uses` is the time and model of every request, in order.
     pub fn new(models: usize, uses: impl IntoIterator<Item = (Time, ModelId)>) -> Offline {
         let mut of_model = vec![alloc::collections::VecDeque::new(); models];
         for (at, model) in uses {
@@ -386,11 +408,11 @@ impl Rule for Offline {
             let free = facts.free_on(device);
             let mut idle: Vec<(u128, u128, ModelId, u64)> = facts
                 .idle_on(device)
-                .map(|it| {
-                    let bytes = facts.needs(it.model).1.0;
-                    let loss = self.loss(facts, it.model);
+                .map(|resident| {
+                    let bytes = facts.needs(resident.model).1.0;
+                    let loss = self.loss(facts, resident.model);
                     let value = loss.saturating_mul(1 << 20) / u128::from(bytes.max(1));
-                    (value, loss, it.model, bytes)
+                    (value, loss, resident.model, bytes)
                 })
                 .collect();
             idle.sort_unstable();
@@ -406,18 +428,18 @@ impl Rule for Offline {
             if freed < needs.0 {
                 continue;
             }
-            victims.sort_by_key(|it| Reverse((it.1, it.2)));
-            victims.retain(|it| {
-                let spare = freed - it.3 >= needs.0;
+            victims.sort_by_key(|(_, loss, model, _)| Reverse((*loss, *model)));
+            victims.retain(|victim| {
+                let spare = freed - victim.3 >= needs.0;
                 if spare {
-                    freed -= it.3;
+                    freed -= victim.3;
                 }
                 !spare
             });
             let lost = victims
                 .iter()
-                .fold(0_u128, |sum, it| sum.saturating_add(it.1));
-            let victims: Vec<ModelId> = victims.iter().map(|it| it.2).collect();
+                .fold(0_u128, |sum, victim| sum.saturating_add(victim.1));
+            let victims: Vec<ModelId> = victims.iter().map(|(_, _, model, _)| *model).collect();
             places.push((lost, freed - needs.0, device, victims));
         }
         if fitting < count {
@@ -428,9 +450,12 @@ impl Rule for Offline {
             return Wish::Wait;
         }
         places.truncate(count as usize);
-        let victims: BTreeSet<ModelId> = places.iter().flat_map(|it| it.3.clone()).collect();
+        let victims: BTreeSet<ModelId> = places
+            .iter()
+            .flat_map(|(_, _, _, victims)| victims.clone())
+            .collect();
         Wish::Load {
-            devices: places.iter().map(|it| it.2).collect(),
+            devices: places.iter().map(|(_, _, device, _)| *device).collect(),
             victims: victims.into_iter().collect(),
             cut: false,
         }

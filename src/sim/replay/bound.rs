@@ -1,20 +1,19 @@
-//! The bound below which no policy can go: the reload time that the requests cost even with perfect knowledge.
+//! Computes a lower bound for every policy: the reload time that the requests cost even with perfect knowledge.
 //!
-//! Between two uses of a model, either its memory is kept, or it is loaded again. That is a packing of
-//! intervals into the pool's memory (the flow-based offline optimum of Berger, Beckmann and
-//! Harchol-Balter, "Practical bounds on optimal caching with variable object sizes", 2018). It is
-//! bounded here by Lagrangian relaxation: with a price λₜ ≥ 0 for the whole memory during each slice of
-//! time, each interval pays for its memory or for its reload, whatever is less, and
+//! Between two uses of a model, either its memory is kept, or it is loaded again. That is a packing of intervals into the pool's
+//! memory (the flow-based offline optimum of Berger, Beckmann and Harchol-Balter, "Practical bounds on optimal caching with
+//! variable object sizes", 2018). It is bounded here by Lagrangian relaxation: with a price λₜ ≥ 0 for the entire memory during
+//! each slice of time, each interval pays for its memory or for its reload, whichever is less, and
 //!
 //! ```text
 //! L(λ) = Σⱼ min(reloadⱼ, sizeⱼ · Σₜ λₜ · shareⱼₜ) − Σₜ λₜ      (sizes as parts of the whole memory)
 //! ```
 //!
-//! is below the optimum for every λ, so the largest one found is a bound, however the search went.
+//! is below the optimum for every λ, so the largest value found is a bound, however the search went.
 //!
-//! It is optimistic: requests are served when they arrive, memory is one piece over all devices, loads run at once and
-//! never wait. A policy that lets requests wait can serve several bursts with one load and so go below it, at the
-//! price of the wait. Sums are made in one fixed order, so that the same requests give the same figure.
+//! The bound is optimistic: requests are served when they arrive, memory is one piece over all devices, and loads run
+//! simultaneously and never wait. A policy that lets requests wait can serve several bursts with one load and therefore go below
+//! it, at the price of the wait. Sums are computed in a fixed order, which makes the figure reproducible.
 
 use alloc::vec::Vec;
 
@@ -23,19 +22,19 @@ use pool::{Span, Time};
 
 /// Slices of time with separate prices.
 const SLICES: usize = 4096;
-/// Steps of the search.
+/// The number of search steps.
 const STEPS: u32 = 300;
 
 /// A lower bound, and its parts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bound {
-    /// Reload time that every policy needs, first loads included.
+    /// The reload time that every policy needs, including first loads.
     pub reload: Span,
-    /// The part of it that the first load of each model needs.
+    /// The part of it that the first loads need.
     pub first_loads: Span,
-    /// Reload time if nothing were ever kept between uses; an upper bound, not a policy.
+    /// The reload time if no model were ever kept between uses; an upper bound, not a policy.
     pub without_keeping: Span,
-    /// Intervals between uses during which a model could have been kept.
+    /// The number of intervals between uses during which a model could have been kept.
     pub intervals: u64,
 }
 
@@ -43,19 +42,23 @@ pub struct Bound {
 struct Interval {
     from: f64,
     to: f64,
-    /// Part of the whole memory.
+    /// The part of the entire memory.
     size: f64,
     /// Seconds.
     reload: f64,
 }
 
-/// The bound for these requests. Models that need more than the whole memory cost nothing.
+/// The bound for these requests. Models that need more than the entire memory cost nothing.
 pub fn bound(scenario: &Scenario, arrivals: impl IntoIterator<Item = Arrival>) -> Bound {
     let room = |reading: &pool::DeviceReading| {
         let free = reading.total.saturating_sub(reading.headroom);
         free.saturating_sub(reading.foreign).0 as f64
     };
-    let memory: f64 = scenario.devices.iter().map(|(_, it)| room(it)).sum();
+    let memory: f64 = scenario
+        .devices
+        .iter()
+        .map(|(_, reading)| room(reading))
+        .sum();
     let mut gaps: Vec<(Time, Time, usize)> = Vec::new();
     let mut busy_until: Vec<Option<Time>> = vec![None; scenario.models.len()];
     let mut found = Bound::default();
@@ -82,7 +85,7 @@ pub fn bound(scenario: &Scenario, arrivals: impl IntoIterator<Item = Arrival>) -
                 busy_until[nth] = Some(ends);
             }
             Some(before) => {
-                // While it serves, its memory cannot be taken, so there is nothing to decide.
+                // While a model serves, its memory cannot be taken, so it is certainly kept.
                 if before < at {
                     gaps.push((before, at, nth));
                 }
@@ -101,7 +104,7 @@ pub fn bound(scenario: &Scenario, arrivals: impl IntoIterator<Item = Arrival>) -
             reload: scenario.models[nth].reload.0 as f64 / 1000.0,
         })
         .collect();
-    let all: f64 = intervals.iter().map(|it| it.reload).sum();
+    let all: f64 = intervals.iter().map(|interval| interval.reload).sum();
     let least = search(&intervals, all);
     found.intervals = intervals.len() as u64;
     // Rounded down: a bound that is rounded up is not a bound.
@@ -110,8 +113,8 @@ pub fn bound(scenario: &Scenario, arrivals: impl IntoIterator<Item = Arrival>) -
     found
 }
 
-/// Subgradient ascent, its steps as long as the distance to a target above the best bound suggests.
-/// The target comes closer whenever it proves too far.
+/// Subgradient ascent. The step size follows from the distance to a target above the best bound; the target moves closer whenever
+/// it proves too far.
 fn search(intervals: &[Interval], all: f64) -> f64 {
     let mut prices = best_flat_price(intervals);
     let (mut best, mut best_prices) = (0.0, prices.clone());
@@ -130,7 +133,7 @@ fn search(intervals: &[Interval], all: f64) -> f64 {
                 continue;
             }
         }
-        // Unused memory at price zero cannot become cheaper, so it has no influence on the direction.
+        // Unused memory at price zero cannot become cheaper, so it does not influence the direction.
         let slope = |(price, used): (&f64, &f64)| {
             let slope = used - 1.0;
             if *price <= 0.0 && slope < 0.0 {
@@ -142,7 +145,7 @@ fn search(intervals: &[Interval], all: f64) -> f64 {
         let square: f64 = prices
             .iter()
             .zip(&used)
-            .map(|it| slope(it) * slope(it))
+            .map(|pair| slope(pair) * slope(pair))
             .sum();
         let target = reach * (all - value).max(0.0);
         if square <= 0.0 || target <= 0.0 {
@@ -157,11 +160,11 @@ fn search(intervals: &[Interval], all: f64) -> f64 {
     best
 }
 
-/// The best single price for all times, out of a geometric series.
+/// The best constant price, from a geometric series.
 fn best_flat_price(intervals: &[Interval]) -> Vec<f64> {
     let mut used = vec![0.0; SLICES];
     let mut best = (0.0, 0.0);
-    let seconds: f64 = intervals.iter().map(|it| it.reload).sum();
+    let seconds: f64 = intervals.iter().map(|interval| interval.reload).sum();
     let mut price = seconds / SLICES as f64;
     for _ in 0..24 {
         let value = evaluate(intervals, &vec![price; SLICES], &mut used);
@@ -173,9 +176,9 @@ fn best_flat_price(intervals: &[Interval]) -> Vec<f64> {
     vec![best.1; SLICES]
 }
 
-/// L(λ), and in `used` the part of the memory that would be kept in each slice.
+/// Computes L(λ), and in `used` the part of the memory that would be kept in each slice.
 fn evaluate(intervals: &[Interval], prices: &[f64], used: &mut [f64]) -> f64 {
-    // Summed prices up to each slice, so that an interval's price is one difference.
+    // Prefix sums of prices, to get an interval's price from one difference.
     let mut sums = Vec::with_capacity(prices.len() + 1);
     let mut sum = 0.0;
     sums.push(0.0);

@@ -1,5 +1,5 @@
-//! The bound and the policy that knows the future, against the true optimum of cases that are small enough to try every
-//! choice: one device, a few models, and requests so far apart that none waits for another.
+//! Tests the bound and the clairvoyant policy against the true optimum of cases small enough to try every choice: one device, a few
+//! models, and requests far enough apart not to wait for each other.
 
 use alloc::vec::Vec;
 
@@ -49,8 +49,7 @@ fn case(seed: u64) -> (Scenario, Vec<Arrival>) {
     (scenario, arrivals)
 }
 
-/// The least time of loading that these requests need: for every set of models that may have been kept, the least that it
-/// took to get there.
+/// The least loading time that these requests need: for every set of models that may have been kept, the least time to get there.
 fn least(scenario: &Scenario, arrivals: &[Arrival]) -> Span {
     let sets = 1_usize << scenario.models.len();
     let models = |set: usize| {
@@ -58,7 +57,7 @@ fn least(scenario: &Scenario, arrivals: &[Arrival]) -> Span {
         all.filter(move |(nth, _)| set >> nth & 1 == 1)
     };
     let fits = |set: usize| {
-        let bytes: Bytes = models(set).map(|(_, it)| it.bytes_per_device).sum();
+        let bytes: Bytes = models(set).map(|(_, spec)| spec.bytes_per_device).sum();
         bytes.0 <= MEMORY_GIB * Bytes::GIB
     };
     let mut cost: Vec<Option<u64>> = vec![None; sets];
@@ -70,7 +69,7 @@ fn least(scenario: &Scenario, arrivals: &[Arrival]) -> Span {
         for (before, paid) in cost.iter().enumerate() {
             let Some(paid) = paid else { continue };
             let paid = paid + if before & own == 0 { reload } else { 0 };
-            // Anything may have left by now, but not the one that serves.
+            // Any model may have left by this time, except the serving one.
             let kept = (0..sets).filter(|set| set & own != 0 && set & !(before | own) == 0);
             for set in kept.filter(|set| fits(*set)) {
                 next[set] = Some(next[set].map_or(paid, |known| known.min(paid)));
@@ -90,7 +89,7 @@ fn no_case_costs_less_than_the_bound_and_none_can_be_loaded_with_less_than_the_l
         let bound = bound(&scenario, arrivals.iter().copied());
         assert!(bound.reload <= least, "seed {seed}: {bound:?} {least}");
         let options = Options::default();
-        let uses = arrivals.iter().map(|it| (it.at, it.model));
+        let uses = arrivals.iter().map(|arrival| (arrival.at, arrival.model));
         let rule = Offline::new(scenario.models.len(), uses);
         let known = arrivals.iter().copied();
         let offline = run_baseline(&scenario, rule, known.clone(), &options, &mut |_, _| {});
@@ -103,6 +102,6 @@ fn no_case_costs_less_than_the_bound_and_none_can_be_loaded_with_less_than_the_l
         all_bounds += bound.reload.0;
         all_least += least.0;
     }
-    // A bound far below the truth would say nothing. It lets memory be free while a model serves, so it is below.
+    // A bound far below the truth would be useless. It treats memory as free while a model serves, so it is lower.
     assert!(all_bounds * 10 >= all_least * 6, "{all_bounds} {all_least}");
 }

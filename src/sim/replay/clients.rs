@@ -1,5 +1,5 @@
-//! Clients that wait for an answer before their next request: a closed loop, where a slow pool gets fewer requests.
-//! Only decides when the next request comes; `run` does the replay.
+//! Clients that wait for a response before their next request: a closed loop, in which a slow pool gets fewer requests. Only
+//! decides when the next request comes; `run` does the replay.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -10,25 +10,25 @@ use super::run::{Options, Play};
 use super::scenario::{Arrival, Scenario};
 use pool::{KeyId, ModelId, Span, Time};
 
-/// Identical clients of one model.
+/// Identical clients of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clients {
     /// An index into `Scenario::models`.
     pub model: ModelId,
     pub count: u32,
-    /// When each of them sends its first request.
+    /// The time each client sends its first request.
     pub from: Time,
-    /// How long a request occupies its seat.
+    /// The time a request occupies its seat.
     pub service: Span,
-    /// Between an answer and the next request. A refusal is an answer too; at least 1 ms, so that time passes for
-    /// clients of a full queue.
+    /// The time between a response and the next request. A refusal is a response too. At least 1 ms, to let time pass for clients
+    /// of a full queue.
     pub think: Span,
-    /// `(n, delay)`: each n-th request of the group comes later by the delay, as on a busy machine; with 0 none does.
+    /// `(n, delay)`: every n-th request of the group is late by the delay, as on a busy machine. 0 disables delays.
     pub late: (u64, Span),
 }
 
-/// Lets clients send requests to the production core until a time, then answers those that wait. A client whose
-/// request is cut sends the next one when it would have been served.
+/// Lets clients send requests to the production core until a time, then answers the waiting ones. A client whose request is cut
+/// sends the next one when that request would have been served.
 pub fn run_clients(
     scenario: &Scenario,
     clients: &[Clients],
@@ -37,7 +37,7 @@ pub fn run_clients(
 ) -> Report {
     let mut play = Play::new(scenario, options);
     play.answers = Some(Vec::new());
-    // Groups of clients of one model may differ: each answer goes to the group with the most waiting requests.
+    // Groups of clients of one model may differ. Each response goes to the group with the most waiting requests.
     let mut out: Vec<u32> = vec![0; clients.len()];
     let mut answered: Vec<u64> = vec![0; clients.len()];
     let mut sends: BinaryHeap<Reverse<(Time, usize)>> = BinaryHeap::new();
@@ -52,7 +52,9 @@ pub fn run_clients(
             .unwrap_or_default()
         {
             let waits = |group: &usize| clients[*group].model == model && out[*group] > 0;
-            let group = (0..clients.len()).filter(waits).max_by_key(|it| out[*it]);
+            let group = (0..clients.len())
+                .filter(waits)
+                .max_by_key(|group| out[*group]);
             if let Some(group) = group {
                 out[group] -= 1;
                 let think = Span(clients[group].think.0.max(1));

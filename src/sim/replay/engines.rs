@@ -1,4 +1,4 @@
-//! Engine processes of a replay: how long they take to stop, to fall asleep and to wake, and what is counted of it.
+//! Engine processes of a replay: the time they take to stop, fall asleep and wake, and the resulting counts.
 
 use super::accounts::Stay;
 use super::run::{Due, Play};
@@ -39,7 +39,9 @@ impl Play<'_> {
 
     fn wake_time(&self, model: ModelId) -> Span {
         let spec = &self.scenario.models[model.0 as usize];
-        spec.parking.as_ref().map_or(spec.reload, |it| it.wakes_in)
+        spec.parking
+            .as_ref()
+            .map_or(spec.reload, |parking| parking.wakes_in)
     }
 
     pub(super) fn stops(&mut self, replica: ReplicaId, reason: &StopReason) {

@@ -1,4 +1,4 @@
-//! Replays of workloads: the production core, or a peer's published policy, under a virtual clock with the same
+//! Replays of workloads: the production core, or a published policy of a comparable system, under a virtual clock with the same
 //! devices, models, load times and requests. Pure: the caller passes in the arrivals and gets the report.
 
 mod accounts;

@@ -1,4 +1,4 @@
-//! The results of a replay. Plain data and its sums; `simulate` prints it.
+//! The results of a replay. Plain data with its sums; `simulate` prints it.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -16,12 +16,12 @@ pub struct Waits {
     pub longest: Span,
 }
 
-/// Counts of one model, or of all.
+/// The counts of a model, or of all models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub requests: u64,
     pub served: u64,
-    /// Refused for another cause than a timeout, by the refusal's name.
+    /// Requests refused for reasons other than a timeout, by the refusal's name.
     pub refused: BTreeMap<String, u64>,
     pub timed_out: u64,
     /// Requests that had to wait for a load.
@@ -32,7 +32,7 @@ pub struct Tally {
     /// Evictions by the reason's name: `preempted`, `turn_ended`, `equal_idle`, `keep_hot`, `cleanup`, …
     pub evictions: BTreeMap<String, u64>,
     pub waits: Waits,
-    /// GiB·seconds that replicas held, and those without a request inside.
+    /// GiB·seconds held by replicas, in total and without a request inside.
     pub held_gib_seconds: u64,
     pub idle_gib_seconds: u64,
 }
@@ -44,14 +44,14 @@ pub struct Holding {
     pub model: ModelId,
     pub bytes: Bytes,
     pub from: Time,
-    /// When it was ready, if it ever was.
+    /// The time it became ready, if it ever did.
     pub ready: Option<Time>,
     pub to: Time,
-    /// Why it left.
+    /// The reason why it left.
     pub reason: String,
 }
 
-/// The whole result of one policy on one workload.
+/// The complete result of a policy on a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// `model-pool`, `lru`, `fifo`, `llama-swap`, …
@@ -71,12 +71,12 @@ pub struct Report {
     pub holdings: Vec<Holding>,
     /// Kept only on request: the history of the production core.
     pub records: Vec<Record>,
-    /// Mean wait of the requests that arrived in each interval, for the chart: (interval start, requests, mean wait).
+    /// The mean wait of the requests that arrived in each interval, for the chart: (interval start, requests, mean wait).
     pub wait_curve: Vec<(Time, u64, Span)>,
-    /// What the two rules for victims would have cost, as the production core plays them.
+    /// The costs of the two eviction rules, as the production core simulates them.
     pub shadows: Option<ShadowCosts>,
-    /// What ending turns early has cost it, and what not ending them would have.
+    /// The cost of ending turns early, and the cost of not ending them.
     pub closings: Option<ClosingCosts>,
-    /// What the invariant checker found, if it ran; empty is good.
+    /// Findings of the invariant checker, if it ran; empty if all is well.
     pub broken: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The input of a baseline's rule, and its possible answers. Rules decide; `baseline` carries out.
+//! The input of a baseline's rule, and its possible decisions. Rules decide; `baseline` carries out.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -23,13 +23,13 @@ pub struct Facts<'a> {
     pub scenario: &'a Scenario,
     pub now: Time,
     pub residents: &'a BTreeMap<ModelId, Resident>,
-    /// Free bytes of each device, without those of leaving models.
+    /// The free bytes of each device, without the memory of leaving models.
     pub free: &'a BTreeMap<DeviceId, Bytes>,
     pub capacity: &'a BTreeMap<DeviceId, Bytes>,
     pub waiting: &'a BTreeMap<ModelId, VecDeque<Queued>>,
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Copy, Debug)]
 pub struct Queued {
     pub at: Time,
@@ -39,23 +39,23 @@ pub struct Queued {
 /// The rule's decision for a model with waiting requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Load it there once these have left; requests in flight on them are cut if `cut`.
+    /// Loads it there after these victims have left. `cut` cuts the requests in flight on them.
     Load {
         devices: Vec<DeviceId>,
         victims: Vec<ModelId>,
         cut: bool,
     },
-    /// Nothing can be done now.
+    /// No action is possible now.
     Wait,
-    /// Its waiting requests are refused.
+    /// Refuses its waiting requests.
     Refuse(&'static str),
 }
 
-/// A peer's published algorithm.
+/// The published algorithm of a comparable system.
 pub trait Rule {
     fn name(&self) -> &'static str;
     fn wish(&mut self, facts: &Facts<'_>, model: ModelId) -> Wish;
-    /// The idle time after which a model leaves by itself: the pool's configuration, unless the peer has its own.
+    /// The idle time after which a model leaves on its own: the pool's configuration, unless the system has its own.
     fn keep_hot(&self, facts: &Facts<'_>, model: ModelId) -> Option<Span> {
         Some(facts.scenario.models[model.0 as usize].keep_hot)
     }
@@ -65,11 +65,11 @@ pub trait Rule {
         order.sort_by_key(|model| (facts.waiting[model][0].at, *model));
         order
     }
-    /// While the first in the queue cannot be served, those behind it are not, either.
+    /// If the first model in the queue cannot be served, the models behind it wait too.
     fn strict(&self) -> bool {
         false
     }
-    /// A model was used, or is about to be; for rules that keep counts.
+    /// A model was used or is about to be, for rules that keep counts.
     fn used(&mut self, _model: ModelId, _now: Time) {}
     fn loaded(&mut self, _model: ModelId, _now: Time) {}
     /// `victim` is evicted for another model.
@@ -82,7 +82,7 @@ impl Facts<'_> {
         (spec.devices_per_replica.max(1), spec.bytes_per_device)
     }
 
-    /// Devices that would hold this much if they were empty.
+    /// The devices that could hold this much if they were empty.
     pub fn large_enough(&self, needs: Bytes) -> Vec<DeviceId> {
         let all = self.capacity.iter();
         let large = all.filter(|(_, capacity)| **capacity >= needs);
@@ -97,8 +97,11 @@ impl Facts<'_> {
 
     /// Idle, loaded models that hold a part of a device.
     pub fn idle_on(&self, device: DeviceId) -> impl Iterator<Item = &Resident> {
-        self.residents.values().filter(move |it| {
-            it.in_flight == 0 && !it.loading && !it.leaving && it.devices.contains(&device)
+        self.residents.values().filter(move |resident| {
+            resident.in_flight == 0
+                && !resident.loading
+                && !resident.leaving
+                && resident.devices.contains(&device)
         })
     }
 }

@@ -1,6 +1,5 @@
-//! The production core under a virtual clock. A request for a ready model takes a seat at its gate without the core,
-//! as in production; so a day of a million requests takes seconds.
-//! One file because the clock, the gates and the core take turns in one loop.
+//! The production core under a virtual clock. As in production, a request for a ready model takes a seat at its gate without the
+//! core, so a day of a million requests takes seconds. One file because the clock, the gates and the core take turns in one loop.
 
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::string::String;
@@ -15,20 +14,20 @@ use pool::{
     OverrideChange, Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
 };
 
-/// How often gates are read while they are used and nothing else happens.
+/// The interval at which gates are read while they are used and no other event occurs.
 const READ_GATES_EVERY: Span = Span::from_secs(1);
 const EVENING_DRAIN: Span = Span::from_secs(600);
 
-/// What a replay keeps and checks in addition to the counts.
+/// Optional data and checks of a replay.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The stay of every replica, for the timeline.
     pub holdings: bool,
     /// The history that the production core would have written.
     pub records: bool,
-    /// Mean waits over intervals of this length; zero: none.
+    /// Mean waits over intervals of this duration; zero disables them.
     pub curve_step: Span,
-    /// The invariants are checked after every this many steps; 0: never.
+    /// The number of steps between checks of the invariants; 0 disables them.
     pub check_every: u64,
 }
 
@@ -83,7 +82,7 @@ pub(super) struct Live {
     entered: u64,
     last_end: Option<Time>,
     idle_before: Option<Span>,
-    /// It has changed since the core last read it.
+    /// The gate has changed since the core last read it.
     changed: bool,
     pub(super) stopping: bool,
     pub(super) reason: &'static str,
@@ -116,7 +115,7 @@ pub(super) struct Play<'a> {
     pub(super) names: BTreeMap<String, ModelId>,
     pub(super) accounts: Accounts,
     keeps_records: bool,
-    /// When each request is answered, as soon as that is known, for clients that wait for it; `None`: no client waits.
+    /// The response time of each request as soon as it is known, for clients that wait for it. `None` if no client waits.
     pub(super) answers: Option<Vec<(ModelId, Time)>>,
 }
 
@@ -175,13 +174,13 @@ impl<'a> Play<'a> {
         self.heap.push(Reverse((at, self.sequence, due)));
     }
 
-    /// When something happens without a request.
+    /// The time of the next event other than a request.
     pub(super) fn next(&self) -> Option<Time> {
         let due = self.heap.peek().map(|Reverse((due, ..))| *due);
         due.into_iter().chain(self.wake).min()
     }
 
-    /// Everything that happens before, or at, a moment.
+    /// Processes everything up to and including a time.
     pub(super) fn until(&mut self, at: Time) {
         loop {
             let due = self.heap.peek().map(|Reverse((due, ..))| *due);
@@ -275,8 +274,8 @@ impl<'a> Play<'a> {
             }
             Due::Gone(id) => {
                 let live = self.live.remove(&id).expect("stopped once");
-                self.of_model[live.model.0 as usize].retain(|it| *it != id);
-                self.changed.retain(|it| *it != id);
+                self.of_model[live.model.0 as usize].retain(|replica| *replica != id);
+                self.changed.retain(|replica| *replica != id);
                 self.accounts.left(live.stay, self.now, live.reason);
                 let exit = Exit::Requested;
                 self.step(vec![Event::ReplicaExited { replica: id, exit }]);
@@ -311,7 +310,7 @@ impl<'a> Play<'a> {
 
     fn ended(&mut self, id: ReplicaId) {
         let now = self.now;
-        // A cut request is gone with its replica.
+        // A cut request is gone together with its replica.
         let Some(gate) = self.live.get_mut(&id).filter(|live| live.in_flight > 0) else {
             return;
         };
@@ -342,7 +341,7 @@ impl<'a> Play<'a> {
         readings.collect()
     }
 
-    /// One step of the core, with all that its actions answer at once.
+    /// Runs a step of the core, including everything that its actions answer immediately.
     fn step(&mut self, events: Vec<Event>) {
         self.stepped = self.now;
         let mut news = vec![Event::GatesRead {
@@ -376,10 +375,10 @@ impl<'a> Play<'a> {
                 let waiting = self.waiting.remove(&ticket).expect("granted once");
                 self.accounts.seated(waiting.model, waiting.at, self.now);
                 self.seat(replica, waiting.service);
-                // The core has counted the seat already.
+                // The core has already counted the seat.
                 let gate = self.live.get_mut(&replica).expect("open");
                 gate.changed = false;
-                self.changed.retain(|it| *it != replica);
+                self.changed.retain(|id| *id != replica);
                 None
             }
             Action::Refuse { ticket, refusal } => {
@@ -459,7 +458,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Answers everything that waits, then counts what is still held.
+    /// Answers all waiting requests, then counts what is still held.
     pub(super) fn finish(mut self) -> Report {
         while !self.waiting.is_empty() {
             let Some(next) = self.next() else { break };

@@ -1,4 +1,4 @@
-//! The input of a replay: devices, models, limits, and the requests one by one. Plain data.
+//! The input of a replay: devices, models, limits, and the individual requests. Plain data.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use pool::{
     Span, Time,
 };
 
-/// One request of a workload.
+/// A request of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Never earlier than the arrival before it.
@@ -15,20 +15,20 @@ pub struct Arrival {
     /// An index into `Scenario::models`.
     pub model: ModelId,
     pub key: KeyId,
-    /// How long it occupies its seat once it has one.
+    /// The time it occupies its seat once it has one.
     pub service: Span,
 }
 
-/// Everything but the requests. Load times are `ModelSpec::reload`: in a replay a load takes the expected time.
+/// Everything except the requests. Load times are `ModelSpec::reload`: a load takes exactly the expected time in a replay.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub devices: Vec<(DeviceId, DeviceReading)>,
-    /// The host memory for sleepers on each node; empty: no sleepers.
+    /// The host memory for sleepers on each node; empty if nothing sleeps.
     pub hosts: Vec<(NodeId, HostReading)>,
-    /// In the order of their ids, which count from 0.
+    /// The models in the order of their ids, which count from 0.
     pub models: Vec<ModelSpec>,
     pub limits: Limits,
-    /// Between SIGTERM and the memory being free.
+    /// The time between SIGTERM and the memory being free.
     pub stop_takes: Span,
     /// Cleanups and mornings, as times of the replay; empty: none.
     pub evenings: Vec<Time>,

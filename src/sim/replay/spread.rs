@@ -1,12 +1,12 @@
-//! A histogram of durations with logarithmic buckets: any percentile of millions of waits in a few kilobytes, with an
-//! error below one in sixty-four.
+//! A histogram of durations with logarithmic buckets: percentiles of millions of waits in a few kilobytes, with an error below one
+//! in sixty-four.
 
 use alloc::vec::Vec;
 
 use super::report::Waits;
 use pool::Span;
 
-/// Buckets of each power of two.
+/// The number of buckets for each power of two.
 const FINE: u64 = 64;
 const FINE_BITS: u32 = FINE.trailing_zeros();
 

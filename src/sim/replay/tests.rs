@@ -1,4 +1,4 @@
-//! Replays of scenes that are small enough to calculate by hand, and of seeded ones whose guarantees can be counted.
+//! Replays of scenes small enough to calculate by hand, and of seeded ones whose guarantees can be counted.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -89,11 +89,11 @@ fn loads(report: &Report, model: u32) -> u64 {
     report
         .by_model
         .get(&ModelId(model))
-        .map_or(0, |it| it.loads)
+        .map_or(0, |tally| tally.loads)
 }
 
-/// 0, 1 and 0 again are used, then 2 needs the memory of one of them, and then both are requested: 1 is used least
-/// recently, 0 was loaded first.
+/// Models 0, 1 and 0 again are used, then 2 needs the memory of either, and then both are requested: 1 is the least recently used,
+/// 0 was loaded first.
 const TWO_AND_A_THIRD: [(u64, u32); 4] = [(0, 0), (100, 1), (200, 0), (300, 2)];
 
 #[test]
@@ -106,7 +106,7 @@ fn lru_evicts_what_was_used_least_recently_and_fifo_what_was_loaded_first() {
     let fifo = baseline(&scenario, Fifo, &arrivals);
     assert_eq!((loads(&lru, 0), lru.all.loads), (1, 3));
     assert_eq!((loads(&fifo, 0), fifo.all.loads), (2, 4));
-    // Three first requests wait for their loads of 10 s, the two further ones of model 0 do not wait.
+    // Three first requests wait for their loads of 10 s; the two later requests of model 0 do not wait.
     assert_eq!(lru.all.waits.mean, Span::from_secs(6));
     assert_eq!(lru.all.reload, Span::from_secs(30));
 }
@@ -155,7 +155,7 @@ fn offline_keeps_what_is_wanted_next_though_it_was_used_least_recently() {
     let mut list = TWO_AND_A_THIRD.to_vec();
     list.extend([(400, 1), (10_000, 0)]);
     let arrivals = asks(&list);
-    let uses = || arrivals.iter().map(|it| (it.at, it.model));
+    let uses = || arrivals.iter().map(|arrival| (arrival.at, arrival.model));
     let report = baseline(&scenario, Offline::new(3, uses()), &arrivals);
     assert_eq!(loads(&report, 1), 1);
     assert_eq!(
@@ -166,7 +166,7 @@ fn offline_keeps_what_is_wanted_next_though_it_was_used_least_recently() {
 
 #[test]
 fn a_rule_evicts_for_no_load_that_others_come_before() {
-    // Four models queue at once while one loads for a long time; those that fill the device stay.
+    // Four models queue while another loads for a long time; models that fill the device stay.
     let scenario = scenario(1, &[(5, 10), (5, 10), (2, 100), (2, 10), (2, 10), (2, 10)]);
     let arrivals = asks(&[(0, 0), (20, 1), (50, 2), (51, 3), (52, 4), (53, 5), (60, 1)]);
     let report = baseline(&scenario, Lru, &arrivals);
@@ -232,7 +232,7 @@ fn what_fits_is_bounded_by_its_first_loads_alone() {
 
 #[test]
 fn two_models_that_exclude_each_other_are_bounded_by_half_of_what_could_be_kept() {
-    // Of two overlapping intervals at any time only one can be kept: about half of 2 × 199 loads.
+    // Of two overlapping intervals only one can be kept at any time: about half of 2 × 199 loads.
     let scenario = scenario(1, &[(10, 10), (10, 10)]);
     let list: Vec<(u64, u32)> = (0..400).map(|nth| (nth * 100, (nth % 2) as u32)).collect();
     let found = bound(&scenario, asks(&list));
@@ -249,7 +249,7 @@ fn a_policy_that_knows_the_future_stays_above_the_bound() {
             it.at = Time(it.at.0 * 20);
         }
         let found = bound(&scenario, arrivals.iter().copied());
-        let uses = arrivals.iter().map(|it| (it.at, it.model));
+        let uses = arrivals.iter().map(|arrival| (arrival.at, arrival.model));
         let offline = baseline(&scenario, Offline::new(12, uses), &arrivals);
         let reload = offline.all.reload;
         assert!(found.reload <= reload, "{} {reload}", found.reload);
@@ -268,14 +268,14 @@ fn clients(model: u32, count: u32, think_ms: u64) -> Clients {
     }
 }
 
-/// Two clients, each of which asks its own model as soon as it has its answer, on a device for one of them.
+/// Two clients, each requesting its own model as soon as it has its response, on a device with room for a single model.
 fn alternating(load: Span, service: Span, late: (u64, Span), until: Time) -> Report {
     let mut scenario = scenario(1, &[(8, 4), (8, 4)]);
     for spec in &mut scenario.models {
         spec.reload = load;
         spec.queue_timeout = Span::from_secs(3_600);
     }
-    let both = [clients(0, 1, 0), clients(1, 1, 0)].map(|it| Clients {
+    let both = [clients(0, 1, 0), clients(1, 1, 0)].map(|clients| Clients {
         service,
         late,
         ..it
@@ -287,12 +287,11 @@ fn alternating(load: Span, service: Span, late: (u64, Span), until: Time) -> Rep
 
 #[test]
 fn two_models_that_exclude_each_other_serve_for_two_thirds_of_the_time_and_share_it() {
-    // A turn is three swaps or sixteen requests: one of three swaps leaves three quarters, of which a drain and the first loads,
-    // before the pool knows how soon a client comes back, take a little. It ends once a request has waited for five minutes: with
-    // loads of three minutes two of these are left for serving, and then two fifths of the time.
-    // A client on a busy machine is late now and then, which ends no turn.
-    // Milliseconds of a load and of a request, how late every seventh request is, seconds, and thousandths of the time that are
-    // spent serving at least.
+    // A turn is three swaps or sixteen requests. A turn of three swaps leaves three quarters for serving; a drain, and the first
+    // loads before the pool knows how soon a client returns, take a little of that. A turn ends once a request has waited for five
+    // minutes: with loads of three minutes that leaves two minutes for serving, two fifths of the time. A client on a busy machine
+    // is late now and then, which does not end a turn. Each case: milliseconds of a load and of a request, how late every seventh
+    // request is, seconds, and the minimum serving time in thousandths.
     let cases = [
         (30, 10, 0, 120, 667),
         (1_500, 50, 0, 600, 667),
@@ -305,13 +304,13 @@ fn two_models_that_exclude_each_other_serve_for_two_thirds_of_the_time_and_share
     for (load, service, late, seconds, least) in cases {
         let late = (7, Span(late));
         let report = alternating(Span(load), Span(service), late, Time(seconds * 1000));
-        // A client needs a millisecond between an answer and its next request.
+        // A client needs a millisecond between a response and its next request.
         let serving = |model: u32| report.by_model[&ModelId(model)].served * (service + 1);
         let (a, b) = (serving(0), serving(1));
         let share = (a + b) / seconds;
         assert!(share >= least, "{load} {late:?}: {share} thousandths");
         assert!(a * 2 <= b * 3 && b * 2 <= a * 3, "{load}: {a} and {b} ms");
-        // The other's load, its turn and its drain, and the own load.
+        // The other's load, its turn and its drain, and its own load.
         let longest = report.all.waits.longest;
         let most = Span(6 * (load + service) + 16 * service);
         assert!(longest <= most, "{load}: {longest}, and {most} at most");
@@ -330,7 +329,7 @@ fn equal_models_with_four_clients_each_share_within_one_and_a_half() {
     assert!(a * 2 <= b * 3 && b * 2 <= a * 3, "{a} and {b}");
 }
 
-/// Model 0 is busy without a pause from 0 s; one request for model 1 comes 3 s after it is ready.
+/// Model 0 is continuously busy from 0 s. A request for model 1 arrives 3 s after it is ready.
 fn asks_into_a_busy_model(priority: u32) -> Span {
     let mut scenario = scenario(1, &[(8, 4), (8, 4)]);
     scenario.models[1].priority = Priority(priority);

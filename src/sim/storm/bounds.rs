@@ -1,4 +1,4 @@
-//! Shows the referee what following the better of two rules has cost, as the pool shows it or with a fault planted in it.
+//! Reports the cost of following the better of two rules to the referee, as the pool reports it or with a planted fault.
 
 use super::{Fault, Play};
 use pool::Span;

@@ -1,4 +1,4 @@
-//! Clients of a storm: requests that arrive, wait, are served, and leave, some of them at a time that they announced.
+//! Clients of a storm: requests that arrive, wait, are served, and leave, some of them at an announced time.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ impl Play {
         let replicas: Vec<ReplicaId> = self
             .processes
             .iter()
-            .filter(|(_, it)| it.model == model)
+            .filter(|(_, process)| process.model == model)
             .map(|(&id, _)| id)
             .collect();
         self.world.now = self.world.now.max(at);
@@ -37,8 +37,7 @@ impl Play {
         self.feed_all(at, core::iter::once(arrival).chain(gives_up).collect());
     }
 
-    /// When the client goes away, if it does before it has its answer. Returns the moment if the client announces it
-    /// beforehand.
+    /// The time the client disconnects, if it does so before its response. Returns the time if the client announces it.
     fn patience(&mut self, at: Time, ticket: Ticket) -> Option<Time> {
         if self.fairness.is_some() {
             return None;
@@ -46,17 +45,17 @@ impl Play {
         let patience = self.random.below(600_000);
         let until = at + Span(patience);
         match self.random.below(100) {
-            // It hangs up without a word.
+            // The client hangs up without notice.
             0..=14 => {
                 self.push(until, Due::HangUp(ticket));
                 None
             }
-            // The time for its whole answer is limited.
+            // The time for its complete response is limited.
             15..=24 => {
                 self.push(until, Due::HangUp(ticket));
                 Some(until)
             }
-            // The time until it has a seat is limited, mostly to less than a load takes with what is before it.
+            // The time until it has a seat is limited, usually to less than a load takes including what is ahead of it.
             25..=39 => {
                 let until = at + Span(patience / 10);
                 self.push(until, Due::GivesUp(ticket));
@@ -66,7 +65,7 @@ impl Play {
         }
     }
 
-    /// A client that still waits goes away (Q3). Returns whether it waited.
+    /// A client that still waits disconnects (Q3). Returns true if it was waiting.
     pub(super) fn leaves_queue(&mut self, at: Time, ticket: Ticket) -> bool {
         if self.waiting.remove(&ticket).is_none() {
             return false;
@@ -82,7 +81,7 @@ impl Play {
         true
     }
 
-    /// The queues of the pool are those of the requests that really wait. A planted fault may keep the pool from them.
+    /// The pool's queues contain exactly the requests that really wait, unless a planted fault interferes.
     pub(super) fn check_queues(&mut self) {
         if self.fault.is_none() {
             let view = self.world.pool.view(self.world.now);

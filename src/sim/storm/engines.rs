@@ -1,4 +1,4 @@
-//! Engines of a storm: processes that load, crash, run out of memory, report falsely and end.
+//! Engines of a storm: processes that load, crash, run out of memory, send false reports and end.
 
 use alloc::borrow::ToOwned;
 use alloc::vec::Vec;
@@ -46,7 +46,7 @@ impl Play {
         let load = Span(self.random.between(usual / 2, usual * 2));
         let tier = Tier::ALL[self.random.below(4) as usize];
         if self.fault == Some(Fault::LoaderLies) {
-            // Reported at once and only to the pool: the referee knows that it is read from the disk.
+            // Reported immediately and only to the pool: the referee knows that the weights are read from the disk.
             let tier = Tier::Asleep;
             let now = self.world.now;
             self.world
@@ -87,7 +87,7 @@ impl Play {
     }
 
     pub(super) fn is_ready(&mut self, at: Time, replica: ReplicaId) {
-        let Some(process) = self.processes.get(&replica).filter(|it| it.runs) else {
+        let Some(process) = self.processes.get(&replica).filter(|process| process.runs) else {
             return;
         };
         let (model, shares) = (process.model, process.shares.clone());
@@ -123,7 +123,7 @@ impl Play {
         );
     }
 
-    /// The process is gone, and the pool learns so. If it was measured and stayed below the kept peak, that fades.
+    /// The process is gone, and the pool is informed. A measured peak below the kept one lets the kept one decay.
     pub(super) fn exits(&mut self, at: Time, replica: ReplicaId, exit: Exit) {
         let Some(process) = self.processes.get(&replica).cloned() else {
             return;
@@ -144,7 +144,7 @@ impl Play {
         }
     }
 
-    /// The process ends by itself.
+    /// The process ends on its own.
     pub(super) fn dies(&mut self, at: Time, replica: ReplicaId, exit: Exit) {
         if self.processes.contains_key(&replica) {
             self.report.crashes += 1;
@@ -161,10 +161,10 @@ impl Play {
         self.dies(at, replica, Exit::OutOfMemory { message, needed });
     }
 
-    /// Requests inside a process that is gone end with it; its memory is returned gradually.
+    /// Requests inside a process that is gone end with it. Its memory is returned gradually.
     pub(super) fn process_gone(&mut self, at: Time, replica: ReplicaId) {
         let process = self.processes.remove(&replica);
-        let shares = process.map(|it| it.shares).unwrap_or_default();
+        let shares = process.map(|process| process.shares).unwrap_or_default();
         let mut lingers = Vec::new();
         for share in &shares {
             let bytes = self.device(share.device).ends(replica, at);
@@ -172,7 +172,7 @@ impl Play {
                 continue;
             }
             lingers.push((share.device, bytes));
-            // Most is returned within a second, some takes longer, some never is.
+            // Most memory is returned within a second, some takes longer, and some is never returned.
             let late = match self.random.below(100) {
                 _ if self.fairness.is_some() => Some(self.random.below(8_000)),
                 0..=59 => Some(self.random.below(1_000)),
@@ -201,7 +201,7 @@ impl Play {
         self.world.gates.remove(&replica);
     }
 
-    /// The fault: a gate with requests inside reports that it is empty, so that the pool stops its replica.
+    /// The fault: a gate with requests inside reports that it is empty, which makes the pool stop its replica.
     pub(super) fn lie_about_gates(&mut self) {
         let closed: Vec<ReplicaId> = self
             .world
@@ -283,15 +283,15 @@ impl Play {
     }
 }
 
-/// A process that really runs.
+/// A process that is really running.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub model: ModelId,
-    /// It has not been ordered to stop.
+    /// False once it has been ordered to stop.
     pub runs: bool,
     /// Its shares now, and when it is awake.
     pub shares: Vec<Share>,
     pub awake: Vec<Share>,
-    /// When it became ready, and the peak that was measured then.
+    /// The time it became ready, and the peak measured then.
     pub measured: Option<(Time, Bytes)>,
 }

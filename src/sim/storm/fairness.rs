@@ -9,11 +9,11 @@
 //!            + the time for memory to come back
 //! ```
 //!
-//! where `rows` is how often all seats of a replica are filled before it: for its own model, by those served before
-//! it, and once more; for another model, by those that came earlier, since the first to come keeps a replica beyond
-//! its turn (P5), times the keys, since those of other keys may go before the earliest (Q1), and once more for the
-//! turn it may have begun (P3). For a while it may be passed over by models with more waiting requests. A model of
-//! higher priority takes time while requests wait for it or it has a replica, busy or kept hot (P2).
+//! where `rows` counts how often all seats of a replica are filled before it. For its own model: by the requests served before it,
+//! and once more. For another model: by earlier requests, since the first to come keeps a replica beyond its turn (P5), times the
+//! keys, since requests of other keys may go before the earliest (Q1), and once more for the turn it may have begun (P3). For a
+//! limited time, models with more waiting requests may be served first. A model of higher priority takes time while requests wait
+//! for it or it has a replica, busy or kept hot (P2).
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -22,10 +22,10 @@ use alloc::vec::Vec;
 use super::super::random::Random;
 use pool::{Limits, ModelId, ModelSpec, Priority, Refusal, Span, Ticket, Time};
 
-/// How long models with more waiting requests go first.
+/// The time for which models with more waiting requests go first.
 const PASSED_OVER: Span = Span::from_secs(300);
 
-/// Number of keys.
+/// The number of keys.
 pub(super) const KEYS: u64 = 3;
 
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(super) struct FairnessCheck {
     seats: BTreeMap<ModelId, u64>,
     waits: BTreeMap<Ticket, Wait>,
     served: BTreeMap<ModelId, u64>,
-    /// How long a model of higher than the lowest priority was loaded or waited for.
+    /// The time during which a model above the lowest priority was loaded or waited for.
     higher: Span,
     last: Time,
     /// The longest wait, in thousandths of its bound.
@@ -51,12 +51,12 @@ struct Wait {
     since: Time,
     higher_before: Span,
     served_before: u64,
-    /// Rows of seats that requests of equal models fill before it.
+    /// Rows of seats that requests of models of equal priority fill before it.
     rows_of_others: u64,
 }
 
 impl FairnessCheck {
-    /// Makes models for which a bound holds: nothing protected, nothing refused, short times.
+    /// Creates models for which a bound holds: nothing protected, nothing refused, short times.
     pub fn new(
         random: &mut Random,
         specs: &mut BTreeMap<ModelId, ModelSpec>,
@@ -89,10 +89,13 @@ impl FairnessCheck {
             longest,
             load,
             turn: Span(parts.iter().map(|part| part.0).sum()),
-            priorities: specs.iter().map(|(&id, it)| (id, it.priority)).collect(),
+            priorities: specs
+                .iter()
+                .map(|(&id, spec)| (id, spec.priority))
+                .collect(),
             seats: specs
                 .iter()
-                .map(|(&id, it)| (id, u64::from(it.seats_per_replica.max(1))))
+                .map(|(&id, spec)| (id, u64::from(spec.seats_per_replica.max(1))))
                 .collect(),
             waits: BTreeMap::new(),
             served: BTreeMap::new(),
@@ -102,7 +105,7 @@ impl FairnessCheck {
         }
     }
 
-    /// Until now these models had replicas or waiting requests.
+    /// These models had replicas or waiting requests until now.
     pub fn time_passes(&mut self, now: Time, mut about: impl Iterator<Item = ModelId>) {
         if about.any(|model| self.priorities[&model] > Priority(0)) {
             self.higher = Span(self.higher.0 + now.since(self.last).0);
@@ -117,7 +120,7 @@ impl FairnessCheck {
         }
         let own = self.priorities[&model];
         let others = self.priorities.iter();
-        let others = others.filter(|(it, priority)| **priority == own && **it != model);
+        let others = others.filter(|(id, priority)| **priority == own && **id != model);
         let rows_of = |other: &ModelId| {
             let waiting = earlier.get(other).copied().unwrap_or(0);
             (waiting * KEYS).div_ceil(self.seats[other]) + 1
@@ -162,7 +165,7 @@ impl FairnessCheck {
         }
     }
 
-    /// Only what can never be loaded may be refused.
+    /// Only models that can never be loaded may be refused.
     pub fn refused(&mut self, ticket: Ticket, refusal: &Refusal, broken: &mut Vec<String>) {
         self.waits.remove(&ticket);
         if !matches!(refusal, Refusal::NeverFits { .. }) {

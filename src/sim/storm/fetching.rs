@@ -1,5 +1,5 @@
-//! Weights in a storm. Nodes may have them. Of absent ones most fetches succeed, some fail, some are ordered to end and
-//! take their time, and sometimes fetched weights are deleted.
+//! Weights in a storm. Nodes may have them. For missing weights most fetches succeed, some fail, some are ordered to end and take
+//! their time; sometimes fetched weights are deleted.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -22,12 +22,16 @@ impl Play {
         }
     }
 
-    /// Some nodes say whose weights they have, in some worlds.
+    /// In some worlds, some nodes report whose weights they have.
     pub(super) fn nodes_have_weights(&mut self) {
         if self.random.chance(500) {
             return;
         }
-        let nodes: BTreeSet<NodeId> = self.hardware.values().map(|it| it.constant.node).collect();
+        let nodes: BTreeSet<NodeId> = self
+            .hardware
+            .values()
+            .map(|hardware| hardware.constant.node)
+            .collect();
         for node in nodes {
             if self.random.chance(500) {
                 let models = self.specs.keys().copied().collect::<Vec<_>>();
@@ -50,7 +54,7 @@ impl Play {
         self.push(at + takes, Due::FetchEnds(model, at, fails));
     }
 
-    /// It was ordered to end, and may have ended meanwhile.
+    /// The fetch was ordered to end, and may have ended in the meantime.
     pub(super) fn fetch_is_to_end(&mut self, at: Time, model: ModelId) {
         let Some(&began) = self.fetches_run.get(&model) else {
             return;

@@ -1,23 +1,22 @@
-//! What the devices of a storm really hold: processes, which may take other amounts than they reserved, memory of
-//! ended ones that is returned late or never, and memory of others. Readings are taken from it. It decides nothing and
-//! does not know the pool.
+//! The real memory of a storm's devices: processes, which may take other amounts than they reserved, memory of ended processes that
+//! is returned late or never, and memory of others. Readings are taken from it. It makes no decisions and does not know the pool.
 
 use alloc::collections::BTreeMap;
 
 use pool::{Bytes, DeviceReading, ReplicaId, Span, Time};
 
-/// Memory that has not been returned by then is no longer read at the short period.
+/// Memory that has not been returned after this time is no longer read at the short interval.
 const AWAITED: Span = Span::from_secs(16);
 
 #[derive(Clone, Debug)]
 pub(super) struct Hardware {
-    /// What does not change by itself; `foreign` is the real value.
+    /// The constant part; `foreign` is the real value.
     pub constant: DeviceReading,
     /// Readings have a time and list memory by process.
     pub measured: bool,
     held: BTreeMap<ReplicaId, Bytes>,
     lingering: BTreeMap<ReplicaId, Bytes>,
-    /// The next periodic reading comes after the short period.
+    /// The next periodic reading comes after the short interval.
     pub settles: bool,
     last_end: Time,
 }
@@ -38,7 +37,7 @@ impl Hardware {
         self.held.insert(replica, bytes);
     }
 
-    /// It has fallen asleep, or wakes.
+    /// It has fallen asleep, or is waking.
     pub fn holds(&mut self, replica: ReplicaId, bytes: Bytes) {
         if let Some(held) = self.held.get_mut(&replica) {
             *held = bytes;
@@ -51,7 +50,7 @@ impl Hardware {
         }
     }
 
-    /// The process is gone; on a measured device its memory is not returned yet. Returns what lingers.
+    /// The process is gone; on a measured device its memory is not returned yet. Returns the lingering bytes.
     pub fn ends(&mut self, replica: ReplicaId, now: Time) -> Bytes {
         self.last_end = now;
         let held = self.held.remove(&replica).unwrap_or_default();
@@ -66,12 +65,12 @@ impl Hardware {
         self.lingering.remove(&replica);
     }
 
-    /// Whether the reader still expects memory to be returned.
+    /// Returns true if the reader still expects memory to be returned.
     pub fn is_awaited(&self, now: Time) -> bool {
         !self.lingering.is_empty() && now.since(self.last_end) < AWAITED
     }
 
-    /// What a driver would report now. `blind` (a planted fault): it does not show what lingers.
+    /// The reading that a driver would report now. `blind` (a planted fault) omits lingering memory.
     pub fn read(&self, now: Time, blind: bool) -> DeviceReading {
         let mut reading = self.constant.clone();
         if self.measured {

@@ -1,5 +1,5 @@
-//! Engines of a storm that sleep and wake, and the memory of their hosts: most obey, some fail, some never answer,
-//! some keep memory that they should free.
+//! Sleeping and waking engines of a storm, and the memory of their hosts: most obey, some fail, some never respond, and some keep
+//! memory that they should free.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -13,7 +13,11 @@ impl Play {
         if self.conditions.host == Bytes::ZERO {
             return;
         }
-        let nodes: BTreeSet<NodeId> = self.hardware.values().map(|it| it.constant.node).collect();
+        let nodes: BTreeSet<NodeId> = self
+            .hardware
+            .values()
+            .map(|hardware| hardware.constant.node)
+            .collect();
         for node in nodes {
             self.host_read_due(Time(0), node);
         }
@@ -46,18 +50,18 @@ impl Play {
         match self.random.below(100) {
             0..=7 => self.push(at + takes, Due::SleepFails(replica)),
             8..=13 => self.push(at + takes, Due::Crash(replica)),
-            // It never answers.
+            // It never responds.
             14..=18 => {}
             _ => self.push(at + takes, Due::Asleep(replica)),
         }
     }
 
     pub(super) fn is_asleep(&mut self, at: Time, replica: ReplicaId) {
-        let Some(process) = self.processes.get(&replica).filter(|it| it.runs) else {
+        let Some(process) = self.processes.get(&replica).filter(|process| process.runs) else {
             return;
         };
         let parking = self.specs[&process.model].parking.as_ref();
-        let resident = parking.map_or(Bytes::ZERO, |it| it.resident_per_device);
+        let resident = parking.map_or(Bytes::ZERO, |parking| parking.resident_per_device);
         let measurements: Vec<Share> = process
             .awake
             .iter()
@@ -78,20 +82,28 @@ impl Play {
     }
 
     pub(super) fn sleep_fails(&mut self, at: Time, replica: ReplicaId) {
-        if self.processes.get(&replica).is_some_and(|it| it.runs) {
+        if self
+            .processes
+            .get(&replica)
+            .is_some_and(|process| process.runs)
+        {
             let message = "POST /sleep answers 500".to_owned();
             self.feed(at, Event::SleepFailed { replica, message });
         }
     }
 
     pub(super) fn wake_fails(&mut self, at: Time, replica: ReplicaId) {
-        if self.processes.get(&replica).is_some_and(|it| it.runs) {
+        if self
+            .processes
+            .get(&replica)
+            .is_some_and(|process| process.runs)
+        {
             let message = "POST /wake_up answers 500".to_owned();
             self.feed(at, Event::WakeFailed { replica, message });
         }
     }
 
-    /// From now on it has its former memory.
+    /// It has its former memory from now on.
     pub(super) fn wakes(&mut self, at: Time, replica: ReplicaId) {
         let Some(process) = self.processes.get_mut(&replica) else {
             return;
@@ -105,7 +117,7 @@ impl Play {
         let takes = Span(self.random.between(50, 10_000));
         match self.random.below(100) {
             0..=9 => self.push(at + takes, Due::Crash(replica)),
-            // It never answers.
+            // It never responds.
             10..=12 => {}
             13..=17 => self.push(at + takes, Due::WakeFails(replica)),
             _ => self.push(at + takes, Due::Ready(replica)),

@@ -1,5 +1,4 @@
-//! What the shell of a storm keeps between events, as the controller does: measured peaks, and which weights were read
-//! ahead.
+//! State that the shell of a storm keeps between events, as the controller does: measured peaks, and which weights were read ahead.
 
 use alloc::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ pub(super) struct Measurements {
 }
 
 impl Measurements {
-    /// The model whose weights are read ahead now, and whether they were read in the last ten minutes.
+    /// The model whose weights are read ahead now, and whether they were read within the last ten minutes.
     pub(super) fn read_ahead(&mut self, pool: &Pool, at: Time) -> Option<(ModelId, bool)> {
         let model = self.history.choose(pool, at, |_| true)?.model;
         let before = self.last_read.insert(model, at);

@@ -1,7 +1,6 @@
-//! Storms: a seeded world of devices, models, impatient clients, administrators, engines that crash and report
-//! falsely, failing devices, memory that is returned late and a slow store, run against the real core until it has
-//! shut down. The same seed gives the same transcript.
-//! One file because the agenda of a storm and what each of its entries does are one table.
+//! Storms: a seeded world of devices, models, impatient clients, administrators, engines that crash and send false reports, failing
+//! devices, memory that is returned late and a slow store, run against the real core until it has shut down. The same seed gives
+//! the same transcript. One file because the agenda of a storm and what each of its entries does are one table.
 
 use alloc::borrow::ToOwned;
 use alloc::string::ToString;
@@ -37,18 +36,18 @@ use pool::{
 };
 pub use settings::{Fault, Storm, StormReport};
 
-/// The most steps of a world before it must have finished.
+/// The maximum number of steps of a world before it must have finished.
 const STEPS_MAX: u64 = 200_000;
 const HOUR_MS: u64 = 3_600_000;
-/// Steps from one plan that is judged to the next.
+/// The number of steps between two plans that are judged.
 const PLANS_EVERY: u64 = 10;
-/// The ledgers of many devices are checked no more often than after this many steps.
+/// With many devices, the ledgers are checked at most once per this many steps.
 const CHECK_MANY_EVERY: u64 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Arrival(Ticket, ModelId, KeyId),
-    /// The client hangs up, wherever it is.
+    /// The client hangs up, whether it waits or is being served.
     HangUp(Ticket),
     /// The client hangs up if it has no seat.
     GivesUp(Ticket),
@@ -56,11 +55,11 @@ enum Due {
     Ready(ReplicaId),
     Source(ReplicaId, Tier),
     Crash(ReplicaId),
-    /// The load needs this much on each device, which is more than it has.
+    /// The load needs this much on each device, more than it has reserved.
     OutOfMemory(ReplicaId, Bytes),
     Grows(ReplicaId),
     FetchProgressed(ModelId, Time, Span),
-    /// The flag says whether it fails.
+    /// The flag is true if it fails.
     FetchEnds(ModelId, Time, bool),
     FetchStopped(ModelId, Time),
     /// Its weights are deleted.
@@ -71,7 +70,7 @@ enum Due {
     HostRead(NodeId),
     Gone(ReplicaId),
     Returned(DeviceId, ReplicaId),
-    /// A reading is taken; the flag says whether because memory settles or because it is time.
+    /// A reading is taken. The flag is true if memory is settling, false if the reading is periodic.
     Reading(DeviceId, bool),
     /// A reading reaches the pool.
     Reported(DeviceId, u64),
@@ -80,7 +79,7 @@ enum Due {
     Uncordon(DeviceId),
     Trouble(DeviceId, bool),
     Foreign(DeviceId, Bytes),
-    /// A report that no healthy engine would send.
+    /// A report that a healthy engine would never send.
     Lie(ReplicaId, u64),
 }
 
@@ -97,15 +96,15 @@ struct Play {
     /// Readings in flight, with the real foreign memory.
     on_the_way: BTreeMap<u64, (DeviceReading, Bytes)>,
     processes: BTreeMap<ReplicaId, Process>,
-    /// Models whose figures are too small, with the real ones.
+    /// Models whose figures are too small, with the real figures.
     truly_needs: BTreeMap<ModelId, Bytes>,
     measurements: Measurements,
     waiting: BTreeMap<Ticket, ModelId>,
-    /// Fetches that run, with when they began.
+    /// Running fetches, with the time each began.
     fetches_run: BTreeMap<ModelId, Time>,
     cleanups: BTreeSet<OrderId>,
     own_orders: u64,
-    /// No readings are taken after this.
+    /// No readings are taken after this time.
     ends_at: Time,
     fault: Option<Fault>,
     check_every: u64,
@@ -156,7 +155,7 @@ impl Play {
             Conditions::new(&mut random)
         };
         let readings = if storm.many_devices {
-            // Each reading is a step, and each device has its own.
+            // Each reading is a step, and each device has separate readings.
             conditions.period = Span::from_secs(random.between(1_200, 3_600));
             conditions.settle_period = Span(3_000);
             conditions::many_devices(&mut random)
@@ -164,9 +163,10 @@ impl Play {
             conditions::devices(&mut random)
         };
         let devices = readings.len() as u64;
-        let (spread, most) = match storm.many_devices {
-            true => (8, 24),
-            false => (devices, 10),
+        let (spread, most) = if storm.many_devices {
+            (8, 24)
+        } else {
+            (devices, 10)
         };
         let mut specs = conditions::models(&mut random, devices, spread, most);
         if conditions.fetches {
@@ -207,7 +207,7 @@ impl Play {
             specs,
             hardware: readings
                 .into_iter()
-                .map(|(id, it)| (id, Hardware::new(it, conditions.measured)))
+                .map(|(id, reading)| (id, Hardware::new(reading, conditions.measured)))
                 .collect(),
             on_the_way: BTreeMap::new(),
             processes: BTreeMap::new(),
@@ -219,9 +219,10 @@ impl Play {
             own_orders: 0,
             ends_at: Time(0),
             fault: storm.fault,
-            check_every: match storm.many_devices {
-                true => storm.check_every.max(CHECK_MANY_EVERY),
-                false => storm.check_every.max(1),
+            check_every: if storm.many_devices {
+                storm.check_every.max(CHECK_MANY_EVERY)
+            } else {
+                storm.check_every.max(1)
             },
             report: StormReport {
                 devices,
@@ -243,7 +244,7 @@ impl Play {
         let first: BTreeMap<DeviceId, DeviceReading> = self
             .hardware
             .iter()
-            .map(|(&id, it)| (id, it.constant.clone()))
+            .map(|(&id, hardware)| (id, hardware.constant.clone()))
             .collect();
         let links = conditions::links(&mut self.random, &first);
         for &device in &devices {
@@ -267,9 +268,10 @@ impl Play {
     }
 
     fn schedule(&mut self, storm: &Storm, devices: &[DeviceId]) {
-        let longest = match storm.many_devices {
-            true => HOUR_MS / 2,
-            false => HOUR_MS * 2,
+        let longest = if storm.many_devices {
+            HOUR_MS / 2
+        } else {
+            HOUR_MS * 2
         };
         let length = self.random.between(HOUR_MS / 12, longest);
         self.ends_at = Time(length + HOUR_MS);
@@ -392,16 +394,16 @@ impl Play {
         }
     }
 
-    /// Passes one event to the pool, the world and the referee.
+    /// Passes an event to the pool, the world and the referee.
     fn feed(&mut self, at: Time, event: Event) {
         self.feed_all(at, vec![event]);
     }
 
-    /// The same of several events of one turn.
+    /// The same for several events of one turn.
     fn feed_all(&mut self, at: Time, events: Vec<Event>) {
         self.report.steps += 1;
         if let Some(fairness) = &mut self.fairness {
-            let loaded = self.processes.values().map(|it| it.model);
+            let loaded = self.processes.values().map(|process| process.model);
             fairness.time_passes(at, loaded.chain(self.waiting.values().copied()));
             self.report.worst_wait = fairness.worst;
         }

@@ -10,9 +10,9 @@ use pool::{
     LoadOrder, ModelId, Objective, OrderId, Override, OverrideChange, Policy, Priority, Span, Time,
 };
 
-/// Every so many orders the configuration is read again, with other limits.
+/// After this many orders the configuration is reloaded with other limits.
 const LIMITS_EVERY: u64 = 4;
-/// Orders that the storm needs for itself are numbered from here.
+/// The storm's internal orders are numbered from here.
 const OWN_ORDERS: u64 = 10_000;
 
 /// The fault: the order without its lease.
@@ -48,8 +48,8 @@ impl Play {
             0..=3 => Command::Load(LoadOrder {
                 model,
                 replicas: Some(self.random.between(1, 3) as u32),
-                devices: some(&mut self.random, 1, 3).map(|it| it as u32),
-                priority: some(&mut self.random, 0, 3).map(|it| Priority(it as u32)),
+                devices: some(&mut self.random, 1, 3).map(|count| count as u32),
+                priority: some(&mut self.random, 0, 3).map(|priority| Priority(priority as u32)),
                 keep_hot: None,
                 lease: some(&mut self.random, 60_000, 900_000).map(Span),
                 force: self.random.chance(200),
@@ -62,9 +62,10 @@ impl Play {
             },
             6 => {
                 let over = Override {
-                    priority: some(&mut self.random, 0, 3).map(|it| Priority(it as u32)),
+                    priority: some(&mut self.random, 0, 3)
+                        .map(|priority| Priority(priority as u32)),
                     keep_hot: None,
-                    expires: some(&mut self.random, 60_000, 900_000).map(|it| at + Span(it)),
+                    expires: some(&mut self.random, 60_000, 900_000).map(|span| at + Span(span)),
                 };
                 let change = OverrideChange::replace_all(over);
                 Command::Set { model, change }
@@ -92,7 +93,7 @@ impl Play {
         self.feed(at, Event::OrderReceived { order, command });
     }
 
-    /// Limits that follow from the order's number alone.
+    /// Limits derived only from the order's id.
     fn reads_limits_again(&mut self, at: Time, order: OrderId) {
         let limits = Limits {
             preempt_drain: Span::from_secs(1 + order.0 * 7 % 40),
@@ -117,7 +118,7 @@ impl Play {
         self.feed(at, Event::LimitsSet { limits });
     }
 
-    /// A cordon is usually followed by its end; the end sometimes comes without a cordon.
+    /// A cordon is usually followed by its end; sometimes the end comes without a cordon.
     fn cordons(&mut self, at: Time, order: OrderId) {
         let device = self.any_device();
         if self.random.chance(150) {
@@ -150,7 +151,7 @@ impl Play {
         self.feed(at, Event::OrderReceived { order, command });
     }
 
-    /// The fault: the pool is informed that the cordon is over as soon as it was ordered.
+    /// The fault: the pool is informed that the cordon has ended as soon as it was ordered.
     fn uncordons_behind_the_referee(&mut self, device: DeviceId) {
         let mut pending = self.world.unsaved.clone().unwrap_or_default();
         let now = self.world.now;
@@ -158,7 +159,7 @@ impl Play {
         let command = Command::Uncordon { device };
         let received = Event::OrderReceived { order, command };
         let mut next = Some(received);
-        // Orders are kept one after the other: each one that is kept starts the next.
+        // Orders are stored one after the other; each stored order starts the next.
         while let Some(event) = next {
             let answer = self.world.pool.step(now, event);
             pending.extend(answer.actions.iter().filter_map(|action| match action {
@@ -174,7 +175,7 @@ impl Play {
         *self.hardware.keys().nth(nth).expect("below their number")
     }
 
-    /// Some devices are cordoned from before the start, and links may be read again at any time.
+    /// Some devices are cordoned before the start, and links may be read again at any time.
     pub(super) fn starts_out(&mut self, links: Vec<(DeviceId, DeviceId, Link)>) {
         self.feed(Time(0), Event::LinksRead { links });
         if self.conditions.cordons && self.random.chance(200) {
@@ -201,7 +202,7 @@ impl Play {
                 lost,
             },
         );
-        // A lost device stays lost; one that fails without being lost may be lost later.
+        // A lost device stays lost; a failed device may be lost later.
         if !lost && self.random.chance(300) {
             let later = Span(self.random.below(60_000));
             self.push(at + later, Due::Trouble(device, true));
@@ -218,7 +219,7 @@ impl Play {
         }
     }
 
-    /// Informs the referee of a cleanup, which takes effect when the store has it.
+    /// Informs the referee of a cleanup, which takes effect once the store has it.
     pub(super) fn saved(&mut self, at: Time, order: OrderId) {
         let failed = self.random.chance(30);
         let cleanup = self.cleanups.remove(&order);
@@ -226,7 +227,7 @@ impl Play {
             self.referee.night_falls();
         }
         if let Some(unsaved) = &mut self.world.unsaved {
-            unsaved.retain(|it| *it != order);
+            unsaved.retain(|saved| *saved != order);
         }
         let event = if failed {
             Event::SaveFailed {

@@ -1,5 +1,5 @@
-//! How the pool of a storm gets device readings: periodically, more often while memory is expected to be returned,
-//! each with a small delay.
+//! Delivers device readings to the pool of a storm: periodically, more often while memory is expected back, each with a small
+//! delay.
 
 use alloc::format;
 
@@ -33,7 +33,7 @@ impl Play {
         if !settling {
             return self.push(at + period, Due::Reading(device, false));
         }
-        // Readers do not wait for memory that is never returned, either.
+        // Readers do not wait for memory that is never returned.
         let waits = it.is_awaited(at);
         it.settles = waits;
         if waits {
@@ -41,14 +41,17 @@ impl Play {
         }
     }
 
-    /// Chooses a model whose weights to read, and checks the choice: it has no engine, nothing loads, and its weights
-    /// were not read in the last ten minutes.
+    /// Chooses a model whose weights to read ahead, and checks the choice: it has no engine, nothing loads, and its weights were
+    /// not read in the last ten minutes.
     fn reads_ahead(&mut self, at: Time) {
         let Some((model, again)) = self.measurements.read_ahead(&self.world.pool, at) else {
             return;
         };
         self.report.read_ahead += 1;
-        let runs = self.processes.values().any(|it| it.model == model);
+        let runs = self
+            .processes
+            .values()
+            .any(|process| process.model == model);
         if runs || again {
             let why = if runs { "runs" } else { "was read already" };
             let text = format!("{}: {model} is read ahead, and {why}", at.0);
@@ -56,7 +59,7 @@ impl Play {
         }
     }
 
-    /// A reading is taken now and reaches the pool a little later, never before an older one.
+    /// A reading is taken now and reaches the pool slightly later, never before an older one.
     pub(super) fn reads(&mut self, at: Time, device: DeviceId) {
         let blind = self.fault == Some(Fault::MemoryUnseen);
         let it = self.device(device);

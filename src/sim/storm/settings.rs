@@ -1,22 +1,22 @@
-//! What a storm does and which fault is planted in it, and what it reports at its end.
+//! The settings of a storm, including its planted fault, and its final report.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// A fault planted in the world around the core, which the referee must notice.
+/// A planted fault in the world around the core that the referee must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The pool is informed that a process is gone when it was only ordered to stop.
+    /// The pool is informed that a process is gone as soon as it was ordered to stop.
     StoppingCountsAsFree,
-    /// A gate reports that it is idle when it is not.
+    /// A gate reports that it is idle although it is not.
     GateLies,
-    /// One answer in a hundred is given twice.
+    /// Every hundredth response is given twice.
     AnsweredTwice,
-    /// Readings do not show what ended processes have not returned.
+    /// Readings omit memory that ended processes have not returned.
     MemoryUnseen,
-    /// The pool is informed that a cordon is over as soon as it was ordered.
+    /// The pool is informed that a cordon has ended as soon as it was ordered.
     CordonForgotten,
-    /// The pool is informed that loads come from the host's memory when they come from a disk.
+    /// The pool is informed that loads come from host memory although they come from a disk.
     LoaderLies,
     /// A replica is evicted in addition to the victims.
     UnneededVictim,
@@ -24,15 +24,15 @@ pub enum Fault {
     DeletionUnseen,
     /// The pool is not informed that waiting clients have gone.
     DepartureUnseen,
-    /// The pool goes over to the other rule for victims with each load, and counts none of these changes.
+    /// The pool switches to the other eviction rule with each load, and counts none of these changes.
     ChangesUncounted,
-    /// The pool is not informed of the leases that administrators give.
+    /// The pool is not informed of the leases that administrators grant.
     LeasesUnseen,
-    /// Each request that waited counts as one that an early end of a turn kept out, and no early end is judged.
+    /// Every waiting request counts as kept out by an early end of a turn, and no early end is judged.
     ClosingsUnjudged,
 }
 
-/// One of so many storms has many devices, and is shorter instead.
+/// Every storm with this index has many devices, and is shorter instead.
 const MANY_DEVICES_EVERY: u64 = 40;
 
 #[derive(Clone, Debug)]
@@ -41,11 +41,11 @@ pub struct Storm {
     pub requests: u64,
     pub orders: u64,
     pub fault: Option<Fault>,
-    /// Nothing fails and no administrator acts; then every wait must end within a bound.
+    /// Nothing fails and no administrator acts, so every wait must end within a bound.
     pub calm: bool,
-    /// Up to 96 devices of several nodes, instead of 16.
+    /// Up to 96 devices on several nodes, instead of 16.
     pub many_devices: bool,
-    /// The pool's own ledgers are checked after every this many steps; 1: each. With many devices less often.
+    /// The number of steps between checks of the pool's own ledgers; 1 checks each step. Less often with many devices.
     pub check_every: u64,
 }
 
@@ -58,17 +58,17 @@ pub struct StormReport {
     pub granted: u64,
     pub refused: u64,
     pub left: u64,
-    /// Those of them that waited as long as they had announced.
+    /// Clients among them that waited as long as they had announced.
     pub gave_up: u64,
     pub launches: u64,
     pub crashes: u64,
     /// Engines that fell asleep, and that were woken.
     pub slept: u64,
     pub woken: u64,
-    /// Models whose weights were chosen to be read ahead, and measured peaks that faded.
+    /// Models chosen for read-ahead, and measured peaks that decayed.
     pub read_ahead: u64,
     pub faded: u64,
-    /// Fetches of weights that were begun.
+    /// Fetches of weights that were started.
     pub fetches: u64,
     /// Loads that ran out of memory.
     pub ran_out_of_memory: u64,
@@ -76,16 +76,16 @@ pub struct StormReport {
     pub settled: u64,
     /// Orders and failures that took a device out of service.
     pub cordons: u64,
-    /// Choices of victims that every other choice was compared with.
+    /// Victim choices that were compared with every alternative.
     pub judged: u64,
-    /// Changes to the other rule, for victims and for early ends of turns, and early ends that were judged.
+    /// Switches to the other rule, for victims and for early ends of turns, and early ends that were judged.
     pub rule_changes: u64,
     pub early_ends: u64,
     pub finished: bool,
     pub transcript_hash: u64,
     /// The longest wait for a seat in a calm storm, in thousandths of its bound.
     pub worst_wait: u64,
-    /// What the referee or the checker found; empty is good.
+    /// Findings of the referee or the checker; empty if all is well.
     pub broken: Vec<String>,
 }
 
