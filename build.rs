@@ -1,5 +1,5 @@
-//! The commit that a release is built from, for `model-pool version`: `MODEL_POOL_COMMIT`, or what git says of the
-//! clone. A build for tests has none, so that a commit does not make it build again.
+//! The commit that a release is built from, for `model-pool version`: `MODEL_POOL_COMMIT`, or the clone's HEAD. Test builds record
+//! none, so a commit does not trigger a rebuild.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,8 @@ fn main() {
     let commit = match named {
         Some(commit) => Some(commit),
         None if is_release => {
-            // HEAD names a branch; the log changes with every commit. What is missing would count as changed every time.
+            // HEAD names a branch, and the log changes with every commit. Missing files are left out: they would count as changed
+            // every time.
             let files = [".git/HEAD", ".git/logs/HEAD"];
             for file in files.iter().filter(|file| Path::new(file).is_file()) {
                 println!("cargo::rerun-if-changed={file}");
@@ -23,15 +24,15 @@ fn main() {
     };
     let commit = commit.unwrap_or_default();
     let commit = commit.get(..12).unwrap_or(&commit);
-    let is_commit = commit.len() >= 7 && commit.bytes().all(|it| it.is_ascii_hexdigit());
+    let is_commit = commit.len() >= 7 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_commit {
         println!("cargo::rustc-env=MODEL_POOL_BUILT_FROM={commit}");
     }
 }
 
-/// `None` in an archive of the source, and where there is no git.
+/// `None` in a source archive, and without git.
 fn of_clone() -> Option<String> {
-    // An archive may have been unpacked within another repository.
+    // An archive may have been unpacked inside another repository.
     if !Path::new(".git").exists() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! `model-pool admin-key new`: a new admin key for an account that may write to the data folder, also while the service runs.
+//! `model-pool admin-key new`: creates an admin key for an account that may write to the data folder, also while the service runs.
 
 use std::path::Path;
 
@@ -29,8 +29,8 @@ async fn new(args: &NewAdminKeyArgs) -> Result<(), String> {
     check_owner(folder, COMMAND)?;
     let file = config.admin_key_file();
     let text = store::generate_key().map_err(line)?;
-    // The file comes first: a stored key that cannot be read would be of no use. It gets its name at the end, so that
-    // the former key stays readable if the store fails.
+    // The file comes first: a stored key that cannot be read would be useless. The file gets its name at the end, which keeps the
+    // former key readable if the store fails.
     let line_of_key = format!("{}\n", text.reveal());
     let written = PrivateFile::write(&file, line_of_key.as_bytes()).map_err(|error| {
         format!(
@@ -71,7 +71,7 @@ async fn new(args: &NewAdminKeyArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// The store, and the process of the service that has it open, if one does.
+/// Opens the store. Also returns the process of the service that uses it, if there is one.
 async fn open(config: &Config) -> Result<(Store, Option<String>), String> {
     let url = config.database_url().reveal();
     if let Some(holder) = StateLock::holder(&config.state.dir) {
@@ -81,7 +81,7 @@ async fn open(config: &Config) -> Result<(Store, Option<String>), String> {
     match Store::open(&url).await {
         Ok(store) => Ok((store, None)),
         Err(StoreFault::InUse { .. } | StoreFault::DatabaseInUse { .. }) => {
-            // Another folder's service has the same database.
+            // A service with another data folder uses the same database.
             let store = Store::open_beside(&url).await.map_err(line)?;
             Ok((store, None))
         }
@@ -89,7 +89,7 @@ async fn open(config: &Config) -> Result<(Store, Option<String>), String> {
     }
 }
 
-/// The hash of the key that the file holds until now.
+/// The hash of the key that the file holds so far.
 fn key_in(file: &Path) -> Option<KeyHash> {
     let text = std::fs::read_to_string(file).ok()?;
     Some(store::hash_key(text.trim()))
@@ -125,7 +125,7 @@ fn revoked_keys_line(revoked: &[RevokedKey], keep_old: bool) -> String {
     }
 }
 
-/// Who asked, for the audit.
+/// The caller, for the audit log.
 fn client() -> String {
     let uid = rustix::process::getuid().as_raw();
     match std::env::var("USER") {

@@ -1,4 +1,4 @@
-//! `model-pool backup FILE` and `model-pool backup restore FILE`: a copy of the state, and the way back.
+//! `model-pool backup FILE` and `model-pool backup restore FILE`: copies the state, and restores it.
 
 use std::path::Path;
 
@@ -77,7 +77,7 @@ async fn restore(args: &RestoreArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the key file opens the restored database.
+/// Describes whether the key file works with the restored database.
 fn key_text(config: &Config, has_file: bool, is_valid: bool) -> String {
     let file = config.admin_key_file();
     let new = "use an admin key that you have, or make one with `model-pool admin-key new`";
@@ -123,7 +123,7 @@ fn contents_text(contents: BackupContents) -> String {
     .join(", ")
 }
 
-/// What is needed in addition to serve on another machine.
+/// Files needed in addition to the backup to serve on another machine.
 fn not_in_it(config: &Config) -> Vec<String> {
     let shown = |path: &Path| match std::path::absolute(path) {
         Ok(path) => path.display().to_string(),

@@ -1,6 +1,5 @@
-//! `model-pool check`: reads configuration, catalogue, reference and the headers of weights like `serve` and a load, and
-//! prints what could not work, how models would be run, and which keys are other than built in. It starts nothing
-//! and writes nothing.
+//! `model-pool check`: reads configuration, catalogue, reference and the headers of weights as `serve` and a load do, and prints
+//! problems, the way models would run, and the keys that differ from the built-in defaults. Starts nothing and writes nothing.
 
 mod command;
 mod devices;
@@ -110,7 +109,7 @@ fn find_cuda(config: &Config) -> Result<CudaProgram, String> {
     runtime.block_on(cuda::find(config))
 }
 
-/// What `serve` needs beside models.
+/// Checks the parts that `serve` needs in addition to models.
 fn check_service(config: &Config, report: &mut Report) {
     if let Some(tls) = &config.server.tls
         && let Err(error) = http::check_tls(tls)

@@ -38,7 +38,7 @@ pub enum Command {
     /// Ask a model of a running pool once. Without a prompt, at a terminal, it is `chat`.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArgs>),
-    /// Ask several models of a running pool the prompts of a file, and show their answers beside each other.
+    /// Send the prompts of a file to several models of a running pool, and show their answers side by side.
     #[command(after_help = EVALUATE_EXAMPLES)]
     Evaluate(Box<EvaluateArgs>),
     /// Fetch a model's weights to this machine without loading them. It needs no server.
@@ -61,7 +61,7 @@ pub enum Command {
     /// Request nodes from the cluster of the configuration, look at them, and give them back.
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Join this machine to the pool of a controller on another: its devices become that pool's.
+    /// Join this machine to the pool of a controller on another machine, and add its devices to that pool.
     #[command(after_help = NODE_EXAMPLES)]
     Node(NodeArgs),
     /// Print the version, and the commit that a release is built from.
@@ -132,7 +132,7 @@ pub struct PullArgs {
     /// Fetch nothing, and list the hub's models whose names have all these words, the most downloaded first.
     #[arg(long, value_name = "WORD", num_args = 1.., conflicts_with = "model")]
     pub search: Vec<String>,
-    /// How many models a search lists.
+    /// Maximum number of models that a search lists.
     #[arg(long, value_name = "N", default_value_t = 20, requires = "search", value_parser = clap::value_parser!(u16).range(1..=100), allow_negative_numbers = true)]
     pub limit: u16,
     #[command(flatten)]
@@ -156,7 +156,7 @@ pub struct BackupArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum BackupCommand {
-    /// Put a copy in the place of the database. The service must be stopped; the former database stays beside it.
+    /// Replace the database with a copy. The service must be stopped; the former database is kept next to it.
     Restore(RestoreArgs),
 }
 
@@ -170,18 +170,18 @@ pub struct RestoreArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct MigrateStoreArgs {
-    /// Where the state is, as sqlite://data/model-pool.db. It stays as it is.
+    /// The database to copy from, such as sqlite://data/model-pool.db. It is not changed.
     #[arg(long, value_name = "URL")]
     pub from: String,
-    /// Where it is to go, as postgres://pool@db/pool. A password comes from ~/.pgpass or PGPASSWORD.
+    /// The database to copy to, such as postgres://pool@db/pool. A password comes from ~/.pgpass or PGPASSWORD.
     #[arg(long, value_name = "URL")]
     pub to: String,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum AdminKeyCommand {
-    /// Make a new admin key and write it to the key file (mode 0600). The keys that the program made before are
-    /// revoked. It works while the service runs, and while it is stopped.
+    /// Create an admin key and write it to the key file (mode 0600). Revokes the keys that the program created before. Works
+    /// whether or not the service is running.
     New(NewAdminKeyArgs),
 }
 
@@ -190,7 +190,7 @@ pub struct NewAdminKeyArgs {
     /// Also print the key, alone on standard output.
     #[arg(long)]
     pub print: bool,
-    /// Revoke no key.
+    /// Keep the old keys valid.
     #[arg(long)]
     pub keep_old: bool,
     #[command(flatten)]
@@ -222,9 +222,9 @@ pub struct ImportArgs {
 pub enum ClusterCommand {
     /// Request one node of a shape. Prints the id of its lease.
     Request(ClusterRequestArgs),
-    /// List the leases of this pool: pending, running, and ended lately.
+    /// List the leases of this pool: pending, running, and recently ended.
     Status(ClusterStatusArgs),
-    /// Give a node back: it lets its requests end first.
+    /// Release a node after its requests have ended.
     Release(ClusterReleaseArgs),
     /// Print what a request would submit: the script for Slurm or PBS, or the JSON for Ray. Nothing is submitted.
     Script(ClusterRequestArgs),
@@ -234,7 +234,7 @@ pub enum ClusterCommand {
 pub struct ClusterRequestArgs {
     /// The name of a shape in cluster.shapes.
     pub shape: String,
-    /// Nodes that are not used, in addition to those in the configuration.
+    /// Nodes to exclude, in addition to those in the configuration.
     #[arg(long, value_name = "NODE", value_delimiter = ',', value_parser = node_name)]
     pub exclude: Vec<String>,
     #[command(flatten)]
@@ -254,14 +254,14 @@ pub struct ClusterStatusArgs {
 pub struct ClusterReleaseArgs {
     /// The id of the lease, as `request` and `status` print it.
     pub id: String,
-    /// End the job at once; requests in flight fail.
+    /// End the job immediately; requests in flight fail.
     #[arg(long)]
     pub now: bool,
     #[command(flatten)]
     pub config: ConfigArgs,
 }
 
-/// It stands in a job's script.
+/// Accepts only names that are safe in a job's script.
 fn node_name(text: &str) -> Result<String, String> {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.[]".contains(letter);
     if !text.is_empty() && !text.starts_with('-') && text.chars().all(allowed) {
@@ -279,21 +279,21 @@ Examples:
 
 #[derive(Args, Clone, Debug)]
 pub struct NodeArgs {
-    /// The controller's address, like https://pool.lab:8443; without a path its base path is /llm. Given twice for two
-    /// controllers, of which one stands by.
+    /// The controller's address, such as https://pool.lab:8443; without a path, its base path is /llm. Repeat it for two
+    /// controllers, one of which stands by.
     #[arg(long, value_name = "URL", required = true)]
     pub controller: Vec<String>,
-    /// What this machine is called in the pool. The default is its host name.
+    /// The name of this machine in the pool. The default is its host name.
     #[arg(long)]
     pub name: Option<String>,
     /// A file with mode 0600 that holds a token of `admin-client nodes token`.
     #[arg(long, value_name = "FILE")]
     pub token_file: PathBuf,
-    /// The controller's certificate, as its log shows it. Without it an authority of the system must have signed it. Two
-    /// controllers may have one each, in the same order.
+    /// The fingerprint of the controller's certificate, as its log shows it. Without it, an authority of the system must have
+    /// signed the certificate. Two controllers may have one each, in the same order.
     #[arg(long, value_name = "sha256:HEX")]
     pub fingerprint: Vec<String>,
-    /// Where the gateway reaches the engines here, like 10.0.0.2:7000.
+    /// The address on which the gateway reaches the engines of this node, such as 10.0.0.2:7000.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<std::net::SocketAddr>,
     /// The folder for sockets, logs and the journal of engines; the default is `node` in state.dir.

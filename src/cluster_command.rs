@@ -1,5 +1,5 @@
-//! `model-pool cluster`: nodes by hand. A person requests one, looks at the leases and gives them back; the node itself
-//! joins the controller of the configuration.
+//! `model-pool cluster`: handles nodes manually. Requests nodes, lists leases and releases them; the node itself joins the
+//! controller of the configuration.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -78,12 +78,12 @@ fn config_args(command: &ClusterCommand) -> &ConfigArgs {
 fn open(config: &Config) -> Result<OpenedCluster, String> {
     OpenedCluster::open(&config.cluster).ok_or_else(|| {
         let place = config.file.as_ref();
-        let place = place.map_or_else(|| "the configuration".to_owned(), |it| it.display().to_string());
+        let place = place.map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string());
         format!("cluster.kind is none in {place}; set it to slurm, pbs, kubernetes, ray or command, and list cluster.shapes (docs/slurm.md, docs/pbs.md, docs/kubernetes.md, docs/ray.md)")
     })
 }
 
-/// Fails if nodes are to be left out, and the cluster does not let its users do that.
+/// Fails if nodes should be excluded, and the cluster does not let its users do that.
 fn no_exclusion_of(cluster: &OpenedCluster, exclude: &[String]) -> Result<(), String> {
     let why = match cluster {
         OpenedCluster::Kubernetes(_) => {
@@ -129,12 +129,15 @@ fn print_table(leases: &[NodeLease], section: &ClusterSection) -> Result<(), Str
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or(Duration::ZERO).as_secs();
-    let width = |text: fn(&NodeLease) -> &str| leases.iter().map(|it| text(it).len()).max();
-    let id_width = width(|it| it.id.as_str()).unwrap_or(0);
-    let shape_width = width(|it| &it.shape).unwrap_or(0);
-    let node_width = width(|it| &it.node).unwrap_or(0);
+    let width = |text: fn(&NodeLease) -> &str| leases.iter().map(|lease| text(lease).len()).max();
+    let id_width = width(|lease| lease.id.as_str()).unwrap_or(0);
+    let shape_width = width(|lease| &lease.shape).unwrap_or(0);
+    let node_width = width(|lease| &lease.node).unwrap_or(0);
     for lease in leases {
-        let cost = section.shapes.iter().find(|it| it.name == lease.shape);
+        let cost = section
+            .shapes
+            .iter()
+            .find(|shape| shape.name == lease.shape);
         let cost = cost.and_then(|shape| shape.cost_per_hour);
         println!(
             "{:id_width$}  {:shape_width$}  {:node_width$}  {}",

@@ -1,11 +1,10 @@
-//! The program that runs the embedded engine on NVIDIA GPUs, for `serve`, `check` and `node`: where it is looked for, and which
-//! models need it.
+//! Finds the program that runs the embedded engine on NVIDIA GPUs, for `serve`, `check` and `node`, and the models that need it.
 
 use catalog::{Catalog, ComputeDevice, Entry, Recipe};
 use config::Config;
 use engine::{CudaProgram, CudaSearch, find_cuda};
 
-/// Looks for it and tries it, which takes as long as the driver takes to find its GPUs. Without the program nothing is run.
+/// Searches and probes the program, which takes as long as the driver needs to find its GPUs. Without the program, runs nothing.
 pub(crate) async fn find(config: &Config) -> Result<CudaProgram, String> {
     let own = std::env::current_exe()
         .map_err(|error| format!("cannot find the program's own binary: {error}"))?;
@@ -18,12 +17,13 @@ pub(crate) async fn find(config: &Config) -> Result<CudaProgram, String> {
     Ok(find_cuda(&search).await)
 }
 
-/// It is a model of the embedded engine on NVIDIA GPUs.
+/// Returns true for models that run on the embedded engine with NVIDIA GPUs.
 pub(crate) fn is_needed(entry: &Entry) -> bool {
     matches!(&entry.recipe, Recipe::Candle(recipe) if recipe.device == ComputeDevice::Cuda)
 }
 
-/// What `serve` logs at its start. A controller whose nodes have the GPUs needs no such program itself, so that it is a warning.
+/// Logs the program at the start of `serve`. A missing program is only a warning: a controller whose nodes have the GPUs does not
+/// need it.
 pub(crate) fn log(cuda: &CudaProgram, catalog: &Catalog) {
     log_found(cuda);
     let Some(trouble) = cuda.trouble() else {
@@ -40,7 +40,7 @@ pub(crate) fn log(cuda: &CudaProgram, catalog: &Catalog) {
     }
 }
 
-/// What `node` logs at its start.
+/// Logs the program at the start of `node`.
 pub(crate) fn log_found(cuda: &CudaProgram) {
     match cuda {
         CudaProgram::Ready(_) => tracing::info!("embedded engine on GPUs: {cuda}"),

@@ -1,4 +1,4 @@
-//! Where devices come from, as the configuration says: for `serve`, `check`, `node` and `simulate`.
+//! The devices according to the configuration, for `serve`, `check`, `node` and `simulate`.
 
 use std::path::PathBuf;
 
@@ -39,13 +39,13 @@ pub(crate) fn settings(config: &Config) -> InventorySettings {
     }
 }
 
-/// The devices that `serve` would find, while nothing uses them.
+/// The devices that `serve` would find, with no memory in use.
 pub(crate) fn found(config: &Config) -> Result<Vec<DeviceReading>, String> {
     let inventory = Inventory::open(&settings(config)).map_err(|error| error.to_string())?;
     Ok(inventory.devices().iter().map(unused).collect())
 }
 
-/// The reading of a device that nothing uses.
+/// The reading of an unused device.
 pub(crate) fn unused(info: &DeviceInfo) -> DeviceReading {
     DeviceReading {
         name: info.name.clone(),
@@ -56,9 +56,9 @@ pub(crate) fn unused(info: &DeviceInfo) -> DeviceReading {
     }
 }
 
-/// The same settings, with the GPUs of this list alone, as `CUDA_VISIBLE_DEVICES` has it. Slurm and Ray lend a job some GPUs of a
-/// machine by this variable, and may lend the others to another job. Devices that the configuration lists stay as they
-/// are.
+/// The settings, limited to the GPUs in `visible`, which has the format of `CUDA_VISIBLE_DEVICES`. Slurm and Ray lend a job some
+/// GPUs of a machine through this variable, and may lend the others to another job. Devices listed in the configuration are not
+/// changed.
 pub(crate) fn lent(
     mut settings: InventorySettings,
     visible: Option<&str>,
@@ -68,8 +68,9 @@ pub(crate) fn lent(
         return Ok(settings);
     };
     let parts = visible.split(',').map(str::trim);
-    // CUDA ignores what follows a part that names no device.
-    let names = parts.take_while(|it| it.parse::<u32>().is_ok() || it.contains('-') && *it != "-1");
+    // CUDA ignores everything after a part that does not name a device.
+    let names =
+        parts.take_while(|name| name.parse::<u32>().is_ok() || name.contains('-') && *name != "-1");
     settings.choices = names
         .map(|name| DeviceChoice {
             index: name.parse().ok(),
@@ -104,10 +105,14 @@ mod tests {
         let all = lent_by(None, Provider::Auto).expect("all");
         assert!(all.choices.is_empty());
         let two = lent_by(Some("2, 5"), Provider::Auto).expect("two");
-        let indices: Vec<_> = two.choices.iter().map(|it| it.index).collect();
+        let indices: Vec<_> = two.choices.iter().map(|choice| choice.index).collect();
         assert_eq!(indices, [Some(2), Some(5)]);
         let one = lent_by(Some("GPU-4ac0-17,-1,3"), Provider::Nvml).expect("one");
-        let uuids: Vec<_> = one.choices.iter().map(|it| it.uuid.as_deref()).collect();
+        let uuids: Vec<_> = one
+            .choices
+            .iter()
+            .map(|choice| choice.uuid.as_deref())
+            .collect();
         assert_eq!(uuids, [Some("GPU-4ac0-17")]);
     }
 

@@ -1,4 +1,4 @@
-//! What fetching weights goes by: the configuration, and the hub's variables. `serve`, `node` and `pull` fetch alike.
+//! Settings for fetching weights, from the configuration and the hub's variables. Shared by `serve`, `node` and `pull`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) fn settings(config: &Config) -> Settings {
     let sources = &config.sources;
-    // Like huggingface_hub.
+    // The same rule as in huggingface_hub.
     let is_on = |name: &str| {
         let value = std::env::var(name).unwrap_or_default().to_uppercase();
         ["1", "ON", "YES", "TRUE"].contains(&value.as_str())

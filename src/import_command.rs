@@ -1,4 +1,4 @@
-//! `model-pool import`: reads the configuration of another program, writes model files, and says what became of it.
+//! `model-pool import`: reads the configuration of another program, writes model files, and reports the result.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::cli::{ImportArgs, ImportCommand};
 use import::{Around, Import, Written};
 
-/// Larger files are no configuration.
+/// Larger files are refused.
 const BYTES_MAX: u64 = 16 << 20;
 
 pub fn run(command: &ImportCommand) -> Result<(), String> {

@@ -1,5 +1,4 @@
-//! Where the pool of this machine listens, as its configuration says: the server of `chat` and `run` without
-//! `--server`.
+//! The listen address of this machine's pool, from its configuration: the server of `chat` and `run` without `--server`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,12 +7,11 @@ use config::Config;
 use terminal::{Defaults, ServerArgs};
 
 /// # Errors
-/// If the configuration that is named cannot be read. The default one may be missing or broken: a server on another
-/// machine needs none.
+/// A configuration named explicitly cannot be read. The default one may be missing or broken: a server on another machine needs none.
 pub fn defaults(args: &ServerArgs) -> Result<Defaults, String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     match Config::load(args.config.as_deref(), &environment) {
-        Ok(config) => Ok(of(&config)),
+        Ok(config) => Ok(defaults(&config)),
         Err(error) if args.config.is_some() => Err(error.to_string()),
         Err(error) => {
             let defaults = Defaults::default();
@@ -28,7 +26,7 @@ pub fn defaults(args: &ServerArgs) -> Result<Defaults, String> {
     }
 }
 
-fn of(config: &Config) -> Defaults {
+fn defaults(config: &Config) -> Defaults {
     // The client of `chat` and `run` speaks TCP.
     let Some(mut address) = config.server.listen.address() else {
         return Defaults {
@@ -36,7 +34,7 @@ fn of(config: &Config) -> Defaults {
             ..Defaults::default()
         };
     };
-    // Every address of this machine: any of them will do.
+    // Listens on all addresses of this machine, so any of them will do.
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
@@ -61,7 +59,7 @@ mod tests {
         let file = folder.path().join("config.yaml");
         std::fs::write(&file, text).expect("written");
         let config = Config::load(Some(&file), &BTreeMap::new()).expect("a configuration");
-        of(&config).server
+        defaults(&config).server
     }
 
     #[test]

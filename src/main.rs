@@ -1,5 +1,5 @@
-//! Parses the command line and runs its command: `serve`, one for people and operators, or the embedded engine. The
-//! hidden command `guardian` comes before anything else (see the crate `guardian`).
+//! Parses the command line and runs its command: `serve`, a command for users and operators, or the embedded engine. The hidden
+//! command `guardian` is handled before anything else (see the crate `guardian`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use model_pool::{
 use terminal::{Defaults, ServerArgs};
 
 fn main() -> ExitCode {
-    // Before anything else, so that a guardian stays small and starts at once.
+    // Handled first, which keeps a guardian small and its start fast.
     if std::env::args_os()
         .nth(1)
         .is_some_and(|command| command == guardian::COMMAND)
@@ -47,7 +47,9 @@ fn main() -> ExitCode {
         Some(Command::Node(args)) => node_command::run(&args),
         Some(Command::Version) => {
             let commit = option_env!("MODEL_POOL_BUILT_FROM");
-            let commit = commit.map(|it| format!(" ({it})")).unwrap_or_default();
+            let commit = commit
+                .map(|commit| format!(" ({commit})"))
+                .unwrap_or_default();
             println!("model-pool {}{commit}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
@@ -64,7 +66,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Names the command of the other program that people look for here.
+/// Adds a tip to the error: the command that the user probably meant.
 fn with_tip(mut error: clap::Error) -> clap::Error {
     use clap::error::{ContextKind, ContextValue};
     let wanted = match error.get(ContextKind::InvalidSubcommand) {
@@ -87,7 +89,7 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Runs a client of the pool that the configuration describes. A configuration that cannot be read is wrong usage.
+/// Runs a client of the pool that the configuration describes. A configuration that cannot be read counts as wrong usage.
 fn with_defaults(args: &ServerArgs, run: impl FnOnce(&Defaults) -> ExitCode) -> ExitCode {
     match local_server::defaults(args) {
         Ok(defaults) => run(&defaults),
@@ -98,7 +100,7 @@ fn with_defaults(args: &ServerArgs, run: impl FnOnce(&Defaults) -> ExitCode) -> 
     }
 }
 
-/// One line for the `model-pool` that looks for a program with CUDA (`engine::find_cuda`).
+/// Prints one line for the `model-pool` that searches a program with CUDA (`engine::find_cuda`).
 fn cuda_probe() -> Result<(), String> {
     let facts = candle_engine::cuda_facts()?;
     let answer = serde_json::json!({
@@ -111,7 +113,7 @@ fn cuda_probe() -> Result<(), String> {
     Ok(())
 }
 
-/// This program again, also where its file has been replaced since it was started.
+/// This program, even if its file has been replaced since the start.
 fn grammar_trial() -> Result<TrialProgram, String> {
     let running = PathBuf::from("/proc/self/exe");
     let program = if running.exists() {
@@ -126,7 +128,7 @@ fn grammar_trial() -> Result<TrialProgram, String> {
     })
 }
 
-/// The embedded engine runs in a separate process, so that all its memory is freed when it exits.
+/// Runs the embedded engine in this process, which frees all memory when it exits.
 fn engine(args: EngineArgs) -> Result<(), String> {
     use candle_engine::{
         AdapterOptions, EngineOptions, Joining, Listen, NumberTypes, Speculation, TokenBudgets,

@@ -1,4 +1,4 @@
-//! `model-pool migrate-store --from URL --to URL`: the state into another database.
+//! `model-pool migrate-store --from URL --to URL`: copies the state into another database.
 
 use std::str::FromStr;
 
@@ -23,12 +23,12 @@ pub fn run(args: &MigrateStoreArgs) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let rows: u64 = all.iter().map(|table| table.rows).sum();
     println!("moved {rows} rows from {from} to {to}; each table has as many rows as before");
-    println!("{from} stays as it is: delete it when you no longer need it");
+    println!("{from} is unchanged: delete it when you no longer need it");
     println!("set `state.database_url: {to}` and start the service");
     Ok(())
 }
 
-/// Everybody on the machine sees the words of a command.
+/// Parses a URL and refuses passwords in it: every user of the machine can see a command line.
 fn url(option: &str, text: &str) -> Result<DatabaseUrl, String> {
     let url = DatabaseUrl::from_str(text).map_err(|error| format!("{option}: {error}"))?;
     if url.has_password() {

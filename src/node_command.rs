@@ -16,7 +16,7 @@ use crate::cli::NodeArgs;
 use crate::serve::{lock::StateLock, log, stop_signal};
 use crate::{cuda, devices, fetching};
 
-/// A token has 46 characters.
+/// Generous: a token has 46 characters.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// Runs until the node ends.
@@ -64,7 +64,7 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
             controllers,
             name,
             token,
-            listen: args.listen.or(config.node.listen.map(|it| it.0)),
+            listen: args.listen.or(config.node.listen.map(|listen| listen.0)),
             plain: config.node.plain,
             data,
             executable: std::env::current_exe()
@@ -83,7 +83,7 @@ pub fn run(args: &NodeArgs) -> Result<(), String> {
         };
         node::run(settings, stop_signal).await
     });
-    // Do not wait for tasks that hang in a system call.
+    // Does not wait for tasks that hang in a system call.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
@@ -114,15 +114,15 @@ fn host_name() -> String {
     name.trim().to_owned()
 }
 
-/// Whether other accounts can read a file of this mode and owner. Kubernetes gives a Secret to a pod as files of root's that
-/// the pod's own group can read: this account could not have them otherwise, nor change their mode.
+/// Returns true if other accounts can read a file with this mode and owner. Kubernetes gives a Secret to a pod as files of root's
+/// that the pod's own group can read: this account could not get them otherwise, nor change their mode.
 fn is_for_others(mode: u32, owner: u32, account: u32) -> bool {
     let of_root = owner == 0 && account != 0 && mode & 0o020 == 0;
     let others = if of_root { 0o007 } else { 0o077 };
     mode & others != 0
 }
 
-/// The token must be this account's alone: anyone who reads it may join machines.
+/// Reads the token. The file must be readable only by this account: anyone who reads it may join machines.
 fn read_token(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let how = "make one on the controller with `admin-client nodes token`";
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn several_controllers_have_one_fingerprint_or_one_each() {
         let words =
-            |all: &[&str]| -> Vec<String> { all.iter().map(|it| (*it).to_owned()).collect() };
+            |all: &[&str]| -> Vec<String> { all.iter().map(|word| (*word).to_owned()).collect() };
         let [one, two] = ["1", "2"].map(|digit| format!("sha256:{}", digit.repeat(64)));
         let both = words(&["https://a", "https://b"]);
         for fingerprints in [vec![], vec![one.clone()], vec![one.clone(), two.clone()]] {

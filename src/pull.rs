@@ -1,6 +1,6 @@
-//! `model-pool pull`: fetches a model's weights to this machine without loading them, into the cache that the pool of
-//! the configuration reads. It needs no server. A running one may fetch the same files: each file is locked while it
-//! is downloaded, so that one program downloads it and the other waits.
+//! `model-pool pull`: fetches a model's weights to this machine without loading them, into the cache that the configured pool
+//! reads. Needs no server. A running server may fetch the same files: each file is locked while one program downloads it and the
+//! other waits.
 
 pub(crate) mod examples;
 mod progress;
@@ -20,13 +20,13 @@ use crate::cli::PullArgs;
 use crate::fetching;
 use progress::Display;
 
-/// How often the display changes.
+/// Interval at which the display changes.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Why nothing was fetched.
+/// The reason nothing was fetched.
 enum End {
     Failed(String),
-    /// The hub has no such model.
+    /// The model does not exist on the hub.
     NoSuchModel(String),
     Usage(String),
     Unreachable(String),

@@ -28,7 +28,7 @@ pub struct EngineArgs {
     /// CPU threads.
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Requests made tokens of at the same time; half the cores if it is left out.
+    /// Requests tokenized at the same time; half the cores if omitted.
     #[arg(long)]
     pub tokenizer_workers: Option<usize>,
     /// Maximum tokens of one prompt.
@@ -40,29 +40,29 @@ pub struct EngineArgs {
     /// Maximum tokens of all running requests, including the longest answers they may produce.
     #[arg(long)]
     pub max_batch_total_tokens: Option<usize>,
-    /// How many requests must wait before they join the running ones, in thousandths of the number of running ones.
+    /// Requests that must wait before they join the running ones, in thousandths of the number of running requests.
     #[arg(long, requires = "max_waiting_steps")]
     pub waiting_served_ratio_milli: Option<u32>,
-    /// Steps without a new request after which one joins in any case.
+    /// Steps without a new request after which a waiting one joins in any case.
     #[arg(long, requires = "waiting_served_ratio_milli")]
     pub max_waiting_steps: Option<u32>,
-    /// Maximum tokens proposed for a request in one step, found earlier in its own text; 0 turns speculation off. By default 8 on
-    /// the CPU, and 0 on GPUs.
+    /// Maximum tokens proposed for a request in one step, found earlier in its own text; 0 disables speculation. Defaults to 8 on
+    /// the CPU and 0 on GPUs.
     #[arg(long)]
     pub num_speculative_tokens: Option<usize>,
-    /// Maximum last tokens that are looked up.
+    /// Maximum number of last tokens to look up.
     #[arg(long, default_value_t = 3)]
     pub prompt_lookup_max: usize,
-    /// Minimum last tokens that are looked up.
+    /// Minimum number of last tokens to look up.
     #[arg(long, default_value_t = 2)]
     pub prompt_lookup_min: usize,
     /// Quantize wide weights while loading: q8_0 or q4_k.
     #[arg(long, value_name = "FORM")]
     pub quantization: Option<Quantization>,
-    /// What matrices of BF16 are multiplied in on the CPU: auto, bfloat16 or float32.
+    /// Number type for products of BF16 matrices on the CPU: auto, bfloat16 or float32.
     #[arg(long, value_name = "TYPE", default_value = "auto")]
     pub dtype: ProductType,
-    /// What keys and values are kept in on the CPU: auto (float32), float16, bfloat16 or float32.
+    /// Number type of cached keys and values on the CPU: auto (float32), float16, bfloat16 or float32.
     #[arg(long, value_name = "TYPE", default_value = "auto")]
     pub kv_cache_dtype: CacheType,
     /// Check every number of the weights before the model becomes ready.
@@ -77,7 +77,7 @@ pub struct EngineArgs {
     /// A LoRA adapter that is loaded with the model; may be repeated.
     #[arg(long, value_name = "NAME=FOLDER", value_parser = named_folder)]
     pub lora_modules: Vec<(String, PathBuf)>,
-    /// LoRA adapters that may be loaded and unloaded at run time, at the same time.
+    /// Maximum number of LoRA adapters loaded at run time.
     #[arg(long, default_value_t = 0)]
     pub max_loras: usize,
     /// Maximum rank of an adapter.

@@ -8,7 +8,7 @@ use clap::{Arg, Command as Program, CommandFactory};
 
 use super::Cli;
 
-/// Names of values that are quantities, where the option takes a text.
+/// Value names of quantities, for options that take a text.
 const QUANTITIES: &[&str] = &["N", "TIME", "SHARE", "DEVICES", "PER_SECOND"];
 
 fn is_number(option: &Arg) -> bool {
@@ -25,7 +25,7 @@ fn is_number(option: &Arg) -> bool {
 
 fn is_text_of_a_quantity(option: &Arg) -> bool {
     let names = option.get_value_names().unwrap_or_default();
-    let is_named = names.iter().any(|it| QUANTITIES.contains(&it.as_str()));
+    let is_named = names.iter().any(|name| QUANTITIES.contains(&name.as_str()));
     is_named || option.get_value_parser().type_id() == TypeId::of::<Duration>()
 }
 
@@ -48,7 +48,10 @@ fn command_lines(program: &Program, path: &[String], found: &mut Vec<Vec<String>
         let own = [format!("--{name}"), value.to_owned()];
         found.push([path, &own[..]].concat());
     }
-    for command in program.get_subcommands().filter(|it| !it.is_hide_set()) {
+    for command in program
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+    {
         let path = [path, &[command.get_name().to_owned()][..]].concat();
         command_lines(command, &path, found);
     }
@@ -59,7 +62,7 @@ fn a_negative_quantity_is_taken_for_a_value_of_its_option() {
     let mut lines = Vec::new();
     command_lines(&Cli::command(), &["model-pool".to_owned()], &mut lines);
     for line in &lines {
-        // A number that is out of range is an error of its own; a text is checked by the command.
+        // A number out of range is a separate error; the command checks texts.
         let parsed = Cli::command().try_get_matches_from(line);
         let kind = parsed.err().map(|error| error.kind());
         assert_ne!(kind, Some(ErrorKind::UnknownArgument), "{line:?}");

@@ -1,9 +1,9 @@
-//! A control group (version 2) for one engine, where we may create one below our own. A process born in it
-//! stays in it, so that one write ends all of its processes, even when parentage is no longer known. Without a
-//! group, parents and marks have to do. No limits are set.
+//! A control group (version 2) for one engine, if we may create one below our own. A process born in it stays in it, so one write
+//! ends all of its processes, even when parentage is no longer known. Without a group, parents and marks are used instead. No
+//! limits are set.
 //!
-//! Moving a process into a group takes the kernel many milliseconds; starting one in it takes none. So the
-//! guardian moves into the group while it waits, starts the engine there, and moves out.
+//! Moving a process into a group takes the kernel many milliseconds, while starting one in it takes none. The guardian therefore
+//! moves into the group while it waits, starts the engine there, and moves out.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "model-pool-";
 
-/// The folder of our own control group, if this system uses version 2.
+/// The folder of this process's control group, if the system uses version 2.
 pub fn own() -> Option<PathBuf> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     own_in(&groups, &mounts)
 }
 
-/// `groups` and `mounts` have the form of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+/// `groups` and `mounts` have the format of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 fn own_in(groups: &str, mounts: &str) -> Option<PathBuf> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    // proc_pid_mountinfo(5): after the dash come the type of the file system and its source.
+    // proc_pid_mountinfo(5): the dash is followed by the type of the file system and its source.
     let mount = mounts.lines().find_map(|line| {
         let (mount, system) = line.split_once(" - ")?;
         system.starts_with("cgroup2 ").then_some(mount)
@@ -37,8 +37,8 @@ pub fn folder_of(own: &Path, token: &str) -> PathBuf {
     own.join(format!("{NAME}{token}"))
 }
 
-/// Creates the group and moves this process into it. False without permission, or where the kernel cannot kill
-/// a group as a unit.
+/// Creates the group and moves this process into it. Returns false without permission, or if the kernel cannot kill a group as a
+/// unit.
 pub fn enter(folder: &Path) -> bool {
     if std::fs::create_dir(folder).is_err() {
         return false;
@@ -71,13 +71,13 @@ pub fn remove_empty(own: &Path) {
     }
 }
 
-/// Kills every process in the group. Does nothing if there is no such group.
+/// Kills every process in the group, if it exists.
 pub fn kill(folder: &Path) {
     let file = File::options().write(true).open(folder.join("cgroup.kill"));
     let _ = file.and_then(|mut file| file.write_all(b"1"));
 }
 
-/// True when the group is gone. A group with processes stays.
+/// Removes the group. Returns true if it is gone; a group with processes stays.
 pub fn remove(folder: &Path) -> bool {
     std::fs::remove_dir(folder).is_ok() || !folder.exists()
 }

@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub struct Engine {
     pub id: ProcessId,
     child: Child,
-    /// Held while the engine may run: when it closes, the engine knows that the guardian died.
+    /// Held while the engine may run: when it closes, the engine knows that the guardian has died.
     _lifeline: Option<ChildStdin>,
 }
 
@@ -47,7 +47,7 @@ impl Engine {
     /// are the system's: `NotFound` when the program does not exist.
     pub fn spawn(launch: &Launch) -> io::Result<(Engine, Pipes)> {
         let mut child = command(launch).spawn()?;
-        let id = ProcessId::of(child.id());
+        let id = ProcessId::new(child.id());
         let file = |end: OwnedFd| {
             let flags = nix::fcntl::OFlag::O_NONBLOCK;
             nix::fcntl::fcntl(&end, nix::fcntl::FcntlArg::F_SETFL(flags))?;
@@ -70,19 +70,18 @@ impl Engine {
         }
     }
 
-    /// Signals the process group. A group that is already gone is no error.
+    /// Signals the process group. Ignores a group that is already gone.
     pub fn signal(&self, signal: Signal) {
         let _ = killpg(raw(self.id.pid), signal);
     }
 
-    /// SIGTERM, and SIGCONT so that a stopped process can act on it.
+    /// Sends SIGTERM, and SIGCONT to let a stopped process act on it.
     pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
         self.signal(Signal::SIGCONT);
     }
 
-    /// Whether the leader has ended. It is not reaped, so that its number and its group's number are not
-    /// reused.
+    /// Returns true if the leader has ended. Does not reap it, which keeps its number and its group's number reserved.
     #[cfg(target_os = "linux")]
     pub fn has_ended(&self) -> bool {
         use nix::sys::wait::{Id, waitid};
@@ -101,8 +100,8 @@ impl Engine {
         kill(raw(self.id.pid), None).is_err()
     }
 
-    /// Reaps the ended leader and returns its status: `exit status 1`, `signal 9`. The rest of its group is
-    /// killed first, while the number is still reserved.
+    /// Reaps the ended leader and returns its status, such as `exit status 1` or `signal 9`. Kills the rest of its group first,
+    /// while the number is still reserved.
     pub fn reap(mut self) -> String {
         self.signal(Signal::SIGKILL);
         self.child.wait().map_or_else(
@@ -131,7 +130,7 @@ pub fn reap_others(leader: Option<&Engine>) {
             Err(Errno::EINTR) => continue,
             Err(_) => return,
         };
-        let is_leader = |pid: Pid| leader.is_some_and(|it| raw(it.id.pid) == pid);
+        let is_leader = |pid: Pid| leader.is_some_and(|engine| raw(engine.id.pid) == pid);
         match ended {
             Some(pid) if !is_leader(pid) => drop(reap_one(Some(pid))),
             _ => return,
@@ -139,7 +138,7 @@ pub fn reap_others(leader: Option<&Engine>) {
     }
 }
 
-/// Without a subreaper there are no other children.
+/// Without a subreaper, this process has no other children.
 #[cfg(not(target_os = "linux"))]
 pub fn reap_others(_leader: Option<&Engine>) {}
 
@@ -160,10 +159,10 @@ fn reap_one(which: Option<Pid>) -> Reaped {
     }
 }
 
-/// Kills every process that is left once the leader has been reaped. True when none is left: the system has no
-/// child to wait for, and the control group is empty.
+/// Kills every process that is left once the leader has been reaped. Returns true if none is left: the system has no child to wait
+/// for, and the control group is empty.
 pub fn sweep(group: Option<&Path>) -> bool {
-    // Mostly the leader was the only one, and to remove an empty group costs a fifth of killing it.
+    // Usually the leader was the only process, and removing an empty group costs a fifth of killing it.
     if let Some(folder) = group.filter(|folder| !cgroup::remove(folder)) {
         cgroup::kill(folder);
     }
@@ -241,9 +240,8 @@ fn command(launch: &Launch) -> Command {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let guardian = getpid();
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `setsid`, `prctl`,
-    // `getppid`, `close_range`, `fcntl` and `getrlimit` are plain system calls; nothing here
-    // allocates, locks or panics, and the errors are built from numbers.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `setsid`, `prctl`, `getppid`, `close_range`, `fcntl`
+    // and `getrlimit` are plain system calls; the closure does not allocate, lock or panic, and the errors are built from numbers.
     unsafe {
         command.pre_exec(move || {
             setsid()?;
@@ -268,8 +266,8 @@ pub fn close_all_on_exec() {
     const FIRST: libc::c_uint = 3;
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: only sets a flag on descriptors; it closes nothing in this process, so that the
-        // pipe by which the standard library learns of a failed exec stays open until then.
+        // SAFETY: only sets a flag on descriptors. It closes nothing in this process, which leaves open the pipe by which the
+        // standard library learns of a failed exec.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_close_range,
@@ -295,7 +293,7 @@ pub fn close_all_on_exec() {
         1_024
     };
     for descriptor in FIRST as libc::c_int..end as libc::c_int {
-        // SAFETY: only sets a flag; a number that is no descriptor gives an error.
+        // SAFETY: only sets a flag. A number that is not a descriptor gives an error.
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }

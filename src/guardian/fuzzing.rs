@@ -3,7 +3,7 @@
 use super::link::complete_messages;
 use super::protocol::{News, Order};
 
-/// Checks that bytes parse to the same messages at once and in pieces, and that each message round-trips.
+/// Checks that bytes parse to the same messages in one piece and in several, and that each message round-trips.
 pub fn messages(bytes: &[u8]) {
     let orders: Vec<Order> = complete_messages(&mut bytes.to_vec());
     let mut buffer = Vec::new();
@@ -12,7 +12,7 @@ pub fn messages(bytes: &[u8]) {
         buffer.extend_from_slice(piece);
         in_pieces.extend(complete_messages(&mut buffer));
     }
-    assert!(!buffer.contains(&b'\n'), "a whole line was left behind");
+    assert!(!buffer.contains(&b'\n'), "a complete line was left behind");
     assert_eq!(orders.len(), in_pieces.len());
     for (one, other) in orders.iter().zip(&in_pieces) {
         let (one, other) = (serde_json::to_string(one), serde_json::to_string(other));

@@ -1,22 +1,22 @@
-//! Which of an engine's last lines say why it ended, without the times, levels and names that logs put in front
-//! of them. Pure.
+//! Selects the last lines of an engine that explain why it ended, without the times, levels and names that logs put in front of
+//! them. Pure.
 //!
-//! The forms are those of Python's logging and tracebacks, vLLM, SGLang, TensorRT-LLM, uvicorn, llama.cpp, and
-//! Rust's tracing. A line of unknown form stays as it is.
+//! Knows the formats of Python's logging and tracebacks, vLLM, SGLang, TensorRT-LLM, uvicorn, llama.cpp, and Rust's tracing. Lines
+//! in other formats are kept unchanged.
 
-/// At most this many lines are returned.
+/// Maximum number of lines returned.
 const LINES_MAX: usize = 5;
-/// The length of what is returned.
+/// Maximum length of the result.
 const BYTES_MAX: usize = 2_048;
 
-/// The last recent line that names an error, with the lines that belong to it. Without one: the last lines. Each
-/// line comes with whether it is recent: an error of an hour ago did not end the engine.
-pub fn of<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> String {
+/// The last recent line that names an error, with the lines that belong to it, or the last lines if there is none. Each line comes
+/// with a flag that is true if it is recent: an error of an hour ago did not end the engine.
+pub fn select<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> String {
     let lines: Vec<(LogLine<'_>, bool)> = lines
-        .map(|(line, recent)| (LogLine::of(line), recent))
+        .map(|(line, recent)| (LogLine::parse(line), recent))
         .collect();
-    let is_error = |(it, recent): &(LogLine, bool)| *recent && it.names_error();
-    let specific = |it: &(LogLine, bool)| is_error(it) && !it.0.is_general();
+    let is_error = |(line, recent): &(LogLine, bool)| *recent && line.names_error();
+    let specific = |line: &(LogLine, bool)| is_error(line) && !line.0.is_general();
     let found = lines.iter().rposition(specific);
     let found = found.or_else(|| lines.iter().rposition(is_error));
     let lines: Vec<LogLine<'_>> = lines.into_iter().map(|(line, _)| line).collect();
@@ -25,18 +25,18 @@ pub fn of<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> String {
             // Rust prints the message of a panic on the next line.
             let is_panic = lines[nth].text.contains("panicked at");
             let more = lines[nth + 1..].iter().enumerate();
-            let more = more.take_while(|(n, it)| it.continues() || (*n == 0 && is_panic));
+            let more = more.take_while(|(n, line)| line.continues() || (*n == 0 && is_panic));
             std::iter::once(&lines[nth])
-                .chain(more.map(|(_, it)| it))
+                .chain(more.map(|(_, line)| line))
                 .take(LINES_MAX)
-                .map(|it| it.text.trim_end())
+                .map(|line| line.text.trim_end())
                 .collect()
         }
         None => {
             let mut last: Vec<&str> = lines
                 .iter()
                 .rev()
-                .map(|it| it.text.trim_end())
+                .map(|line| line.text.trim_end())
                 .filter(|text| !text.is_empty())
                 .take(LINES_MAX)
                 .collect();
@@ -47,28 +47,28 @@ pub fn of<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> String {
     let text = chosen.join("\n");
     let surplus = text.len().saturating_sub(BYTES_MAX);
     match found {
-        // An error begins with what it is.
+        // An error's message starts with the essential part.
         Some(_) => text[..text.floor_char_boundary(BYTES_MAX)].to_owned(),
         None => text[text.ceil_char_boundary(surplus)..].to_owned(),
     }
 }
 
-/// How much the lines of a stream say about the end.
+/// The information in a stream's lines about the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {
     /// No recent line names an error.
     None,
-    /// One says that something failed, and refers to another line for the cause.
+    /// A line says that something failed, and refers to another line for the cause.
     General,
-    /// One names the cause.
+    /// A line names the cause.
     Cause,
 }
 
 impl Evidence {
-    pub fn of<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> Evidence {
+    pub fn new<'a>(lines: impl Iterator<Item = (&'a str, bool)>) -> Evidence {
         let errors = lines
             .filter(|(_, recent)| *recent)
-            .map(|(line, _)| LogLine::of(line))
+            .map(|(line, _)| LogLine::parse(line))
             .filter(LogLine::names_error);
         let each = errors.map(|line| {
             if line.is_general() {
@@ -84,12 +84,12 @@ impl Evidence {
 /// One line without its prefix.
 struct LogLine<'a> {
     text: &'a str,
-    /// Of the prefix, if it had one.
+    /// The level in the prefix, if it had one.
     level: Option<Level>,
 }
 
 impl LogLine<'_> {
-    fn of(line: &str) -> LogLine<'_> {
+    fn parse(line: &str) -> LogLine<'_> {
         let mut text = line;
         let mut level = None;
         let mut is_dated = false;
@@ -110,13 +110,13 @@ impl LogLine<'_> {
         }
         let is_blank = text.trim().is_empty();
         LogLine {
-            // A line that is nothing but a prefix is all that there is.
+            // A line that consists only of a prefix is kept as the text.
             text: if is_blank { line.trim() } else { text },
             level,
         }
     }
 
-    /// It belongs to the line before it.
+    /// The line continues the previous one.
     fn continues(&self) -> bool {
         self.text.starts_with([' ', '\t']) || self.text.starts_with("Caused by")
     }
@@ -129,21 +129,21 @@ impl LogLine<'_> {
         let lower = self.text.to_lowercase();
         self.level == Some(Level::Error)
             || is_exception(self.text)
-            // So the embedded engine ends.
+            // The last line of the embedded engine.
             || self.text.starts_with("model-pool: ")
             || lower.starts_with("error")
             || lower.starts_with("fatal")
             || ERRORS.iter().any(|text| lower.contains(text))
     }
 
-    /// It says that something failed, and another line says what.
+    /// The line says that something failed, and another line says what.
     fn is_general(&self) -> bool {
         let lower = self.text.to_lowercase();
         GENERAL.iter().any(|text| lower.contains(text))
     }
 }
 
-/// In lower case.
+/// Lower-case parts of lines that name an error.
 const ERRORS: &[&str] = &[
     ": error:",
     ": error ",
@@ -159,7 +159,7 @@ const ERRORS: &[&str] = &[
     "couldn't ",
 ];
 
-/// In lower case: lines that follow the cause.
+/// Lower-case parts of lines that follow the cause.
 const GENERAL: &[&str] = &[
     "see root cause above",
     "see stack trace above",
@@ -219,7 +219,7 @@ fn is_exception(text: &str) -> bool {
         && ends.iter().any(|end| name.ends_with(end))
 }
 
-/// Colours, as the output's lines show them: `\u{1b}[1;36m`.
+/// Colours in their escaped form: `\u{1b}[1;36m`.
 fn skip_colour(text: &str) -> Option<&str> {
     let rest = text.strip_prefix("\\u{1b}[")?;
     let end = rest.find('m')?;
@@ -249,7 +249,7 @@ fn skip_bracket<'a>(text: &'a str, level: &mut Option<Level>) -> Option<&'a str>
     }
     let is_rank = inside
         .strip_prefix("rank")
-        .is_some_and(|it| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit()));
+        .is_some_and(|rank| !rank.is_empty() && rank.bytes().all(|b| b.is_ascii_digit()));
     let is_program = matches!(inside, "TensorRT-LLM" | "TRT-LLM");
     let first = inside.split(' ').next().unwrap_or_default();
     if let Some(found) = level_of_day(first) {
@@ -285,7 +285,7 @@ fn is_origin(text: &str) -> bool {
 fn skip_time<'a>(text: &'a str, after_level: bool, is_dated: &mut bool) -> Option<&'a str> {
     let end = text.find([' ', '\\'])?;
     let word = text[..end].trim_end_matches(',');
-    // vLLM writes `11-21` behind the level; in other lines that may be anything.
+    // vLLM writes `11-21` after the level; in other lines that may be anything.
     if is_time(word) || (after_level && shape(word) == "dd-dd") {
         *is_dated = true;
         return Some(&text[end..]);
@@ -323,7 +323,7 @@ fn is_date(shape: &str) -> bool {
     matches!(shape, "dddd-dd-dd" | "dddd/dd/dd" | "dd/dd/dddd")
 }
 
-/// `dd:dd:dd`, with a fraction or a zone behind it.
+/// `dd:dd:dd`, followed by a fraction or a zone.
 fn is_time_of_day(shape: &str) -> bool {
     let rest = shape.strip_prefix("dd:dd:dd");
     let is_more = |c: char| "d.,:+-".contains(c);
@@ -354,7 +354,7 @@ fn skip_level<'a>(text: &'a str, is_dated: bool, level: &mut Option<Level>) -> O
                 let is_name = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
                 *end > 0 && rest[..*end].chars().all(is_name)
             });
-            // Some pad the level: those spaces are no indentation.
+            // Some loggers pad the level: those spaces are not indentation.
             name.map_or(rest, |end| &rest[end + 1..]).trim_start()
         }
         None if rest.is_empty() || rest.starts_with([' ', '\\']) => rest,
@@ -381,8 +381,7 @@ fn skip_separator(text: &str, in_prefix: bool) -> Option<&str> {
     (!name.is_empty() && name.chars().all(is_name) && level_of(next).is_some()).then_some(rest)
 }
 
-/// The module and the source line that Rust's tracing writes behind the level: `candle_engine::serve:`,
-/// `router/src/lib.rs:200:`.
+/// The module and the source line that Rust's tracing writes after the level: `candle_engine::serve:`, `router/src/lib.rs:200:`.
 fn skip_origin(text: &str, behind_level: bool) -> Option<&str> {
     if !behind_level {
         return None;

@@ -47,7 +47,7 @@ pub const COMMAND: &str = "guardian";
 pub fn run() -> ExitCode {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     let controller = socket.map(UnixStream::from);
-    let Some(controller) = controller.ok().filter(|it| it.local_addr().is_ok()) else {
+    let Some(controller) = controller.ok().filter(|socket| socket.local_addr().is_ok()) else {
         eprintln!("model-pool: a guardian is started by `model-pool serve`, for one engine");
         return ExitCode::FAILURE;
     };

@@ -1,5 +1,5 @@
-//! The life of one guardian: one thread, one loop around `poll`, one engine. It starts, keeps, stops and sweeps
-//! the engine as the controller orders, or by its rules for the time without a controller.
+//! The life of one guardian: one thread, one loop around `poll`, one engine. It starts, keeps, stops and sweeps the engine on the controller's orders, or by its rules for the time without a controller.
+//!
 //! One file because one loop owns the engine, the socket and the pipe, and each of its events may end the others.
 
 use std::fs::File;
@@ -20,13 +20,13 @@ use super::output::{Output, now_ms};
 use super::protocol::{End, Hello, Launch, Line, News, Order, ProcessId, Stream, VERSION};
 use super::signals::Signals;
 
-/// How long killed processes may take to disappear after the leader.
+/// Time limit for killed processes to disappear after the leader.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
-/// How long the pipes may stay open after all known processes have ended.
+/// Time limit for the pipes to close after all known processes have ended.
 const PIPES_MAX: Duration = Duration::from_millis(200);
-/// How long the controller may take to receive the report of the engine's end.
+/// Time limit for the controller to receive the report of the engine's end.
 const FAREWELL_MAX: Duration = Duration::from_secs(10);
-/// How long the removal of a container may take.
+/// Time limit for the removal of a container.
 const CLEAN_UP_MAX: Duration = Duration::from_secs(10);
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -37,7 +37,7 @@ pub struct Life {
     attached: bool,
     listener: Option<UnixListener>,
     launch: Option<Launch>,
-    /// The engine's control group, if there is one; this process is in it until the engine is.
+    /// The engine's control group, if there is one. This process is in it until the engine is.
     group: Option<PathBuf>,
     rules: Rules,
     engine: Option<Engine>,
@@ -50,7 +50,7 @@ pub struct Life {
     kill_at: Option<Instant>,
     busy: bool,
     last_end_ms: Option<u64>,
-    /// When the last controller left.
+    /// Time at which the last controller left.
     alone: Option<(Instant, u64)>,
     ending: Option<Ending>,
     end: Option<(End, Instant)>,
@@ -69,7 +69,7 @@ struct Rules {
 struct Ending {
     status: String,
     since: Instant,
-    /// When nothing was left, or the sweep was given up.
+    /// Time at which nothing was left, or the sweep was given up.
     swept: Option<Instant>,
     left: Vec<u32>,
 }
@@ -127,7 +127,7 @@ impl Life {
             if self.link.as_ref().is_some_and(|link| link.ended) {
                 self.controller_left();
             }
-            // A controller decides itself; without one, the signal is for this process.
+            // A connected controller decides on its own; without one, the signal is for this process.
             if self.terminate_received && self.alone.is_some() && !self.stopping {
                 self.stop(self.rules.grace);
             }
@@ -174,12 +174,12 @@ impl Life {
         };
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
-            // Memory is short; retry in a moment.
+            // Memory is short; try again soon.
             Err(_) => std::thread::park_timeout(Duration::from_millis(10)),
         }
     }
 
-    /// When the next timer is due.
+    /// Time at which the next timer is due.
     fn next_deadline(&self) -> Option<Instant> {
         let alone = self.alone.map(|(since, _)| since + self.rules.within);
         let ending = self.ending.as_ref().map(|ending| {
@@ -225,7 +225,7 @@ impl Life {
                 self.attached = true;
                 self.alone = None;
                 self.terminate_received = false;
-                // The new controller gets the full time to receive an end that was reported before.
+                // Gives the new controller the full time to receive an end that was reported before.
                 if let Some((_, at)) = &mut self.end {
                     *at = now();
                 }
@@ -276,7 +276,7 @@ impl Life {
         Ok(id)
     }
 
-    /// SIGTERM to the group, the grace period, SIGKILL. Without a grace period there is no SIGTERM.
+    /// Sends SIGTERM to the group, then SIGKILL after the grace period. Without a grace period, sends only SIGKILL.
     fn stop(&mut self, grace: Duration) {
         self.stopping = true;
         let Some(engine) = &self.engine else {
@@ -330,7 +330,7 @@ impl Life {
         };
         link.send(News::Hello(Box::new(Hello {
             version: VERSION,
-            guardian: ProcessId::of(std::process::id()),
+            guardian: ProcessId::new(std::process::id()),
             token: launch.token.clone(),
             replica: launch.replica,
             engine: self.id,
@@ -424,8 +424,7 @@ impl Life {
         }
         let sent_at = self.end.as_ref().map(|(_, sent_at)| *sent_at);
         match (self.alone, sent_at) {
-            // The result of a crash while no controller was connected is kept for a while, that of an ordered
-            // stop is not.
+            // The result of a crash without a connected controller is kept for a while. The result of an ordered stop is not.
             (Some((since, _)), Some(_)) => {
                 self.over |= self.stopping || since + self.rules.within <= at;
             }
@@ -474,7 +473,7 @@ impl Life {
     }
 }
 
-/// Reads one chunk of a pipe, so that a flood does not block anything else.
+/// Reads one chunk of a pipe. A flood of output must not block anything else.
 fn read_pipe(pipe: &mut Option<File>, stream: Stream, output: &mut Output, lines: &mut Vec<Line>) {
     let Some(file) = pipe else {
         return;

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::protocol::{MESSAGE_BYTES_MAX, News, Order};
 
-/// Limit for output that waits for the controller.
+/// Maximum size of output that waits for the controller.
 const LINES_BYTES_MAX: usize = 1 << 20;
 
 pub struct Link {
@@ -23,7 +23,7 @@ pub struct Link {
     lines_bytes: usize,
     /// The other side is gone, and everything it sent has been read.
     pub ended: bool,
-    /// Writing failed because the other side is gone; what it sent before may still be unread.
+    /// Writing failed because the other side is gone. Its earlier messages may still be unread.
     peer_gone: bool,
 }
 
@@ -126,7 +126,7 @@ pub(super) fn complete_messages<M: DeserializeOwned>(incoming: &mut Vec<u8>) -> 
     messages
 }
 
-/// Only our user can enter the folder; this is a second check.
+/// Checks the peer's user again: the folder is already accessible only to ours.
 pub fn is_ours(socket: &UnixStream) -> bool {
     #[cfg(target_os = "linux")]
     {

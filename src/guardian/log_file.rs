@@ -10,7 +10,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::protocol::{Line, Stream};
 
-/// Limit of the file and of its one predecessor, `….log.1`.
+/// Maximum size of the file and of its one predecessor, `….log.1`.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
 pub struct LogFile {
@@ -44,7 +44,7 @@ impl LogFile {
             let mut predecessor = self.path.clone().into_os_string();
             predecessor.push(".1");
             match std::fs::rename(&self.path, predecessor) {
-                // The file was removed by someone to free disk space.
+                // The file was removed by hand to free disk space.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 moved => moved?,
             }

@@ -1,14 +1,13 @@
-//! Masks secrets that an engine prints, before a line is kept, shown or written anywhere.
+//! Masks secrets in an engine's output before a line is kept, shown or written anywhere.
 //!
-//! Masked are the values in the engine's environment and command line whose names mark them as secret. Also
-//! masked, whatever their origin, are tokens of Hugging Face (`hf_…`) and of OpenAI's form (`sk-…`), and the
-//! text after `Bearer` and `Authorization:`.
+//! Masks the values in the engine's environment and command line whose names mark them as secret. Also masks, whatever their
+//! origin, tokens of Hugging Face (`hf_…`), tokens in OpenAI's format (`sk-…`), and the text after `Bearer` and `Authorization:`.
 
 use std::collections::BTreeMap;
 
 /// The replacement for a secret.
 const MASK: &str = "[masked]";
-/// Parts of a name whose value is a secret.
+/// Parts of names that mark their value as secret.
 const SECRET_NAMES: [&str; 8] = [
     "token",
     "secret",
@@ -25,10 +24,10 @@ const VALUE_BYTES_MIN: usize = 6;
 const TOKEN_CHARS_MIN: usize = 16;
 const TOKEN_STARTS: [&str; 2] = ["hf_", "sk-"];
 
-/// What is masked in one engine's lines.
+/// The secrets to mask in one engine's lines.
 #[derive(Clone, Default)]
 pub struct Masking {
-    /// Longest first: one may be part of another.
+    /// Longest first: a secret may be part of another.
     values: Vec<String>,
 }
 
@@ -44,7 +43,7 @@ impl std::fmt::Debug for Masking {
 impl Masking {
     /// Collects the secrets of an engine's environment, and of arguments that follow a flag such as `--api-key`
     /// or are part of it.
-    pub fn of(env: &BTreeMap<String, String>, argv: &[String]) -> Masking {
+    pub fn new(env: &BTreeMap<String, String>, argv: &[String]) -> Masking {
         let named = env
             .iter()
             .filter(|(name, _)| is_secret_name(name))
@@ -68,7 +67,7 @@ impl Masking {
         Masking { values }
     }
 
-    /// The line with its secrets masked; `None` when it has none.
+    /// The line with its secrets masked; `None` if it has none.
     pub fn mask(&self, line: &str) -> Option<String> {
         let mut masked: Option<String> = None;
         for value in &self.values {
@@ -167,7 +166,7 @@ mod tests {
             "--password=hunter22",
         ];
         let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
-        Masking::of(&env.into(), &argv)
+        Masking::new(&env.into(), &argv)
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Splits an engine's output into lines (at most 8 KiB, valid text, no control characters), keeps the newest in
-//! memory and all of them in the file, and keeps the last lines of each stream, from which the last words are
-//! taken. It never blocks and does not read the pipes itself.
+//! Splits an engine's output into lines (at most 8 KiB, valid text, no control characters). Keeps the newest lines in memory, all
+//! lines in the file, and the last lines of each stream, from which the last words are taken. Never blocks, and does not read the
+//! pipes itself.
 
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,13 +11,13 @@ use super::masking::Masking;
 use super::protocol::{Launch, Line, Stream, Word};
 
 const LINE_BYTES_MAX: usize = 8 << 10;
-/// Kept for a later controller.
+/// Lines kept for a later controller.
 const RECENT_LINES_MAX: usize = 1_000;
 const RECENT_BYTES_MAX: usize = 256 << 10;
-/// Of each stream, for the last words: an engine may print two tracebacks after the line that names the cause.
+/// Lines kept of each stream for the last words: an engine may print two tracebacks after the line that names the cause.
 const LAST_LINES_MAX: usize = 128;
 const LAST_BYTES_MAX: usize = 64 << 10;
-/// An error that was printed longer ago than this did not end the engine.
+/// An error printed longer ago than this did not end the engine.
 const CAUSE_AGE_MS: u64 = 60_000;
 
 /// Unix time in milliseconds.
@@ -26,7 +26,7 @@ pub fn now_ms() -> u64 {
     u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Everything that one engine printed.
+/// All output of one engine.
 #[derive(Default)]
 pub struct Output {
     stdout: Unfinished,
@@ -34,11 +34,11 @@ pub struct Output {
     next_sequence: u64,
     recent: VecDeque<Line>,
     recent_bytes: usize,
-    /// Of each stream by itself: the other one cannot push them out.
+    /// Separate for each stream: neither can push out the lines of the other.
     last_stdout: LastLines,
     last_stderr: LastLines,
     pub file: Option<LogFile>,
-    /// The secrets to mask in the file and towards a controller.
+    /// The secrets to mask in the file and for a controller.
     pub masking: Masking,
 }
 
@@ -47,13 +47,13 @@ impl Output {
     pub fn begin(&mut self, launch: &Launch) {
         let words = launch.argv.iter().filter_map(Word::text);
         let words: Vec<String> = words.map(str::to_owned).collect();
-        self.masking = Masking::of(&launch.env, &words);
-        // Without the file, the log is kept in memory.
+        self.masking = Masking::new(&launch.env, &words);
+        // Without the file, the log is kept only in memory.
         let path = launch.log_file.clone();
         self.file = path.and_then(|path| LogFile::open(path).ok());
     }
 
-    /// Adds a chunk of a pipe; returns the lines that it completes.
+    /// Adds a chunk of a pipe. Returns the lines that it completes.
     pub fn take(&mut self, stream: Stream, bytes: &[u8]) -> Vec<Line> {
         let unfinished = match stream {
             Stream::Stdout => &mut self.stdout,
@@ -66,7 +66,7 @@ impl Output {
             .collect()
     }
 
-    /// Ends both streams: a rest without a line end becomes a line too.
+    /// Ends both streams. Unfinished text becomes a line too.
     pub fn finish(&mut self) -> Vec<Line> {
         let rests = [
             (Stream::Stdout, self.stdout.rest()),
@@ -82,14 +82,14 @@ impl Output {
         self.recent.iter()
     }
 
-    /// What stderr says about the end, or stdout where that says more: vLLM logs the cause there, and to stderr only
-    /// that its core could not start. At most 5 lines and 2 KiB.
+    /// The last words on stderr, or on stdout if that has more information: vLLM logs the cause on stdout, and writes to stderr
+    /// only that its core could not start. At most 5 lines and 2 KiB.
     pub fn last_words(&self) -> String {
         let (stdout, stderr) = (&self.last_stdout, &self.last_stderr);
-        let evidence = |it: &LastLines| Evidence::of(it.with_recency());
+        let evidence = |lines: &LastLines| Evidence::new(lines.with_recency());
         let is_on_stdout = stderr.lines.is_empty() || evidence(stdout) > evidence(stderr);
         let last = if is_on_stdout { stdout } else { stderr };
-        last_words::of(last.with_recency())
+        last_words::select(last.with_recency())
     }
 
     fn keep(&mut self, stream: Stream, text: String) -> Line {
@@ -131,7 +131,7 @@ struct LastLines {
 }
 
 impl LastLines {
-    /// Each with whether it is recent.
+    /// The lines, each with a flag that is true if it is recent.
     fn with_recency(&self) -> impl Iterator<Item = (&str, bool)> {
         let now_ms = now_ms();
         let is_recent = move |at_ms: u64| now_ms.saturating_sub(at_ms) <= CAUSE_AGE_MS;
@@ -159,14 +159,14 @@ impl LastLines {
 struct Unfinished {
     /// At most [`LINE_BYTES_MAX`].
     line: Vec<u8>,
-    /// Whether the line was longer than that.
+    /// True if the line was longer.
     cut: bool,
-    /// Whether the last byte was a carriage return, which a line feed may follow.
+    /// True if the last byte was a carriage return, which a line feed may follow.
     returned: bool,
 }
 
 impl Unfinished {
-    /// A carriage return ends a line too, because progress bars send nothing else.
+    /// Adds bytes and returns the completed lines. A carriage return ends a line too, because progress bars send nothing else.
     fn push(&mut self, mut bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
         while let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) {
@@ -204,7 +204,7 @@ impl Unfinished {
     }
 }
 
-/// Shows characters that a terminal would interpret as escapes, because the output is also read with `tail`.
+/// Escapes characters that a terminal would interpret, because the output is also read with `tail`.
 fn escape(text: &str) -> String {
     let is_harmful = |character: char| {
         let obeyed = character.is_control() && character != '\t';
@@ -236,7 +236,7 @@ mod tests {
         let path = home.path().join("m.log");
         let mut output = Output {
             file: Some(LogFile::open(path.clone()).expect("a file")),
-            masking: Masking::of(&env.into(), &[]),
+            masking: Masking::new(&env.into(), &[]),
             ..Output::default()
         };
         let lines = output.take(Stream::Stderr, b"login with secret-of-mine failed\n");
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_cause_on_stdout_says_more_than_a_reference_to_it_on_stderr() {
         let mut output = Output::default();
-        // As vLLM 0.32 ends when a file of weights is cut off.
+        // The output of vLLM 0.32 when a file of weights is cut off.
         output.take(
             Stream::Stdout,
             b"(Worker pid=3) ERROR 11-25 18:41:18 [multiproc_executor.py:953] WorkerProc failed to start.\n\

@@ -1,5 +1,4 @@
-//! Reads facts about processes from `/proc`: start time, parent, session. Where there is no `/proc` it finds
-//! nothing.
+//! Reads facts about processes from `/proc`: start time, parent, session. Without `/proc`, finds nothing.
 
 use std::io::{self, Read};
 
@@ -20,13 +19,13 @@ pub fn all() -> Vec<u32> {
         .collect()
 }
 
-/// Neither a zombie nor gone.
+/// Returns true unless the process is a zombie or gone.
 pub fn is_alive(pid: u32) -> bool {
     stat_field(pid, 0).is_some_and(|state| state != "Z" && state != "X")
 }
 
-/// When a process started, in clock ticks since the system did. Together with the number it identifies a
-/// process uniquely.
+/// The start time of a process, in clock ticks since the system started. Together with the number, it identifies a process
+/// uniquely.
 pub fn started_at(pid: u32) -> Option<u64> {
     stat_field(pid, 19)?.parse().ok()
 }
@@ -36,36 +35,36 @@ pub fn parent_of(pid: u32) -> Option<u32> {
 }
 
 impl ProcessId {
-    /// The process that has this number now; `started` is 0 where the system does not report it.
-    pub fn of(pid: u32) -> ProcessId {
+    /// The process that has this number now. `started` is 0 if the system does not report it.
+    pub fn new(pid: u32) -> ProcessId {
         let started = started_at(pid).unwrap_or_default();
         ProcessId { pid, started }
     }
 
-    /// Whether this very process runs, not another one with the same number.
+    /// Returns true if exactly this process runs, not another one with the same number.
     pub fn lives(&self) -> bool {
         started_at(self.pid) == Some(self.started) && is_alive(self.pid)
     }
 }
 
-/// A field of `/proc/PID/stat`, counted from the state, which follows the name in brackets. The name may itself
-/// contain brackets and spaces.
+/// A field of `/proc/PID/stat`, counted from the state, which follows the name in parentheses. The name itself may contain
+/// parentheses and spaces.
 pub fn stat_field(pid: u32, position: usize) -> Option<String> {
     let mut buffer = [0; STAT_MAX];
     let mut file = std::fs::File::open(format!("/proc/{pid}/stat")).ok()?;
-    // The system gives the whole line at once; a reader that does not know its length asks eight times.
+    // The system returns the complete line in one read, while a reader that does not know its length would read eight times.
     let length = file.read(&mut buffer).ok()?;
     let stat = String::from_utf8_lossy(&buffer[..length]);
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(position).map(str::to_owned)
 }
 
-/// A variable of the environment that a process was started with. `None` also for processes of other users.
+/// A variable in the environment that a process was started with. `None` also for processes of other users.
 pub fn variable(pid: u32, name: &str) -> Option<String> {
     variable_in(&std::fs::read(format!("/proc/{pid}/environ")).ok()?, name)
 }
 
-/// The same for an environment that was already read.
+/// Like [`variable`], for an environment that was already read.
 pub fn variable_in(environment: &[u8], name: &str) -> Option<String> {
     let mut variables = environment.split(|&byte| byte == 0);
     let value = variables.find_map(|variable| {
@@ -75,9 +74,8 @@ pub fn variable_in(environment: &[u8], name: &str) -> Option<String> {
     String::from_utf8(value.to_owned()).ok()
 }
 
-/// Whether a process is inside `exec`, between its old memory and its new one, or has released its memory
-/// because it dies: it then has neither arguments nor environment. Kernel threads never have any, and do not
-/// count.
+/// Returns true if a process is inside `exec`, between its old memory and its new one, or has released its memory because it is
+/// dying: it then has neither arguments nor environment. False for kernel threads, which never have any.
 pub fn is_between_programs(pid: u32) -> bool {
     const KERNEL_THREAD: u64 = 0x0020_0000;
     let words = std::fs::read(format!("/proc/{pid}/cmdline"));
@@ -87,7 +85,7 @@ pub fn is_between_programs(pid: u32) -> bool {
         && is_alive(pid)
 }
 
-/// Whether a process has a pending SIGKILL that it has not acted on: a driver holds it.
+/// Returns true if a process has a pending SIGKILL that it has not acted on: a driver holds it.
 pub fn is_being_killed(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     pending(&status) & (1 << (SIGKILL - 1)) != 0
@@ -119,13 +117,16 @@ mod tests {
 
     #[test]
     fn a_process_is_known_by_its_start_too() {
-        let own = ProcessId::of(std::process::id());
+        let own = ProcessId::new(std::process::id());
         assert!(own.lives());
         let other = ProcessId {
             started: own.started + 1,
             ..own
         };
-        assert!(!other.lives(), "the number alone names nobody");
+        assert!(
+            !other.lives(),
+            "the number alone does not identify a process"
+        );
         assert_ne!(started_at(1), Some(own.started));
     }
 

@@ -1,6 +1,5 @@
-//! The protocol between a controller and a guardian: one JSON object a line, over a Unix socket. Unknown fields
-//! are skipped and unknown messages become [`Order::Unknown`] and [`News::Unknown`], so that a controller of
-//! another version can still adopt an engine.
+//! The protocol between a controller and a guardian: one JSON object per line, over a Unix socket. Unknown fields are ignored and
+//! unknown messages become [`Order::Unknown`] and [`News::Unknown`], which lets a controller of another version adopt an engine.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -9,9 +8,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Increases when a change is not safe to skip for the other side.
+/// Increased for changes that the other side cannot safely ignore.
 pub const VERSION: u32 = 1;
-/// A longer line is not a message.
+/// Longer lines are not messages.
 pub const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// Marks a guardian in its environment, with its token: a process number alone is not unique.
 pub const MARK: &str = "MODEL_POOL_GUARDIAN";
@@ -59,56 +58,54 @@ impl From<Word> for OsString {
     }
 }
 
-/// Everything a guardian needs to know about its engine.
+/// The launch of an engine, as its guardian needs it.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Launch {
     pub replica: u64,
     pub token: String,
-    /// At least the program.
+    /// Contains at least the program.
     pub argv: Vec<Word>,
     /// The complete environment.
     pub env: BTreeMap<String, String>,
     pub working_dir: PathBuf,
-    /// Whether the engine's standard input is a pipe that the guardian holds; otherwise it is empty.
+    /// True if the engine's standard input is a pipe held by the guardian; otherwise it is empty.
     pub lifeline: bool,
-    /// Where a later controller finds the guardian, relative to its working directory.
+    /// The guardian's socket for later controllers, relative to its working directory.
     pub socket: PathBuf,
     pub log_file: Option<PathBuf>,
-    /// The journal's file and the engine's socket: removed when the guardian ends without a controller.
+    /// The journal's file and the engine's socket, removed when the guardian ends without a controller.
     pub remove_at_end: Vec<PathBuf>,
-    /// The command that removes the engine's container when the guardian ends without a controller; empty if
-    /// there is none.
+    /// The command that removes the engine's container when the guardian ends without a controller; empty without a container.
     #[serde(default)]
     pub clean_up: Vec<String>,
-    /// Whether a ready engine outlives its controller, and for how long.
+    /// True if a ready engine outlives its controller, for `adopt_within_ms`.
     pub keep: bool,
     pub adopt_within_ms: u64,
-    /// Between SIGTERM and SIGKILL when no controller took over.
+    /// Time between SIGTERM and SIGKILL if no controller has taken over.
     pub grace_ms: u64,
 }
 
-/// From the controller.
+/// A message from the controller.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum Order {
     Launch(Box<Launch>),
     /// The engine is ready; from now on it may be adopted.
     Ready,
-    /// Whether it is serving requests, and when the last request ended, in Unix milliseconds.
+    /// The engine's use: `busy` while it serves requests, and the end of its last request in Unix milliseconds.
     Used {
         busy: bool,
         last_end_ms: Option<u64>,
     },
-    /// SIGTERM, the grace period, SIGKILL; without a grace period SIGKILL at once.
+    /// SIGTERM, then SIGKILL after the grace period; without a grace period, SIGKILL immediately.
     Stop {
         grace_ms: u64,
     },
-    /// This connection will end and another controller will take over: the engine stays, whatever the rules of
-    /// its launch are.
+    /// This connection will end and another controller will take over: the engine stays, whatever the rules of its launch.
     Successor {
         within_ms: u64,
     },
-    /// From a later controller: it takes the engine, under its own rules.
+    /// Sent by a later controller, which takes the engine over under its own rules.
     Adopt {
         version: u32,
         keep: bool,
@@ -126,20 +123,20 @@ pub enum Stream {
     Stderr,
 }
 
-/// One line of the engine's output, without its end and without control characters.
+/// One line of the engine's output, without its newline and without control characters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// Counts from 0. A gap: the controller was too slow, and the lines are only in the file.
+    /// Counts from 0. A gap means that the controller was too slow, and the lines are only in the file.
     pub sequence: u64,
     pub at_ms: u64,
     pub stream: Stream,
     pub text: String,
 }
 
-/// How an engine ended.
+/// The end of an engine.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct End {
-    /// `exit status 1`, `signal 9`.
+    /// For example `exit status 1` or `signal 9`.
     pub status: String,
     pub last_words: String,
     /// Processes that even SIGKILL did not end.
@@ -156,14 +153,14 @@ pub struct Hello {
     pub engine: Option<ProcessId>,
     pub ready: bool,
     pub stopping: bool,
-    /// When the last controller left, in Unix milliseconds.
+    /// Unix milliseconds at which the last controller left.
     pub alone_since_ms: Option<u64>,
     pub busy: bool,
     pub last_end_ms: Option<u64>,
     pub end: Option<End>,
 }
 
-/// From the guardian.
+/// A message from the guardian.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "news", rename_all = "snake_case")]
 pub enum News {
@@ -174,7 +171,7 @@ pub enum News {
         engine: ProcessId,
     },
     NotStarted {
-        /// The system's error number, where there is one.
+        /// The system's error number, if there is one.
         code: Option<i32>,
         message: String,
     },

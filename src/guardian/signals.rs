@@ -1,5 +1,4 @@
-//! Signals as a readable descriptor: a child ended, or this process should end. The handlers only write one
-//! byte.
+//! Turns signals into a readable descriptor: a child has ended, or this process should end. The handlers only write one byte.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -63,7 +62,7 @@ impl Signals {
         self.reader.as_fd()
     }
 
-    /// Clears the descriptor; returns whether SIGTERM has arrived since the last time.
+    /// Clears the descriptor. Returns true if SIGTERM has arrived since the last call.
     pub fn take(&mut self) -> bool {
         let mut bytes = [0; 64];
         while matches!(self.reader.read(&mut bytes), Ok(64)) {}

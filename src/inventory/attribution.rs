@@ -1,12 +1,12 @@
-//! Attributes a device's memory to replicas, by process. It only adds up measurements; the caller knows which
-//! process belongs to which replica, children included.
+//! Attributes a device's memory to replicas, by process. Only adds up measurements; the caller knows which process belongs to which
+//! replica, children included.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::DeviceUse;
 use pool::{Bytes, ReplicaId};
 
-/// How one device's memory is divided.
+/// One device's memory, divided by owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attribution {
     pub by_replica: BTreeMap<ReplicaId, Bytes>,
@@ -35,8 +35,8 @@ pub fn attribute(
     }
     let known = found.by_replica.values().copied().sum::<Bytes>() + found.orphaned;
     let rest = (uses.own + uses.foreign).saturating_sub(known);
-    // What the reading attributed to the pool stays so, even if no process is known for it. The foreign part
-    // shrinks by the orphans, which the reading did not know.
+    // Memory that the reading attributed to the pool stays the pool's, even if no process is known for it. The foreign part shrinks
+    // by the orphans, which the reading did not know.
     found.foreign = uses.foreign.min(rest);
     found.unattributed = rest.saturating_sub(found.foreign);
     found

@@ -1,5 +1,5 @@
-//! Matches the configured GPUs with those that NVML reports: which are used, how much of each, and their names.
-//! A mismatch is an error at start; a GPU is never silently left out.
+//! Matches the configured GPUs with the GPUs that NVML reports, and applies their configured memory and names. A mismatch is an
+//! error at the start; a GPU is never silently left out.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,15 +7,15 @@ use std::fmt;
 use super::{DeviceInfo, InventoryFault};
 use pool::{Bytes, DeviceId};
 
-/// One GPU as configured under provider `nvml`. It is found by its `uuid`, else by its `index`, else by its
-/// `name` (`gpu0`); the other values must match the GPU.
+/// One GPU as configured under provider `nvml`. It is found by its `uuid`, else by its `index`, else by its `name` (`gpu0`); the
+/// other values must match the GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceChoice {
     /// The device's new name, if it is found by index or UUID.
     pub name: Option<String>,
     pub index: Option<u32>,
     pub uuid: Option<String>,
-    /// The pool fills no more than this; less than the GPU has.
+    /// Limit of the pool's memory on the GPU; less than the GPU has.
     pub memory: Option<Bytes>,
     pub labels: Vec<String>,
 }

@@ -1,8 +1,7 @@
-//! The loaded NVML library: loaded once, shared, and loaded and initialised again after the driver was
-//! restarted.
+//! The NVML library: loaded once, shared, and loaded and initialised again after a restart of the driver.
 //!
-//! A library that was initialised with a driver that is gone no longer works, and initialising it again only
-//! increments its reference count. So every user must release the old library first.
+//! A library that was initialised with a driver that is gone no longer works, and initialising it again only increments its
+//! reference count. Every user must therefore release the old library first.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use nvml_wrapper::error::NvmlError;
 use super::InventoryFault;
 use super::fault::driver_is_gone;
 
-/// A driver alone installs the first; the second comes with development packages.
+/// The driver installs the first; the second comes with development packages.
 const LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libnvidia-ml.so"];
 
 pub(super) struct Connection {
@@ -46,10 +45,10 @@ impl Connection {
         })
     }
 
-    /// Blocks as long as the driver takes.
+    /// Loads the library if needed. Blocks as long as the driver takes.
     ///
     /// # Errors
-    /// [`NvmlError`] when the driver is away, and while the library that was loaded before is still in use.
+    /// [`NvmlError`] if the driver is away, or while the previously loaded library is still in use.
     pub fn get(&self) -> Result<Arc<Nvml>, NvmlError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvml) = &held.now {
@@ -75,7 +74,7 @@ impl Connection {
             held.before = Arc::downgrade(&nvml);
             held.now = None;
         }
-        // Under the lock, so that it is not loaded again before it is released.
+        // Released under the lock: it must not be loaded again before it is released.
         drop(nvml);
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of a device: its properties, and its memory use at a moment. Each provider fills these types.
+//! The properties of a device, and readings of its memory use. Each provider fills these types.
 
 use pool::{Bytes, DeviceId, NodeId};
 
@@ -17,8 +17,7 @@ pub struct DeviceInfo {
     /// `gpu0`, `host`, or the configured name.
     pub name: String,
     pub kind: DeviceKind,
-    /// NVML's index, which is what `CUDA_VISIBLE_DEVICES` counts in PCI order; otherwise the position in the
-    /// list.
+    /// NVML's index, which `CUDA_VISIBLE_DEVICES` uses in PCI order; for other devices, the position in the list.
     pub index: u32,
     /// The GPU's UUID, which stays the same when indices change.
     pub uuid: Option<String>,
@@ -29,19 +28,19 @@ pub struct DeviceInfo {
     /// The device's memory; more than `total` when the configuration limits it.
     pub installed: Bytes,
     pub headroom: Bytes,
-    /// Like `NVIDIA H100 80GB HBM3`.
+    /// For example `NVIDIA H100 80GB HBM3`.
     pub product_name: Option<String>,
-    /// Interchangeable devices of the same product have the same number. It is assigned anew at each start.
+    /// Interchangeable devices of the same product share this number. Assigned at each start.
     pub product: u32,
     /// The PCI address, such as `00000000:1B:00.0`.
     pub pci: Option<String>,
     /// Every other device of this node with the best link to it, best first.
     pub links: Vec<(DeviceId, Link)>,
-    /// As configured; the pool does not interpret them.
+    /// Configured labels, which the pool does not interpret.
     pub labels: Vec<String>,
 }
 
-/// The best way from one device to another, best first.
+/// The best link between two devices, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
     /// Direct or over NVSwitch.
@@ -52,7 +51,7 @@ pub enum Link {
     Node,
 }
 
-/// One reading of one device. `used`, `own` and `foreign` are measured at the same moment.
+/// One reading of one device. `used`, `own` and `foreign` are measured simultaneously.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceUse {
     pub id: DeviceId,
@@ -63,7 +62,7 @@ pub struct DeviceUse {
     pub own: Bytes,
     /// Held by other programs: never free, never evictable (M2).
     pub foreign: Bytes,
-    /// What is known about single processes, the pool's and others, by process id.
+    /// Memory of single processes by process id, the pool's and others', as far as known.
     pub processes: Vec<(u32, Bytes)>,
     pub utilisation_percent: Option<u32>,
     pub temperature_celsius: Option<u32>,

@@ -1,5 +1,5 @@
-//! Waits for the errors that GPUs report, on one thread for each GPU, so that a GPU that hangs or is lost does
-//! not affect the others. `trouble.rs` interprets the reports.
+//! Waits for the errors that GPUs report, on one thread per GPU: a GPU that hangs or is lost does not affect the others.
+//! `trouble.rs` interprets the reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +16,14 @@ use super::fault::driver_is_gone;
 use super::links::find;
 use super::{DeviceEvent, DeviceInfo, DeviceTrouble};
 
-/// How long one call waits, and so how long a thread may outlive its watch.
+/// Duration of one call, and so the time that a thread may outlive its watch.
 const WAIT_MS: u32 = 1000;
-/// Between attempts to find a GPU that is lost or a driver that is away.
+/// Pause between attempts to find a lost GPU or a missing driver.
 const RETRY: Duration = Duration::from_millis(1000);
 /// `XidError::Unknown` in NVML's numbers.
 const UNKNOWN_XID: u64 = 999;
 
-/// Events are reported while it exists.
+/// Reports events until dropped.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -76,7 +76,7 @@ struct Watcher {
 
 enum Ended {
     Stopped,
-    /// It never reports events.
+    /// The device never reports events.
     NoEvents(NvmlError),
     Failed(NvmlError),
 }

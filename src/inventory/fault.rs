@@ -40,7 +40,7 @@ pub enum InventoryFault {
     },
 
     #[error(
-        "inventory.devices[{index}] names {wanted}, which inventory.devices[{earlier}] has named already; remove one of them"
+        "inventory.devices[{index}] names {wanted}, which inventory.devices[{earlier}] names already; remove either"
     )]
     NamedTwice {
         index: usize,
@@ -87,7 +87,7 @@ pub enum InventoryFault {
 }
 
 impl InventoryFault {
-    /// Why there is no GPU, without what to do: for a machine where the host's memory takes its place.
+    /// The reason no GPU was found, without advice: for a machine where host memory is used instead.
     pub(super) fn why_no_gpu(&self) -> String {
         match self {
             InventoryFault::NoLibrary { tried, source } => {
@@ -107,7 +107,7 @@ impl InventoryFault {
     }
 }
 
-/// Why one device could not be read this time. Its memory use is then unknown, not zero.
+/// The reason one device could not be read this time. Its memory use is then unknown, not zero.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceFault {
     #[error(
@@ -144,7 +144,7 @@ pub enum DeviceFault {
 }
 
 impl DeviceFault {
-    pub(super) fn of(device: &str, source: NvmlError) -> DeviceFault {
+    pub(super) fn new(device: &str, source: NvmlError) -> DeviceFault {
         let device = device.to_owned();
         match source {
             // Not found: the driver was loaded again, and this GPU is gone.
@@ -156,7 +156,7 @@ impl DeviceFault {
     }
 }
 
-/// Whether the library must be loaded and initialised again.
+/// Returns true if the library must be loaded and initialised again.
 pub(super) fn driver_is_gone(error: &NvmlError) -> bool {
     matches!(
         error,

@@ -11,9 +11,9 @@ use pool::{Bytes, DeviceId, NodeId};
 pub struct FixedDevice {
     pub name: String,
     pub memory: Bytes,
-    /// The node's name; devices with the same name are on the same node.
+    /// The node's name. Devices with the same node name share a node.
     pub node: String,
-    /// The product's name, by which models select it too.
+    /// The product's name, by which models can select the device too.
     pub product: Option<String>,
     /// Labels by which models select it.
     pub labels: Vec<String>,
@@ -71,7 +71,10 @@ pub(super) fn devices(written: &[FixedDevice]) -> Result<Vec<DeviceInfo>, Invent
             labels: device.labels.clone(),
         });
     }
-    let places: Vec<_> = devices.iter().map(|it| (it.id, it.node)).collect();
+    let places: Vec<_> = devices
+        .iter()
+        .map(|device| (device.id, device.node))
+        .collect();
     for device in &mut devices {
         let others = places
             .iter()
@@ -94,7 +97,7 @@ pub(super) fn read(device: &DeviceInfo) -> DeviceUse {
     }
 }
 
-/// No configuration has more than four thousand million devices.
+/// No configuration has more than four billion devices.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

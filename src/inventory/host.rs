@@ -1,10 +1,9 @@
 //! The host's memory as one device, for machines without a GPU. Its size is a configured budget, not the memory
 //! of the machine.
 //!
-//! Other programs take memory from the machine, not from the budget. So foreign is only what the budget lacks:
-//! `budget − (available to new programs + ours that would come back)`, if that is positive. `MemAvailable`
-//! already counts file pages as available, including weights that are mapped from files; therefore only
-//! anonymous and shared memory of our engines counts as ours and comes back.
+//! Other programs take memory from the machine, not from the budget. Foreign memory is therefore only what the budget lacks:
+//! `budget − (available to new programs + ours that would come back)`, if that is positive. `MemAvailable` already counts file
+//! pages as available, including mapped weights, so only anonymous and shared memory of our engines counts as ours and comes back.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -46,13 +45,13 @@ impl Host {
         let mut processes = Vec::new();
         let mut own = Bytes::ZERO;
         for &pid in ours {
-            // A process that is gone holds nothing.
+            // A process that is gone holds no memory.
             if let Some(held) = own_memory(pid) {
                 processes.push((pid, held));
                 own = own + held;
             }
         }
-        // Where the machine does not report it, the budget is trusted.
+        // If the machine does not report it, the budget is trusted.
         let foreign = field(Path::new("/proc/meminfo"), &["MemAvailable:"])
             .map(|available| device.total.saturating_sub(available + own))
             .unwrap_or(Bytes::ZERO);
@@ -69,7 +68,7 @@ impl Host {
     }
 }
 
-/// What is wrong with a budget that this machine cannot give.
+/// Returns a warning about a budget that exceeds the machine's memory.
 pub(super) fn too_much(budget: Bytes, machine: Option<MachineMemory>) -> Option<String> {
     let total = machine?.total;
     (budget > total).then(|| {
@@ -83,12 +82,11 @@ pub(super) fn too_much(budget: Bytes, machine: Option<MachineMemory>) -> Option<
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
     pub total: Bytes,
-    /// What programs can take without swapping.
+    /// Memory that programs can take without swapping.
     pub available: Bytes,
 }
 
-/// The machine's memory, or what this process's control group leaves of it; `None` where the system does not
-/// report it.
+/// The machine's memory, or the part that this process's control group leaves of it; `None` if the system does not report it.
 pub fn machine_memory() -> Option<MachineMemory> {
     let meminfo = Path::new("/proc/meminfo");
     let machine = MachineMemory {
@@ -110,8 +108,8 @@ pub fn machine_memory() -> Option<MachineMemory> {
     })
 }
 
-/// The memory that comes back when the process ends. File pages, such as its program and mapped weights, belong
-/// to the machine and already count as available.
+/// The memory that comes back when the process ends. File pages, such as its program and mapped weights, belong to the machine and
+/// already count as available.
 fn own_memory(pid: u32) -> Option<Bytes> {
     field(
         Path::new(&format!("/proc/{pid}/status")),
@@ -119,7 +117,7 @@ fn own_memory(pid: u32) -> Option<Bytes> {
     )
 }
 
-/// The sum of these fields of a file of `/proc`; `None` when the file or all of the fields are missing.
+/// The sum of these fields in a `/proc` file; `None` if the file or all of the fields are missing.
 fn field(file: &Path, names: &[&str]) -> Option<Bytes> {
     let text = std::fs::read_to_string(file).ok()?;
     let mut found = None;

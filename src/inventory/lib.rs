@@ -1,6 +1,5 @@
-//! The machine's devices and their memory use (M2). Reads NVIDIA GPUs through NVML and the host's memory
-//! through `/proc`, or takes configured figures. It only measures, and does not know which replica a process
-//! belongs to.
+//! The machine's devices and their memory use (M2). Reads NVIDIA GPUs through NVML and host memory through `/proc`, or uses
+//! configured figures. Only measures, and does not know which replica a process belongs to.
 //!
 //! | provider | devices | foreign memory |
 //! |---|---|---|
@@ -9,8 +8,8 @@
 //! | `fixed` | as written | nothing |
 //! | `auto` | as `nvml` if its library loads and finds a GPU, otherwise as `host` | |
 //!
-//! All calls block for as long as the driver takes: usually a millisecond, at most their deadline when a GPU is
-//! faulty. Do not call them on async threads.
+//! All calls block for as long as the driver takes: usually a millisecond, at most their deadline if a GPU is faulty. Do not call
+//! them on async threads.
 
 mod attribution;
 mod choice;
@@ -44,9 +43,9 @@ use pool::{Bytes, DeviceId};
 
 use source::Source;
 
-/// Real GPUs answer in milliseconds.
+/// Working GPUs respond within milliseconds.
 const READ_DEADLINE: Duration = Duration::from_secs(5);
-/// Without persistence mode the driver first initialises each GPU, which takes seconds for each.
+/// Without persistence mode, the driver first initialises each GPU, which takes seconds each.
 const OPEN_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The source of devices, as configured under `inventory`.
@@ -55,11 +54,11 @@ pub struct InventorySettings {
     pub provider: Provider,
     /// Memory budget of the device `host`.
     pub host_memory: Bytes,
-    /// Kept free on each device (M2).
+    /// Memory kept free on each device (M2).
     pub headroom: MemoryPart,
     /// The devices of provider `fixed`.
     pub devices: Vec<FixedDevice>,
-    /// The GPUs of provider `nvml` to use, and how; empty: all, unchanged.
+    /// The GPUs of provider `nvml` to use, with their settings; empty uses all, unchanged.
     pub choices: Vec<DeviceChoice>,
     /// The path of an NVML library to use instead of the system's.
     pub nvml_library: Option<PathBuf>,
@@ -73,20 +72,18 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Finds the devices. Blocks, for a minute at most.
+    /// Finds the devices. Blocks for up to a minute.
     ///
     /// # Errors
-    /// [`InventoryFault`] when provider `nvml` finds no library or no GPU, with the library's own message, when
-    /// NVML does not answer, when the settings name a GPU that does not exist, or when a setting leaves a
-    /// device without memory.
+    /// [`InventoryFault`] if provider `nvml` finds no library or no GPU, with the library's own message, if NVML does not respond, if the settings name a GPU that does not exist, or if a setting leaves a device without memory.
     pub fn open(settings: &InventorySettings) -> Result<Inventory, InventoryFault> {
         Inventory::open_within(settings, OPEN_DEADLINE)
     }
 
-    /// The same, with another deadline for NVML.
+    /// Like [`Inventory::open`], with another deadline for NVML.
     ///
     /// # Errors
-    /// As [`Inventory::open`].
+    /// See [`Inventory::open`].
     pub fn open_within(
         settings: &InventorySettings,
         deadline: Duration,
@@ -98,7 +95,7 @@ impl Inventory {
             Provider::Nvml => nvml()?,
             Provider::Auto => match nvml() {
                 Ok(found) => found,
-                // A driver exists but does not answer: the host's memory would be no replacement.
+                // A driver exists but does not respond: host memory would not be a replacement.
                 Err(fault @ InventoryFault::Hangs { .. }) => return Err(fault),
                 // A named library that does not work is probably a mistake; a missing driver is not.
                 Err(fault) => {
@@ -126,7 +123,7 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// What about the devices can hardly be meant so.
+    /// Returns a warning about a configuration of the devices that is probably a mistake.
     pub fn notice(&self) -> Option<String> {
         let budget = self.devices.first()?.total;
         match self.source {
@@ -149,16 +146,15 @@ impl Inventory {
         &self.devices
     }
 
-    /// Measures all devices, each independently: a GPU that is lost or hangs does not affect the others. `ours`
-    /// are the process ids of all our engines with their children. Returns within five seconds even when NVML
-    /// does not answer.
+    /// Measures all devices, each independently: a GPU that is lost or hangs does not affect the others. `ours` holds the process
+    /// ids of all our engines with their children. Returns within five seconds even if NVML does not respond.
     ///
-    /// A figure other than memory that cannot be read is absent.
+    /// Figures other than memory are absent if they cannot be read.
     pub fn measure(&self, ours: &BTreeSet<u32>) -> Vec<(DeviceId, Reading)> {
         self.measure_within(ours, READ_DEADLINE)
     }
 
-    /// The same, with another deadline for NVML.
+    /// Like [`Inventory::measure`], with another deadline for NVML.
     pub fn measure_within(
         &self,
         ours: &BTreeSet<u32>,
@@ -176,10 +172,10 @@ impl Inventory {
         }
     }
 
-    /// The devices that could be measured: the memory use of the others is unknown, not zero.
+    /// The devices that could be measured. The memory use of the others is unknown, not zero.
     ///
     /// # Errors
-    /// [`InventoryFault::Unreadable`] when no device could be read.
+    /// [`InventoryFault::Unreadable`] if no device could be read.
     pub fn read(&self, ours: &BTreeSet<u32>) -> Result<Vec<DeviceUse>, InventoryFault> {
         let mut read = Vec::with_capacity(self.devices.len());
         let mut last_error = String::new();
@@ -199,11 +195,10 @@ impl Inventory {
         }
     }
 
-    /// Calls `tell`, on separate threads, for each Xid and double-bit memory error of a GPU from now on and
-    /// when one is lost, until the watch is dropped. `None` for devices that report nothing: configured ones
-    /// and the host.
+    /// Calls `tell`, on separate threads, for each Xid, double-bit memory error and loss of a GPU from now on, until the watch is
+    /// dropped. `None` for devices that report nothing: configured ones and the host.
     ///
-    /// Events while the driver was away are not reported; the next reading shows their effect.
+    /// Events while the driver is away are not reported; the next reading shows their effect.
     pub fn events(&self, tell: impl Fn(DeviceEvent) + Send + Sync + 'static) -> Option<Watch> {
         match &self.source {
             Source::Nvml(gpus) => Some(gpus.watch(&self.devices, tell)),
@@ -213,7 +208,7 @@ impl Inventory {
 }
 
 fn headroom(wanted: MemoryPart, device: &DeviceInfo) -> Result<Bytes, InventoryFault> {
-    let size = wanted.of(device.total);
+    let size = wanted.resolve(device.total);
     if size >= device.total {
         return Err(InventoryFault::MemoryPart {
             headroom: size,

@@ -1,5 +1,5 @@
-//! The best link between each pair of GPUs: NVLink, the same PCIe root, or the rest of the machine. What NVML
-//! does not report counts as the worst.
+//! The best link between each pair of GPUs: NVLink, the same PCIe root, or the rest of the machine. Links that NVML does not report
+//! count as the worst.
 
 use std::collections::BTreeSet;
 
@@ -91,7 +91,9 @@ fn best<'a>(
     other: &End<'_>,
     again: impl FnOnce() -> Result<Device<'a>, NvmlError>,
 ) -> Link {
-    let straight = other.address.is_some_and(|it| one.reaches.contains(&it));
+    let straight = other
+        .address
+        .is_some_and(|address| one.reaches.contains(&address));
     // The far end of a link to a switch is the switch; only the driver knows which GPU is behind it.
     let by_nvlink = || {
         let status = one.gpu.p2p_status(&other.gpu, P2pCapabilitiesIndex::NvLink);

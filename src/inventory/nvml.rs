@@ -39,7 +39,7 @@ pub(super) struct Gpus {
 struct Memory {
     /// Foreign memory of each device when it was last certain.
     sure: Mutex<BTreeMap<DeviceId, Bytes>>,
-    /// The readings that NVML has not answered yet, with their start times.
+    /// Unfinished readings with their start times.
     running: Mutex<BTreeMap<DeviceId, Instant>>,
     /// Devices with contradictory figures, which are logged only once.
     warned: Mutex<BTreeSet<DeviceId>>,
@@ -210,7 +210,7 @@ impl Gpus {
             }
         }
         drop(sender);
-        // Ends when all have answered, because each holds a sender of the channel.
+        // Ends when all have responded, because each holds a sender of the channel.
         while let Ok((id, reading)) = results.recv_timeout(deadline.saturating_sub(began.elapsed()))
         {
             answers.insert(id, reading);
@@ -230,7 +230,7 @@ impl Gpus {
     }
 
     fn read_one(&self, device: &DeviceInfo, ours: &BTreeSet<u32>) -> Reading {
-        let fault = |error| DeviceFault::of(&device.name, error);
+        let fault = |error| DeviceFault::new(&device.name, error);
         let nvml = self.connection.get().map_err(fault)?;
         match self.ask(&nvml, device, ours) {
             Ok(read) => Ok(read),
@@ -254,11 +254,11 @@ impl Gpus {
             tracing::warn!(device = %device.name, used = %Bytes(memory.used), total = %there, "NVML reports more memory used than the GPU has; the pool treats the GPU as full");
         }
         let used = Bytes(memory.used).min(there);
-        let listed = Listed::of(&gpu);
+        let listed = Listed::new(&gpu);
         let own = self.own(device.id, used, &listed, ours);
         let foreign = used.saturating_sub(own) + Bytes(memory.reserved);
         let foreign = foreign.min(there.saturating_sub(own));
-        // What other programs hold outside the part that the pool may fill takes nothing from it.
+        // Memory of other programs outside the pool's part does not reduce that part.
         let total = if device.total < device.installed {
             device.total.min(there)
         } else {
@@ -320,12 +320,12 @@ impl Drop for Running<'_> {
 /// The processes that NVML reports, each with its bytes if known.
 struct Listed {
     processes: BTreeMap<u32, Option<Bytes>>,
-    /// Whether both lists could be read.
+    /// True if both lists could be read.
     complete: bool,
 }
 
 impl Listed {
-    fn of(gpu: &nvml_wrapper::Device<'_>) -> Listed {
+    fn new(gpu: &nvml_wrapper::Device<'_>) -> Listed {
         let mut processes: BTreeMap<u32, Option<Bytes>> = BTreeMap::new();
         let mut complete = true;
         for list in [

@@ -20,7 +20,7 @@ pub struct DeviceEvent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceTrouble {
-    /// A driver error by its number; 999 is one that the driver does not know.
+    /// A driver error by its number; 999 stands for unknown errors.
     Xid { code: u64 },
     /// A memory error that could not be corrected.
     DoubleBitEcc,
@@ -28,12 +28,12 @@ pub enum DeviceTrouble {
     Lost,
 }
 
-/// What an error affects.
+/// The scope of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// One process, which has failed or will; others on the device continue.
+    /// One process, which has failed or will fail; others on the device continue.
     Process,
-    /// Nothing yet: the device works, but an administrator should look at it.
+    /// No effect yet: the device works, but an administrator should look at it.
     Watch,
     /// Every process on the device; nothing new can start there before it is reset.
     Device,
@@ -45,7 +45,7 @@ struct Xid {
     code: u64,
     reach: Reach,
     means: &'static str,
-    /// What the administrator should do.
+    /// Advice for the administrator.
     then: &'static str,
 }
 
@@ -63,7 +63,7 @@ const RESET: &str = "stop what runs on it, then `nvidia-smi --gpu-reset`";
 const REBOOT: &str = "restart the machine; if it happens again, replace the GPU or its slot";
 const LATER: &str = "reset the GPU when it is idle";
 
-/// By code.
+/// Sorted by code.
 const TABLE: &[Xid] = &[
     xid(8, Process, "the GPU stopped processing", RESTART),
     xid(11, Process, "a command stream was damaged", RESTART),
@@ -167,7 +167,7 @@ impl DeviceTrouble {
         }
     }
 
-    /// Whether nothing may be placed on the device any more.
+    /// Returns true if nothing may be placed on the device any more.
     pub fn is_unusable(self) -> bool {
         self.reach() == Device
     }

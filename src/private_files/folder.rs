@@ -1,5 +1,4 @@
-//! Folders that no other account can read or put its own in the place of: made with mode 0700, and checked with everything
-//! above them.
+//! Folders that no other account can read or replace: created with mode 0700, and checked with all their parents.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -17,17 +16,15 @@ const WRITE_BY_ALL: u32 = 0o002;
 const WRITE_BY_GROUP: u32 = 0o020;
 const ANY_BY_OTHERS: u32 = 0o077;
 
-/// Makes the folder if it is missing, with mode 0700, as are the missing ones above it. Folders that root or a group of this
-/// account may write are trusted, and so is a foreign folder on the way that only its owner may write, unless it lies in a
-/// shared folder such as `/tmp`. Blocks.
+/// Creates the folder if it is missing, with mode 0700, as well as missing parents. Trusts folders that root or a group of this
+/// account may write, and a foreign parent that only its owner may write, unless it lies in a shared folder such as `/tmp`. Blocks.
 ///
 /// # Errors
-/// If it belongs to another account, or another account could put its own in its place. The text names the folder that
-/// is at fault and what to do.
+/// The folder belongs to another account, or another account could replace it. The text names the folder at fault and what to do.
 pub fn make(folder: &Path) -> io::Result<()> {
     let account = Account::current()?;
     let path = std::path::absolute(folder)?;
-    // Nothing is made where others can move it.
+    // Creates nothing in places where other accounts can move it.
     match account.check(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         checked => return checked,
@@ -39,10 +36,10 @@ pub fn make(folder: &Path) -> io::Result<()> {
     account.check(&path)
 }
 
-/// The same for a folder that only this account may enter.
+/// Like [`make`], for a folder that only this account may enter.
 ///
 /// # Errors
-/// Also if others may read or enter it.
+/// Also if other accounts may read or enter it.
 pub fn make_private(folder: &Path) -> io::Result<()> {
     make(folder)?;
     let mode = std::fs::metadata(folder)?.mode() & 0o7777;
@@ -82,8 +79,8 @@ impl Account {
         owner == self.user || owner == 0 || owner == self.root
     }
 
-    /// Returns true if accounts that are not trusted may add, rename and remove what is in this folder. A volume of root's that
-    /// anyone may write, such as an emptyDir of Kubernetes, is its container's own.
+    /// Returns true if untrusted accounts may add, rename and remove entries of this folder. A volume of root's that anyone may
+    /// write, such as an emptyDir of Kubernetes, counts as its container's own.
     fn is_shared(&self, path: &Path, folder: &Metadata) -> io::Result<bool> {
         let mode = folder.mode();
         let by_group = mode & WRITE_BY_GROUP != 0 && !self.groups.contains(&folder.gid());
@@ -96,8 +93,8 @@ impl Account {
         Ok(above.is_none_or(|above| above.dev() == folder.dev()))
     }
 
-    /// Follows the path as the system does. In a folder that others share, each step belongs to a trusted account, and the
-    /// sticky bit keeps it from the others.
+    /// Follows the path as the system does. In a folder shared with others, each component must belong to a trusted account, and
+    /// the sticky bit must protect it.
     fn check(&self, path: &Path) -> io::Result<()> {
         let mut steps: VecDeque<OsString> = names_of(path).collect();
         let (mut at, mut links) = (PathBuf::from("/"), 0);
@@ -215,7 +212,7 @@ mod tests {
     fn a_folder_that_others_may_enter_is_no_private_one_and_keeps_its_mode() {
         let home = tempfile::tempdir().expect("a folder");
         set(home.path(), 0o755);
-        make(home.path()).expect("its files have modes of their own");
+        make(home.path()).expect("its files keep their modes");
         let refused = make_private(home.path()).expect_err("open").to_string();
         assert!(
             refused.contains("0755") && refused.contains("chmod 700"),
@@ -288,7 +285,7 @@ mod tests {
         make(&file.join("run")).expect_err("below a file");
     }
 
-    /// As another account sees it.
+    /// Another account's view.
     fn stranger() -> Account {
         Account {
             user: 4242,

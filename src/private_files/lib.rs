@@ -1,6 +1,5 @@
-//! Small files for this account alone, such as keys and durable state. Other accounts can never read them. Replacement
-//! is atomic: after a power failure, either the old or the new file exists. Also makes the folders for such files and
-//! for sockets.
+//! Small files for this account alone, such as keys and durable state. Other accounts can never read them. Replacement is atomic:
+//! after a power failure, either the old or the new file exists. Also creates the folders for such files and for sockets.
 
 mod folder;
 
@@ -11,37 +10,36 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Of the name beside the target's.
+/// Suffix of the temporary name next to the target.
 const SUFFIX: &str = ".new";
-/// How often a file in the way is looked at: another process may remove it at the same time.
+/// Attempts to remove a file in the way: another process may remove it at the same time.
 const TRIES: u32 = 5;
 
-/// A file that is written beside its name, by one writer at a time. Dropped before [`PrivateFile::publish`], it is removed; of
-/// one that a killed process has left, the next writer makes room.
+/// A file that is written under a temporary name next to its target, by one writer at a time. Dropping it before
+/// [`PrivateFile::publish`] removes it. The next writer removes the file of a killed process.
 #[derive(Debug)]
 pub struct PrivateFile {
     target: PathBuf,
     path: PathBuf,
     is_published: bool,
-    /// Locked, so that no other writer takes it for one that was left.
+    /// Locked: another writer must not take it for a leftover.
     opened: File,
 }
 
-/// What a file that was written lacks.
+/// The step that failed after the file was written.
 #[derive(Debug)]
 pub enum NotPublished {
-    /// Its name: it stays at this path.
+    /// The file could not be renamed and stays at this path.
     Name { path: PathBuf, error: io::Error },
-    /// The certainty that it keeps its name: after a power failure the former file may be back.
+    /// The file has its name, but after a power failure the former file may be back.
     Durability { error: io::Error },
 }
 
-/// Puts a file with these bytes, and mode 0600, in the place of the target, in a folder that is there. It is on the disk when
-/// this returns. A target that is a symbolic link is replaced itself. Blocks.
+/// Replaces the target with a file of these bytes and mode 0600, in an existing folder. The file is on the disk when this returns.
+/// A symbolic link is replaced itself. Blocks.
 ///
 /// # Errors
-/// The target is as it was, unless the last step failed: bringing the folder to the disk. Also if another writer has the
-/// target at the moment.
+/// The target is unchanged, unless the last step failed: syncing the folder to the disk. Also if another writer is writing the target.
 pub fn replace(target: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = PrivateFile::filled(target, |file| file.write_all(bytes))?;
     file.publish().map_err(|problem| match problem {
@@ -57,7 +55,7 @@ impl PrivateFile {
     /// Writes the bytes with mode 0600, and creates the folder if it is missing. Blocks.
     ///
     /// # Errors
-    /// Nothing is left of it. Also if another writer has the target at the moment.
+    /// No part of the file remains. Also if another writer is writing the target.
     pub fn write(target: &Path, bytes: &[u8]) -> io::Result<PrivateFile> {
         std::fs::create_dir_all(folder_of(target))?;
         PrivateFile::filled(target, |file| file.write_all(bytes))
@@ -81,10 +79,10 @@ impl PrivateFile {
         Ok(file)
     }
 
-    /// Gives the file its name, in the place of one that has it. Blocks.
+    /// Renames the file to its target, replacing any file there. Blocks.
     ///
     /// # Errors
-    /// What the file lacks, and where it is.
+    /// The step that failed, with the file's path.
     pub fn publish(self) -> Result<(), NotPublished> {
         self.publish_with(|folder| File::open(folder)?.sync_all())
     }
@@ -110,7 +108,7 @@ impl Drop for PrivateFile {
     }
 }
 
-/// A new file, which is locked. Follows no symbolic link: another account could have put one there.
+/// Creates and locks a new file. Follows no symbolic link: another account could have put one there.
 fn create(path: &Path) -> io::Result<File> {
     for _ in 0..TRIES {
         let created = OpenOptions::new()
@@ -127,7 +125,7 @@ fn create(path: &Path) -> io::Result<File> {
     Err(in_use())
 }
 
-/// Removes what a killed process has left: its lock has ended with it.
+/// Removes a file left by a killed process, whose lock has ended with it.
 fn make_room(path: &Path) -> io::Result<()> {
     let there = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -145,7 +143,7 @@ fn make_room(path: &Path) -> io::Result<()> {
         }
         // Before the lock was taken, another writer may have put its own file there.
         let (locked, now) = (left.metadata()?, std::fs::symlink_metadata(path));
-        if !now.is_ok_and(|it| (it.dev(), it.ino()) == (locked.dev(), locked.ino())) {
+        if !now.is_ok_and(|found| (found.dev(), found.ino()) == (locked.dev(), locked.ino())) {
             return Ok(());
         }
     }
@@ -155,7 +153,7 @@ fn make_room(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes the lock, unless another writer has it. A file system without locks has one writer.
+/// Tries to take the lock. Returns true if another writer has it. Assumes one writer on file systems without locks.
 fn is_locked_by_another(file: &File) -> bool {
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
@@ -168,7 +166,9 @@ fn in_use() -> io::Error {
 }
 
 fn folder_of(target: &Path) -> &Path {
-    let folder = target.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = target
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
 

@@ -1,4 +1,4 @@
-//! How the service ends: in order after a signal, or by leaving its engines to the process that takes over.
+//! Ends the service: in order after a signal, or by leaving its engines to the process that takes over.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,22 +24,22 @@ use pool::Command;
 use schedule::Schedule;
 use store::Store;
 
-/// How long the loop may take to end, including its last writes.
+/// Time limit for the loop to end, including its last writes.
 const LOOP_WITHIN: Duration = Duration::from_secs(20);
-/// How long requests that wait for a load may delay a takeover.
+/// Time that requests waiting for a load may delay a takeover.
 const WAITERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a service that serves has to end. Without an orderly end it is dropped in this order: what started last goes first.
+/// The parts of a running service. Without an orderly end, they are dropped in this order: the part started last comes first.
 pub(super) struct Serving {
     pub server: JoinHandle<()>,
     pub storing: AbortOnDropHandle<()>,
     pub counting: AbortOnDropHandle<()>,
     pub usages: Arc<KeyUsages>,
     pub responses: Arc<StoredResponses>,
-    /// Fires when answers that have begun cannot be finished.
+    /// Fires when unfinished responses have to end.
     pub ending: CancellationToken,
     pub takeover_socket: TakeoverSocket,
-    /// Fires when no connection is accepted any more.
+    /// Fires when no further connections are accepted.
     pub stop: CancellationToken,
     pub cleaning: AbortOnDropHandle<()>,
     pub follow: AbortOnDropHandle<()>,
@@ -47,21 +47,20 @@ pub(super) struct Serving {
     pub upkeep: AbortOnDropHandle<()>,
     pub schedule: Arc<Schedule>,
     pub limits: Arc<Limits>,
-    /// The loop.
+    /// The controller's loop.
     pub controller: JoinHandle<()>,
     pub handle: Handle,
     pub telemetry: Option<Telemetry>,
     pub guardians: Arc<Guardians>,
     pub store: Arc<Store>,
-    /// As it was at the start.
+    /// The configuration at the start.
     pub config: Arc<Config>,
     pub live: LiveConfig,
     pub runtime_dir: PathBuf,
 }
 
 impl Serving {
-    /// Leaves the engines and the state to the process that takes over, and returns when the streams that have begun have
-    /// ended.
+    /// Leaves the engines and the state to the process that takes over. Returns after the streams in progress have ended.
     pub async fn hand_over(self, successor: Successor, lock: StateLock) -> Result<(), String> {
         let Serving {
             runtime_dir,
@@ -108,7 +107,7 @@ impl Serving {
                     .to_owned(),
             );
         }
-        // What the new process deploys is none of this one's, which would remove it.
+        // Stop before the new process deploys: this process would remove its applications.
         drop((upkeep, noted, follow));
         tasks::end(cleaning).await;
         limits::save(&limits, &store).await;
@@ -134,21 +133,21 @@ impl Serving {
         let served = async {
             let served = successor.free().await;
             if served.is_err() {
-                // No process serves now: do not delay a restart by the service manager until the streams end.
+                // No process serves now: streams in progress must not delay a restart by the service manager.
                 ending.cancel();
             }
             served
         };
         tokio::select! {
             (served, ()) = async { tokio::join!(served, finished) } => return served,
-            () = stop_signal() => tracing::warn!("ending at once"),
+            () = stop_signal() => tracing::warn!("ending immediately"),
         }
         ending.cancel();
         let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
         Ok(())
     }
 
-    /// Lets the requests in flight finish and the engines end. A second signal ends it at once.
+    /// Lets the requests in flight finish and the engines end. A second signal ends the service immediately.
     pub async fn stop(self, lock: StateLock) -> Result<(), String> {
         let Serving {
             live,
@@ -175,7 +174,7 @@ impl Serving {
         } = self;
         notify::stopping();
         tracing::info!(
-            "stopping: no new requests, engines drain and stop; a second signal ends at once"
+            "stopping: no new requests, engines drain and stop; a second signal ends the service immediately"
         );
         if let Err(error) = schedule.stop().await {
             tracing::warn!(%error, "the schedule did not stop cleanly");
@@ -191,7 +190,7 @@ impl Serving {
         tokio::select! {
             () = drained => {}
             () = stop_signal() => {
-                tracing::warn!("ending at once");
+                tracing::warn!("ending immediately");
                 ending.cancel();
             }
             why = store.deposed() => return Err(deposed(&guardians, &why)),
@@ -215,8 +214,8 @@ impl Serving {
     }
 }
 
-/// Returns when no request waits for a load. A request that has just arrived may not be in the queue yet, so it
-/// checks three times.
+/// Returns when no request waits for a load. A request that has just arrived may not be in the queue yet, so the queue is checked
+/// three times.
 async fn queue_is_empty(handle: &Handle) {
     const PAUSE: Duration = Duration::from_millis(25);
     let mut empty = 0;
@@ -225,7 +224,7 @@ async fn queue_is_empty(handle: &Handle) {
         empty = match handle.waiting().await {
             Ok(0) => empty + 1,
             Ok(_) => 0,
-            // Its loop has ended, and with it the queue.
+            // The loop has ended, and with it the queue.
             Err(_) => return,
         };
     }

@@ -1,6 +1,5 @@
-//! Carries out the events of the evening schedule and records cleanups in the store. A cleanup is done
-//! only when its order has ended: if a crash or a takeover interrupts it, the next process finishes it
-//! (E1, E3).
+//! Carries out the events of the evening schedule and records cleanups in the store. A cleanup is done only after its order has
+//! ended: if a crash or a takeover interrupts it, the next process finishes it (E1, E3).
 //!
 //! ```text
 //!  begun is saved ──▶ order sent ──▶ replicas drain and unload ──▶ order ended ──▶ done is saved
@@ -19,20 +18,21 @@ use pool::{CleanupScope, Command, Outcome, Time};
 use schedule::{Due, Evening, EveningEvent, Past, Schedule};
 use store::{KeptWish, Store};
 
-/// Keys in the store for when an evening cleanup was last done, and last begun.
+/// Keys in the store for the last completed and the last started evening cleanup.
 const LAST_CLEANUP: &str = "last_cleanup";
 const BEGUN_CLEANUP: &str = "begun_cleanup";
-/// Key in the store for when the service was last seen to run.
+/// Key in the store for the last time at which the service is known to have run.
 const LAST_UP: &str = "last_up";
-/// How often it is noted that the service runs. A cleanup that falls between the last note and a crash was missed.
+/// Interval at which the store notes that the service runs. A cleanup between the last note and a crash counts as missed.
 const UP_EVERY: Duration = Duration::from_secs(30);
-/// Pause before a cleanup is retried that the store could not save.
+/// Pause before retrying a cleanup that the store could not save.
 const TRY_EVERY: Duration = Duration::from_secs(10);
 
-pub(crate) fn of(config: &Config) -> Result<Evening, String> {
+pub(crate) fn from_config(config: &Config) -> Result<Evening, String> {
     let section = &config.evening;
-    let text =
-        |expression: &Option<CronExpression>| expression.as_ref().map(|it| it.as_str().to_owned());
+    let text = |expression: &Option<CronExpression>| {
+        expression.as_ref().map(|cron| cron.as_str().to_owned())
+    };
     Evening::new(
         text(&section.cleanup).as_deref(),
         text(&section.reopen).as_deref(),
@@ -41,7 +41,7 @@ pub(crate) fn of(config: &Config) -> Result<Evening, String> {
     .map_err(|error| error.to_string())
 }
 
-/// When the next cleanup and reopening come, for people.
+/// The next cleanup and reopening, as text.
 pub(crate) fn outlook(config: &Config) -> String {
     match of(config) {
         Ok(evening) => format!("evening: {}", evening.outlook(Utc::now())),
@@ -49,7 +49,7 @@ pub(crate) fn outlook(config: &Config) -> String {
     }
 }
 
-/// What is due, according to the store. On a new data folder nothing was missed (E3).
+/// The events that are due according to the store. A new data folder has missed nothing (E3).
 pub(super) async fn due(evening: Evening, store: &Store) -> Result<Due, String> {
     let past = Past {
         done: moment(store, LAST_CLEANUP).await?,
@@ -59,7 +59,7 @@ pub(super) async fn due(evening: Evening, store: &Store) -> Result<Due, String> 
     Ok(Due::new(evening, past))
 }
 
-/// Notes that the service runs, until it is dropped, so that the next start knows what was missed.
+/// Keeps noting that the service runs, until dropped. The next start computes missed events from that.
 pub(super) async fn stay_noted(config: LiveConfig, store: Arc<Store>) {
     loop {
         note_up(&config, &store).await;
@@ -67,7 +67,8 @@ pub(super) async fn stay_noted(config: LiveConfig, store: Arc<Store>) {
     }
 }
 
-/// Without a cleanup nothing can be missed, and nothing is written: a start on a full disk is ready at once.
+/// Notes that the service runs. Without a cleanup nothing can be missed, and nothing is written, so a start on a full disk is ready
+/// immediately.
 pub(super) async fn note_up(config: &LiveConfig, store: &Store) {
     if config.get().evening.cleanup.is_none() {
         return;
@@ -150,7 +151,7 @@ async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store:
             }
             return;
         }
-        // The pool started with `night` set; nothing is left to do.
+        // The pool has started with `night` set; nothing is left to do.
         EveningEvent::StillClosed => return,
     };
     let command = Command::Cleanup {
@@ -166,8 +167,8 @@ async fn carry_out(event: EveningEvent, handle: &Handle, config: &Config, store:
     }
 }
 
-/// Returns whether the cleanup was carried out. If the store could not save it, it is retried until the
-/// morning. If the loop ends first, the next process finishes it.
+/// Returns true if the cleanup was carried out. If the store could not save it, retries until the morning. If the loop ends first,
+/// the next process finishes it.
 async fn clean(command: Command, handle: &Handle, config: &Config) -> bool {
     loop {
         let Ok(order) = handle.order(command.clone()) else {

@@ -1,12 +1,12 @@
-//! Raises the limit of open files as far as an unprivileged process may. Connections are open files, and
-//! the usual limit of 1024 is low.
+//! Raises the limit of open files as far as an unprivileged process may. Each connection is an open file, and the usual limit of
+//! 1024 is low.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More are not needed, and some programs iterate up to the limit.
+/// No more are needed, and some programs iterate up to the limit.
 const FILES_MAX: u64 = 65_536;
 
-/// Raises the limit and returns the new one; `None` if there is no limit.
+/// Raises the limit and returns the new one; `None` if files are unlimited.
 pub(super) fn allow_many() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current?;

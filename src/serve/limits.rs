@@ -9,10 +9,10 @@ use config::Config;
 use controller::Clock;
 use store::{DayUsage, Store};
 
-/// A `kill -9` loses at most this much of a day's token usage.
+/// The most token usage, in time, that a `kill -9` loses.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// The limits, with today's usage from before this start.
+/// The limits, with today's usage before this start.
 pub(super) async fn open(
     config: &Config,
     store: &Store,
@@ -24,16 +24,16 @@ pub(super) async fn open(
         .day_tokens()
         .await
         .map_err(|error| error.to_string())?;
-    let used = used.into_iter().map(|it| DayTokens {
-        day: it.day,
-        bucket: it.bucket,
-        tokens: it.tokens,
+    let used = used.into_iter().map(|day| DayTokens {
+        day: day.day,
+        bucket: day.bucket,
+        tokens: day.tokens,
     });
     limits.restore_days(used.collect());
     Ok(Arc::new(limits))
 }
 
-/// Saves and renews until it is dropped.
+/// Saves and renews until dropped.
 pub(super) async fn keep(limits: Arc<Limits>, store: Arc<Store>) {
     let mut since_renewed = Duration::ZERO;
     loop {
@@ -49,10 +49,10 @@ pub(super) async fn keep(limits: Arc<Limits>, store: Arc<Store>) {
 
 /// Saves what has changed since the last save.
 pub(super) async fn save(limits: &Limits, store: &Store) {
-    let changed = limits.take_days().into_iter().map(|it| DayUsage {
-        day: it.day,
-        bucket: it.bucket,
-        tokens: it.tokens,
+    let changed = limits.take_days().into_iter().map(|day| DayUsage {
+        day: day.day,
+        bucket: day.bucket,
+        tokens: day.tokens,
     });
     let changed: Vec<DayUsage> = changed.collect();
     if changed.is_empty() {
@@ -62,6 +62,6 @@ pub(super) async fn save(limits: &Limits, store: &Store) {
         if !fault.is_logged_by_the_store() {
             tracing::warn!(%fault, "cannot save the day's token usage");
         }
-        limits.not_kept(changed.into_iter().map(|it| it.bucket));
+        limits.not_kept(changed.into_iter().map(|usage| usage.bucket));
     }
 }

@@ -16,10 +16,10 @@ pub(crate) struct StateLock {
     _file: Flock<File>,
 }
 
-/// How long a process that has exited or is being replaced may take to release the lock.
+/// Time limit for a process that has exited or is being replaced to release the lock.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why the lock cannot be taken.
+/// The reason the lock cannot be taken.
 struct Held {
     /// The process id in the lock file.
     holder: Option<u32>,
@@ -28,8 +28,8 @@ struct Held {
 }
 
 impl StateLock {
-    /// Fails at once if another process holds the lock. Waits for a process that is about to release it,
-    /// or that has just been killed: a child that it had just forked holds the lock until its exec.
+    /// Takes the lock, or fails immediately if another process holds it. Waits for a process that is about to release it, or that
+    /// has just been killed: a child that it had just forked holds the lock until its exec.
     pub async fn take(folder: &Path, is_about_to_end: bool) -> Result<StateLock, String> {
         const PAUSE: Duration = Duration::from_millis(10);
         let mut waited = Duration::ZERO;
@@ -47,7 +47,7 @@ impl StateLock {
         }
     }
 
-    /// The lock for a command that needs the folder alone. Fails at once while a service holds it.
+    /// Takes the lock for a command that needs exclusive use of the folder. Fails immediately while a service holds it.
     pub fn take_for(command: &str, folder: &Path) -> Result<StateLock, String> {
         StateLock::try_take(folder).map_err(|held| match held.holder {
             Some(pid) => format!(
@@ -58,10 +58,10 @@ impl StateLock {
         })
     }
 
-    /// Who holds the lock, in words; `None` if it is free.
+    /// The holder of the lock, as text; `None` if it is free.
     pub fn holder(folder: &Path) -> Option<String> {
         let file = File::open(folder.join("lock")).ok()?;
-        // A shared lock is enough to see, and does not keep other lookers out.
+        // A shared lock is enough to check, and does not exclude other checks.
         match Flock::lock(file, FlockArg::LockSharedNonblock) {
             Err((mut file, Errno::EWOULDBLOCK)) => {
                 let mut text = String::new();
@@ -136,7 +136,7 @@ mod tests {
     async fn what_a_dead_process_forked_is_waited_for() {
         let home = tempfile::tempdir().expect("a folder");
         let held = StateLock::take(home.path(), false).await.expect("free");
-        // No process has this number.
+        // A process number that is not in use.
         std::fs::write(home.path().join("lock"), "4194999\n").expect("written");
         let (next, ()) = tokio::join!(StateLock::take(home.path(), false), async {
             tokio::time::sleep(Duration::from_millis(30)).await;

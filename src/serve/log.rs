@@ -1,7 +1,6 @@
-//! The service's log, with limits, because clients can cause log lines. Each kind of line (one place in the
-//! program) has a burst and a rate per minute. Lines beyond them are counted and reported as one line, so
-//! that none is dropped silently. Long lines are cut, and each entry is one line: text of engines and clients cannot look
-//! like an entry of the service.
+//! The service's log, with limits, because clients can cause log lines. Each kind of line (one place in the program) has a burst
+//! and a rate per minute. Lines beyond them are counted and reported in one line; none is dropped silently. Long lines are cut, and
+//! each entry is one line: text of engines and clients cannot look like an entry of the service.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,16 +28,16 @@ const BURST: NonZeroU32 = NonZeroU32::new(1_000).expect("more than 0");
 const PER_MINUTE: NonZeroU32 = NonZeroU32::new(60).expect("more than 0");
 /// Interval between reports of dropped lines.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// Engines' last output and lists of models are shorter.
+/// Maximum length of a line. Engines' last output and lists of models are shorter.
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// Target of the lines that report dropped lines. The number of kinds bounds them.
 const REPORT_TARGET: &str = "model_pool::left_out";
 
-/// Changes what is logged while the service runs. `None`: the variable `RUST_LOG` says what is.
+/// Changes the log level while the service runs. `None` if the variable `RUST_LOG` sets it.
 pub(crate) struct LevelSwitch(Option<reload::Handle<EnvFilter, Registry>>);
 
 impl LevelSwitch {
-    /// Returns why this has no effect, if it has none.
+    /// Sets the level. Returns the reason if it has no effect.
     pub fn set(&self, level: LogLevel) -> Option<String> {
         let Some(handle) = &self.0 else {
             return Some("log.level has no effect while the variable RUST_LOG is set".to_owned());
@@ -92,7 +91,7 @@ pub(crate) fn start(config: &Config) -> LevelSwitch {
     LevelSwitch((!is_fixed).then_some(handle))
 }
 
-/// Lines of a request's work are written in its span.
+/// Writes log lines of a request's work in its span.
 struct NamingRequest<F>(F);
 
 impl<S, N, F> FormatEvent<S, N> for NamingRequest<F>
@@ -203,27 +202,27 @@ impl Visit for EventText<'_> {
 /// Cuts lines that are too long, and makes one line of each entry.
 struct LineCutter<W> {
     to: W,
-    /// Otherwise each line is one JSON value, and a cut line is one too.
+    /// False if each line is one JSON value; a cut line is one too.
     text: bool,
-    /// The service's own colours are in the entries.
+    /// Keeps the service's own colours.
     coloured: bool,
 }
 
-/// Whether the escape sequence at the beginning of this text does no more than set colours and the weight of letters.
+/// Returns true if the escape sequence at the start of this text only sets colours or the weight of letters.
 fn is_colour(text: &str) -> bool {
     let code = text.strip_prefix("\x1b[").unwrap_or_default();
-    let end = code.trim_start_matches(|it: char| it.is_ascii_digit() || it == ';');
+    let end = code.trim_start_matches(|char: char| char.is_ascii_digit() || char == ';');
     end.starts_with('m')
 }
 
-/// The entry, which ends with a line break, without any other that a terminal or a reader of the log would see, and without
-/// escape sequences, such as one that removes a line: fields are logged with those that a client sent. Where the service
-/// writes colours, those stay.
+/// The entry on one line: replaces all line breaks but the last, in the widest sense of any terminal or reader of the log, and
+/// escapes control sequences that fields may contain, such as a sequence that clears a line. The service's own colours stay if
+/// `coloured`.
 fn on_one_line(entry: &[u8], coloured: bool) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(entry);
     let content = text.strip_suffix('\n').unwrap_or(&text);
     let breaks =
-        |it: char| (it.is_control() && it != '\t') || matches!(it, '\u{2028}' | '\u{2029}');
+        |char: char| (char.is_control() && char != '\t') || matches!(char, '\u{2028}' | '\u{2029}');
     if !content.contains(breaks) {
         return text;
     }
@@ -359,7 +358,7 @@ mod tests {
         let text = Written::default().with_colours(true, &Kinds::default(), log_forged);
         assert!(text.contains("\x1b[33m"), "a warning is yellow: {text:?}");
         let escapes: Vec<&str> = text.split('\x1b').skip(1).collect();
-        let colours = |it: &&str| is_colour(&format!("\x1b{it}"));
+        let colours = |escape: &&str| is_colour(&format!("\x1b{escape}"));
         assert!(escapes.iter().all(colours), "{text:?}");
         assert_eq!(text.lines().count(), 2, "{text:?}");
     }

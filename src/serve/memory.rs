@@ -7,11 +7,11 @@ use std::time::Duration;
 /// glibc raises its own with every larger block that is freed, up to 32 MiB, and keeps smaller blocks (mallopt(3)).
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_FROM_BYTES: i32 = 256 << 10;
-/// Free memory that stays at the end of the heap, so that the frequent allocations of requests need no system calls.
+/// Free memory kept at the end of the heap, which spares the frequent allocations of requests any system calls.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const KEPT_BYTES: i32 = 16 << 20;
 
-/// Call this before there are other threads.
+/// Call this before other threads exist.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(
     unsafe_code,
@@ -30,14 +30,14 @@ pub(super) fn return_what_is_freed() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(super) fn return_what_is_freed() {}
 
-/// Models that are always hot are being loaded by then, and what the start allocated is freed.
+/// By this time, always-hot models are being loaded, and the memory of the start has been freed.
 const START_IS_OVER_AFTER: Duration = Duration::from_secs(3);
 
-/// Once the start is over: free memory goes back to the system, and pages of the program's own file are unmapped. A start
-/// goes through most of the program, and of that little is needed to serve. What is needed is mapped again from the page cache.
+/// After the start, returns free memory to the system and unmaps pages of the program's own file. A start touches most of the
+/// program, and serving needs little of it. Pages that are needed are mapped again from the page cache.
 pub(super) async fn forget_the_start() {
     tokio::time::sleep(START_IS_OVER_AFTER).await;
-    // The system may have to wait for a lock of the address space.
+    // The system may have to wait for a lock on the address space.
     let _ = tokio::task::spawn_blocking(|| {
         return_what_is_free();
         unmap_own_file();
@@ -79,8 +79,8 @@ fn unmap_own_file() {
 #[cfg(not(target_os = "linux"))]
 fn unmap_own_file() {}
 
-/// The mappings of a file in `/proc/self/smaps` (proc_pid_smaps(5)) that are private, cannot be written, and have no page of
-/// their own, as those have that the dynamic linker has changed.
+/// The mappings of a file in `/proc/self/smaps` (proc_pid_smaps(5)) that are private, read-only, and without modified pages, such
+/// as those changed by the dynamic linker.
 fn unchanged(mappings: &str, file: &str) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     let mut current = None;
@@ -96,7 +96,7 @@ fn unchanged(mappings: &str, file: &str) -> Vec<Range<usize>> {
     all
 }
 
-/// `None` for a line that begins no mapping, `Some(None)` for a mapping that does not count.
+/// `None` for a line that does not start a mapping, `Some(None)` for a mapping that does not count.
 #[expect(clippy::option_option, reason = "a line has three kinds")]
 fn of_file(line: &str, file: &str) -> Option<Option<Range<usize>>> {
     let mut words = line.splitn(6, ' ');

@@ -1,6 +1,5 @@
-//! The composition root: starts store, catalogue, inventory, controller, HTTP server and schedule from
-//! the configuration. It connects them and decides nothing. The order in which they start is read from top to bottom; how
-//! they end is in `ending`.
+//! The composition root: starts store, catalogue, inventory, controller, HTTP server and schedule from the configuration, and
+//! connects them. The order of the start reads from top to bottom; `ending` contains the end.
 
 mod ending;
 pub(crate) mod evening;
@@ -55,7 +54,7 @@ use tasks::start;
 
 pub use signals::stop_signal;
 
-/// How long a leader on another machine that has lost the lead, and ends by itself, may still stream.
+/// Time that a leader on another machine may still stream after it has lost the lead, before it ends on its own.
 const LOST_LEADER_WITHIN: Span = Span::from_secs(10);
 
 /// Serves until a signal stops it. An error is one line for the user.
@@ -83,13 +82,13 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let live = LiveConfig::new(config);
     let config = live.get();
     let clock = Clock::start();
-    // The same path after a restart, because guardians are found there.
+    // Must be the same after a restart, because guardians are found there.
     let state_dir = absolute(&config.state.dir)?;
     let runtime_dir = state_dir.join("run");
-    // What can fail comes first, while an old process still serves.
+    // Steps that can fail come first, while an old process still serves.
     let inventory = open_inventory(&config).await?;
     let cuda_program = cuda::find(&config).await?;
-    let evening = evening::of(&config)?;
+    let evening = evening::from_config(&config)?;
     let edge = Arc::new(Edge::open(&config, clock, files::allow_many()).map_err(line)?);
     let _log = LastLines(Arc::clone(&edge));
     let telemetry = telemetry::open(&config)?;
@@ -98,7 +97,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     } else {
         None
     };
-    // The manager may be that of the process that this one replaces.
+    // The manager may be inherited from the process that this one replaces.
     let progress = Progress::begin(clock, notify::heartbeat());
     let lock = StateLock::take(&config.state.dir, takeover).await?;
     let old = inherited.as_ref();
@@ -175,12 +174,12 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     tracing::info!("{}", evening::outlook(&config));
     let numbers = leader.step("reading the last numbers", store.last_numbers());
     let (last_replica, last_order) = numbers.await?.map_err(line)?;
-    // We hold the lock, so no other controller owns the engines of an earlier one. Nothing is loaded
-    // before it is decided which of them to adopt.
+    // We hold the lock, so no other controller owns the engines of an earlier one. Nothing is loaded before adoption has been
+    // decided.
     let refuse = |record: &engine::Record| controller::refusal(record, &catalog, &inventory);
     let found = engine::resolve(&guardians, refuse);
     let mut found = leader.step("finding engines", found).await?;
-    // Declared behind the engines, so that it is dropped before them.
+    // Declared after the engines to be dropped before them.
     let failing = LeaveOnFailure::new(&guardians);
     let other_processes = OtherProcesses::find(&runtime_dir);
     let other_processes = leader.step("finding other processes", other_processes);
@@ -215,8 +214,11 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     leader.step_within(name, within, applications).await?;
     let spare = guardians.prepare();
     leader.step("starting a guardian", spare).await?;
-    // With a new data folder, those of an older one may be adopted: their numbers are taken.
-    let taken = found.applications.iter().map(|it| it.replica.0);
+    // With a new data folder, applications of an older one may be adopted, and their numbers are taken.
+    let taken = found
+        .applications
+        .iter()
+        .map(|application| application.replica.0);
     let last_replica = taken.fold(last_replica, u64::max);
     let measurements = leader.step("reading measurements", store.measurements());
     let measurements = measurements.await?.map_err(line)?;
@@ -226,7 +228,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     let cordons = cordons.map_err(line)?;
     let nodes = store.nodes_with_credentials(controller::NODES_MAX);
     let nodes = leader.step("reading nodes", nodes).await?.map_err(line)?;
-    // The last step before the loop: what it decides is for one that leads.
+    // The last step before the loop, whose decisions require the lead.
     let done = progress.part_done();
     let figures = controller::first_figures(&catalog, &config, &measurements, &inventory, done);
     let name = "working out what the models need";
@@ -263,7 +265,9 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     other_processes.follow(&handle);
     let metrics = Metrics::new(&handle);
     let base = config.server.base_path.as_str();
-    let traces = telemetry.as_ref().map(|it| it.traces(&handle, base));
+    let traces = telemetry
+        .as_ref()
+        .map(|telemetry| telemetry.traces(&handle, base));
     let limits = limits::open(&config, &store, clock);
     let limits = leader.step("reading the limits", limits).await??;
     let schedule = evening::start(due, &handle, &live, &store);

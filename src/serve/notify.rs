@@ -18,7 +18,7 @@ pub(super) struct Manager {
 
 static INHERITED: OnceLock<Manager> = OnceLock::new();
 
-/// Inherits the settings of the process that we replace. The manager started that process, not this one.
+/// Inherits the settings of the process that this one replaces: the manager started that process, not this one.
 pub(super) fn inherit(manager: Manager) {
     let _ = INHERITED.set(manager);
 }
@@ -40,8 +40,7 @@ pub(super) fn manager() -> Option<Manager> {
     }
 }
 
-/// Reports that the service is ready. After a takeover the manager still watches the old process, so the
-/// process id goes with it.
+/// Reports that the service is ready. After a takeover, the manager still watches the old process, so the process id is sent along.
 pub(super) fn ready() {
     notify(&format!("READY=1\nMAINPID={}\n", std::process::id()));
 }
@@ -50,8 +49,8 @@ pub(super) fn stopping() {
     notify("STOPPING=1\n");
 }
 
-/// For `WatchdogSec=`, three times per interval. The loop itself sends it, so that the manager restarts a
-/// service whose loop hangs. While this process stands by or starts, `starting` does.
+/// The heartbeat for `WatchdogSec=`, three times per interval. The loop itself sends it: the manager restarts a service whose loop
+/// hangs. While this process stands by or starts, `starting` sends it.
 pub(super) fn heartbeat() -> Option<Heartbeat> {
     let every = Span((manager()?.watchdog_us? / 3_000).max(1));
     Some(Heartbeat::new(every, || notify("WATCHDOG=1\n")))

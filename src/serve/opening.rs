@@ -1,5 +1,5 @@
-//! What a start opens before the loop turns: devices, catalogue, single sign-on, and what a process leaves that is taken
-//! over from. Each error is one line for the user.
+//! Opens the parts that must exist before the loop runs: devices, catalogue, single sign-on, and the state of a process that is
+//! taken over from. Each error is one line for the user.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use inventory::Inventory;
 use pool::Time;
 use store::Store;
 
-/// Checks that this process could serve, then takes over from the one that does.
+/// Checks that this process could serve, then takes over from the running one.
 pub(super) async fn take_over(
     config: &Config,
     runtime_dir: &Path,
     strict: bool,
 ) -> Result<Option<Inherited>, String> {
-    // What this process could not serve must show while the old process still does.
+    // Models that this process could not serve must be reported while the old process still serves.
     let (catalog, _) = Catalog::default().reread(config).map_err(line)?;
     refuse_broken(&catalog, strict)?;
     let running = engine::recorded_models(&absolute(&config.state.dir)?.join("engines"));
     let lost = |model: &String| Some((model.clone(), catalog.broken_model(model)?));
     if let Some((model, broken)) = running.iter().find_map(lost) {
         return Err(format!(
-            "{}\n{model} is loaded, and a takeover would stop it: mend its file and try again; the model-pool that runs goes on",
+            "{}\n{model} is loaded, and a takeover would stop it: fix its file and try again; the running model-pool continues",
             broken.error
         ));
     }
     let inherited = takeover::ask(runtime_dir).await?;
     if inherited.is_none() {
-        tracing::info!("there is no model-pool to take over from; starting normally");
+        tracing::info!("found no model-pool to take over from; starting normally");
     }
     Ok(inherited)
 }
 
-/// With `--strict` one model file that cannot be used is too many.
+/// With `--strict`, fails if any model file cannot be used.
 fn refuse_broken(catalog: &Catalog, strict: bool) -> Result<(), String> {
     let broken = catalog.broken().iter();
     let errors: Vec<&str> = broken
-        .filter(|it| strict && it.source != Source::Registered)
-        .map(|it| it.error.as_str())
+        .filter(|model| strict && model.source != Source::Registered)
+        .map(|model| model.error.as_str())
         .collect();
     if errors.is_empty() {
         Ok(())
@@ -56,7 +56,7 @@ fn refuse_broken(catalog: &Catalog, strict: bool) -> Result<(), String> {
     }
 }
 
-/// The models that were registered over the API, and those of the files.
+/// The models registered through the API, and the models of the files.
 pub(super) async fn open_catalog(
     config: &Arc<Config>,
     store: &Store,
@@ -95,7 +95,7 @@ pub(super) async fn open_inventory(config: &Config) -> Result<Inventory, String>
         .map_err(line)
 }
 
-/// Logs what there is to serve with.
+/// Logs the devices and models to serve with.
 pub(super) fn describe(catalog: &Catalog, inventory: &Inventory) {
     for device in inventory.devices() {
         let (name, total, headroom) = (&device.name, device.total, device.headroom);
@@ -111,7 +111,10 @@ pub(super) fn describe(catalog: &Catalog, inventory: &Inventory) {
         names => tracing::info!("{} models: {}", names.len(), names.join(", ")),
     }
     for (name, entry) in catalog.entries() {
-        let adapters = entry.dynamic_adapters.as_ref().and_then(|it| it.fetch());
+        let adapters = entry
+            .dynamic_adapters
+            .as_ref()
+            .and_then(|adapters| adapters.fetch());
         let fetches = entry.fetch.as_ref().into_iter().chain(adapters);
         for fault in fetches.filter_map(source::not_built) {
             tracing::warn!(model = %name, "{fault}");

@@ -1,5 +1,5 @@
-//! Reads the configuration again and puts it in force: by `POST /admin/reload` and by SIGHUP. Everything is checked
-//! before anything changes, and the catalogue, which is the last that may fail, is changed first.
+//! Reads the configuration again and puts it in force, on `POST /admin/reload` and SIGHUP. Everything is checked before anything
+//! changes, and the catalogue, the last part that may fail, is changed first.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -17,9 +17,9 @@ use controller::Handle;
 use http::{Edge, Reload, ReloadError, Reloaded, Reloading};
 use schedule::Schedule;
 
-/// Everything that goes by the configuration.
+/// All parts that use the configuration.
 pub(super) struct Reloader {
-    /// The file that the command line names, if it names one.
+    /// The file named on the command line, if any.
     pub file: Option<PathBuf>,
     pub config: LiveConfig,
     pub handle: Handle,
@@ -27,7 +27,7 @@ pub(super) struct Reloader {
     pub limits: Arc<Limits>,
     pub schedule: Arc<Schedule>,
     pub level: LevelSwitch,
-    /// Two reloads never compare with the same configuration.
+    /// Serializes reloads: two must never compare with the same configuration.
     pub turn: tokio::sync::Mutex<()>,
 }
 
@@ -35,7 +35,7 @@ impl Reloader {
     async fn put_in_force(&self) -> Result<Reloaded, ReloadError> {
         let _turn = self.turn.lock().await;
         let running = self.config.get();
-        // A file that was read at the start is not replaced by the defaults when it is gone.
+        // If the file read at the start is gone, the defaults must not replace it.
         let file = self.file.clone().or_else(|| running.file.clone());
         let newer = blocking(move || {
             let environment: BTreeMap<String, String> = std::env::vars().collect();
@@ -45,7 +45,7 @@ impl Reloader {
         let config = Arc::new(config);
         let is_new_evening = running.evening != config.evening || running.zone() != config.zone();
         let evening = if is_new_evening {
-            let evening = evening::of(&config).map_err(ReloadError::Other)?;
+            let evening = evening::from_config(&config).map_err(ReloadError::Other)?;
             let prepared = self.schedule.prepare(evening).await;
             Some(prepared.map_err(|error| ReloadError::Other(error.to_string()))?)
         } else {
@@ -69,7 +69,7 @@ impl Reloader {
         warnings.extend(blocking(move || edge.reload_certificate()).await?);
         let before = running.notices();
         let notices = config.notices().into_iter();
-        warnings.extend(notices.filter(|it| !before.contains(it)));
+        warnings.extend(notices.filter(|notice| !before.contains(notice)));
         Ok(Reloaded {
             settings,
             models,
@@ -78,7 +78,7 @@ impl Reloader {
     }
 }
 
-/// Files are read on a thread that may block.
+/// Reads files on a thread that may block.
 async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ReloadError> {
@@ -105,7 +105,14 @@ fn log_changes(by: &str, reloaded: &Reloaded) {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        let shown = |it: &KeyChange| format!("{} {} -> {}", it.key, value(&it.from), value(&it.to));
+        let shown = |change: &KeyChange| {
+            format!(
+                "{} {} -> {}",
+                change.key,
+                value(&change.from),
+                value(&change.to)
+            )
+        };
         changes.iter().map(shown).collect::<Vec<_>>().join(", ")
     };
     let settings = &reloaded.settings;
@@ -128,7 +135,7 @@ fn log_changes(by: &str, reloaded: &Reloaded) {
     }
 }
 
-/// Reloads at each SIGHUP. Completes when the signal means that the terminal of the service was closed.
+/// Reloads at each SIGHUP. Completes if the signal means that the service's terminal was closed.
 pub(super) async fn at_hangups(reloader: &Reloader) {
     let had_terminal = std::io::stdin().is_terminal();
     let Ok(mut hangups) = signal(SignalKind::hangup()) else {
@@ -138,11 +145,11 @@ pub(super) async fn at_hangups(reloader: &Reloader) {
         return std::future::pending().await;
     };
     while hangups.recv().await.is_some() {
-        // A terminal that was closed is none any more.
+        // After its terminal has been closed, standard input is not a terminal any more.
         if had_terminal && !std::io::stdin().is_terminal() {
             return;
         }
-        // The result is in the log.
+        // The result is logged.
         let _ = reloader.reload("SIGHUP").await;
     }
     std::future::pending().await

@@ -1,6 +1,6 @@
-//! Streams that continue in a process which has handed over its engines. That process reports its
-//! requests in flight per engine to every later controller, which counts them at its gates: the engine
-//! is busy, drains wait for them, and keep-hot counts from their end (L2).
+//! Streams that continue in a process which has handed over its engines. That process reports its requests in flight per engine to
+//! every later controller, which counts them at its gates: the engine is busy, drains wait for them, and keep-hot counts from their
+//! end (L2).
 //!
 //! ```text
 //!  old: listens on run/streams-PID.sock until its streams have ended
@@ -26,12 +26,12 @@ use pool::{ReplicaId, Time};
 
 const PREFIX: &str = "streams-";
 const SUFFIX: &str = ".sock";
-/// How late a later controller may learn that a stream has ended.
+/// Delay after which a later controller learns that a stream has ended.
 const REPORT_EVERY: Duration = Duration::from_millis(50);
 /// Timeout for the first report of another process.
 const FIRST_REPORT_MAX: Duration = Duration::from_secs(2);
 
-/// [`SeatsTaken`] as it is sent. Unknown fields of other versions are ignored.
+/// The serialized form of [`SeatsTaken`]. Unknown fields of other versions are ignored.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 struct Seats {
     replica: u64,
@@ -49,7 +49,7 @@ impl From<SeatsTaken> for Seats {
     }
 }
 
-/// The socket's file. Dropping it removes the file.
+/// A socket's file, removed on drop.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
@@ -68,7 +68,7 @@ pub(super) fn tell(
     let path = runtime_dir.join(&name);
     let listen = || {
         let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(Short::of(runtime_dir)?.path(&name))?;
+        let listener = UnixListener::bind(Short::new(runtime_dir)?.path(&name))?;
         listener.set_nonblocking(true)?;
         tokio::net::UnixListener::from_std(listener)
     };
@@ -126,7 +126,7 @@ pub(super) struct OtherProcesses {
 }
 
 impl OtherProcesses {
-    /// Finds all of them, with their first reports. Removes sockets on which no process listens.
+    /// Finds all such processes, with their first reports. Removes sockets without a listening process.
     pub async fn find(runtime_dir: &Path) -> OtherProcesses {
         let folder = runtime_dir.to_owned();
         let found = tokio::task::spawn_blocking(move || OtherProcesses::try_find(&folder)).await;
@@ -172,7 +172,7 @@ impl OtherProcesses {
         let shared = Arc::new((Mutex::new(all), tell));
         for (nth, (mut reader, _)) in self.sources.into_iter().enumerate() {
             let shared = Arc::clone(&shared);
-            // It ends with the other process; our shutdown does not wait for it.
+            // Ends with the other process; our shutdown does not wait for it.
             drop(tokio::task::spawn_blocking(move || {
                 let (all, tell) = &*shared;
                 let _ = reader.get_ref().set_read_timeout(None);
@@ -193,7 +193,7 @@ impl OtherProcesses {
 }
 
 fn connect(folder: &Path, name: &str) -> io::Result<(BufReader<UnixStream>, Vec<Seats>)> {
-    let socket = UnixStream::connect(Short::of(folder)?.path(name))?;
+    let socket = UnixStream::connect(Short::new(folder)?.path(name))?;
     socket.set_read_timeout(Some(FIRST_REPORT_MAX))?;
     let mut reader = BufReader::new(socket);
     let seats = read_report(&mut reader)?;
@@ -246,14 +246,14 @@ mod tests {
             tokio::net::UnixListener::from_std(listener).expect("a listener")
         };
         let listeners = [listen("streams-1.sock"), listen("streams-2.sock")];
-        // Left behind by a process that was killed.
+        // Left behind by a killed process.
         drop(UnixListener::bind(home.path().join("streams-3.sock")).expect("a socket"));
         let (sender, mut totals) = tokio::sync::mpsc::unbounded_channel();
         let new = async {
             let found = OtherProcesses::find(home.path()).await;
             assert_eq!(found.taken(), inside(3));
             found.follow_with(move |taken| {
-                let _ = sender.send(taken.iter().map(|it| it.in_flight).sum::<u32>());
+                let _ = sender.send(taken.iter().map(|seats| seats.in_flight).sum::<u32>());
             });
             counts[0].store(0, Ordering::SeqCst);
             assert_eq!(totals.recv().await, Some(1));

@@ -1,5 +1,5 @@
-//! The start of one of two services on one PostgreSQL (D4): it listens, stands by while the other one leads, and returns with
-//! the store when it leads itself. Its socket stays open all the while, so that no connection is refused.
+//! Starts a service that shares its PostgreSQL with another (D4): listens, stands by while the other leads, and returns with the
+//! store when it leads itself. Its socket stays open throughout: no connection is refused.
 //!
 //! ```text
 //! listens ─▶ stands by: answers of itself, passes requests on ─▶ leads: connections wait in the socket until it serves
@@ -28,29 +28,29 @@ use http::{Edge, Listener, Standby};
 use store::{Advertised, Candidate, Leader, Standing, Store};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The same reason is logged again after so many looks.
+/// Number of checks after which the same reason is logged again.
 const SAY_AGAIN: u32 = 30;
 
-/// How the wait has ended.
+/// Result of the wait.
 pub(super) enum Ended {
     Leads(Led),
-    /// A signal ended it.
+    /// Ended by a signal.
     Stopped,
 }
 
-/// The store, and what is left of the time before.
+/// The store, with the remaining tasks of the standby time.
 pub(super) struct Led {
     pub store: Arc<Store>,
-    /// Fires at a signal to stop: one that comes while the leader starts must not be missed.
+    /// Fires on a signal to stop: a signal during the leader's start must not be missed.
     pub stopped: CancellationToken,
-    /// Answers of that time that have not ended, and what hears signals. Dropped, they are cut.
+    /// Unfinished responses of the standby time, and the task that receives signals. Dropping cuts them.
     pub left: Vec<AbortOnDropHandle<()>>,
-    /// It has stood by: another process may have led before, whose streams are unknown here.
+    /// True after a standby time: another process may have led before, whose streams are unknown to this one.
     pub has_followed: bool,
 }
 
 impl Led {
-    /// Without a time before.
+    /// A leader without a standby time.
     pub fn alone(store: Store) -> Led {
         Led {
             store: Arc::new(store),
@@ -61,8 +61,8 @@ impl Led {
     }
 }
 
-/// Returns when this process leads. `inherited`: the process that it takes over from, which has left the lock to it; that one
-/// ends as soon as this one stands by.
+/// Returns when this process leads. `inherited` is the process it takes over from, which has left the lock to it; that process ends
+/// as soon as this one stands by.
 pub(super) async fn until_leader(
     config: &Config,
     section: &StandbySection,
@@ -97,7 +97,7 @@ pub(super) async fn until_leader(
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
-            // A look that hangs ends the signs of life, and so would a stop of this loop.
+            // A check that hangs ends the heartbeats, as a hang of this loop would.
             progress.step("looking who leads", LOOK_WITHIN);
             match candidate.look().await.map_err(line)? {
                 Standing::MayLead => {
@@ -116,7 +116,7 @@ pub(super) async fn until_leader(
             }
         }
     };
-    // By default it would end the process; what is reloaded is read at the start of a leader anyway.
+    // The signal would end the process by default. A leader reads the configuration at its start anyway.
     let hangups = async {
         if let Ok(mut hangup) = signal(SignalKind::hangup()) {
             while hangup.recv().await.is_some() {
@@ -150,13 +150,13 @@ pub(super) async fn until_leader(
     }))
 }
 
-/// What stands by.
+/// The state of a standby.
 struct Wait {
     front: Standby,
     has_tls: bool,
-    /// The server, once it is there, and what stops it.
+    /// The server, once it runs, and the token that stops it.
     answers: Option<(AbortOnDropHandle<()>, CancellationToken)>,
-    /// What was logged last, and how many looks ago.
+    /// The last logged reason, and the number of checks since.
     logged: Option<(String, u32)>,
 }
 
@@ -196,24 +196,24 @@ impl Wait {
         }
     }
 
-    /// Listens, if it does not yet. Before the first look it is not known whether it stands by at all.
+    /// Starts to listen, if it has not yet. Before the first check, it is unknown whether this process stands by at all.
     fn serve(&mut self, listener: &Listener) -> Result<(), String> {
         if self.answers.is_some() {
             return Ok(());
         }
-        // The same socket: what waits in it when this one stops is accepted by the leader's server.
+        // The same socket: connections that wait in it when this server stops are accepted by the leader's server.
         let own = listener.try_clone().map_err(line)?;
         let stop = CancellationToken::new();
         let server = start(self.front.clone().serve(own, stop.clone()));
         self.answers = Some((AbortOnDropHandle::new(server), stop));
         let scheme = if self.has_tls { "https" } else { "http" };
         let address = listener.shown(scheme).map_err(line)?;
-        tracing::info!("serving {address}/v1 for the one that leads: this controller stands by");
+        tracing::info!("serving {address}/v1 for the leading controller: this one stands by");
         notify::ready();
         Ok(())
     }
 
-    /// Connections wait in the socket from now on; answers that have begun go on in what is returned.
+    /// From now on connections wait in the socket. Responses in progress continue in the returned task.
     fn leads(self) -> Option<AbortOnDropHandle<()>> {
         self.front.leads();
         let (server, stop) = self.answers?;

@@ -1,12 +1,12 @@
-//! The start of one that leads: which step is under way, and what ends it early. The service manager gets its signs of life
-//! (`notify::heartbeat`) from the controller's loop, which begins at the end of the start. One that has stood by was ready
-//! long before, so that its manager is watching: until the loop turns the signs come from here, for as long as no step takes
-//! longer than it may.
+//! The start of a leader: tracks the current step, and ends the start early if another controller takes the lead. The service
+//! manager gets its heartbeats (`notify::heartbeat`) from the controller's loop, which begins at the end of the start. A leader
+//! that has stood by reported ready long before, so its manager is already watching: until the loop runs, this module sends the
+//! heartbeats, as long as no step exceeds its time limit.
 //!
 //! ```text
 //!  looks who leads ─▶ opens the database ─▶ keys ─▶ catalogue ─▶ engines ─▶ Ray ─▶ needs ─▶ the loop turns ─▶ serves
 //!  └─ signs of life from here, each step within its time ──────────────────────────────────┘└─ from the loop
-//!                     └─ deposed: ends at once, and its engines stay with their guardians ─────────────────┘
+//!                     └─ deposed: ends immediately, and its engines stay with their guardians ─────────────┘
 //! ```
 
 use std::pin::pin;
@@ -20,21 +20,21 @@ use engine::Guardians;
 use pool::{Span, Time};
 use store::Store;
 
-/// One look at the lock has limits of its own, which are shorter together.
+/// A check of the lock has its own limits, which add up to less.
 pub(super) const LOOK_WITHIN: Span = Span::from_secs(60);
-/// The schema of a large database may have to be brought to this version.
+/// The schema of a large database may have to be migrated to this version.
 pub(super) const OPEN_WITHIN: Span = Span::from_secs(600);
-/// For each Ray: ten looks at applications that are being deployed, and the removal of those that are left over.
+/// Per Ray cluster: ten queries for applications that are being deployed, and the removal of leftovers.
 pub(super) const RAY_WITHIN: Span = Span::from_secs(180);
-/// For each model, one after the other: the headers of its files, which may be hundreds on storage that is slow.
+/// Per model, one after the other: the headers of its files, which may be hundreds on slow storage.
 pub(super) const FIGURES_WITHIN: Span = Span::from_secs(60);
-/// Any other step; what it waits for has shorter limits.
+/// Limit of any other step. The calls in it have shorter limits.
 pub(super) const STEP_WITHIN: Span = Span::from_secs(120);
-/// A step that takes so long is named in the log, and again each time after as long.
+/// A step that takes this long is logged, and again after each further interval.
 const LOG_EVERY: Span = Span::from_secs(10);
 const LOOK_EVERY: Span = Span::from_secs(1);
 
-/// What the start does at the moment.
+/// The current step of the start.
 pub(super) struct Progress {
     shared: Arc<Shared>,
     _watch: AbortOnDropHandle<()>,
@@ -43,7 +43,7 @@ pub(super) struct Progress {
 struct Shared {
     clock: Clock,
     step: Mutex<Step>,
-    /// The controller's loop gives no signs of life yet.
+    /// The controller's loop sends no heartbeats yet.
     is_before_loop: AtomicBool,
 }
 
@@ -57,9 +57,9 @@ impl Shared {
 struct Step {
     name: &'static str,
     since: Time,
-    /// When its last part was done; its start, if none is or it has no parts.
+    /// End of its last part, or its start if no part has ended.
     advanced: Time,
-    /// Of each part.
+    /// Time limit of each part.
     within: Span,
 }
 
@@ -94,13 +94,13 @@ impl Progress {
         }
     }
 
-    /// The next step begins.
+    /// Starts the next step.
     pub fn step(&self, name: &'static str, within: Span) {
         let now = self.shared.clock.now();
         *self.shared.step() = Step::new(name, now, within);
     }
 
-    /// For a step of many parts, to be called when one is done: the time that the step may take begins anew then.
+    /// Returns a function to call after each part of a step, which restarts the step's time limit.
     pub fn part_done(&self) -> impl Fn() + Send + use<> {
         let shared = Arc::clone(&self.shared);
         move || {
@@ -109,7 +109,7 @@ impl Progress {
         }
     }
 
-    /// From now on the controller's loop gives the signs of life: two sources would hide that one of them is silent.
+    /// From now on the controller's loop sends the heartbeats: with two sources, one could fall silent unnoticed.
     pub fn loop_turns(&self) {
         self.shared.is_before_loop.store(false, Ordering::Relaxed);
     }
@@ -133,7 +133,7 @@ async fn watch(shared: Arc<Shared>, mut heart: Option<Heartbeat>) {
     }
 }
 
-/// What the log says of a step that takes long.
+/// Log lines about slow steps.
 #[derive(Default)]
 struct SlowSteps {
     since: Time,
@@ -141,7 +141,7 @@ struct SlowSteps {
 }
 
 impl SlowSteps {
-    /// The line that is due.
+    /// The line that is due, if any.
     fn line(&mut self, step: &Step, now: Time) -> Option<String> {
         if self.since != step.since {
             *self = SlowSteps {
@@ -167,7 +167,7 @@ impl SlowSteps {
     }
 }
 
-/// The start of one that leads.
+/// The start of a leader.
 pub(super) struct LeaderStart<'a> {
     pub progress: &'a Progress,
     pub store: &'a Store,
@@ -175,10 +175,10 @@ pub(super) struct LeaderStart<'a> {
 }
 
 impl LeaderStart<'_> {
-    /// Does one step.
+    /// Runs one step.
     ///
     /// # Errors
-    /// Another controller leads, or may: the step is given up, and so is the start.
+    /// Another controller leads, or may: the step and the start are abandoned.
     pub async fn step<T>(
         &self,
         name: &'static str,
@@ -187,7 +187,7 @@ impl LeaderStart<'_> {
         self.step_within(name, STEP_WITHIN, work).await
     }
 
-    /// The same for a step that may take another time.
+    /// Like [`LeaderStart::step`], with another time limit.
     pub async fn step_within<T>(
         &self,
         name: &'static str,
@@ -200,8 +200,8 @@ impl LeaderStart<'_> {
     }
 }
 
-/// The outcome of the work, unless `over` comes first. Then `leave` runs before the work is dropped: engines that it has
-/// found end with their handles, unless they are left to their guardians by then.
+/// The result of `work`, unless `over` completes first. Then `leave` runs before the work is dropped: engines that the work has
+/// found would end with their handles, unless they have been left to their guardians.
 async fn unless<T>(
     over: impl Future<Output = String>,
     leave: impl FnOnce(String) -> String,
@@ -215,8 +215,8 @@ async fn unless<T>(
     }
 }
 
-/// Another controller leads, or may. Nothing is ordered any more, not even the end of an engine (D4): those on this machine
-/// stay with their guardians, as after a crash, and nodes look for the other controller.
+/// Handles the loss of the lead. Nothing is ordered any more, not even the end of an engine (D4): engines on this machine stay with
+/// their guardians, as after a crash, and nodes look for the other controller.
 pub(super) fn deposed(guardians: &Guardians, why: &str) -> String {
     guardians.crashed();
     let message = format!(
@@ -226,8 +226,7 @@ pub(super) fn deposed(guardians: &Guardians, why: &str) -> String {
     message
 }
 
-/// A start that fails leaves the engines that it has found to their guardians, as a crash does: the next start adopts them
-/// (D2).
+/// After a failed start, leaves the engines it has found to their guardians, as a crash does: the next start adopts them (D2).
 pub(super) struct LeaveOnFailure<'a>(Option<&'a Guardians>);
 
 impl<'a> LeaveOnFailure<'a> {
@@ -235,7 +234,7 @@ impl<'a> LeaveOnFailure<'a> {
         LeaveOnFailure(Some(guardians))
     }
 
-    /// The start is done.
+    /// The start has succeeded.
     pub fn started(mut self) {
         self.0 = None;
     }
@@ -282,7 +281,7 @@ mod tests {
             hangs.contains("no progress for 30.0 s, and may take 25.0 s"),
             "{hangs}"
         );
-        // The next one has its own time.
+        // The next step has its own time limit.
         let next = Step::new(STEP.name, Time(31_500), STEP.within);
         assert_eq!(line(&next, 41_000), None);
         assert!(next.is_in_time(Time(41_000)));
@@ -318,7 +317,7 @@ mod tests {
         assert!(step.since <= began && step.advanced > began, "{step:?}");
     }
 
-    /// Notes that it is dropped.
+    /// Records that it has been dropped.
     struct Noted<'a>(&'a RefCell<Vec<&'static str>>);
 
     impl Drop for Noted<'_> {
@@ -351,6 +350,6 @@ mod tests {
         assert_eq!(done, Ok(7));
         let over = ready("another one leads".to_owned());
         let none = unless(over, leave, ready(7)).await;
-        assert!(none.is_err(), "even if both come at once");
+        assert!(none.is_err(), "even if both complete simultaneously");
     }
 }

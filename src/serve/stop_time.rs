@@ -1,28 +1,28 @@
-//! How long the service may take from SIGTERM to its end: a service manager that allows less kills it, and with it the requests
-//! and engines that it waits for. `deploy/` and docs/operations.md allow this much.
+//! The maximum time from SIGTERM to the end of the service. A service manager that allows less kills it, with the requests and
+//! engines that it waits for. `deploy/` and docs/operations.md allow this much.
 
 use std::time::Duration;
 
 use config::Config;
 use pool::ModelSpec;
 
-/// How long connections may take to finish after the pool has drained.
+/// Time limit for connections to finish after the pool has drained.
 pub(super) const CONNECTIONS_WITHIN: Duration = Duration::from_secs(5);
-/// The writes that requests have left, however many there are, and the end of the store.
+/// Time limit for the remaining writes of requests, however many there are, and for closing the store.
 const LAST_WRITES_WITHIN: Duration = Duration::from_secs(20);
 
-/// With engines of the default grace period; a model file may set a longer one.
+/// Assumes engines with the default grace period. A model file may set a longer one.
 pub fn longest_stop(config: &Config) -> Duration {
     let drain = Duration::from_millis(config.unload_drain().0);
     let grace = Duration::from_millis(ModelSpec::default().stop_grace.0);
     let of_the_loop = controller::CLUSTER_WITHIN + controller::KEEPER_WITHIN;
     let of_requests = CONNECTIONS_WITHIN + LAST_WRITES_WITHIN + telemetry::ENDS_WITHIN;
-    // Of all engines an application of Ray Serve takes the longest.
+    // Of all engines, a Ray Serve application takes the longest.
     drain + grace + engine::APPLICATION_GONE_WITHIN + of_the_loop + of_requests
 }
 
-/// Does the last writes, as far as they are done in time: a store that does not answer must not delay the end until the service
-/// manager kills the process.
+/// Does the last writes within a time limit: a store that does not respond must not delay the end until the service manager kills
+/// the process.
 pub(super) async fn last_writes(work: impl Future<Output = ()>) {
     as_far_as_in_time(LAST_WRITES_WITHIN, work).await;
 }

@@ -62,7 +62,7 @@ struct Message {
     received: bool,
     free: bool,
     serving: bool,
-    /// How the old process reaches the service manager, which a new process may not know.
+    /// The connection to the service manager, which a new process may not know.
     manager: Option<Manager>,
 }
 
@@ -72,19 +72,19 @@ pub(super) struct TakeoverSocket {
     path: PathBuf,
 }
 
-/// A new process that has our listening socket.
+/// A new process that has received our listening socket.
 pub(super) struct Successor {
     socket: UnixStream,
     pub pid: u32,
 }
 
 impl TakeoverSocket {
-    /// The folder is accessible only to our user. Fails if the socket cannot be created.
+    /// Creates the socket in `runtime_dir`, which is accessible only to our user.
     pub fn open(runtime_dir: &Path) -> io::Result<TakeoverSocket> {
         let path = runtime_dir.join(SOCKET);
         // We hold the lock, so the process that created it is gone.
         let _ = std::fs::remove_file(&path);
-        let short = Short::of(runtime_dir)?;
+        let short = Short::new(runtime_dir)?;
         let listener = UnixListener::bind(short.path(SOCKET))?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::UnixListener::from_std(listener)?;
@@ -145,7 +145,7 @@ pub(super) struct Short {
 
 impl Short {
     #[cfg(target_os = "linux")]
-    pub fn of(folder: &Path) -> io::Result<Short> {
+    pub fn new(folder: &Path) -> io::Result<Short> {
         let folder = std::fs::File::open(folder)?;
         Ok(Short { folder })
     }
@@ -157,7 +157,7 @@ impl Short {
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub fn of(folder: &Path) -> io::Result<Short> {
+    pub fn new(folder: &Path) -> io::Result<Short> {
         let folder = folder.to_owned();
         Ok(Short { folder })
     }
@@ -175,7 +175,7 @@ impl Drop for TakeoverSocket {
 }
 
 impl Successor {
-    /// Reports that the state is closed and unlocked. Returns when the new process serves, or why it does not.
+    /// Reports that the state is closed and unlocked. Returns when the new process serves, or the reason it does not.
     pub async fn free(self) -> Result<(), String> {
         let message = Message {
             free: true,
@@ -190,7 +190,7 @@ impl Successor {
             receive(&mut BufReader::new(&self.socket))
         });
         match reply.await {
-            // An earlier version sends nothing more and closes the connection.
+            // An earlier version sends no further message and closes the connection.
             Ok(Ok(message)) if message.serving => Ok(()),
             _ => Err(format!(
                 "process {pid} took over but does not serve; start model-pool again within pool.adopt_within to keep the engines"
@@ -199,7 +199,7 @@ impl Successor {
     }
 }
 
-/// What a new process receives from the old one.
+/// The state that a new process receives from the old one.
 pub(super) struct Inherited {
     listener: OwnedFd,
     old: UnixStream,
@@ -211,7 +211,7 @@ impl Inherited {
         Listener::inherited(self.listener.try_clone()?, configured)
     }
 
-    /// Tells the old process that this one serves.
+    /// Reports to the old process that this one serves.
     pub fn serving(self) {
         let message = Message {
             serving: true,
@@ -222,8 +222,8 @@ impl Inherited {
     }
 }
 
-/// Takes over from the model-pool that serves from this folder. Returns when it has released everything;
-/// `None` if there is none.
+/// Takes over from the model-pool that serves from this folder. Returns when it has released everything, or `None` if none is
+/// running.
 pub(super) async fn ask(runtime_dir: &Path) -> Result<Option<Inherited>, String> {
     let folder = runtime_dir.to_owned();
     let taken = tokio::task::spawn_blocking(move || try_take_over(&folder)).await;
@@ -234,7 +234,7 @@ pub(super) async fn ask(runtime_dir: &Path) -> Result<Option<Inherited>, String>
 }
 
 fn try_take_over(folder: &Path) -> io::Result<Option<Inherited>> {
-    let connected = Short::of(folder).and_then(|short| UnixStream::connect(short.path(SOCKET)));
+    let connected = Short::new(folder).and_then(|short| UnixStream::connect(short.path(SOCKET)));
     let socket = match connected {
         Ok(socket) => socket,
         Err(error) => {
@@ -311,7 +311,7 @@ fn send_with(socket: &UnixStream, message: &Message, descriptor: &OwnedFd) -> io
         &mut ancillary,
         SendFlags::empty(),
     )?;
-    // A line is far smaller than what a socket accepts at once.
+    // A line is far smaller than the socket's buffer.
     if sent == line.len() {
         Ok(())
     } else {

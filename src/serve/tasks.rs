@@ -1,4 +1,4 @@
-//! The tasks of the service: each has an owner, which ends it.
+//! Starts and ends the service's tasks, each of which has an owner that ends it.
 
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
@@ -8,7 +8,7 @@ pub(super) fn start(task: impl Future<Output = ()> + Send + 'static) -> JoinHand
     tokio::spawn(task)
 }
 
-/// Ends a task, and returns when it does nothing any more.
+/// Ends a task, and returns when it has stopped.
 pub(super) async fn end(task: AbortOnDropHandle<()>) {
     task.abort();
     let _ = task.await;

@@ -1,4 +1,4 @@
-//! Opens the traces of requests, where a collector is configured.
+//! Opens the traces of requests, if a collector is configured.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct Telemetry {
     ratio: f64,
 }
 
-/// `None`: there is no collector. An error is one line for the user, without what is secret.
+/// Opens the exporter. `None` without a collector. An error is one line for the user, without secrets.
 pub fn open(config: &Config) -> Result<Option<Telemetry>, String> {
     let section = &config.telemetry;
     let Some(url) = section.url() else {
@@ -74,7 +74,7 @@ impl Telemetry {
     }
 }
 
-/// Sends the last spans, for a moment.
+/// Sends the last spans, within a short time limit.
 pub async fn finish(telemetry: Option<Telemetry>) {
     if let Some(Telemetry { exporter, task, .. }) = telemetry {
         exporter.finish().await;
@@ -82,12 +82,14 @@ pub async fn finish(telemetry: Option<Telemetry>) {
     }
 }
 
-/// Values of the variable are encoded as in a URL; the file's are not.
+/// Values of the variable are URL-encoded; the file's are not.
 fn percent_decoded(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|it| std::str::from_utf8(it).ok());
-        let byte = digits.and_then(|it| u8::from_str_radix(it, 16).ok());
+        let digits = after
+            .get(..2)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         match (first, byte) {
             (b'%', Some(byte)) => {
                 bytes.push(byte);

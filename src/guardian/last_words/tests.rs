@@ -1,9 +1,9 @@
-//! The last lines of real engines, as they print them when they fail, and what is made of them.
+//! The last lines of real engines that failed, and the expected last words.
 
 use super::*;
 
 fn words(tail: &str) -> String {
-    of(tail.lines().map(|line| (line, true)))
+    select(tail.lines().map(|line| (line, true)))
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn of_other_logs_the_prefixes_are_taken_off() {
 fn what_only_looks_like_a_prefix_stays() {
     for line in [
         "127.0.0.1:8080 is in use",
-        "11-21 is no date here",
+        "11-21 is not a date in this line",
         "[Errno 2] No such file or directory: 'x'",
         "(see above) no model",
         "INFO",
@@ -201,7 +201,7 @@ fn an_error_of_long_ago_is_not_why_it_ended_now() {
         ("INFO: up", false),
         ("bye", true),
     ];
-    assert_eq!(of(lines.into_iter()), "a request failed\nup\nbye");
+    assert_eq!(select(lines.into_iter()), "a request failed\nup\nbye");
 }
 
 #[test]
