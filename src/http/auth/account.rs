@@ -1,4 +1,5 @@
-//! Whose use is counted, and what they may use. How it is called is written only where it is needed: most requests have no limit.
+//! The account that a request is counted for, with its limits. Its description is only formatted when needed, because most requests
+//! have no limit.
 
 use std::net::IpAddr;
 
@@ -18,7 +19,7 @@ pub enum Owner {
         id: KeyId,
         name: String,
     },
-    /// With the id that the sign-on gave.
+    /// With the id from single sign-on.
     Person {
         id: KeyId,
         name: String,
@@ -28,7 +29,7 @@ pub enum Owner {
 }
 
 impl Account {
-    /// The same for all gateways.
+    /// A string that is equal on all gateways.
     pub fn id(&self) -> String {
         match &self.owner {
             Owner::Key { id, .. } => format!("key:{}", id.0),
@@ -37,18 +38,18 @@ impl Account {
         }
     }
 
-    /// For messages.
+    /// A description for messages.
     pub fn description(&self) -> String {
         match &self.owner {
             Owner::Key { id, name } => format!("the key {id} ({name})"),
             Owner::Person { name, .. } => name.clone(),
             Owner::Address(address) => {
-                format!("the address {}, which has no key,", place(*address))
+                format!("the address {} (without a key)", place(*address))
             }
         }
     }
 
-    /// What is counted, if there is a limit.
+    /// The rate-limit bucket, if there is a limit.
     pub fn bucket(&self) -> Option<Bucket> {
         (!self.limit.is_none()).then(|| Bucket {
             id: self.id(),
@@ -89,12 +90,12 @@ mod tests {
             (
                 Owner::Address(Some([127, 0, 0, 1].into())),
                 "address:127.0.0.1",
-                "the address 127.0.0.1, which has no key,".to_owned(),
+                "the address 127.0.0.1 (without a key)".to_owned(),
             ),
             (
                 Owner::Address(None),
                 "address:unknown",
-                "the address unknown, which has no key,".to_owned(),
+                "the address unknown (without a key)".to_owned(),
             ),
         ] {
             let mut account = Account {

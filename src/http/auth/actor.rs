@@ -1,5 +1,5 @@
-//! The sender of a request that changes something, for the audit: set where the sender is known, read where
-//! the change is written down.
+//! The sender of a request that changes something, for the audit log: set where the sender is authenticated, read where the change
+//! is recorded.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,28 +8,28 @@ use axum::http::request::Parts;
 
 use pool::KeyId;
 
-/// Who asks, as soon as the door knows.
+/// The sender of a request, once authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
     pub key: Option<KeyId>,
-    /// Of a token of the single sign-on.
+    /// The subject of a single sign-on token.
     pub subject: Option<String>,
     pub name: String,
     pub is_admin: bool,
 }
 
-/// Put into a request whose change is written down.
+/// Added to requests whose change is recorded.
 #[derive(Clone, Default)]
 pub struct ActorSlot(pub Arc<OnceLock<Actor>>);
 
-/// The id of a request, as its answer will carry it.
+/// The id of a request, as returned in its response.
 #[derive(Clone)]
 pub struct RequestId(pub HeaderValue);
 
-/// For the door: who it is, before it is decided whether they may.
+/// Records the sender for the audit log, before authorization.
 pub fn tell(parts: &Parts, actor: impl FnOnce() -> Actor) {
     if let Some(slot) = parts.extensions.get::<ActorSlot>() {
-        // One request has one sender; who was first was right.
+        // A request has one sender, so the first call wins.
         let _ = slot.0.set(actor());
     }
 }

@@ -1,6 +1,5 @@
-//! Records every change that a caller of an admin route requests, whether it was made or refused: who, from where, what
-//! and with which outcome. The row is in the store before the answer goes out. Of the request only the fields of a
-//! fixed list are kept; a key, a document or a reason never is.
+//! Records every change requested through an admin route, whether it was made or refused: sender, origin, request and outcome. The
+//! row is stored before the response is sent. Only fields from a fixed list are recorded; keys, documents and reasons never are.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use crate::error::Failure;
 use crate::state::App;
 use store::AuditEntry;
 
-/// What is kept of a body or a query, where it is a text, a number, a flag or null.
+/// Fields of a body or query that are recorded if they are a string, number, boolean or null.
 const KEPT: [&str; 20] = [
     "model",
     "replica",
@@ -44,13 +43,13 @@ const KEPT: [&str; 20] = [
 ];
 /// Longer texts are cut.
 const TEXT_MAX: usize = 200;
-/// Orders are short; of a longer body only the query is kept.
+/// Orders are short. For longer bodies, only the query is recorded.
 const BODY_READ_MAX: usize = 64 << 10;
 const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// The client had left before its answer.
+/// The client disconnected before the response.
 const CLIENT_LEFT: u16 = 499;
 
-/// Around the admin routes.
+/// Middleware around the admin routes.
 pub async fn record(State(app): State<App>, request: Request<Body>, next: Next) -> Response {
     if matches!(
         *request.method(),
@@ -60,10 +59,10 @@ pub async fn record(State(app): State<App>, request: Request<Body>, next: Next) 
     }
     let (mut parts, body) = request.into_parts();
     note_administrator(&parts, &app).await;
-    let read = tokio::time::timeout(BODY_WITHIN, Beginning::of(body)).await;
+    let read = tokio::time::timeout(BODY_WITHIN, Beginning::new(body)).await;
     let Ok(beginning) = read else {
         let message = format!(
-            "the body did not come within {} s; send the request again",
+            "the body did not arrive within {} s; send the request again",
             BODY_WITHIN.as_secs()
         );
         return Failure::invalid(None, message).into_response();
@@ -82,16 +81,16 @@ pub async fn record(State(app): State<App>, request: Request<Body>, next: Next) 
     response
 }
 
-/// The beginning of a body, and what is still to come.
+/// The beginning of a body, and the rest of it.
 struct Beginning {
     bytes: Vec<u8>,
-    /// What ended the reading before the end.
+    /// The frame that ended the reading early, and the frames after it.
     rest: Option<(Result<Bytes, axum::Error>, axum::body::BodyDataStream)>,
 }
 
 impl Beginning {
-    async fn of(body: Body) -> Beginning {
-        // A long one is not read before it is known who sends it.
+    async fn new(body: Body) -> Beginning {
+        // A long body is not read before its sender is authenticated.
         let most = hyper::body::Body::size_hint(&body).upper();
         if most.is_some_and(|most| most > BODY_READ_MAX as u64) {
             let rest = Some((Ok(Bytes::new()), body.into_data_stream()));
@@ -116,7 +115,7 @@ impl Beginning {
         Beginning { bytes, rest: None }
     }
 
-    /// All of it, if that was short and came to its end.
+    /// The complete body if it was short, otherwise nothing.
     fn complete_bytes(&self) -> &[u8] {
         match self.rest {
             None => &self.bytes,
@@ -136,7 +135,7 @@ impl Beginning {
     }
 }
 
-/// The fields of the list, from the query and then from the body.
+/// The recorded fields of the query and the body. The body takes precedence.
 fn what(uri: &Uri, body: &[u8]) -> Map<String, Value> {
     let mut kept = Map::new();
     let query = Query::<Vec<(String, String)>>::try_from_uri(uri).map(|query| query.0);
@@ -149,8 +148,10 @@ fn what(uri: &Uri, body: &[u8]) -> Map<String, Value> {
     for (name, value) in &body {
         keep(&mut kept, name, value);
     }
-    // A document that registers a model has its name further in.
-    let named = body.get("engine_config").and_then(|it| it.get("model_id"));
+    // A document that registers a model has the name in `engine_config`.
+    let named = body
+        .get("engine_config")
+        .and_then(|section| section.get("model_id"));
     if let Some(name) = named.filter(|_| !kept.contains_key("model")) {
         keep(&mut kept, "model", name);
     }
@@ -170,7 +171,7 @@ fn keep(kept: &mut Map<String, Value>, name: &str, value: &Value) {
     kept.insert(name.to_owned(), value);
 }
 
-/// A key or a token stands where a name belongs.
+/// Detects a key or a token in place of a name.
 fn is_secret(text: &str) -> bool {
     let is_key = |rest: &str| {
         let letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
@@ -180,12 +181,11 @@ fn is_secret(text: &str) -> bool {
     has_key || text.contains("eyJ")
 }
 
-/// A change under way. Dropped without an end it is written down all the same: what it began goes on
-/// when its client has left.
+/// A change in progress. Also recorded if it is dropped early, because its effects continue after the client has disconnected.
 struct Pending {
     app: App,
     actor: ActorSlot,
-    /// Until it is written.
+    /// `None` once written.
     entry: Option<AuditEntry>,
 }
 
@@ -199,7 +199,7 @@ impl Pending {
             key: None,
             subject: None,
             name: None,
-            client: client.map_or_else(String::new, |it| it.address.to_string()),
+            client: client.map_or_else(String::new, |client| client.address.to_string()),
             method: parts.method.to_string(),
             path: parts.uri.path().chars().take(TEXT_MAX).collect(),
             what,
@@ -215,12 +215,12 @@ impl Pending {
 
     async fn end(&mut self, status: StatusCode) {
         if let Some(entry) = self.take(status.as_u16()) {
-            // A write that was begun ends, also when the client leaves meanwhile.
+            // The write completes even if the client disconnects.
             let _ = begin_to_write(&self.app, entry).await;
         }
     }
 
-    /// The row, if it is one that is kept.
+    /// Takes the row if it is to be recorded.
     fn take(&mut self, status: u16) -> Option<AuditEntry> {
         let mut entry = self.entry.take()?;
         entry.status = status;
@@ -233,7 +233,7 @@ impl Pending {
         if actor.is_some_and(|actor| actor.is_admin) {
             return Some(entry);
         }
-        // A method that the route does not have, or a token that cannot be judged now, is no attempt.
+        // Requests with a wrong method, or with a token that cannot be verified now, are not attempts.
         let was_sent_away = actor.is_some() || matches!(status, 401 | 403);
         (was_sent_away && self.app.strangers.has_room(entry.at)).then_some(entry)
     }
@@ -244,7 +244,7 @@ impl Drop for Pending {
         let Some(entry) = self.take(CLIENT_LEFT) else {
             return;
         };
-        // Without a runtime the process is at its end.
+        // Without a runtime the process is about to end.
         if tokio::runtime::Handle::try_current().is_ok() {
             drop(begin_to_write(&self.app, entry));
         }
@@ -253,7 +253,7 @@ impl Drop for Pending {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "one small write, which has to be made whoever still waits for it"
+    reason = "one small write that must complete even if no task waits for it"
 )]
 fn begin_to_write(app: &App, entry: AuditEntry) -> tokio::task::JoinHandle<()> {
     let app = app.clone();
@@ -266,7 +266,7 @@ async fn write(app: &App, entry: &AuditEntry) {
         Ok(_) => {}
         Err(fault) => {
             let (name, method, path) = (&entry.name, &entry.method, &entry.path);
-            tracing::error!(%fault, name, %method, %path, status = entry.status, "an administrator's action was not written down");
+            tracing::error!(%fault, name, %method, %path, status = entry.status, "could not record an administrator's action in the audit log");
         }
     }
 }
@@ -320,16 +320,19 @@ mod tests {
             let frame = Bytes::from(vec![b'x'; size]);
             let sent =
                 stream::iter(std::iter::repeat_n(frame, frames).map(Ok::<_, std::io::Error>));
-            let beginning = Beginning::of(Body::from_stream(sent)).await;
+            let beginning = Beginning::new(Body::from_stream(sent)).await;
             let all = if is_read { frames * size } else { 0 };
             assert_eq!(beginning.complete_bytes().len(), all);
             let arrived = axum::body::to_bytes(beginning.into_body(), usize::MAX);
             assert_eq!(arrived.await.unwrap().len(), frames * size);
         }
         let broken = stream::iter([Ok(Bytes::from("{}")), Err(std::io::Error::other("left"))]);
-        let beginning = Beginning::of(Body::from_stream(broken)).await;
+        let beginning = Beginning::new(Body::from_stream(broken)).await;
         assert!(beginning.complete_bytes().is_empty());
         let arrived = axum::body::to_bytes(beginning.into_body(), usize::MAX).await;
-        assert!(arrived.is_err(), "the handler sees that it broke off");
+        assert!(
+            arrived.is_err(),
+            "the handler sees that the body is incomplete"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Reads what the head of a request says of its sender.
+//! Reads the sender's credentials from the head of a request.
 
 use axum::http::{HeaderMap, header};
 
@@ -17,12 +17,12 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     value.to_str().ok()
 }
 
-/// The address that limits count the current request for.
+/// The address for which limits count the current request.
 pub(crate) fn place() -> String {
     record::client().map_or_else(|| "unknown".to_owned(), |client| place_of(client.address))
 }
 
-/// The client itself is on this machine, and is no proxy.
+/// Returns true if the client itself is on this machine and is not a proxy.
 pub(crate) fn from_loopback() -> bool {
-    record::client().is_some_and(|it| it.is_loopback())
+    record::client().is_some_and(|client| client.is_loopback())
 }

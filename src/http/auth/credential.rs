@@ -1,6 +1,6 @@
-//! What the head of a request says of its sender: a key, a person's token, or the cookie of a session, which stands for
-//! the key or the person that opened it. A cookie is sent by a browser whichever page asks, so that it counts only
-//! for this service's own pages, and a change needs a header that no form can send.
+//! The credential in the head of a request: a key, a person's token, or a session cookie, which stands for the key or person that
+//! opened the session. Browsers attach cookies to requests from any page, so a cookie only counts for this service's own pages, and
+//! changes need a header that no form can send.
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -17,15 +17,15 @@ use store::KeyRecord;
 pub const COOKIE: &str = "model-pool-session";
 pub const CSRF: HeaderName = HeaderName::from_static("x-model-pool-csrf");
 
-/// Who asks, before it is decided what they may.
+/// The authenticated sender, before authorization.
 #[derive(Debug)]
 pub enum Credential {
     Nothing,
     Key(Box<KeyRecord>),
     Person(Person),
-    /// A bearer that is no key of ours, or no longer.
+    /// A bearer text that is not a valid key.
     Unknown,
-    /// A cookie whose session is over.
+    /// A cookie whose session has ended.
     Ended,
 }
 
@@ -38,8 +38,8 @@ pub struct Sent {
 
 impl Sent {
     /// # Errors
-    /// A token that is not valid; a cookie that a page of another origin sends, or a change without the header.
-    pub async fn of(parts: &Parts, app: &App) -> Result<Sent, Failure> {
+    /// The token is invalid; the cookie was sent by a page of another origin, or for a change without the header.
+    pub async fn new(parts: &Parts, app: &App) -> Result<Sent, Failure> {
         let without = |credential| {
             Ok(Sent {
                 credential,
@@ -47,7 +47,7 @@ impl Sent {
             })
         };
         if let Some(text) = bearer(&parts.headers) {
-            if let Some(person) = Person::of(Some(text), parts, app).await? {
+            if let Some(person) = Person::new(Some(text), parts, app).await? {
                 return without(Credential::Person(person));
             }
             return without(match app.keys.find(text) {
@@ -68,7 +68,7 @@ impl Sent {
         check(parts, app)?;
         let credential = match &open.holder {
             Holder::Key(stamp) => match app.keys.find_id(stamp.id) {
-                Some(key) if Stamp::of(&key) == **stamp => {
+                Some(key) if Stamp::from_record(&key) == **stamp => {
                     record::note_key(key.id, &key.name, key.allowed.log_prompts);
                     Credential::Key(Box::new(key))
                 }
@@ -88,7 +88,7 @@ impl Sent {
     }
 }
 
-/// Whether a session still counts, for answers that last.
+/// Returns true if a session is still valid, for long-lived responses.
 pub fn is_still_open(open: &Open, app: &App) -> bool {
     let now = app.handle.clock().wall();
     let counts = match &open.holder {
@@ -99,7 +99,7 @@ pub fn is_still_open(open: &Open, app: &App) -> bool {
 }
 
 fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
-    let does = "asks by the cookie of a session";
+    let does = "uses a session cookie";
     cross_site::check_own(parts, app.edge.has_tls(), does)?;
     let changes = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let is_meant = parts.headers.get(&CSRF).is_some_and(|value| value == "1");
@@ -107,14 +107,14 @@ fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
         return Err(Failure::forbidden(
             "csrf",
             format!(
-                "a change by the cookie of a session needs the header `{CSRF}: 1`; send it, or send a key as `Authorization: Bearer mp-…` instead of the cookie"
+                "a change with a session cookie needs the header `{CSRF}: 1`; send it, or send a key as `Authorization: Bearer mp-…` instead of the cookie"
             ),
         ));
     }
     Ok(())
 }
 
-/// The value of a cookie. Browsers send the cookie of the longest path first.
+/// The value of a cookie. Browsers send the cookie with the longest path first.
 pub fn cookie<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
     let lines = headers.get_all(header::COOKIE).iter();
     let texts = lines.filter_map(|line| line.to_str().ok());
@@ -125,7 +125,7 @@ pub fn cookie<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
     })
 }
 
-/// What a cookie holds, and for how long.
+/// The content and lifetime of a cookie.
 pub struct Cookie<'a> {
     pub name: &'a str,
     pub value: &'a str,
@@ -134,7 +134,7 @@ pub struct Cookie<'a> {
 }
 
 impl<'a> Cookie<'a> {
-    /// The cookie that stands for a session.
+    /// The session cookie.
     pub fn of_session(secret: &'a str, seconds: u64) -> Cookie<'a> {
         Cookie {
             name: COOKIE,
@@ -145,26 +145,26 @@ impl<'a> Cookie<'a> {
     }
 }
 
-/// Returns the `Set-Cookie` value of a session that lasts `seconds`. The cookie has no `Path`: browsers then use the
-/// folder of the route as they see it, which includes a proxy's prefix.
+/// Returns the `Set-Cookie` value of a session that lasts `seconds`. The cookie has no `Path`: browsers then use the folder of the
+/// route as they see it, which includes a proxy's prefix.
 pub fn set_cookie(secret: &Secret, seconds: u64, parts: &Parts, app: &App) -> Option<HeaderValue> {
     let cookie = Cookie::of_session(secret.reveal(), seconds);
     set_cookie_of(&cookie, is_secure_page(parts), None, app)
 }
 
-/// The line that takes the cookie of a session away.
+/// The `Set-Cookie` value that removes the session cookie.
 pub fn clear_cookie(parts: &Parts, app: &App) -> Option<HeaderValue> {
     set_cookie_of(&Cookie::of_session("", 0), is_secure_page(parts), None, app)
 }
 
-/// Where a proxy in front has taken TLS off, the page's own origin says so.
+/// If a proxy terminates TLS, the page's origin shows it.
 fn is_secure_page(parts: &Parts) -> bool {
     let origin = parts.headers.get(header::ORIGIN);
-    origin.is_some_and(|it| it.as_bytes().starts_with(b"https://"))
+    origin.is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }
 
-/// `is_secure`: whether the browser reached the page by TLS, which may end before this service. `path`: the path below which
-/// the browser sends the cookie; `None`: the folder of the request.
+/// `is_secure`: the browser uses TLS, which may end at a proxy. `path`: the path below which the browser sends the cookie; `None`
+/// means the folder of the request.
 pub fn set_cookie_of(
     cookie: &Cookie<'_>,
     is_secure: bool,
@@ -198,7 +198,7 @@ mod tests {
     fn the_cookie_is_found_among_others() {
         let with = |lines: &[&str]| {
             let lines = lines.iter();
-            HeaderMap::from_iter(lines.map(|it| (header::COOKIE, it.parse().unwrap())))
+            HeaderMap::from_iter(lines.map(|line| (header::COOKIE, line.parse().unwrap())))
         };
         for (lines, found) in [
             (&[][..], None),

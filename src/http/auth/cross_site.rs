@@ -1,5 +1,5 @@
-//! Refuses requests without a key that a web page sends through a visitor's browser. A browser sends from its user's
-//! address, so the address says nothing of the page; the headers that the browser itself writes do.
+//! Refuses keyless requests that a web page sends through a visitor's browser. The client address is the visitor's and says nothing
+//! about the page, but the headers that the browser itself writes do.
 
 use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, StatusCode, header};
@@ -10,7 +10,7 @@ use crate::state::App;
 use config::{CorsSection, WebOrigin};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// Routes whose body is a form; the form's own reader refuses anything else.
+/// Routes with form bodies; their parser refuses other types.
 const FORMS: [&str; 4] = [
     "/v1/audio/transcriptions",
     "/v1/audio/translations",
@@ -19,7 +19,7 @@ const FORMS: [&str; 4] = [
 ];
 const SHOWN_MAX: usize = 200;
 
-/// Whether a request without a key may be answered. `server.cors` names the pages that may ask.
+/// Checks whether a request without a key may be served. `server.cors` lists the allowed pages.
 pub(crate) fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
     if is_of_page(parts) {
         let config = app.config();
@@ -32,8 +32,8 @@ pub(crate) fn check(parts: &Parts, app: &App) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns true if a browser may send this without naming the page, because it is old or a proxy removed its headers.
-/// Programs send no such header; they may leave out the type of a body, and `curl -d` calls it a form.
+/// Returns true for a browser that may not name the page, because it is old or a proxy removed its headers. Other programs do not
+/// send these headers. They may omit the body's type, and `curl -d` calls it a form.
 fn is_of_browser(parts: &Parts) -> bool {
     let agent = parts.headers.get(header::USER_AGENT);
     let is_named = agent.is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
@@ -42,7 +42,7 @@ fn is_of_browser(parts: &Parts) -> bool {
         || parts.headers.contains_key(header::COOKIE)
 }
 
-/// Whether a browser has written that a page sends this.
+/// Returns true if the browser's headers say that a page sent the request.
 fn is_of_page(parts: &Parts) -> bool {
     let mut names = parts.headers.keys();
     names.any(|name| *name == header::ORIGIN || *name == FETCH_SITE)
@@ -53,7 +53,8 @@ fn text(parts: &Parts, name: HeaderName) -> Option<&str> {
     Some(value.to_str().unwrap_or("\u{fffd}"))
 }
 
-/// A page whose name was bound to 127.0.0.1 has our origin. On other interfaces its address is no reason to let it in.
+/// A page whose name was bound to 127.0.0.1 has our origin (DNS rebinding). On other interfaces, the client's address grants
+/// nothing.
 fn check_name(parts: &Parts, is_certain: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let host = authority(parts).unwrap_or_default();
     if !is_of_page(parts) || !from_loopback() || is_certain(host) {
@@ -63,12 +64,13 @@ fn check_name(parts: &Parts, is_certain: impl Fn(&str) -> bool) -> Result<(), Fa
     Err(Failure::forbidden(
         "cross_site",
         format!(
-            "a browser on this machine asks for {host} without a key, and that may be anybody's name; an administrator can list it in server.hosts, or send a key with the request"
+            "a browser on this machine requests {host} without a key, and this name may belong to another site; an administrator can list it in server.hosts, or send a key with the request"
         ),
     ))
 }
 
-/// Sessions are for pages of this service alone: `server.cors` lists pages that bring a key. `does`: what the page does.
+/// Sessions are only for pages of this service; pages in `server.cors` must send a key. `does` describes the page's action for the
+/// message.
 pub(crate) fn check_own(parts: &Parts, has_tls: bool, does: &str) -> Result<(), Failure> {
     if is_own_page(parts, has_tls) {
         return Ok(());
@@ -85,9 +87,11 @@ pub(crate) fn check_own(parts: &Parts, has_tls: bool, does: &str) -> Result<(), 
 fn is_own_page(parts: &Parts, has_tls: bool) -> bool {
     match (text(parts, FETCH_SITE), text(parts, header::ORIGIN)) {
         (None, None) => true,
-        // Newer browsers compare origins themselves, also where a proxy has written another Host.
+        // Current browsers compare origins themselves, even if a proxy has changed the Host header.
         (Some(site), _) => matches!(site, "same-origin" | "none"),
-        (None, Some(origin)) => authority(parts).is_some_and(|it| is_own(origin, it, has_tls)),
+        (None, Some(origin)) => {
+            authority(parts).is_some_and(|authority| is_own(origin, authority, has_tls))
+        }
     }
 }
 
@@ -113,18 +117,18 @@ pub(crate) fn check_page(
         Some(origin) => format!(
             "an administrator can list it (server.cors: {{origins: [\"{origin}\"]}}), or send a key with the request"
         ),
-        // A sandboxed page, a local file, or a browser that does not name the page: no list can have it.
+        // A sandboxed page, a local file, or a browser that does not name the page cannot be listed.
         None => "send a key with the request".to_owned(),
     };
     Err(Failure::forbidden(
         "cross_site",
         format!(
-            "a web page of {page} sends no key, and only pages of this service may leave it out; {remedy}"
+            "a web page of {page} sent no key, and only pages of this service may omit it; {remedy}"
         ),
     ))
 }
 
-/// A type that no page of another origin sends without having asked whether it may.
+/// Requires a body type that pages of other origins can only send after a preflight request.
 pub(crate) fn check_type(parts: &Parts) -> Result<(), Failure> {
     let has_body = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH);
     let kind = parts.headers.get(header::CONTENT_TYPE);
@@ -140,9 +144,9 @@ pub(crate) fn check_type(parts: &Parts) -> Result<(), Failure> {
         return Ok(());
     }
     let problem = match kind {
-        "" => "says nothing of its type".to_owned(),
+        "" => "has no content type".to_owned(),
         kind => format!(
-            "says that it is {}",
+            "has the content type {}",
             kind.chars().take(SHOWN_MAX).collect::<String>()
         ),
     };
@@ -151,12 +155,12 @@ pub(crate) fn check_type(parts: &Parts) -> Result<(), Failure> {
         "invalid_request_error",
         "unsupported_content_type",
         format!(
-            "a browser without a key has to mark the body as JSON, and this one {problem}; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')"
+            "a browser without a key must mark the body as JSON, and this body {problem}; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')"
         ),
     ))
 }
 
-/// `application/json`, `application/problem+json; charset=utf-8`.
+/// Accepts types such as `application/json` and `application/problem+json; charset=utf-8`.
 fn is_json(kind: &str) -> bool {
     let essence = kind.split(';').next().unwrap_or_default().trim();
     let Some((above, below)) = essence.split_once('/') else {
@@ -166,14 +170,14 @@ fn is_json(kind: &str) -> bool {
     above.eq_ignore_ascii_case("application") && ending.eq_ignore_ascii_case("json")
 }
 
-/// The name and the port under which this service was asked.
+/// The host and port to which the request was addressed.
 pub(crate) fn authority(parts: &Parts) -> Option<&str> {
-    let target = parts.uri.authority().map(|it| it.as_str());
+    let target = parts.uri.authority().map(|target| target.as_str());
     target.or_else(|| parts.headers.get(header::HOST)?.to_str().ok())
 }
 
-/// Whether the page was served under the name and the port that it asks now. A proxy in front may have taken
-/// TLS off; where it ends here, no page in clear is ours.
+/// Returns true if the page has the same host and port as this request. A proxy may have terminated TLS; if TLS ends here, pages
+/// without TLS are not ours.
 fn is_own(origin: &str, authority: &str, has_tls: bool) -> bool {
     let Some((scheme, host)) = origin.split_once("://") else {
         return false;
@@ -236,7 +240,7 @@ mod tests {
             (vec![host, ("sec-fetch-site", "none")], true),
             (vec![host, own, ("sec-fetch-site", "cross-site")], false),
             (vec![host, listed, ("sec-fetch-site", "cross-site")], true),
-            // Behind a proxy that writes its own Host the browser's word is the better one.
+            // Behind a proxy that changes the Host header, the browser's own header is more reliable.
             (vec![host, evil, ("sec-fetch-site", "same-origin")], true),
         ] {
             let checked = check_page(

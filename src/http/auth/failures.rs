@@ -1,5 +1,5 @@
-//! Counts wrong credentials by the address they come from, in tables with a bound. A valid credential is accepted however
-//! many wrong ones came from its address: the counts slow and refuse wrong ones alone (B1).
+//! Counts wrong credentials per address, in bounded tables. A valid credential is accepted regardless of wrong ones from the same
+//! address: the counts only delay and refuse wrong ones (B1).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use pool::{Span, Time};
 
-/// The limit of wrong credentials of one address.
+/// The limit of wrong credentials per address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailureLimit {
     pub count: u32,
     pub within: Span,
-    /// Each refusal takes this much longer than the one before, up to `count` times.
+    /// Additional delay of each refusal, up to `count` times.
     pub slower: Duration,
 }
 
@@ -30,7 +30,7 @@ pub const WRONG_NODE_TOKENS: FailureLimit = FailureLimit {
     within: Span::from_secs(10),
     slower: Duration::ZERO,
 };
-/// Addresses in a table. A new one replaces the one with the oldest window.
+/// Largest number of addresses in a table. A new address replaces the one with the oldest window.
 pub const FAILING_ADDRESSES_MAX: usize = 4096;
 
 /// Wrong credentials of one kind.
@@ -49,11 +49,11 @@ struct Counted {
 /// The consequence of a wrong credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// The refusal waits for this long.
+    /// The delay of the refusal.
     pub wait: Duration,
-    /// The time for which the address is over its limit.
+    /// The time until the address is below its limit, if it is over it.
     pub over_for: Option<Span>,
-    /// The first of its address within the time.
+    /// The first wrong credential of its address in the window.
     pub is_first: bool,
 }
 
@@ -65,7 +65,7 @@ impl Failures {
         }
     }
 
-    /// The time for which the address stays over its limit.
+    /// The time until the address is below its limit, if it is over it.
     pub fn over_for(&self, place: &str, now: Time) -> Option<Span> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         self.left(*places.get(place)?, now)

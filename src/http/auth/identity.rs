@@ -1,4 +1,4 @@
-//! Who sends a request, and what they may do: users of models, administrators, and viewers of what administrators read.
+//! The sender of a request and its role: users of models, administrators, and viewers, who may read what administrators read.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -22,16 +22,16 @@ use store::{KeyRecord, Role};
 
 const VOICES: &str = "/v1/audio/voices";
 
-/// The message for viewers where they may not go on.
-const READS_ONLY: &str = "may look at the pool, not change it or use its models; ask an administrator for a key of the role user or admin";
+/// The rest of the message for viewers who attempt anything else.
+const READS_ONLY: &str = "may view the pool, but not change it or use its models; ask an administrator for a key with the role user or admin";
 
 /// A person or program that may use models. `key` is 0 for people without a key.
 #[derive(Clone, Debug)]
 pub struct User {
     pub key: KeyId,
-    /// Whose use is counted, and what they may have.
+    /// The account, with its limits.
     pub account: Account,
-    /// Which models are for them.
+    /// The models that the user may see.
     pub sight: Sight,
 }
 
@@ -73,7 +73,7 @@ impl User {
     /// A client without a key, unless it is a page of another origin in a browser.
     fn anonymous(parts: &Parts, app: &App) -> Result<User, Failure> {
         cross_site::check(parts, app)?;
-        let address = record::client().map(|it| it.address);
+        let address = record::client().map(|client| client.address);
         Ok(User {
             key: KeyId(0),
             account: Account {
@@ -85,13 +85,13 @@ impl User {
     }
 }
 
-/// A person or program that may steer the pool.
+/// A person or program that may administer the pool.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    /// The id of the key or the person, for the history.
+    /// The id of the key or person, for the history.
     pub by: KeyId,
     pub name: String,
-    /// Whose rights bound what they may give to others.
+    /// The holder whose rights limit the rights that can be granted to others.
     pub holder: Holder,
 }
 
@@ -107,14 +107,14 @@ impl Admin {
     }
 }
 
-/// The route as keys name it: without the base path.
+/// The route as named in keys, without the base path.
 fn route_of<'a>(parts: &'a Parts, app: &App) -> &'a str {
     let path = parts.uri.path();
     let base = app.base();
     path.strip_prefix(base).unwrap_or(path)
 }
 
-/// A key that is for some routes is refused on the others.
+/// Refuses a key that is restricted to other routes.
 fn on_its_routes(key: &KeyRecord, parts: &Parts, app: &App) -> Result<(), Failure> {
     let (routes, route) = (&key.allowed.routes, route_of(parts, app));
     if routes.is_empty() || matches_any(routes, route) {
@@ -130,7 +130,7 @@ fn on_its_routes(key: &KeyRecord, parts: &Parts, app: &App) -> Result<(), Failur
     ))
 }
 
-/// Lists and states change nothing. The voices of a model come from its engine, which is loaded for them.
+/// Returns true for requests that change nothing. Listing voices does not count, because it loads the model.
 fn reads(parts: &Parts) -> bool {
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
     is_read && !parts.uri.path().ends_with(VOICES)
@@ -140,22 +140,22 @@ impl FromRequestParts<App> for User {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<User, Failure> {
-        let sent = Sent::of(parts, app).await?;
-        User::of(sent.credential, parts, app)
+        let sent = Sent::new(parts, app).await?;
+        User::new(sent.credential, parts, app)
     }
 }
 
 impl User {
-    /// Who uses models with this credential.
-    pub fn of(credential: Credential, parts: &Parts, app: &App) -> Result<User, Failure> {
+    /// The user with this credential.
+    pub fn new(credential: Credential, parts: &Parts, app: &App) -> Result<User, Failure> {
         let anonymous = match app.config().auth.inference {
             InferenceAuth::Open => true,
             InferenceAuth::Loopback => from_loopback(),
             InferenceAuth::Key => false,
         };
-        // A wrong key is an error even where none is needed: its owner thinks that it counts. OpenAI's
-        // clients insist on some key, so that any other text than one of ours passes where none is
-        // needed. A cookie that is over is no reason to refuse: its browser sends it unasked.
+        // A wrong key is an error even if no key is needed, because its owner expects it to count. OpenAI's clients always send
+        // some key, so texts that do not look like our keys are accepted if no key is needed. An expired cookie is ignored, because
+        // browsers send it automatically.
         match credential {
             Credential::Person(person) => User::of_signed_on(person, reads(parts), app),
             Credential::Key(key) => {
@@ -172,24 +172,24 @@ impl User {
             Credential::Nothing | Credential::Ended if anonymous => User::anonymous(parts, app),
             Credential::Ended => Err(Failure::session_ended()),
             Credential::Nothing => Err(Failure::unauthorized(
-                "an API key is needed: send it as `Authorization: Bearer mp-…`; an administrator makes one with `admin-client keys create NAME --role user`",
+                "an API key is required: send it as `Authorization: Bearer mp-…`; an administrator creates one with `admin-client keys create NAME --role user`",
             )),
         }
     }
 }
 
-/// Whether the bearer was meant as a key of this service.
+/// Returns true if the bearer text looks like a key of this service.
 fn is_ours(headers: &HeaderMap) -> bool {
     bearer(headers).is_some_and(|text| text.starts_with("mp-"))
 }
 
-/// What the credential is for admin routes: the key, or the person.
+/// A verified credential for admin routes.
 enum Known {
     Key(Box<KeyRecord>),
     Person(Person),
 }
 
-/// The caller of an admin route, who is noted for the audit.
+/// The caller of an admin route, recorded for the audit log.
 fn known(credential: Credential, parts: &Parts, app: &App) -> Result<Known, Failure> {
     let key = match credential {
         Credential::Person(person) => return Ok(Known::Person(person)),
@@ -198,7 +198,7 @@ fn known(credential: Credential, parts: &Parts, app: &App) -> Result<Known, Fail
         Credential::Nothing => {
             let file = app.config().admin_key_file();
             return Err(Failure::unauthorized(format!(
-                "an admin key is needed: send it as `Authorization: Bearer mp-…`; the first one was written to {} on the server",
+                "an admin key is required: send it as `Authorization: Bearer mp-…`; the first one was written to {} on the server",
                 file.display()
             )));
         }
@@ -218,9 +218,9 @@ fn known(credential: Credential, parts: &Parts, app: &App) -> Result<Known, Fail
     Ok(Known::Key(key))
 }
 
-/// Notes an administrator before the body of the request is read, which has a reserve of the memory then.
+/// Marks an administrator's request before its body is read, because administrators have reserved body memory.
 pub async fn note_administrator(parts: &Parts, app: &App) {
-    let is_admin = match Sent::of(parts, app).await.map(|sent| sent.credential) {
+    let is_admin = match Sent::new(parts, app).await.map(|sent| sent.credential) {
         Ok(Credential::Key(key)) => key.role == Role::Admin,
         Ok(Credential::Person(person)) => person.needs(GrantRole::Admin).is_ok(),
         _ => false,
@@ -232,7 +232,7 @@ impl FromRequestParts<App> for Admin {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Admin, Failure> {
-        let sent = Sent::of(parts, app).await?;
+        let sent = Sent::new(parts, app).await?;
         let key = match known(sent.credential, parts, app)? {
             Known::Person(person) => return Admin::of_signed_on(person),
             Known::Key(key) => key,
@@ -257,18 +257,18 @@ impl FromRequestParts<App> for Admin {
 /// A person or program that may read what administrators read.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// Which models are shown by the view that follows the pool.
+    /// The models shown in the live view.
     pub sight: Sight,
-    /// By whose cookie the request came.
+    /// The session, if the request came with its cookie.
     pub session: Option<Open>,
-    /// Whose rights have to last while an answer does.
+    /// The key that must stay valid during a long-lived response.
     pub key: Option<Stamp>,
-    /// When a person's token ends that came without a session.
+    /// The end of a person's token that was sent without a session.
     pub expires: Option<Time>,
 }
 
 impl Reader {
-    /// Whether the session, the key or the token still counts, for answers that last.
+    /// Returns true if the session, key or token is still valid, for long-lived responses.
     pub fn still_counts(&self, app: &App) -> bool {
         let now = app.handle.clock().wall();
         match (&self.session, &self.key) {
@@ -297,7 +297,7 @@ impl FromRequestParts<App> for Reader {
         let Sent {
             credential,
             session,
-        } = Sent::of(parts, app).await?;
+        } = Sent::new(parts, app).await?;
         match known(credential, parts, app)? {
             Known::Person(person) => {
                 person.needs(GrantRole::Viewer)?;
@@ -312,7 +312,7 @@ impl FromRequestParts<App> for Reader {
             Known::Key(key) => {
                 on_its_routes(&key, parts, app)?;
                 Ok(Reader {
-                    key: Some(Stamp::of(&key)),
+                    key: Some(Stamp::from_record(&key)),
                     sight: Sight::of_patterns(key.allowed.models),
                     session,
                     expires: None,
@@ -333,13 +333,16 @@ impl Failure {
     fn not_an_admin(key: &KeyRecord) -> Failure {
         Failure::forbidden(
             "not_an_admin",
-            format!("the key {}… may use models, not steer the pool", key.prefix),
+            format!(
+                "the key {}… may use models, but not administer the pool",
+                key.prefix
+            ),
         )
     }
 
     pub fn session_ended() -> Failure {
         let mut failure = Failure::unauthorized(
-            "the session of this cookie is over; log in again, or send a key as `Authorization: Bearer mp-…`",
+            "the session of this cookie has ended; log in again, or send a key as `Authorization: Bearer mp-…`",
         );
         failure.body.error.code = Some("session_ended");
         failure

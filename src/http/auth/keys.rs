@@ -1,4 +1,4 @@
-//! The API keys. They are looked up by hash in memory; the store keeps them. Nothing here logs or shows a key.
+//! API keys, looked up by hash in memory and kept in the store. Keys are never logged or shown here.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use store::{
     generate_key, hash_key,
 };
 
-/// A key's last use is written at most this often.
+/// Minimum interval between writes of a key's last use.
 const TOUCH_EVERY: Span = Span::from_secs(60);
-/// How often the store is looked at for changes by commands such as `model-pool admin-key new`.
+/// Interval between checks of the store for changes by commands such as `model-pool admin-key new`.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
-/// The keys as they are now.
+/// The current keys.
 #[derive(Debug)]
 pub struct Keys {
     store: Arc<Store>,
     clock: Clock,
-    /// How many changes by commands the keys contain that were read first.
+    /// Number of changes by commands that the keys read at start include.
     commands_at_open: i64,
     known: ArcSwap<Vec<KeyRecord>>,
     changes: tokio::sync::Mutex<()>,
 }
 
 impl Keys {
-    /// Reads the keys. On the first start the admin key in the file `first` is taken; without that file one is made, and
-    /// written to `admin_key_file` for this machine's user alone (mode 0600).
+    /// Reads the keys. On the first start, takes the admin key from the file `first`. Without that file, creates a key and writes
+    /// it to `admin_key_file` with mode 0600.
     pub async fn open(
         store: Arc<Store>,
         clock: Clock,
         admin_key_file: &Path,
         first: Option<&Path>,
     ) -> Result<Keys, KeysError> {
-        // Before the keys, so that no change is missed.
+        // Read before the keys, to miss no change.
         let commands_at_open = store.key_changes_by_commands().await?;
         let known = store.keys().await?;
         let keys = Keys {
@@ -62,9 +62,9 @@ impl Keys {
             let allowed = KeyUse::default();
             let kept = keys.keep(&text, FIRST_ADMIN_KEY, Role::Admin, allowed, None);
             kept.await?;
-            tracing::info!(file = %file.display(), "the admin key of the file is taken");
+            tracing::info!(file = %file.display(), "took the admin key from the file");
         } else if !has_admin {
-            // The file comes first: a stored key that cannot be read would be the only one for ever.
+            // Writes the file first: if that fails, the store must not already contain a key that can never be read.
             let text = generate_key()?;
             write_private(admin_key_file, text.reveal()).map_err(|source| KeysError::File {
                 path: admin_key_file.display().to_string(),
@@ -73,15 +73,15 @@ impl Keys {
             let allowed = KeyUse::default();
             let kept = keys.keep(&text, FIRST_ADMIN_KEY, Role::Admin, allowed, None);
             kept.await?;
-            tracing::info!(file = %admin_key_file.display(), "an admin key was made and written");
+            tracing::info!(file = %admin_key_file.display(), "created an admin key");
         }
         Ok(keys)
     }
 
-    /// A new key of a holder who may make it, stored before it is returned. The text is shown this once.
+    /// Creates a key and stores it before returning it. Its text is only shown this once.
     ///
     /// # Errors
-    /// [`KeyRefusal::Beyond`] when it may do more than who makes it.
+    /// [`KeyRefusal::Beyond`] if the key would have more rights than its creator.
     pub async fn create(
         &self,
         by: By<'_>,
@@ -100,7 +100,7 @@ impl Keys {
         Ok((record, text.reveal().to_owned()))
     }
 
-    /// Called by one at a time.
+    /// Must be called with `changes` locked.
     async fn keep(
         &self,
         text: &KeyText,
@@ -123,18 +123,17 @@ impl Keys {
         Ok(record)
     }
 
-    /// The key as it is after the change; none if there is no such key, or it is revoked.
+    /// Changes a key and returns it. `None` if the key does not exist or is revoked.
     ///
     /// # Errors
-    /// [`KeyRefusal::LastAdmin`] when no one could steer the pool any more, or only for a time;
-    /// [`KeyRefusal::Beyond`] when it may do more than who changes it, before or after.
+    /// [`KeyRefusal::LastAdmin`] if no permanent key for all routes would remain; [`KeyRefusal::Beyond`] if the key has more rights than its changer, before or after the change.
     pub async fn change(
         &self,
         by: By<'_>,
         id: KeyId,
         change: impl FnOnce(&mut KeyRecord),
     ) -> Result<Option<KeyRecord>, KeyRefusal> {
-        // One at a time, so that none is laid over another and what is looked at stays as it is.
+        // Serialized: no change overwrites another, and the checks stay valid.
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
         let rights = by.rights(&known, self.clock.wall())?;
@@ -161,11 +160,11 @@ impl Keys {
         Ok(changed.then_some(key))
     }
 
-    /// False if there is no such key, or it is revoked already. One's own key is revoked only if that is `confirmed`.
+    /// Revokes a key. Returns false if it does not exist or is already revoked. The caller's own key is only revoked if
+    /// `confirmed`.
     ///
     /// # Errors
-    /// [`KeyRefusal::LastAdmin`] when no one could steer the pool any more; [`KeyRefusal::Beyond`] when it
-    /// may do more than who revokes it; [`KeyRefusal::OwnKey`].
+    /// [`KeyRefusal::LastAdmin`] if no admin key for all routes would remain; [`KeyRefusal::Beyond`] if the key has more rights than the caller; [`KeyRefusal::OwnKey`].
     pub async fn revoke(&self, by: By<'_>, id: KeyId, confirmed: bool) -> Result<bool, KeyRefusal> {
         let _turn = self.changes.lock().await;
         let known = self.store.keys().await?;
@@ -197,23 +196,21 @@ impl Keys {
         Ok(())
     }
 
-    /// Reads the keys again whenever a command on this machine has changed them. Never ends.
+    /// Reads the keys again whenever a command on this machine has changed them. Never returns.
     pub async fn follow_commands(self: Arc<Keys>) {
         let mut applied = self.commands_at_open;
         loop {
             ticks::pause(FOLLOW_EVERY).await;
             match self.follow(&mut applied).await {
                 Ok(false) => {}
-                Ok(true) => tracing::info!(
-                    "the keys were changed by a command on this machine, and count from now on"
-                ),
-                // The next look tells, or the store has logged it.
-                Err(fault) => tracing::debug!(%fault, "the keys could not be read again"),
+                Ok(true) => tracing::info!("applied key changes made by a command on this machine"),
+                // Retried at the next check; the store logs lasting trouble.
+                Err(fault) => tracing::debug!(%fault, "could not reload the keys"),
             }
         }
     }
 
-    /// Whether another program has changed the keys since the last look.
+    /// Returns true if another program has changed the keys since the last check.
     async fn follow(&self, applied: &mut i64) -> Result<bool, StoreFault> {
         let changes = self.store.key_changes_by_commands().await?;
         if *applied == changes {
@@ -225,7 +222,7 @@ impl Keys {
         Ok(true)
     }
 
-    /// The valid key of a request. The time of its use is kept, not waited for.
+    /// The valid key of a request. Its last use is recorded in the background.
     pub fn find(self: &Arc<Keys>, text: &str) -> Option<KeyRecord> {
         let now = self.clock.wall();
         let known = self.known.load();
@@ -234,7 +231,7 @@ impl Keys {
         Some(self.used(key, now))
     }
 
-    /// The same for the request of a session, which the key has opened.
+    /// Like [`Keys::find`], for the key that opened a session.
     pub fn find_id(self: &Arc<Keys>, id: KeyId) -> Option<KeyRecord> {
         let now = self.clock.wall();
         let known = self.known.load();
@@ -251,10 +248,10 @@ impl Keys {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "one small write; losing it at the end loses a date of use"
+        reason = "one small write; losing it at shutdown only loses a date of use"
     )]
     fn touch(self: &Arc<Keys>, id: KeyId, now: Time) {
-        // Of a list that another one has taken the place of meanwhile nothing may come back.
+        // Updates the current list, which may have been replaced in the meantime.
         self.known.rcu(|known| {
             let mut newer = known.as_ref().clone();
             newer
@@ -268,13 +265,13 @@ impl Keys {
             if let Err(fault) = keys.store.touch_key(id, now).await
                 && !fault.is_logged_by_the_store()
             {
-                tracing::warn!(%fault, "the time of a key's use was not kept");
+                tracing::warn!(%fault, "could not store the last use of a key");
             }
         });
     }
 }
 
-/// What a viewer reads names every model.
+/// Viewers see all models, so their keys cannot be restricted to some.
 fn sees_all(role: Role, allowed: &KeyUse) -> Result<(), KeyRefusal> {
     if role == Role::Viewer && !allowed.models.is_empty() {
         Err(KeyRefusal::ViewerOfSome)
@@ -283,7 +280,7 @@ fn sees_all(role: Role, allowed: &KeyUse) -> Result<(), KeyRefusal> {
     }
 }
 
-/// Keys that could go on where this one ends, for people.
+/// Describes the other admin keys for a message.
 fn other_admins(keys: &[KeyRecord], id: KeyId, now: Time) -> String {
     const NAMED_MAX: usize = 3;
     let is_other = |key: &&KeyRecord| key.id != id && key.role == Role::Admin && key.is_valid(now);
@@ -304,7 +301,7 @@ fn other_admins(keys: &[KeyRecord], id: KeyId, now: Time) -> String {
     }
 }
 
-/// Whether no other key may steer all of the pool.
+/// Returns true if this is the only admin key for all routes.
 fn is_last_admin(keys: &[KeyRecord], id: KeyId, now: Time) -> bool {
     let is_full = |key: &&KeyRecord| {
         key.role == Role::Admin && key.is_valid(now) && key.allowed.routes.is_empty()
@@ -334,7 +331,7 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    // A file left from another database is replaced, never widened: it is made anew with its mode.
+    // A file left by another database is replaced, to never widen its permissions.
     let _ = std::fs::remove_file(path);
     let mut file = std::fs::OpenOptions::new()
         .write(true)

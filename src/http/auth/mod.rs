@@ -1,4 +1,4 @@
-//! Who sends a request, what they may do, and what is written down of it.
+//! Authentication, authorization, and the audit log.
 
 pub mod account;
 pub mod actor;

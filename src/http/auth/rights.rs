@@ -1,5 +1,5 @@
-//! Checks whether a key lies within an administrator's own rights: an administrator cannot make, change or revoke a key
-//! that may do more than they may themselves.
+//! Checks a key against an administrator's own rights: administrators cannot create, change or revoke a key with more rights than
+//! they have.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use config::{GrantRole, Limit};
 use pool::{KeyId, Time};
 use store::{KeyRecord, KeyUse, Role, StoreFault};
 
-/// Whose rights they are.
+/// The holder of rights.
 #[derive(Clone, Debug)]
 pub enum Holder {
     Key(KeyId),
-    /// Of the single sign-on.
+    /// A person of the single sign-on.
     Person(Arc<Identity>),
 }
 
-/// Who makes, changes or revokes a key, and what keys without limits of their own have.
+/// The administrator who creates, changes or revokes a key, and the default limit of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct By<'a> {
     pub holder: &'a Holder,
@@ -26,8 +26,8 @@ pub struct By<'a> {
 
 impl By<'_> {
     pub(crate) fn rights(&self, known: &[KeyRecord], now: Time) -> Result<Rights, KeyRefusal> {
-        // The list is the one that is changed: what was read at the door may be over by now.
-        let rights = Rights::of(self.holder, known, now, self.default);
+        // Uses the current list of keys, because the credential may have been revoked since the request was authenticated.
+        let rights = Rights::new(self.holder, known, now, self.default);
         rights.ok_or(KeyRefusal::HolderGone)
     }
 
@@ -44,7 +44,7 @@ impl By<'_> {
     }
 }
 
-/// Why a key is not made or changed.
+/// A refused change of keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyRefusal {
     #[error(transparent)]
@@ -54,38 +54,38 @@ pub enum KeyRefusal {
     #[error("this key is unknown, expired or revoked")]
     HolderGone,
     #[error(
-        "it is the last valid admin key for all routes; make another one first: `admin-client keys create NAME --role admin`, or `model-pool admin-key new` on the server"
+        "it is the last valid admin key for all routes; create another one first: `admin-client keys create NAME --role admin`, or `model-pool admin-key new` on the server"
     )]
     LastAdmin,
     #[error(
-        "models: a viewer sees all models; leave models out, or bound the key by routes such as /admin/live"
+        "models: a viewer sees all models; omit models, or restrict the key to routes such as /admin/live"
     )]
     ViewerOfSome,
-    /// With the other keys, for people.
+    /// Lists the other admin keys.
     #[error(
-        "it is the key of this request, which is refused from then on; {0}. If you have another one, send confirm=true (admin-client: --yes)"
+        "this request was sent with the key itself, which will stop working; {0}. If you have another one, send confirm=true (admin-client: --yes)"
     )]
     OwnKey(String),
 }
 
-/// One or more reaches: what lies within one of them lies within the rights.
+/// Alternative reaches. A key is within the rights if it is within any reach.
 #[derive(Debug)]
 pub struct Rights(Vec<Reach>);
 
 #[derive(Debug)]
 struct Reach {
-    /// Patterns.
+    /// Name patterns.
     models: Vec<String>,
     routes: Vec<String>,
-    /// `None`: whatever they like.
+    /// `None` means unlimited.
     limit: Option<Limit>,
     expires: Option<Time>,
 }
 
 impl Rights {
-    /// As they are now; none if the holder's key counts no more. `default` is the limit of keys without their
+    /// The holder's current rights, or `None` if the holder's key is no longer valid. `default` is the limit of keys without their
     /// own.
-    pub fn of(holder: &Holder, known: &[KeyRecord], now: Time, default: Limit) -> Option<Rights> {
+    pub fn new(holder: &Holder, known: &[KeyRecord], now: Time, default: Limit) -> Option<Rights> {
         let reach = |models: &[String], routes: &[String], own: Option<Limit>, expires| {
             let (models, routes) = (all_if_none(models), all_if_none(routes));
             let is_unrestricted = has_all(&models) && has_all(&routes);
@@ -115,14 +115,14 @@ impl Rights {
             }
             Holder::Person(identity) => {
                 let grants = identity.grants.iter();
-                let grants = grants.filter(|it| it.role == GrantRole::Admin);
-                let reaches = grants.map(|it| reach(&it.models, &it.routes, None, None));
+                let grants = grants.filter(|grant| grant.role == GrantRole::Admin);
+                let reaches = grants.map(|grant| reach(&grant.models, &grant.routes, None, None));
                 Some(Rights(reaches.collect()))
             }
         }
     }
 
-    /// Why a key that may do this does not lie within them, if it does not.
+    /// Returns how a key with these permissions exceeds the rights, or `None` if it does not.
     pub fn beyond(&self, key: &KeyUse, expires: Option<Time>, default: Limit) -> Option<Beyond> {
         let mut beyond = None;
         for reach in &self.0 {
@@ -132,12 +132,12 @@ impl Rights {
             }
         }
         Some(Beyond(beyond.unwrap_or_else(|| {
-            "your groups may make no keys (auth.oidc.groups)".to_owned()
+            "your groups may not create keys (auth.oidc.groups)".to_owned()
         })))
     }
 }
 
-/// In words, with what would be allowed.
+/// A description of the exceeded right, with the allowed values.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Beyond(pub(crate) String);
 
@@ -156,14 +156,14 @@ impl Reach {
             let wanted = all_if_none(wanted);
             let outside = wanted
                 .iter()
-                .find(|it| !own.iter().any(|own| lies_within(it, own)));
+                .find(|wanted| !own.iter().any(|own| lies_within(wanted, own)));
             if let Some(outside) = outside {
                 let outside = match outside.as_str() {
                     "*" => "all",
                     outside => outside,
                 };
                 return Some(format!(
-                    "{field}: a key for {outside} may do more than you, whose {field} are {}; name some of these",
+                    "{field}: a key for {outside} would have more rights than you; your {field} are {}; choose from these",
                     own.join(", ")
                 ));
             }
@@ -175,7 +175,7 @@ impl Reach {
                     && wanted.is_none_or(|wanted| wanted > own)
                 {
                     return Some(format!(
-                        "limits: {figure} is {own} for you, so that it can be at most {own} for a key that you make or change"
+                        "limits: your own {figure} is {own}; a key that you create or change can have at most {own}"
                     ));
                 }
             }
@@ -184,7 +184,7 @@ impl Reach {
             (None, _) => None,
             (Some(own), Some(wanted)) if wanted <= own => None,
             _ => Some(
-                "expires: your own key ends, and a key that you make or change has to end no later"
+                "expires: a key that you create or change must not expire later than your own"
                     .to_owned(),
             ),
         }
@@ -220,11 +220,10 @@ fn all_if_none(patterns: &[String]) -> Vec<String> {
 }
 
 fn has_all(patterns: &[String]) -> bool {
-    patterns.iter().any(|it| it == "*")
+    patterns.iter().any(|pattern| pattern == "*")
 }
 
-/// Whether everything that one pattern is for the other one is for too. Where that is not plain to see it is
-/// taken not to be.
+/// Returns true if `own` matches everything that `wanted` matches. Returns false if that cannot be determined easily.
 fn lies_within(wanted: &str, own: &str) -> bool {
     let is_plain = |text: &str| !text.contains(['*', '?']);
     if own == "*" || wanted == own {
@@ -233,7 +232,9 @@ fn lies_within(wanted: &str, own: &str) -> bool {
     if is_plain(wanted) {
         return wildmatch::WildMatch::new(own).matches(wanted);
     }
-    let beginning = own.strip_suffix('*').filter(|it| is_plain(it));
+    let beginning = own
+        .strip_suffix('*')
+        .filter(|beginning| is_plain(beginning));
     beginning.is_some_and(|beginning| wanted.starts_with(beginning))
 }
 
@@ -243,7 +244,7 @@ mod tests {
     use store::hash_key;
 
     fn texts(texts: &[&str]) -> Vec<String> {
-        texts.iter().map(|it| (*it).to_owned()).collect()
+        texts.iter().map(|text| (*text).to_owned()).collect()
     }
 
     fn may(models: &[&str], routes: &[&str], limits: Option<Limit>) -> KeyUse {
@@ -284,14 +285,14 @@ mod tests {
         tokens_per_day: None,
     };
 
-    /// The field that is beyond what the holder may.
+    /// The field that exceeds the holder's rights.
     fn beyond(
         own: (KeyUse, Option<Time>),
         wanted: &KeyUse,
         expires: Option<Time>,
     ) -> Option<String> {
         let known = [holder(own.0, own.1)];
-        let rights = Rights::of(&Holder::Key(KeyId(7)), &known, Time(1), DEFAULT).unwrap();
+        let rights = Rights::new(&Holder::Key(KeyId(7)), &known, Time(1), DEFAULT).unwrap();
         let beyond = rights.beyond(wanted, expires, DEFAULT)?;
         Some(beyond.0.split(':').next().unwrap().to_owned())
     }
@@ -360,7 +361,7 @@ mod tests {
     #[test]
     fn a_key_that_counts_no_more_has_no_rights() {
         let of = |key: KeyRecord| {
-            Rights::of(&Holder::Key(KeyId(7)), &[key], Time(10), DEFAULT).is_some()
+            Rights::new(&Holder::Key(KeyId(7)), &[key], Time(10), DEFAULT).is_some()
         };
         let whole = || holder(may(&[], &[], None), None);
         assert!(of(whole()));

@@ -1,4 +1,4 @@
-//! `GET /metrics`. The metrics name every model, and `auth.metrics` says who may read them.
+//! `GET /metrics`. The metrics name every model, so `auth.metrics` decides who may read them.
 
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
@@ -30,17 +30,17 @@ impl FromRequestParts<App> for Scraper {
         }
         if !has_key {
             return Err(Failure::unauthorized(
-                "the metrics name every model, so that an admin key is needed here (auth.metrics): send it as `Authorization: Bearer mp-…`; `admin-client keys create prometheus --role admin --routes /metrics` makes one that is for nothing else",
+                "the metrics name every model, so an admin key is required (auth.metrics): send it as `Authorization: Bearer mp-…`; `admin-client keys create prometheus --role admin --routes /metrics` creates one for this route only",
             ));
         }
-        // A key that is sent counts, also where none would be needed.
+        // A key that is sent is checked even if none is required.
         Reader::from_request_parts(parts, app)
             .await
             .map(|_| Scraper)
     }
 }
 
-/// In the text format of Prometheus.
+/// Serves the metrics in Prometheus's text format.
 pub async fn metrics(State(app): State<App>) -> Response {
     app.metrics
         .render(&app.handle, &app.reading, app.traces.as_deref())

@@ -1,4 +1,4 @@
-//! Secrets in files that others have made, such as those of a Secret that Kubernetes has mounted.
+//! Reads secrets from externally created files, such as a mounted Kubernetes Secret.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -7,10 +7,10 @@ use store::KeyText;
 
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// The secret, without the end of its line.
+/// Reads the secret, without the line end.
 ///
 /// # Errors
-/// What is wrong with the file, without a part of it.
+/// A description of the problem, without any part of the file.
 pub(crate) fn secret_in(file: &Path) -> Result<KeyText, String> {
     let shown = file.display();
     let failed = |error: std::io::Error| format!("{shown} cannot be read: {error}");
@@ -20,7 +20,7 @@ pub(crate) fn secret_in(file: &Path) -> Result<KeyText, String> {
     read.map_err(failed)?;
     KeyText::given(text.trim()).ok_or_else(|| {
         format!(
-            "{shown} holds no secret of 32 to 256 letters, digits and signs; `openssl rand -hex 32` makes one"
+            "{shown} contains no secret of 32 to 256 letters, digits and signs; create one with `openssl rand -hex 32`"
         )
     })
 }
@@ -35,7 +35,7 @@ mod tests {
         let file = folder.path().join("secret");
         let read = |text: &str| {
             std::fs::write(&file, text).expect("written");
-            secret_in(&file).map(|it| it.reveal().to_owned())
+            secret_in(&file).map(|secret| secret.reveal().to_owned())
         };
         let secret = "0123456789abcdef".repeat(2);
         assert_eq!(read(&format!("{secret}\n")), Ok(secret.clone()));

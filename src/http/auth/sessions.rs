@@ -1,6 +1,5 @@
-//! Sessions of browsers: who has logged in with a key or a token keeps a cookie instead of it. Only the hash of a
-//! cookie's secret is held, in memory, so that a restart ends all sessions. The table has a bound for each holder
-//! and one for all.
+//! Browser sessions: after logging in with a key or token, the browser holds a cookie instead. Only the hash of the cookie's secret
+//! is kept, in memory, so a restart ends all sessions. The table is limited per holder and in total.
 //!
 //! ```text
 //! log in ─▶ open ──(used, and its secret is old)──▶ rotated: the former secret counts for a minute more
@@ -14,15 +13,15 @@ use access::oidc::Identity;
 use pool::{KeyId, Span, Time};
 use store::{KeyRecord, KeyUse, Role, StoreFault, generate_key, hash_key};
 
-/// A session that is not used for so long is over.
+/// Idle time after which a session ends.
 const IDLE_MAX: Span = Span::from_secs(2 * 3600);
-/// And after so long in any case.
+/// Longest lifetime of a session.
 const LASTS: Span = Span::from_secs(12 * 3600);
-/// A viewer can change nothing, and hangs on a wall.
+/// Longer for viewers, who can change nothing and run wall displays.
 const VIEWER_LASTS: Span = Span::from_secs(30 * 24 * 3600);
-/// A secret older than this is replaced when its page asks for its session.
+/// Age at which a secret is replaced when its page requests its session.
 const ROTATE_AFTER: Span = Span::from_secs(15 * 60);
-/// Requests that were sent before the new secret arrived.
+/// Time for which the former secret is still accepted, for requests sent before the new one arrived.
 const FORMER_COUNTS: Span = Span::from_secs(60);
 
 pub const OF_ONE_MAX: usize = 32;
@@ -30,16 +29,16 @@ pub const ALL_MAX: usize = 1024;
 
 type Hash = [u8; 32];
 
-/// Who has logged in.
+/// The key or person that has logged in.
 #[derive(Clone, Debug)]
 pub enum Holder {
-    /// With the key as it was then: a changed key has to be sent again.
+    /// The key as it was at login. If it has changed, it must be sent again.
     Key(Box<Stamp>),
-    /// Of the single sign-on.
+    /// A person of the single sign-on.
     Person(Arc<Identity>),
 }
 
-/// What must not change of a key.
+/// The properties of a key that must not change during a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub id: KeyId,
@@ -49,7 +48,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    pub fn of(key: &KeyRecord) -> Stamp {
+    pub fn from_record(key: &KeyRecord) -> Stamp {
         Stamp {
             id: key.id,
             role: key.role,
@@ -58,10 +57,10 @@ impl Stamp {
         }
     }
 
-    /// Whether the key is still what it was.
+    /// Returns true if the key is unchanged and valid.
     pub fn counts(&self, keys: &[KeyRecord], now: Time) -> bool {
         let key = keys.iter().find(|key| key.id == self.id);
-        key.is_some_and(|key| key.is_valid(now) && Stamp::of(key) == *self)
+        key.is_some_and(|key| key.is_valid(now) && Stamp::from_record(key) == *self)
     }
 }
 
@@ -104,7 +103,7 @@ impl Session {
     }
 }
 
-/// A session as its requests see it.
+/// A session as seen by its requests.
 #[derive(Clone, Debug)]
 pub struct Open {
     pub id: u64,
@@ -112,7 +111,7 @@ pub struct Open {
     pub expires: Time,
 }
 
-/// A secret for a cookie. Shown to its browser alone.
+/// The secret of a cookie. Only shown to its browser.
 pub struct Secret(String);
 
 impl Secret {
@@ -134,17 +133,17 @@ pub struct Sessions(Mutex<Table>);
 struct Table {
     last: u64,
     all: BTreeMap<u64, Session>,
-    /// Of secrets that count, the former ones too.
+    /// By valid secret, including former ones.
     by_secret: BTreeMap<Hash, u64>,
 }
 
 impl Sessions {
-    /// A new session, and the secret of its cookie. Where there are too many, the one that was used least lately ends.
+    /// Opens a session and returns the secret for its cookie. If there are too many, the least recently used one ends.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// The system provides no random bytes.
     pub fn open(&self, holder: Holder, now: Time) -> Result<(Open, Secret), StoreFault> {
-        // As much entropy as a key has, from the same source.
+        // The same entropy and source as a key.
         let secret = Secret(generate_key()?.reveal()[3..].to_owned());
         let hash = hash_key(secret.reveal()).0;
         let expires = now + holder.lasts();
@@ -172,7 +171,7 @@ impl Sessions {
         Ok((open, secret))
     }
 
-    /// The session of a cookie, which has been used now.
+    /// Returns the session of a cookie and marks it as used.
     pub fn find(&self, secret: &str, now: Time) -> Option<Open> {
         let hash = hash_key(secret).0;
         let mut table = self.table();
@@ -198,20 +197,23 @@ impl Sessions {
         })
     }
 
-    /// Whether it still counts, without using it.
+    /// Returns true if the session is still valid, without marking it as used.
     pub fn is_open(&self, id: u64, now: Time) -> bool {
         let table = self.table();
-        table.all.get(&id).is_some_and(|it| !it.is_over(now))
+        table
+            .all
+            .get(&id)
+            .is_some_and(|session| !session.is_over(now))
     }
 
-    /// A new secret, if the session's is old.
+    /// Replaces the secret if it is old.
     pub fn rotate(&self, id: u64, now: Time) -> Option<Secret> {
         let mut table = self.table();
         let session = table.all.get_mut(&id)?;
         if now.since(session.secret_since) < ROTATE_AFTER {
             return None;
         }
-        // Without random bytes the old one stays; the session's end does not move.
+        // Without random bytes the old secret stays; this does not extend the session.
         let secret = Secret(generate_key().ok()?.reveal()[3..].to_owned());
         let hash = hash_key(secret.reveal()).0;
         let former = std::mem::replace(&mut session.secret, hash);
@@ -244,31 +246,31 @@ impl Table {
     }
 
     fn forget_ended(&mut self, now: Time) {
-        let ended = self.all.iter().filter(|(_, it)| it.is_over(now));
+        let ended = self.all.iter().filter(|(_, session)| session.is_over(now));
         let ended: Vec<u64> = ended.map(|(id, _)| *id).collect();
         ended.into_iter().for_each(|id| self.end(id));
     }
 
-    /// For one more of this holder.
+    /// Makes room for another session of this holder.
     fn make_room(&mut self, holder: KeyId) {
-        let of_one = |it: &Session| it.holder.id() == holder;
-        if self.all.values().filter(|it| of_one(it)).count() >= OF_ONE_MAX {
+        let of_one = |session: &Session| session.holder.id() == holder;
+        if self.all.values().filter(|session| of_one(session)).count() >= OF_ONE_MAX {
             self.end_least_used(of_one);
         }
         if self.all.len() >= ALL_MAX {
-            // Users are many, and must not push administrators out.
-            let is_user = |it: &Session| match &it.holder {
+            // Users are many and must not displace administrators.
+            let is_user = |session: &Session| match &session.holder {
                 Holder::Key(stamp) => stamp.role == Role::User,
                 Holder::Person(_) => true,
             };
             let has_users = self.all.values().any(is_user);
-            self.end_least_used(|it| !has_users || is_user(it));
+            self.end_least_used(|session| !has_users || is_user(session));
         }
     }
 
     fn end_least_used(&mut self, which: impl Fn(&Session) -> bool) {
-        let those = self.all.iter().filter(|(_, it)| which(it));
-        let least = those.min_by_key(|(id, it)| (it.used, **id));
+        let those = self.all.iter().filter(|(_, session)| which(session));
+        let least = those.min_by_key(|(id, session)| (session.used, **id));
         if let Some(id) = least.map(|(id, _)| *id) {
             self.end(id);
         }
@@ -357,7 +359,10 @@ mod tests {
                 .unwrap();
         }
         let table = sessions.table();
-        let of_one = table.all.values().filter(|it| it.holder.id() == KeyId(500));
+        let of_one = table
+            .all
+            .values()
+            .filter(|session| session.holder.id() == KeyId(500));
         assert_eq!(of_one.count(), OF_ONE_MAX);
     }
 

@@ -1,5 +1,5 @@
-//! Which names of models a caller may see: those that their key or their groups are for. A model outside does not exist
-//! for them, and no message to them names it.
+//! The model names that a caller may see, from its key or groups. Other models appear not to exist, and no message to the caller
+//! names them.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use catalog::Entry;
 use controller::Cut;
 use pool::{Blocker, Refusal, StallReason, StopReason};
 
-/// In the place of a name that the reader may not know.
+/// Replaces a name that the reader may not know.
 pub(crate) const ANOTHER: &str = "another model";
 
-/// Cheap to clone: it goes with every request.
+/// Cheap to clone, because every request has one.
 #[derive(Clone, Debug, Default)]
 pub struct Sight(Option<Arc<Bounds>>);
 
@@ -21,12 +21,12 @@ pub struct Sight(Option<Arc<Bounds>>);
 enum Bounds {
     /// Names, or patterns with `*` and `?`.
     Patterns(Vec<String>),
-    /// Who came by a token of the single sign-on.
+    /// A person with a single sign-on token.
     Person(Person),
 }
 
 impl Sight {
-    /// Without patterns all names are seen.
+    /// Without patterns, all names are visible.
     pub fn of_patterns(patterns: Vec<String>) -> Sight {
         let bounds = (!patterns.is_empty()).then_some(Bounds::Patterns(patterns));
         Sight(bounds.map(Arc::new))
@@ -36,12 +36,12 @@ impl Sight {
         Sight(Some(Arc::new(Bounds::Person(person))))
     }
 
-    /// Whether there may be models that they do not see.
+    /// Returns true if some models may be hidden from the caller.
     pub fn is_bounded(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The same text for all who see the same.
+    /// A text that is equal for all callers with the same sight.
     pub fn group(&self) -> String {
         match self.0.as_deref() {
             None => String::new(),
@@ -50,7 +50,7 @@ impl Sight {
         }
     }
 
-    /// Whether a model of this name would be for them.
+    /// Returns true if a model of this name would be visible.
     pub fn has(&self, name: &str) -> bool {
         match self.0.as_deref() {
             None => true,
@@ -59,8 +59,8 @@ impl Sight {
         }
     }
 
-    /// Whether they may use what this entry serves under `name`. A model is had by its name or any of its
-    /// aliases; an adapter is a model of its own, so that neither it nor its base is had by the other.
+    /// Returns true if the caller may use what this entry serves under `name`. A model is visible by its name or any alias. An
+    /// adapter counts as a separate model: seeing it does not include its base, or the other way round.
     pub fn may_use(&self, entry: &Entry, name: &str) -> bool {
         match entry.adapter(name) {
             Some(adapter) => self.has(adapter),
@@ -68,13 +68,13 @@ impl Sight {
         }
     }
 
-    /// The same of the model itself, whatever it was called.
+    /// Like [`Sight::may_use`] for the base model, regardless of the name in the request.
     pub fn may_use_base(&self, entry: &Entry) -> bool {
         let mut names = std::iter::once(&entry.name).chain(&entry.aliases);
         names.any(|name| self.has(name))
     }
 
-    /// A refusal as they may read it: models that are not for them have no name in it.
+    /// Replaces the names of hidden models in a refusal.
     pub fn refusal(&self, mut refusal: Refusal) -> Refusal {
         let obstacles = match &mut refusal {
             Refusal::NoRoom { obstacles, .. }
@@ -100,7 +100,7 @@ impl Sight {
         refusal
     }
 
-    /// The same of why an answer was cut.
+    /// Replaces the names of hidden models in the reason for a cut.
     pub fn cut(&self, mut cut: Cut) -> Cut {
         if let Cut::Stopped(
             StopReason::Preempted { by, .. }
@@ -138,7 +138,12 @@ mod tests {
     use serde_json::json;
 
     fn sight(patterns: &[&str]) -> Sight {
-        Sight::of_patterns(patterns.iter().map(|it| (*it).to_owned()).collect())
+        Sight::of_patterns(
+            patterns
+                .iter()
+                .map(|pattern| (*pattern).to_owned())
+                .collect(),
+        )
     }
 
     fn base() -> Entry {

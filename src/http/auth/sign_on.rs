@@ -1,5 +1,5 @@
-//! People of the single sign-on at the door: whether a bearer text is such a person's token, and what
-//! the grants of their groups let them do here. Keys of our own are none of its business.
+//! Single sign-on at authentication: recognizes a person's token, and checks the grants of the person's groups. Does not handle API
+//! keys.
 
 use std::sync::Arc;
 
@@ -12,22 +12,23 @@ use crate::state::App;
 use access::oidc::{Identity, Oidc};
 use config::GrantRole;
 
-/// A person whom the issuer vouches for, and the route of the request.
+/// A person authenticated by the issuer, and the route of the request.
 #[derive(Clone, Debug)]
 pub struct Person {
     pub identity: Arc<Identity>,
-    /// Below the base path.
+    /// The path below the base path.
     route: String,
 }
 
 impl Person {
-    /// The person whose token this text is; none where it cannot be one, or no issuer is configured.
-    pub async fn of(
+    /// The person with this token. `None` if the text cannot be a token, or no issuer is configured.
+    pub async fn new(
         text: Option<&str>,
         parts: &Parts,
         app: &App,
     ) -> Result<Option<Person>, Failure> {
-        let (Some(oidc), Some(token)) = (&app.oidc, text.filter(|it| Oidc::is_token(it))) else {
+        let (Some(oidc), Some(token)) = (&app.oidc, text.filter(|text| Oidc::is_token(text)))
+        else {
             return Ok(None);
         };
         let identity = oidc.verify(token).await?;
@@ -55,7 +56,7 @@ impl Person {
         }
         let (name, route) = (&self.identity.name, &self.route);
         let grants = &self.identity.grants;
-        let has_role = grants.iter().any(|it| it.role.covers(role));
+        let has_role = grants.iter().any(|grant| grant.role.covers(role));
         Err(match (has_role, role) {
             (true, _) => Failure::forbidden(
                 "route_not_allowed",
@@ -64,23 +65,23 @@ impl Person {
             (false, GrantRole::User) => Failure::forbidden(
                 "only_a_viewer",
                 format!(
-                    "the groups of {name} may look, not use models; an administrator can list one of them with the role user (auth.oidc.groups)"
+                    "the groups of {name} may view the pool, but not use models; an administrator can list one of them with the role user (auth.oidc.groups)"
                 ),
             ),
-            (false, _) if grants.iter().any(|it| it.role == GrantRole::Viewer) => {
+            (false, _) if grants.iter().any(|grant| grant.role == GrantRole::Viewer) => {
                 Failure::forbidden(
                     "only_a_viewer",
-                    format!("the groups of {name} may look at the pool, not steer it"),
+                    format!("the groups of {name} may view the pool, but not administer it"),
                 )
             }
             (false, _) => Failure::forbidden(
                 "not_an_admin",
-                format!("{name} may use models, not steer the pool"),
+                format!("{name} may use models, but not administer the pool"),
             ),
         })
     }
 
-    /// Whether one of these roles lets them in here.
+    /// Requires either role for the route.
     pub fn needs_one_of(&self, first: GrantRole, second: GrantRole) -> Result<(), Failure> {
         if self.identity.may(second, &self.route) {
             Ok(())
@@ -89,7 +90,7 @@ impl Person {
         }
     }
 
-    /// Whether the model may be used on this route.
+    /// Returns true if the model may be used on this route.
     pub fn may_use(&self, model: &str) -> bool {
         self.identity.may_use(model, &self.route)
     }

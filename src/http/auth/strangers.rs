@@ -1,16 +1,16 @@
-//! Bounds how many attempts at admin routes by others than administrators the audit keeps.
+//! Limits how many attempts at admin routes by non-administrators are recorded in the audit log.
 
 use std::sync::{Mutex, PoisonError};
 
 use pool::Time;
 
-/// Attempts by others than administrators that are kept in a minute: anybody can make them.
+/// Attempts recorded per minute, because anyone can make them.
 pub const STRANGERS_A_MINUTE: u32 = 120;
-/// And in a day: in the 90 days that are kept they are fewer than half of the million rows, so that
-/// no one can push out what administrators did.
+/// Attempts recorded per day. In the 90 days that are kept, they use less than half of the million rows and cannot displace the
+/// actions of administrators.
 const STRANGERS_A_DAY: u32 = 5_000;
 
-/// How many attempts by strangers were kept in this minute and on this day.
+/// Attempts recorded in the current minute and day.
 #[derive(Debug, Default)]
 pub struct Strangers(Mutex<Kept>);
 
@@ -43,7 +43,7 @@ impl Strangers {
         };
         if kept.in_minute == STRANGERS_A_MINUTE + 1 || (most.1 == "day" && kept.in_minute == 1) {
             tracing::warn!(
-                "more than {} attempts at admin routes in a {} by others than administrators; the rest of them are not written down",
+                "more than {} attempts at admin routes in a {} by non-administrators; further ones are not recorded",
                 most.0,
                 most.1
             );

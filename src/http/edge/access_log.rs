@@ -1,5 +1,5 @@
-//! The access log: one JSON line for each request, written by a thread of its own. A request never waits for the disk:
-//! lines for which there is no room are dropped, and their count is logged.
+//! The access log: one JSON line per request, written by a dedicated thread. Requests never wait for the disk: if the queue is
+//! full, lines are dropped and their number is logged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// Lines that may wait for the disk.
+/// Largest number of lines waiting for the disk.
 const LINES_MAX: usize = 8192;
-/// So much is gathered for one write.
+/// Largest number of bytes per write.
 const WRITE_BYTES_MAX: usize = 1 << 20;
-/// How long the end waits for the last lines.
+/// Longest wait for the last lines at shutdown.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub struct AccessLogError {
     source: io::Error,
 }
 
-/// Cheap to share; lines of one sender keep their order.
+/// A cheap handle. Lines of one sender keep their order.
 #[derive(Debug)]
 pub(super) struct AccessLog {
     lines: SyncSender<Message>,
@@ -34,12 +34,12 @@ pub(super) struct AccessLog {
 
 enum Message {
     Line(String),
-    /// Everything before it is written when this is answered.
+    /// Acknowledged once everything before it has been written.
     End(SyncSender<()>),
 }
 
 impl AccessLog {
-    /// Nothing if there is to be no log.
+    /// Returns `None` if no log is configured.
     pub fn open(
         target: &config::AccessLog,
         bytes_max: u64,
@@ -73,7 +73,7 @@ impl AccessLog {
         }
     }
 
-    /// Waits until all lines so far are written. It blocks.
+    /// Waits until all lines so far are written. Blocks.
     pub fn finish(&self) {
         let (done, heard) = sync_channel(1);
         if self.lines.try_send(Message::End(done)).is_ok() {
@@ -87,7 +87,7 @@ enum Target {
     File {
         path: PathBuf,
         file: File,
-        /// Of the file, and as much of its one predecessor, `….1`; 0: no bound.
+        /// Size limit of the file, and of its predecessor `….1`; 0 means no limit.
         bytes_max: u64,
     },
 }
@@ -101,8 +101,7 @@ impl Target {
         })
     }
 
-    /// A file that was moved away or removed, as log rotation does, is made anew; so is one that would be
-    /// too long.
+    /// Reopens the file if it was moved or removed, as log rotation does, and rotates it if it would become too long.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Target::File {
             path,
@@ -114,7 +113,8 @@ impl Target {
         };
         let own = file.metadata()?;
         let there = std::fs::metadata(&*path);
-        let is_same = there.is_ok_and(|it| (it.ino(), it.dev()) == (own.ino(), own.dev()));
+        let is_same =
+            there.is_ok_and(|metadata| (metadata.ino(), metadata.dev()) == (own.ino(), own.dev()));
         let is_full = *bytes_max > 0 && own.len() + bytes.len() as u64 > *bytes_max;
         if is_same && is_full && own.len() > 0 && own.is_file() {
             let mut predecessor = path.clone().into_os_string();
@@ -152,7 +152,7 @@ fn write_all(received: &Receiver<Message>, mut target: Target, dropped: &AtomicU
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
             tracing::warn!(
-                "{lost} lines of the access log were dropped: they came faster than they could be written"
+                "dropped {lost} lines of the access log: they arrived faster than they could be written"
             );
             let line = serde_json::json!({ "dropped_lines": lost }).to_string();
             bytes.extend_from_slice(line.as_bytes());
@@ -160,7 +160,7 @@ fn write_all(received: &Receiver<Message>, mut target: Target, dropped: &AtomicU
         }
         let written = target.write(&bytes);
         if let (Err(error), false) = (&written, is_failing) {
-            tracing::error!(%error, "the access log cannot be written; its lines are lost until it can");
+            tracing::error!(%error, "cannot write the access log; its lines are lost until this is fixed");
         }
         is_failing = written.is_err();
         for done in ends {

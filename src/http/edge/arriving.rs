@@ -1,5 +1,5 @@
-//! A request's body on its way in, read when a handler reads it, and as a whole. The answer learns what became of it,
-//! also when no handler read it.
+//! The incoming body of a request, read completely when a handler reads it. The code that sends the response learns the outcome
+//! even if no handler read the body.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,16 +16,16 @@ use super::bodies::Bodies;
 use super::record::Record;
 use crate::error::Failure;
 
-/// So much of a body that the handler has not read is received, and for so long.
+/// Limits for discarding a body that the handler has not read.
 const THROWN_AWAY_MAX: usize = 64 << 20;
 const THROWN_AWAY_WITHIN: Duration = Duration::from_secs(2);
 
-/// What became of a body, for the code that answers its request.
+/// The outcome of reading a body, for the code that sends the response.
 #[derive(Debug, Default)]
 pub struct Outcome {
     refused: OnceLock<Failure>,
     is_complete: AtomicBool,
-    /// The handler did not ask for it.
+    /// Set if the handler did not read the body.
     unread: Mutex<Option<Incoming>>,
 }
 
@@ -35,15 +35,14 @@ impl Outcome {
         *unread = Some(body);
     }
 
-    /// Why it was not read: the answer that its request gets, whatever the handler makes of it.
+    /// The error for which the body was refused. It replaces the handler's response.
     pub fn refused(&self) -> Option<Failure> {
         self.refused.get().cloned()
     }
 
-    /// Whether nothing of the body is left on the connection, so that another request may follow. What a
-    /// handler left is read for a moment and thrown away: a client whose last bytes meet a closed
-    /// connection may never see its answer.
-    /// One that waits to be asked for its body is not asked only for that.
+    /// Returns true if the connection has no more bytes of this body and can carry another request. Discards an unread body for a
+    /// short time, because a client whose last bytes meet a closed connection may never see the response. `waits`: the client waits
+    /// for `100 Continue`, which is not sent only to discard the body.
     pub async fn is_over(&self, waits: bool) -> bool {
         let unread = self
             .unread
@@ -57,7 +56,7 @@ impl Outcome {
     }
 }
 
-/// Whether the body came to its end within a moment.
+/// Discards the body. Returns true if it ended within the limits.
 pub async fn throw_away(mut body: Incoming) -> bool {
     let all = async {
         let mut received = 0;
@@ -75,14 +74,15 @@ pub async fn throw_away(mut body: Incoming) -> bool {
         .unwrap_or(false)
 }
 
-/// A body that is read where it lies, by code that needs no body around it.
+/// A body that is read directly, without a wrapping body type.
 pub struct PlainBody {
     body: Incoming,
     progress: Progress,
 }
 
 enum Progress {
-    /// Nothing was read, or its client is still sending and must be let to read why that is in vain.
+    /// Nothing was read, or the body was refused while the client still sends; it must be discarded for the client to read the
+    /// response.
     Left,
     Begun,
     Complete,
@@ -116,7 +116,7 @@ impl PlainBody {
         read
     }
 
-    /// As [`Outcome::is_over`].
+    /// See [`Outcome::is_over`].
     pub async fn takes_another(self, waits: bool) -> bool {
         match self.progress {
             Progress::Left => !waits && throw_away(self.body).await,
@@ -126,10 +126,10 @@ impl PlainBody {
     }
 }
 
-/// What was read, and what is left of the body.
+/// The bytes read, and the rest of the body.
 type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, Failure>, Incoming)> + Send>>;
 
-/// The body that handlers see: one frame, when it has arrived.
+/// The body as handlers see it: a single frame once it has arrived.
 pub struct Arriving {
     state: State,
     length: SizeHint,
@@ -191,7 +191,7 @@ impl Body for Arriving {
                 (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)))
             }
             Err(failure) => {
-                // Who is still sending must be let to read why it is in vain.
+                // A client that still sends must be able to read the error.
                 if failure.status != StatusCode::REQUEST_TIMEOUT {
                     self.outcome.leave(rest);
                 }

@@ -1,5 +1,5 @@
-//! The bounds of requests' bodies: a time, a size and a share of memory. A body counts for its caller as it arrives, until its
-//! last copy is gone, and gives way to others while it comes slowly.
+//! Limits of request bodies: time, size, and a share of memory. A body counts for its caller while it arrives and until its last
+//! copy is dropped. A slow body is evicted if others need its memory.
 
 mod arrived;
 
@@ -23,19 +23,19 @@ use config::ServerSection;
 use controller::Clock;
 use pool::{Span, Time};
 
-/// A body that arrives more slowly is cut after the time that every body has, and earlier if its caller's other bodies wait.
+/// Minimum rate. A slower body is cut after the time allowed for every body, or earlier if other bodies of its caller wait.
 const BYTES_PER_SECOND_MIN: u64 = 16 << 10;
-/// Larger bodies share three quarters of the memory and leave the rest to small ones.
+/// Limit of small bodies. Larger ones share three quarters of the memory.
 pub(crate) const SMALL_MAX: u64 = 256 << 10;
-/// Administrators alone use this part of the memory, one in sixteen.
+/// Divisor of the memory reserved for administrators.
 pub(crate) const ADMIN_PART: u64 = 16;
-/// An administrator's request is not larger.
+/// Largest body that may use the administrators' reserve.
 const ADMIN_MAX: u64 = 1 << 20;
-/// An incomplete body is checked for being slow this often.
+/// Interval for checking whether an incomplete body is slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 const BUSY_RETRY: Span = Span::from_secs(5);
 
-/// The bounds that all bodies share.
+/// Limits shared by all bodies.
 #[derive(Debug)]
 pub struct Bodies {
     bounds: ArcSwap<Bounds>,
@@ -43,7 +43,7 @@ pub struct Bodies {
     clock: Clock,
 }
 
-/// Of each body.
+/// Limits per body.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     limit: u64,
@@ -51,7 +51,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn of(server: &ServerSection) -> Bounds {
+    fn from_config(server: &ServerSection) -> Bounds {
         Bounds {
             limit: server.body_limit.0.0,
             within: server.body_timeout.duration(),
@@ -60,15 +60,15 @@ impl Bounds {
 }
 
 impl Bodies {
-    /// Other bounds, for bodies that begin from now on.
+    /// Changes the limits for bodies that begin afterwards.
     pub fn set(&self, server: &ServerSection) {
-        self.bounds.store(Arc::new(Bounds::of(server)));
+        self.bounds.store(Arc::new(Bounds::from_config(server)));
     }
 
-    pub fn of(server: &ServerSection, clock: Clock) -> Bodies {
+    pub fn from_config(server: &ServerSection, clock: Clock) -> Bodies {
         let memory = server.bodies_memory.0.0;
         Bodies {
-            bounds: ArcSwap::from_pointee(Bounds::of(server)),
+            bounds: ArcSwap::from_pointee(Bounds::from_config(server)),
             shares: Shares::new(Capacity {
                 most: [memory / 4 * 3, memory - memory / ADMIN_PART, memory],
                 is_divided: true,
@@ -84,7 +84,7 @@ impl Bodies {
             return Err(Failure::too_large(limit));
         }
         let begun = self.clock.now();
-        // A body that does not begin holds nothing.
+        // A body that has not begun holds no memory.
         let first = match tokio::time::timeout(within, next(body)).await {
             Ok(first) => first?.unwrap_or_default(),
             Err(_) => return Err(too_slow(0, within)),
@@ -110,7 +110,7 @@ impl Bodies {
                     declared,
                     begun,
                 };
-                // Boxed, because most bodies arrive in one piece.
+                // Boxed because most bodies arrive in one piece.
                 Box::pin(self.read_rest(body, reading, first, rest)).await?
             }
         };
@@ -120,7 +120,7 @@ impl Bodies {
         Ok(Held::with(&held, bytes))
     }
 
-    /// Reads what follows the first piece.
+    /// Reads the rest after the first piece.
     async fn read_rest(
         &self,
         body: &mut Incoming,
@@ -143,7 +143,7 @@ impl Bodies {
             .shares
             .arrive(caller, class_of(received), received, begun);
         let mut arrived = Arrived::One(first);
-        // The announced length counts for the caller's share alone.
+        // The announced length only counts against the caller's share.
         let announced = declared.unwrap_or(0).saturating_sub(received);
         let mut waited = Duration::ZERO;
         self.wait_for_room(
@@ -191,7 +191,7 @@ impl Bodies {
         }
     }
 
-    /// The next piece of a body, unless its time is over or others need its memory.
+    /// Returns the next piece, or an error if the time is over or others need the memory.
     async fn next_in_time(
         &self,
         body: &mut Incoming,
@@ -223,7 +223,7 @@ impl Bodies {
         }
     }
 
-    /// Waits as long as a body may take, and adds up how long that was.
+    /// Waits for memory, and adds the time to `waited`.
     async fn wait_for_room(
         &self,
         within: Duration,
@@ -241,7 +241,7 @@ impl Bodies {
         }
     }
 
-    /// Memory for what a request refers to, in addition to its body's. From then on the request's share is both.
+    /// Reserves memory for data that the request refers to, in addition to its body. The request's share then covers both.
     pub async fn more(&self, bytes: usize) -> Result<Share, Failure> {
         let within = self.bounds.load().within;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -269,7 +269,7 @@ impl Bodies {
     }
 }
 
-/// A body of which a part has come.
+/// A body that has arrived in part.
 struct Incomplete {
     caller: Caller,
     is_admin: bool,
@@ -289,7 +289,7 @@ fn class(bytes: u64, is_admin: bool) -> Class {
 
 type Polled = Option<Result<Frame<Bytes>, hyper::Error>>;
 
-/// The data of a frame; `None` at the end of the body. Trailers are empty data.
+/// The data of a frame; `None` at the end of the body. Trailers count as empty data.
 fn data_of(polled: Polled) -> Result<Option<Bytes>, Failure> {
     match polled {
         None => Ok(None),
@@ -309,11 +309,11 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
 enum Whole {
     Yes,
     No,
-    /// It has more, and this piece is here.
+    /// There was another piece, and the end is not known yet.
     Unknown(Option<Bytes>),
 }
 
-/// Looks at the rest of a body without waiting for it.
+/// Checks whether the body has ended, without waiting.
 async fn is_over(body: &mut Incoming) -> Result<Whole, Failure> {
     if body.is_end_stream() {
         return Ok(Whole::Yes);
@@ -335,7 +335,7 @@ fn too_slow(received: u64, within: Duration) -> Failure {
         "invalid_request_error",
         "body_too_slow",
         format!(
-            "of the body only {received} bytes came within {:.1} s (server.body_timeout)",
+            "only {received} bytes of the body arrived within {:.1} s (server.body_timeout)",
             within.as_secs_f64()
         ),
     )
@@ -343,12 +343,12 @@ fn too_slow(received: u64, within: Duration) -> Failure {
 
 fn evicted(received: u64) -> Failure {
     busy(format!(
-        "the body was dropped after {received} bytes: it came slowly or was large, and other requests need the memory for bodies (server.bodies_memory); send it again"
+        "the body was dropped after {received} bytes: it arrived slowly or was large, and other requests need the memory for bodies (server.bodies_memory); send it again"
     ))
 }
 
 fn no_memory() -> Failure {
-    busy("no memory for the body: this caller's other bodies take its share of server.bodies_memory, or all callers take all of it; send fewer large requests at the same time, or retry".to_owned())
+    busy("no memory for the body: this caller's other bodies use its share of server.bodies_memory, or all callers together use all of it; send fewer large requests at the same time, or retry".to_owned())
 }
 
 fn busy(message: String) -> Failure {

@@ -1,5 +1,5 @@
-//! Finds the client of a request by address. A proxy is believed only if it is configured as trusted. Everything else a
-//! request says of its origin makes it less trusted, never more: a forwarded address grants no loopback rights (B2).
+//! Determines the client of a request by address. Forwarding headers are only believed from trusted proxies. Any other claim about
+//! the origin makes a request less trusted, never more: a forwarded address grants no loopback rights (B2).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 
 use config::Network;
 
-/// Headers that proxies write and clients do not, beside those that begin with [`FORWARDED`].
+/// Headers that proxies write and clients do not, in addition to those with the prefix [`FORWARDED`].
 const OF_PROXIES: [&str; 15] = [
     "forwarded",
     "via",
@@ -27,23 +27,23 @@ const OF_PROXIES: [&str; 15] = [
 ];
 const FORWARDED: &str = "x-forwarded-";
 
-/// Where a request comes from, as far as it can be known.
+/// The origin of a request, as far as it can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientAddress {
-    /// The peer, or whom a trusted proxy names.
+    /// The peer's address, or the address that a trusted proxy names.
     pub address: IpAddr,
-    /// There is a proxy, and it does not name its client in a way that can be trusted. A loopback address that a proxy names
-    /// may belong to the proxy's machine, or be invented by the client.
+    /// A proxy is involved and does not name its client reliably. A loopback address named by a proxy may belong to the proxy's
+    /// machine, or be invented by the client.
     pub is_hidden: bool,
 }
 
 impl ClientAddress {
-    /// The client itself is on this machine.
+    /// Returns true if the client itself is on this machine.
     pub fn is_loopback(&self) -> bool {
         !self.is_hidden && self.address.is_loopback()
     }
 
-    /// What to set where there is a proxy; `None` if the client is known.
+    /// Advice for configuring the proxy; `None` if the client is known.
     pub fn advice(&self, peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> Option<String> {
         if !self.is_hidden {
             return None;
@@ -62,9 +62,9 @@ impl ClientAddress {
         })
     }
 
-    /// Reads from the right: each trusted proxy has written who spoke to it, and the first that is not
-    /// trusted is the client. What stands left of it he may have written himself.
-    pub fn of(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> ClientAddress {
+    /// Reads the hops from the right, since each trusted proxy appends its peer. The first untrusted hop is the client; anything
+    /// further left may be forged.
+    pub fn new(peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) -> ClientAddress {
         let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
         let peer = peer.to_canonical();
         let listed = chain(headers, "x-forwarded-for", address_of);
@@ -88,28 +88,28 @@ impl ClientAddress {
             (nearest, nearest.is_loopback())
         };
         let (address, is_hidden) = match (listed, forwarded) {
-            // There is a proxy, and it does not say for whom it asks.
+            // A proxy is involved and does not name its client.
             (None, None) => (peer, is_forwarded),
             (Some(hops), None) | (None, Some(hops)) => client(&hops),
-            // A proxy that writes one of them lets the other through as the client sent it.
+            // A proxy that writes only one of the two headers passes the other on as the client sent it.
             (Some(listed), Some(forwarded)) => match (client(&listed), client(&forwarded)) {
                 (one, other) if one == other => one,
                 _ => (peer, true),
             },
         };
-        // A loopback address from a remote proxy does not belong to this machine and must not share its limits.
+        // A loopback address named by a remote proxy does not belong to this machine and must not share its limits.
         let address = if address.is_loopback() { peer } else { address };
         ClientAddress { address, is_hidden }
     }
 }
 
-/// A header that some proxy has written.
+/// A header that only proxies write.
 fn of_proxy(headers: &HeaderMap) -> Option<&str> {
     let mut names = headers.keys().map(|name| name.as_str());
     names.find(|name| name.starts_with(FORWARDED) || OF_PROXIES.contains(name))
 }
 
-/// The hops that all headers of this name list, in their order; nothing without such a header.
+/// The hops listed in all headers of this name, in order; `None` without such a header.
 fn chain(
     headers: &HeaderMap,
     name: &str,
@@ -126,22 +126,22 @@ fn chain(
     hops
 }
 
-/// `for=192.0.2.60;proto=http`, `for="[2001:db8::1]:4711"`.
+/// Parses `for=192.0.2.60;proto=http` or `for="[2001:db8::1]:4711"`.
 fn forwarded_for(entry: &str) -> Option<IpAddr> {
     let mut pairs = entry.split(';').filter_map(|pair| pair.split_once('='));
     let (_, value) = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("for"))?;
     address_of(value.trim().trim_matches('"'))
 }
 
-/// An address, with or without a port.
+/// Parses an address with or without a port.
 fn address_of(text: &str) -> Option<IpAddr> {
     let bare = text
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
         .unwrap_or(text);
-    let with_port = || text.parse::<SocketAddr>().ok().map(|it| it.ip());
+    let with_port = || text.parse::<SocketAddr>().ok().map(|socket| socket.ip());
     let address = bare.parse::<IpAddr>().ok().or_else(with_port);
-    address.map(|it| it.to_canonical())
+    address.map(|address| address.to_canonical())
 }
 
 #[cfg(test)]
@@ -158,8 +158,11 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, HeaderValue::from_static(value));
         }
-        let trusted: Vec<Network> = trusted.iter().map(|it| it.parse().unwrap()).collect();
-        let client = ClientAddress::of(peer.parse().unwrap(), &map, &trusted);
+        let trusted: Vec<Network> = trusted
+            .iter()
+            .map(|network| network.parse().unwrap())
+            .collect();
+        let client = ClientAddress::new(peer.parse().unwrap(), &map, &trusted);
         (client.address.to_string(), client.is_hidden)
     }
 
@@ -263,7 +266,7 @@ mod tests {
                     for (name, value) in &lines {
                         headers.append(*name, HeaderValue::from_str(value).unwrap());
                     }
-                    let client = ClientAddress::of(peer, &headers, &trusted);
+                    let client = ClientAddress::new(peer, &headers, &trusted);
                     assert!(
                         !client.is_loopback(),
                         "{peer} {lines:?} {trusted:?} {client:?}"
@@ -285,9 +288,12 @@ mod tests {
                 axum::http::HeaderName::from_static(name),
                 HeaderValue::from_static("a"),
             )]);
-            let trusted: Vec<Network> = trusted.iter().map(|it| it.parse().unwrap()).collect();
+            let trusted: Vec<Network> = trusted
+                .iter()
+                .map(|network| network.parse().unwrap())
+                .collect();
             let peer = "127.0.0.1".parse().unwrap();
-            ClientAddress::of(peer, &headers, &trusted).advice(peer, &headers, &trusted)
+            ClientAddress::new(peer, &headers, &trusted).advice(peer, &headers, &trusted)
         };
         let unknown = advice(&[], "via").unwrap();
         assert!(unknown.contains("`via`"), "{unknown}");

@@ -1,5 +1,4 @@
-//! One connection, from the handshake to its end: HTTP/1.1 or HTTP/2, whichever the client speaks, within
-//! bounds, cut when it only costs. What is answered on it is not decided here.
+//! Runs one connection from the handshake to its end, in HTTP/1.1 or HTTP/2, within limits, and closes it when it stalls.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -30,26 +29,25 @@ use crate::seldom::seldom;
 use controller::Clock;
 
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// Requests at once on one connection of HTTP/2.
+/// Largest number of simultaneous requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
-/// Streams that were opened and reset before they were looked at; more is an attack.
+/// Largest number of pending streams reset by the client. More is an attack.
 const RESETS_PENDING_MAX: usize = 20;
-/// Streams that were reset for the client's own errors; more is an attack.
+/// Largest number of streams reset because of client errors. More is an attack.
 const RESETS_OF_ERRORS_MAX: usize = 256;
-/// What a client may send before it is asked for, of one body and of all on a connection: as much as the head of a
-/// request of HTTP/1.1, so that a connection costs no more memory than that, whatever it speaks. HTTP/2 has no smaller
-/// window for a connection.
+/// Bytes that a client may send before they are read, per body and per connection. Equal to the largest request head of HTTP/1.1,
+/// so a connection costs no more memory in HTTP/2. This is the smallest connection window of HTTP/2.
 const STREAM_WINDOW: u32 = CONNECTION_WINDOW;
 const CONNECTION_WINDOW: u32 = 65_535;
-/// A connection of HTTP/2 is asked whether it lives, and given so long to say so.
+/// Interval and timeout of HTTP/2 pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
-/// How long a new connection may take to send its first request once the server stops.
+/// Time for a new connection to send its first request after the server has begun to stop.
 const FIRST_REQUEST_WITHIN: Duration = Duration::from_millis(500);
-/// How often a connection that was asked to end is looked at.
+/// Interval between checks of a connection that is shutting down.
 const ENDING_LOOK: Duration = Duration::from_millis(500);
 
-/// What answers the requests of a connection. Cheap to clone.
+/// The service that answers the requests of a connection. Cheap to clone.
 pub trait Answer: Clone + Send + Sync + 'static {
     fn edge(&self) -> &Arc<Edge>;
     fn clock(&self) -> Clock;
@@ -61,7 +59,7 @@ pub trait Answer: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Response<Sent>> + Send;
 }
 
-/// Serves one accepted socket. `_seat` is given back at its end.
+/// Serves one accepted socket. `_seat` is released at the end.
 pub async fn serve(
     socket: Socket,
     peer: SocketAddr,
@@ -83,7 +81,7 @@ pub async fn serve(
         Ok(Err(error)) => return tracing::debug!(%peer, %error, "no TLS handshake"),
         Err(_) => return tracing::debug!(%peer, "the TLS handshake took too long"),
     };
-    // What was agreed on is spoken; a client that agreed on nothing is looked at.
+    // Uses the negotiated protocol; without one, the first bytes decide.
     let protocol = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => {
             watch.speaks_h2();
@@ -103,9 +101,8 @@ enum Protocol {
 
 fn http1_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    // How long a head may take is watched from outside, where an idle connection is not taken for one
-    // that sends its head. It may have a hundred headers, as hyper has it by itself: a bound that is named has it fill a list
-    // of that length twice for each request.
+    // Head timeouts are enforced by `ConnectionWatch`, which distinguishes an idle connection from a slow head. hyper's default
+    // limit of 100 headers applies; setting a limit explicitly would make it fill a list of that length twice per request.
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(None::<Duration>)
@@ -128,11 +125,11 @@ fn http2_builder() -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// One step of a connection.
+/// An operation on a connection.
 enum Step<'a, 'b> {
-    /// To move what there is to move; ready at its end.
+    /// Makes progress; ready when the connection has ended.
     Move(&'a mut Context<'b>),
-    /// To end once what has begun is answered.
+    /// Shuts down after the requests in progress.
     End,
 }
 
@@ -149,8 +146,7 @@ async fn run<S, F>(
 {
     let begun = CancellationToken::new();
     let carrier = carrier(protocol, stream, peer, front, &watch, &begun);
-    // Of a connection that was accepted a moment ago the first request is on its way: hyper would close
-    // it unread.
+    // The first request of a newly accepted connection is on its way; hyper would close the connection without reading it.
     let stopping = seldom(async {
         stop.cancelled().await;
         tokio::select! {
@@ -161,7 +157,7 @@ async fn run<S, F>(
     supervised(carrier, stopping, peer, &watch).await;
 }
 
-/// Moves a connection until it ends, or its time is over.
+/// Drives a connection until it ends or times out.
 async fn supervised(
     mut carrier: impl FnMut(Step<'_, '_>) -> Poll<()>,
     stopping: impl Future<Output = ()>,
@@ -193,14 +189,14 @@ async fn supervised(
                     }
                     next = ENDING_LOOK;
                 }
-                Verdict::Stuck => return tracing::debug!(%peer, "a connection that only waited was cut"),
+                Verdict::Stuck => return tracing::debug!(%peer, "closed a stalled connection"),
             },
         }
     }
 }
 
-/// A connection from its first byte on: hyper reads requests and sends answers, and over HTTP/1.1 hands each stream over once
-/// its head is sent, until its end. Boxed are its parts that are large and come and go.
+/// The state machine of a connection: hyper reads requests and sends responses. In HTTP/1.1, streams are taken over once their head
+/// is sent, until their end. Parts that are large and short-lived are boxed.
 fn carrier<S, F>(
     protocol: Option<Protocol>,
     stream: S,
@@ -227,7 +223,7 @@ where
             Ok::<_, Infallible>(if is_simple {
                 offers.outgoing(response)
             } else {
-                response.map(Outgoing::of)
+                response.map(Outgoing::new)
             })
         }
     });
@@ -272,9 +268,9 @@ where
                     return Poll::Ready(());
                 };
                 if is_h2 {
-                    http2 = opening.take().map(|it| serve_h2(*it))
+                    http2 = opening.take().map(|stream| serve_h2(*stream))
                 } else {
-                    http1 = opening.take().map(|it| serve(*it))
+                    http1 = opening.take().map(|stream| serve(*stream))
                 }
             }
             if let Some(serving) = &mut http2 {
@@ -287,7 +283,7 @@ where
                 if ready!(stream.poll(context)).is_err() {
                     return Poll::Ready(());
                 }
-                let wire = streaming.take().map(|it| it.into_wire());
+                let wire = streaming.take().map(|stream| stream.into_wire());
                 if is_ending {
                     closing = wire.map(Box::new)
                 } else {
@@ -304,7 +300,9 @@ where
             let Some(body) = handover.take() else {
                 return Poll::Pending;
             };
-            let parts = http1.take().and_then(|it| (*it).into_parts());
+            let parts = http1
+                .take()
+                .and_then(|connection| (*connection).into_parts());
             streaming = parts.map(|parts| {
                 let wire = parts.io.into_inner();
                 Box::new(Streaming::new(wire, &parts.read_buf, body))

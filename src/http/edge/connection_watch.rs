@@ -1,5 +1,5 @@
-//! What a connection is doing and since when: waiting for a head, idle, or not taking what is written. It says when the
-//! time of a connection is over; the connection's own task ends it.
+//! Tracks the state of a connection: waiting for a request head, idle, or blocked on writing, and since when. Reports when a time
+//! limit has passed; the connection's task then closes it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,16 +12,16 @@ use super::fed::Moving;
 use controller::Clock;
 use pool::Time;
 
-/// A client that takes longer for its head is no client.
+/// Longest time for a request head.
 const HEAD_WITHIN_MS: u64 = 10_000;
-/// What a connection that was asked to end may still take to do so.
+/// Longest time for a connection to shut down.
 const ENDS_WITHIN_MS: u64 = 5_000;
-/// A piece of a response has up to 64 KiB, and a client may open two windows for each 4 KiB.
+/// A response piece has up to 64 KiB, and a client may send two window updates per 4 KiB.
 const FRAMES_PER_PIECE: u64 = 32;
-/// Not now, for a moment that is stored as a number.
+/// Marks a time that is not set.
 const NEVER: u64 = 0;
 
-/// How long a connection may do nothing, in either direction.
+/// Time limits for inactivity in each direction.
 #[derive(Clone, Copy, Debug)]
 pub struct IdleTimeouts {
     pub idle: Duration,
@@ -33,17 +33,17 @@ pub struct ConnectionWatch {
     clock: Clock,
     idle_ms: u64,
     write_ms: u64,
-    /// Requests that are not answered to the end.
+    /// Number of requests whose response is incomplete.
     active: AtomicU32,
     is_h2: AtomicBool,
     idle_since: AtomicU64,
     head_since: AtomicU64,
     blocked_since: AtomicU64,
-    /// Frames of HTTP/2 that requests and responses have earned.
+    /// HTTP/2 frames earned by requests and responses.
     earned: AtomicU64,
-    /// Of each answer over HTTP/2 that has begun: since when a piece of it waits to be taken.
+    /// HTTP/2: for each response in progress, the time since which a piece waits to be taken.
     answers: Mutex<Answers>,
-    /// What makes the answer that is being sent over HTTP/1.1.
+    /// The work that produces the current response of HTTP/1.1.
     pub moving: Moving,
 }
 
@@ -55,11 +55,11 @@ struct Answers {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To be asked again after so long.
+    /// Check again after this time.
     Fine(Duration),
-    /// Without a request for too long: to be closed in order.
+    /// Idle for too long: shut down gracefully.
     Idle,
-    /// To be cut.
+    /// Close immediately.
     Stuck,
 }
 
@@ -74,7 +74,7 @@ impl ConnectionWatch {
             active: AtomicU32::new(0),
             is_h2: AtomicBool::new(false),
             idle_since: AtomicU64::new(now),
-            // The first request has to come as quickly as any.
+            // The first request must arrive as quickly as any other.
             head_since: AtomicU64::new(now),
             blocked_since: AtomicU64::new(NEVER),
             earned: AtomicU64::new(0),
@@ -87,17 +87,17 @@ impl ConnectionWatch {
         self.clock.now()
     }
 
-    /// Adds to the frames of HTTP/2 that its client may send without a request.
+    /// Allows the client to send more HTTP/2 frames that do not begin a request.
     pub fn earn(&self, frames: u64) {
         self.earned.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Takes what was earned since the previous call.
+    /// Takes the frames earned since the previous call.
     pub fn earned(&self) -> u64 {
         self.earned.swap(0, Ordering::Relaxed)
     }
 
-    /// Bytes have come. Over HTTP/2 they need not be those of a request.
+    /// Records received bytes. In HTTP/2 they may belong to no request.
     pub fn read(&self, bytes: &[u8]) {
         if self.is_h2.load(Ordering::Relaxed) || self.active.load(Ordering::Relaxed) > 0 {
             return;
@@ -114,7 +114,7 @@ impl ConnectionWatch {
         self.head_since.store(NEVER, Ordering::Relaxed);
     }
 
-    /// The socket takes no more, or takes again.
+    /// Records whether the socket is blocked for writing.
     pub fn written(&self, is_blocked: bool) {
         let since = self.blocked_since.load(Ordering::Relaxed);
         match (is_blocked, since) {
@@ -126,7 +126,7 @@ impl ConnectionWatch {
 
     pub fn verdict(&self) -> Verdict {
         let now = self.now().0;
-        // What could begin in this moment ends after one of these at the earliest.
+        // An upper bound for the next check: anything that begins now takes at least this long to time out.
         let mut next = HEAD_WITHIN_MS.min(self.idle_ms).min(self.write_ms);
         let mut is_over = |since: u64, most: u64| {
             let passed = now.saturating_sub(since);
@@ -161,7 +161,7 @@ impl ConnectionWatch {
     }
 }
 
-/// One request on a connection, until its answer is sent or given up.
+/// A request on a connection, until its response is sent or abandoned.
 #[derive(Debug)]
 pub struct Turn {
     watch: Arc<ConnectionWatch>,
@@ -191,12 +191,12 @@ impl Turn {
         }
     }
 
-    /// The connection that it came by.
+    /// The connection of the request.
     pub fn connection(&self) -> Arc<ConnectionWatch> {
         Arc::clone(&self.watch)
     }
 
-    /// A piece of the answer was handed out, or is asked for again: the one before it was taken.
+    /// Records that the previous piece was taken. `waits`: a new piece has been handed out.
     pub fn handed(&self, waits: bool) {
         if let Some((_, since)) = &self.answer {
             let at = if waits { self.watch.now().0 } else { NEVER };

@@ -1,4 +1,4 @@
-//! The bytes of one connection, in clear or inside TLS, with a look at when they move. Nothing is changed.
+//! The byte stream of a connection, plain or TLS, with its activity reported to [`ConnectionWatch`].
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,18 +13,18 @@ use super::connection_watch::ConnectionWatch;
 use super::frame_budget::FrameBudget;
 use super::handover::Stage;
 
-/// What a client of HTTP/2 begins with.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// So much is read for the first look: most requests are whole then.
+/// Size of the first read, which covers most requests.
 const LOOK_BYTES: usize = 2 << 10;
 
 pub(super) struct CountedStream<S> {
     stream: S,
     watch: Arc<ConnectionWatch>,
     stage: Arc<Stage>,
-    /// What has been looked at, and is read again before anything else.
+    /// Bytes that were examined and will be read again first.
     again: BytesMut,
-    /// Over HTTP/2.
+    /// Set for HTTP/2.
     frames: Option<Box<FrameBudget>>,
 }
 
@@ -39,12 +39,12 @@ impl<S> CountedStream<S> {
         }
     }
 
-    /// Bounds the frames that the client sends. Called before the preface is read.
+    /// Limits the client's frames. Must be called before the preface is read.
     pub fn bound_frames(&mut self) {
         self.frames = Some(Box::new(FrameBudget::new(&self.watch)));
     }
 
-    /// These bytes are read next.
+    /// Makes these bytes the next ones read.
     pub fn put_back(&mut self, mut bytes: BytesMut) {
         bytes.extend_from_slice(&self.again);
         self.again = bytes;
@@ -52,7 +52,7 @@ impl<S> CountedStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> CountedStream<S> {
-    /// Whether the client speaks HTTP/2, by its first bytes.
+    /// Determines from the first bytes whether the client speaks HTTP/2.
     pub fn poll_is_h2(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         loop {
             let known = self.again.len().min(PREFACE.len());
@@ -91,7 +91,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
         }
         let read = match buffer.remaining() {
             0 => Poll::Ready(Ok(())),
-            // An error or an end comes again after what was read before.
+            // An error or the end is returned again after the buffered bytes.
             _ => Pin::new(&mut this.stream).poll_read(cx, buffer),
         };
         let bytes = &buffer.filled()[before..];
@@ -100,9 +100,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
             if let Some(frames) = &mut this.frames
                 && !frames.allows(bytes)
             {
-                tracing::debug!(
-                    "a connection of HTTP/2 was cut: too many frames without a request"
-                );
+                tracing::debug!("closed an HTTP/2 connection: too many frames without a request");
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
         }

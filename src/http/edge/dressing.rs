@@ -1,5 +1,4 @@
-//! The headers that every answer gets: its type is not guessed, it is not framed, and what an administrator reads is
-//! kept by no cache.
+//! Security headers of every response: no content sniffing, no framing, and no caching of administrators' data.
 
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
@@ -7,11 +6,11 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, HeaderValue};
 
-/// Swagger UI's own files, and styles that it writes into its page; it speaks to this service alone.
+/// For Swagger UI's files and the styles that it injects. It only connects to this service.
 const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const NOTHING_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// A header that the route itself has set stays.
+/// Keeps headers that the route has set.
 pub(super) fn dress(path: &str, base: &str, headers: &mut HeaderMap) {
     let mut set = |name: HeaderName, value: &'static str| {
         headers

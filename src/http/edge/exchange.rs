@@ -1,5 +1,5 @@
-//! One request and its answer, from the head to the last byte: what is counted about it, and the line that
-//! the access log gets when it is over, however it ends.
+//! A request and its response, from the head to the last byte: its metrics, and its access log line, which is written however the
+//! exchange ends.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -22,17 +22,17 @@ use crate::trace::request::{RequestTrace, TraceEnd};
 use controller::Clock;
 use pool::Time;
 
-/// Over HTTP/2 an answer is handed out in pieces of this size, so that it is seen whether they are taken.
+/// HTTP/2 responses are handed out in pieces of this size, which shows whether the client takes them.
 const PIECE_BYTES: usize = 64 << 10;
 const PATH_BYTES_MAX: usize = 512;
 
-/// Dropped, the request is over.
+/// Dropping it ends the request.
 pub struct Exchange {
     edge: Arc<Edge>,
     clock: Clock,
     turn: Turn,
     pub record: Arc<Record>,
-    /// What the head says, where there is a log or a trace.
+    /// The request head, if there is a log or a trace.
     head: Option<Head>,
     is_h2: bool,
     is_head_only: bool,
@@ -79,7 +79,7 @@ impl Exchange {
         }
     }
 
-    /// The answer as it goes out.
+    /// Starts sending the response.
     pub fn answered(mut self, status: u16, body: AnyBody) -> Sent {
         self.status = Some(status);
         self.is_complete = self.is_head_only || body.is_end_stream();
@@ -165,10 +165,10 @@ impl Drop for Exchange {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub struct Sent {
     body: AnyBody,
-    /// Of a large piece, what is not handed out yet.
+    /// The part of a large piece that is not handed out yet.
     rest: Bytes,
     exchange: Exchange,
 }

@@ -1,6 +1,7 @@
-//! The body of an answer that is made while it is sent. Over HTTP/1.1 the work that makes it runs in the task of the client's
-//! connection: a piece passes from the engine's socket to the client's without another task, and the connection moves the work on
-//! while its client takes nothing, too. Over HTTP/2, where each answer has a task within the library, the work has one of its own.
+//! The body of a response that is produced while it is sent. In HTTP/1.1, the work that produces it runs in the task of the
+//! client's connection: a piece passes from the engine's socket to the client's without another task, and the connection also
+//! drives the work while its client reads nothing. In HTTP/2, where the library has a task per response, the work has a separate
+//! task.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,20 +17,20 @@ use hyper::body::{Body, Frame};
 
 use crate::inference::upstream::quiet::quiet;
 
-/// Pieces that may wait for a slow reader before the work is held back.
+/// Number of pieces that may wait for a slow client before the work is held back.
 const PIECES_MAX: usize = 16;
 
-/// What has been made and not been sent.
+/// Pieces produced but not sent.
 #[derive(Default)]
 struct Queue {
     pieces: VecDeque<Bytes>,
-    /// Counts the pieces that the client has taken.
+    /// Number of pieces that the client has taken.
     taken: u64,
-    /// No more will come.
+    /// No more pieces will be added.
     is_ended: bool,
-    /// The client takes no more.
+    /// The client has stopped reading.
     is_closed: bool,
-    /// Who waits for a piece, for room, and for the client to leave.
+    /// Tasks that wait for a piece, for room, and for the client to disconnect.
     body: Option<Waker>,
     room: Option<Waker>,
     left: Option<Waker>,
@@ -52,14 +53,14 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// Where the work puts its pieces. Dropped, the body has ended.
+/// The producer's end of the queue. Dropping it ends the body.
 pub(crate) struct Frames(Arc<Mutex<Queue>>);
 
-/// Why a piece was not taken.
+/// A piece that was not queued.
 #[derive(Debug)]
 pub(crate) enum Unsent {
     Full(Bytes),
-    /// The client has left.
+    /// The client has disconnected.
     Left,
 }
 
@@ -79,7 +80,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Queues a piece beyond the bound, whose memory the caller of this has counted.
+    /// Queues a piece beyond the limit. The caller accounts for its memory.
     pub fn send_beyond(&self, piece: Bytes) {
         let mut queue = locked(&self.0);
         if !queue.is_closed {
@@ -95,14 +96,14 @@ impl Frames {
         locked(&self.0).taken
     }
 
-    /// Waits for room; false if the client has left.
+    /// Waits for room. Returns false if the client has disconnected.
     pub async fn send(&self, piece: Bytes) -> bool {
         let mut waiting = Some(piece);
         poll_fn(|context| {
             let Some(piece) = waiting.take() else {
                 return Poll::Ready(true);
             };
-            // Looked at under one lock with the waiting, so that no room is missed.
+            // Checked under the lock that registers the waker, so no wake-up is missed.
             {
                 let mut queue = locked(&self.0);
                 if queue.pieces.len() >= PIECES_MAX && !queue.is_closed {
@@ -114,14 +115,14 @@ impl Frames {
             match self.try_send(piece) {
                 Ok(()) => Poll::Ready(true),
                 Err(Unsent::Left) => Poll::Ready(false),
-                // Only this task puts pieces in.
+                // Unreachable: only this task adds pieces.
                 Err(Unsent::Full(_)) => Poll::Ready(true),
             }
         })
         .await
     }
 
-    /// The client has left.
+    /// Waits until the client has disconnected.
     pub async fn closed(&self) {
         poll_fn(|context| {
             let mut queue = locked(&self.0);
@@ -145,10 +146,10 @@ impl Drop for Frames {
     }
 }
 
-/// What makes the pieces, until it has ended or got a task of its own.
+/// The work that produces pieces, until it has ended or has been moved to a task.
 struct Worker {
     work: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
-    /// The body has moved it on since the connection looked last.
+    /// The body has polled the work since the connection last did.
     was_moved: AtomicBool,
 }
 
@@ -163,21 +164,22 @@ impl Worker {
     }
 }
 
-/// Goes with the response to the connection, which moves the work on while the client takes nothing.
+/// Hands the work to the connection in the extensions of the response. The connection drives the work while the client reads
+/// nothing.
 #[derive(Clone)]
 struct Unmoved(Weak<Worker>);
 
-/// In the extensions of a response over HTTP/1.1 whose body is made while it is sent.
+/// Marks an HTTP/1.1 response whose body is produced while it is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streamed;
 
-/// An answer's body, and what makes it.
+/// A response body together with the work that produces it.
 pub(crate) struct Fed {
     body: AnyBody,
     unmoved: Unmoved,
 }
 
-/// A place for pieces, and the other end of it.
+/// Creates a queue and returns its two ends.
 pub(crate) fn frames() -> (Frames, Feed) {
     let queue = Arc::default();
     (Frames(Arc::clone(&queue)), Feed(queue))
@@ -186,7 +188,7 @@ pub(crate) fn frames() -> (Frames, Feed) {
 pub(crate) struct Feed(Arc<Mutex<Queue>>);
 
 impl Feed {
-    /// The body that this work feeds. It ends with the work, and the work with it, when the client leaves.
+    /// The body that this work produces. It ends with the work, and the work is dropped when the client disconnects.
     pub fn by(self, work: impl Future<Output = ()> + Send + 'static) -> Fed {
         let worker = Arc::new(Worker {
             work: Mutex::new(Some(Box::pin(work))),
@@ -202,7 +204,7 @@ impl Feed {
 }
 
 impl Fed {
-    /// The body; its connection finds in `extensions` what it has to move on.
+    /// Returns the body and stores the work for the connection in `extensions`.
     pub fn into_body(self, extensions: &mut Extensions) -> AnyBody {
         extensions.insert(self.unmoved);
         self.body
@@ -210,7 +212,7 @@ impl Fed {
 }
 
 struct FedBody {
-    /// Dropped first: it may put its last pieces nowhere.
+    /// Dropped before the queue.
     worker: Arc<Worker>,
     queue: Arc<Mutex<Queue>>,
 }
@@ -225,7 +227,7 @@ impl Body for FedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let is_empty = {
             let mut queue = locked(&self.queue);
-            // What the work puts in while it is moved on here is taken below: to wake this task for it would poll all of it again.
+            // Pieces that the work adds during this poll are taken below. Waking this task for them would poll everything again.
             queue.body = None;
             queue.pieces.is_empty()
         };
@@ -237,7 +239,7 @@ impl Body for FedBody {
         match queue.pieces.pop_front() {
             Some(piece) => {
                 queue.taken += 1;
-                // Pieces beyond the bound leave before there is room.
+                // Pieces beyond the limit must leave before there is room.
                 let has_room = queue.pieces.len() < PIECES_MAX;
                 let room = has_room.then(|| queue.room.take()).flatten();
                 drop(queue);
@@ -264,7 +266,7 @@ impl Drop for FedBody {
     }
 }
 
-/// What a connection of HTTP/1.1 moves on beside its bytes: the work of the answer that is being sent.
+/// The work of the current response on an HTTP/1.1 connection, which the connection drives in addition to its I/O.
 #[derive(Default)]
 pub struct Moving(Mutex<Weak<Worker>>);
 
@@ -275,7 +277,7 @@ impl std::fmt::Debug for Moving {
 }
 
 impl Moving {
-    /// Takes over what makes this response's body, if anything does.
+    /// Takes the work of a response with a produced body: kept for HTTP/1.1, spawned for HTTP/2.
     pub fn take(&self, extensions: &mut Extensions, version: Version) {
         let Some(Unmoved(worker)) = extensions.remove::<Unmoved>() else {
             return;
@@ -285,13 +287,16 @@ impl Moving {
             extensions.insert(Streamed);
             return;
         }
-        if let Some(work) = worker.upgrade().and_then(|it| locked(&it.work).take()) {
+        if let Some(work) = worker
+            .upgrade()
+            .and_then(|worker| locked(&worker.work).take())
+        {
             spawn(work);
         }
     }
 
-    /// Moves the work on, unless its body did so in this round: the client takes nothing then, and still the work has to see that
-    /// it is cut.
+    /// Polls the work unless the body did so in this round. If the client reads nothing, the body is not polled, but the work must
+    /// still notice a cut.
     pub fn move_on(&self, context: &mut Context<'_>) {
         let worker = locked(&self.0).upgrade();
         if let Some(worker) = worker

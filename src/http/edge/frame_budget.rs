@@ -1,5 +1,4 @@
-//! Bounds the frames of HTTP/2 that carry no request: they cost the service more than their sender, and hyper has no bound for most
-//! of them.
+//! Limits HTTP/2 frames that carry no request. They cost the service more than their sender, and hyper does not limit most of them.
 
 use std::sync::Arc;
 
@@ -8,11 +7,11 @@ use pool::Time;
 
 /// Frames that a connection may send without a request or a response.
 const BURST: u64 = 1_000;
-/// Frames that are added in each second, up to the burst.
+/// Frames added per second, up to the burst.
 const PER_SECOND: u64 = 200;
-/// No more than this many are saved up from responses.
+/// Largest number of frames saved up from responses.
 const EARNED_MAX: u64 = 100_000;
-/// Data that is shorter costs a frame, unless it ends its stream.
+/// Shorter data counts as a frame, unless it ends its stream.
 const SHORT_BYTES: u32 = 64;
 const PREFACE_BYTES: u32 = 24;
 const HEAD_BYTES: usize = 9;
@@ -22,7 +21,7 @@ const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 
-/// Follows the frames of one connection through the bytes that are read from it.
+/// Follows the frames of one connection in the bytes read from it.
 pub(super) struct FrameBudget {
     watch: Arc<ConnectionWatch>,
     /// Bytes until the next frame begins.
@@ -90,7 +89,7 @@ impl FrameBudget {
     }
 }
 
-/// Requests cost their own work, and data costs its bytes. A frame of settings costs by the settings in it.
+/// The cost of a frame. Requests and data have other limits; settings count by their number.
 fn cost(kind: u8, flags: u8, length: u32) -> u64 {
     match kind {
         HEADERS => 0,

@@ -1,5 +1,5 @@
-//! A stream over HTTP/1.1, taken from hyper once its head is sent and it has nothing for the moment: a connection that only carries
-//! a stream needs no parser, and none of the buffers of one.
+//! Takes an HTTP/1.1 stream over from hyper once its head is sent and the stream is pending. A connection that only carries a
+//! stream then needs neither a parser nor its buffers.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,18 +11,18 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::fed::Streamed;
 
-/// No stream is on offer.
+/// No stream is offered.
 const NONE: u8 = 0;
-/// What the stream had until it was offered is in hyper's buffer, and perhaps not sent.
+/// The earlier part of the stream is in hyper's buffer, and may not be sent yet.
 const OFFERED: u8 = 1;
 const SENT: u8 = 2;
 
-/// How far a stream has come. All of it happens in the task of the connection.
+/// The stage of a handover. Only used by the connection's task.
 #[derive(Debug, Default)]
 pub(super) struct Stage(AtomicU8);
 
 impl Stage {
-    /// All that hyper has written is sent.
+    /// Called when hyper has flushed everything it has written.
     pub fn flushed(&self) {
         if self.0.load(Ordering::Relaxed) == OFFERED {
             self.0.store(SENT, Ordering::Relaxed);
@@ -30,18 +30,18 @@ impl Stage {
     }
 }
 
-/// Between hyper and the connection.
+/// The link between hyper and the connection.
 pub(super) struct Handover<B> {
     body: Mutex<Option<B>>,
     stage: Arc<Stage>,
 }
 
-/// Whether the connection may go on after a streamed answer to this request without hyper.
+/// Returns true if a streaming response to this request can be taken over from hyper.
 pub(super) fn is_simple<B>(request: &Request<B>) -> bool {
     let mut values = request.headers().get_all(header::CONNECTION).into_iter();
     request.version() == Version::HTTP_11
         && *request.method() == Method::POST
-        && values.all(|it| it.as_bytes().eq_ignore_ascii_case(b"keep-alive"))
+        && values.all(|value| value.as_bytes().eq_ignore_ascii_case(b"keep-alive"))
 }
 
 impl<B> Handover<B> {
@@ -57,7 +57,7 @@ impl<B> Handover<B> {
         self.stage.0.store(OFFERED, Ordering::Relaxed);
     }
 
-    /// The rest of a stream whose beginning is sent.
+    /// Takes the rest of a stream once its beginning has been sent.
     pub fn take(&self) -> Option<B> {
         if self.stage.0.load(Ordering::Relaxed) != SENT {
             return None;
@@ -69,7 +69,7 @@ impl<B> Handover<B> {
 }
 
 impl<B: Body> Handover<B> {
-    /// A stream of which hyper sends the head and what comes with it, and every other answer as it is.
+    /// Wraps a response for hyper. Of a stream, hyper only sends the head and the first pieces; other responses are unchanged.
     pub fn outgoing(self: &Arc<Self>, mut response: Response<B>) -> Response<Outgoing<B>> {
         let is_streamed = response.extensions_mut().remove::<Streamed>().is_some();
         let headers = response.headers();
@@ -84,17 +84,17 @@ impl<B: Body> Handover<B> {
     }
 }
 
-/// The body of an answer as hyper sees it.
+/// A response body as hyper sees it.
 pub(super) struct Outgoing<B> {
-    /// `None` once it is offered: it has no end for hyper then, and nothing in it.
+    /// `None` once offered: hyper then sees a body that is pending forever.
     body: Option<B>,
-    /// Where it is offered as soon as it has nothing for the moment.
+    /// The handover to which the body is offered as soon as it is pending.
     handover: Option<Arc<Handover<B>>>,
 }
 
 impl<B> Outgoing<B> {
-    /// For hyper, to the end.
-    pub fn of(body: B) -> Outgoing<B> {
+    /// A body that hyper sends completely.
+    pub fn new(body: B) -> Outgoing<B> {
         Outgoing {
             body: Some(body),
             handover: None,
@@ -115,7 +115,7 @@ impl<B: Body + Unpin> Body for Outgoing<B> {
             return Poll::Pending;
         };
         let polled = Pin::new(body).poll_frame(context);
-        // hyper has written the head before it asks for the body, and flushes both when there is no more for the moment.
+        // hyper has written the head before it polls the body, and flushes both when the body is pending.
         if polled.is_pending()
             && let Some(handover) = &this.handover
             && let Some(body) = this.body.take()

@@ -1,5 +1,5 @@
-//! Under which names this service answers. On a loopback address no other name than its own is answered,
-//! so that a web page whose name was bound to 127.0.0.1 reaches nothing (DNS rebinding).
+//! The host names of this service. On a loopback address, requests for other names are refused, which protects against DNS
+//! rebinding: a web page whose name resolves to 127.0.0.1 reaches nothing.
 
 use std::net::IpAddr;
 
@@ -12,32 +12,35 @@ use config::{HostName, ServerSection};
 #[derive(Debug)]
 pub(super) struct Hosts {
     names: Vec<HostName>,
-    /// The loopback names count.
+    /// Loopback names are accepted.
     on_loopback: bool,
 }
 
 impl Hosts {
-    pub fn of(server: &ServerSection) -> Hosts {
+    pub fn from_config(server: &ServerSection) -> Hosts {
         Hosts {
             names: server.hosts.clone(),
             on_loopback: server.listen.is_loopback(),
         }
     }
 
-    /// Whether a request may be answered; HTTP/2 names the host in its target.
+    /// Checks the Host header, or the target in HTTP/2.
     pub fn check(&self, parts: &Parts) -> Result<(), Failure> {
         let mut named = parts.headers.get_all(header::HOST).iter();
         let (first, second) = (named.next(), named.next());
         if second.is_some() {
-            return Err(Failure::invalid(None, "the request has more than one Host"));
+            return Err(Failure::invalid(
+                None,
+                "the request has more than one Host header",
+            ));
         }
-        let authority = parts.uri.authority().map(|it| it.as_str());
+        let authority = parts.uri.authority().map(|authority| authority.as_str());
         if first.is_none() && authority.is_none() {
             return match parts.version {
                 Version::HTTP_09 | Version::HTTP_10 => Ok(()),
                 _ => Err(Failure::invalid(
                     None,
-                    "the request has no Host; HTTP/1.1 wants one",
+                    "the request has no Host header, which HTTP/1.1 requires",
                 )),
             };
         }
@@ -48,7 +51,8 @@ impl Hosts {
                 continue;
             }
             let Some(name) = host.and_then(|host| host.parse::<HostName>().ok()) else {
-                let message = "the request's Host is no name of a host, with or without a port";
+                let message =
+                    "the request's Host header is not a valid host name, with or without a port";
                 return Err(Failure::invalid(None, message));
             };
             if !self.has(&name) {
@@ -58,8 +62,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether a page under this name can only be one of this machine: the name is an address or this
-    /// machine's own, which no DNS server can bind to another one, or it is configured.
+    /// Returns true if a page under this name can only be from this machine: the name is configured, an address, or `localhost`,
+    /// which no DNS server can bind to another machine.
     pub fn is_certain(&self, authority: &str) -> bool {
         name_of(authority).is_some_and(|name| {
             let text = name.as_str();
@@ -67,9 +71,9 @@ impl Hosts {
         })
     }
 
-    /// The usual names are known without being read.
+    /// Recognizes the usual names without parsing.
     fn has_as_written(&self, host: &str) -> bool {
-        let is_loopback = |it: IpAddr| it.to_canonical().is_loopback();
+        let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
         self.names.iter().any(|name| name.as_str() == host)
             || (self.on_loopback
                 && (host == "localhost" || host.parse::<IpAddr>().is_ok_and(is_loopback)))
@@ -83,7 +87,8 @@ impl Hosts {
             return self.names.is_empty();
         }
         let address = name.as_str().parse::<IpAddr>().ok();
-        name.as_str() == "localhost" || address.is_some_and(|it| it.to_canonical().is_loopback())
+        name.as_str() == "localhost"
+            || address.is_some_and(|address| address.to_canonical().is_loopback())
     }
 
     fn unknown(&self, name: &HostName) -> Failure {
@@ -121,7 +126,7 @@ fn host_of(text: &str) -> Option<&str> {
     };
     let is_port = |port: &str| {
         port.strip_prefix(':')
-            .is_some_and(|it| it.is_empty() || it.parse::<u16>().is_ok())
+            .is_some_and(|port| port.is_empty() || port.parse::<u16>().is_ok())
     };
     if host.is_empty() || host != host.trim() || !(port.is_empty() || is_port(port)) {
         return None;
@@ -137,12 +142,12 @@ mod tests {
     fn status(listen: &str, hosts: &[&str], host: &str) -> u16 {
         let server = ServerSection {
             listen: listen.parse().unwrap(),
-            hosts: hosts.iter().map(|it| it.parse().unwrap()).collect(),
+            hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
             ..ServerSection::default()
         };
         let request = Request::get("/v1/models").header(header::HOST, host);
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let checked = Hosts::of(&server).check(&parts);
+        let checked = Hosts::from_config(&server).check(&parts);
         checked.map_or_else(|failure| failure.status.as_u16(), |()| 200)
     }
 

@@ -1,9 +1,9 @@
-//! The border between the network and the routes: connections and their limits, TLS, the client's address, the names
-//! of this service, request bodies, and the access log. Every request passes here before its route runs.
+//! The boundary between the network and the routes: connections and their limits, TLS, client addresses, host names, request
+//! bodies, and the access log. Every request passes through here before its route runs.
 //!
-//! Keys, models and limits of use are for the routes. The edge knows a route only by its path: web pages of other
-//! origins may be allowed to call `/v1/` and Ollama's `/api/`; `/docs` and `/admin` get security headers (`dressing`); a name in
-//! `/v1/models/` may have an encoded slash (`refusing`).
+//! Keys, models and rate limits are handled by the routes. The edge only knows paths: pages of other origins may be allowed to call
+//! `/v1/` and Ollama's `/api/`; `/docs` and `/admin` get security headers (`dressing`); a name in `/v1/models/` may contain an
+//! encoded slash (`refusing`).
 //!
 //! ```text
 //! socket ─▶ seats ─▶ tls ─▶ connection ───────────▶ `front`: answer ─▶ the routes
@@ -67,13 +67,13 @@ use config::{Config, Network, ServerSection};
 use controller::Clock;
 use pool::Time;
 
-/// A quarter of `server.bodies_memory`, in addition to it, buffers responses that are not read.
+/// Divisor of `server.bodies_memory` for buffered responses that clients do not read, in addition to that memory.
 pub(crate) const BUFFERS_PART: u64 = 4;
-/// A client's own request id is taken up to this length.
+/// Largest request id accepted from a client.
 const ID_BYTES_MAX: usize = 128;
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// What a client hears for which there is no connection.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 165\r\n\r\n{\"error\":{\"message\":\"there are as many connections as may be (server.connections_max); come back later\",\"type\":\"server_error\",\"param\":null,\"code\":\"connections_max\"}}";
+/// The response to a client above the connection limit.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 157\r\n\r\n{\"error\":{\"message\":\"the connection limit is reached (server.connections_max); try again later\",\"type\":\"server_error\",\"param\":null,\"code\":\"connections_max\"}}";
 
 #[derive(Debug, Error)]
 pub enum EdgeError {
@@ -83,12 +83,12 @@ pub enum EdgeError {
     AccessLog(#[from] AccessLogError),
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub struct Edge {
     tls: Option<Tls>,
     access: Option<AccessLog>,
     bodies: Arc<Bodies>,
-    /// Memory for responses that their clients do not take.
+    /// Memory for responses that clients do not read.
     buffers: Arc<Shares>,
     hosts: ArcSwap<Hosts>,
     proxies: Vec<Network>,
@@ -98,13 +98,13 @@ pub struct Edge {
     has_warned_of_proxy: OnceFlag,
 }
 
-/// What is wrong with a proxy is logged once: it is the same for each of its requests.
+/// Logs a misconfigured proxy once, because each of its requests would repeat the warning.
 #[derive(Debug, Default)]
 struct OnceFlag(AtomicBool);
 
 impl OnceFlag {
     fn look(&self, client: &ClientAddress, peer: IpAddr, headers: &HeaderMap, trusted: &[Network]) {
-        // From another machine no client counts as local anyway.
+        // Clients on other machines are not local in any case.
         let matters = client.is_hidden && client.address.is_loopback();
         if !matters || self.0.swap(true, Ordering::Relaxed) {
             return;
@@ -116,58 +116,56 @@ impl OnceFlag {
 }
 
 impl Edge {
-    /// Reads the certificate and opens the log. `files_max` is how many files the system lets us open.
+    /// Reads the certificate and opens the log. `files_max` is the system's limit of open files.
     pub fn open(config: &Config, clock: Clock, files_max: Option<u64>) -> Result<Edge, EdgeError> {
         let server = &config.server;
         Ok(Edge {
             tls: server.tls.as_ref().map(Tls::open).transpose()?,
             access: AccessLog::open(&server.access_log, server.access_log_max.0.0)?,
-            bodies: Arc::new(Bodies::of(server, clock)),
+            bodies: Arc::new(Bodies::from_config(server, clock)),
             buffers: Shares::new(Capacity::divided(server.bodies_memory.0.0 / BUFFERS_PART)),
-            hosts: ArcSwap::from_pointee(Hosts::of(server)),
+            hosts: ArcSwap::from_pointee(Hosts::from_config(server)),
             proxies: server.trusted_proxies.clone(),
             patience: IdleTimeouts {
                 idle: server.idle_timeout.duration(),
                 write: server.write_timeout.duration(),
             },
-            seats: Arc::new(Seats::of(server, files_max)),
+            seats: Arc::new(Seats::from_config(server, files_max)),
             base: server.base_path.as_str().to_owned(),
             has_warned_of_proxy: OnceFlag::default(),
         })
     }
 
-    /// Memory for what a request refers to, beside its body's.
+    /// Reserves memory for data that a request refers to, in addition to its body's.
     pub(crate) async fn more_memory(&self, bytes: usize) -> Result<Share, Failure> {
         self.bodies.more(bytes).await
     }
 
-    /// Memory for a piece of a response that its client does not take, if the caller's share has room.
+    /// Reserves memory for a response piece that its client does not read, if the caller's share has room.
     pub(crate) fn try_buffer(&self, caller: Caller, bytes: u64, now: Time) -> Option<Permit> {
         self.buffers.try_hold(caller, Class::Small, bytes, now)
     }
 
-    /// Goes by these settings from now on, as far as that needs no restart.
+    /// Applies new settings, as far as they need no restart.
     pub fn set(&self, server: &ServerSection) {
-        self.hosts.store(Arc::new(Hosts::of(server)));
+        self.hosts.store(Arc::new(Hosts::from_config(server)));
         self.bodies.set(server);
     }
 
-    /// Reads the certificate again; why it could not be, if it could not. It blocks.
+    /// Reads the certificate again. Returns the error message on failure. Blocks.
     pub fn reload_certificate(&self) -> Option<String> {
         let failed = self.tls.as_ref()?.reload().err()?;
-        tracing::warn!("{failed}; the certificate from before stays in use");
-        Some(format!(
-            "{failed}; the certificate from before stays in use"
-        ))
+        tracing::warn!("{failed}; keeping the previous certificate");
+        Some(format!("{failed}; keeping the previous certificate"))
     }
 
-    /// Routes that web pages may be allowed to call.
+    /// Returns true for routes that web pages may be allowed to call.
     pub(super) fn is_inference(&self, path: &str) -> bool {
         let below = path.strip_prefix(&self.base).unwrap_or(path);
         below.starts_with("/v1/") || below.starts_with("/api/")
     }
 
-    /// A permit for one more connection; `None` above the limit, then the client gets 503.
+    /// A permit for one more connection. `None` above the limit, after the client has been sent a 503.
     pub(super) fn admit(
         &self,
         socket: Socket,
@@ -180,8 +178,8 @@ impl Edge {
         if let Some(stream) = socket.tcp() {
             // Small frames of a stream must not wait for the client's acknowledgements.
             let _ = stream.set_nodelay(true);
-            // A proxy, or a controller that stands by: it shares our network, and its connections carry the requests of many.
-            // Other clients may be on networks that are away for a while.
+            // A trusted proxy, or a standby controller, is on our network and carries the requests of many clients. Other clients
+            // may be on networks that drop out for a while.
             if self.trusts(peer.ip()) {
                 engine::keep_alive(stream);
             }
@@ -189,15 +187,15 @@ impl Edge {
         Some((socket, permit))
     }
 
-    /// Whether this is a proxy that is believed.
+    /// Returns true if `peer` is a trusted proxy.
     pub(super) fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.proxies.iter().any(|network| network.contains(peer))
     }
 
-    /// Where a request comes from, through the proxies that are trusted.
+    /// The client of a request, through trusted proxies.
     pub(super) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
-        let client = ClientAddress::of(peer, headers, &self.proxies);
+        let client = ClientAddress::new(peer, headers, &self.proxies);
         self.has_warned_of_proxy
             .look(&client, peer, headers, &self.proxies);
         client
@@ -208,13 +206,13 @@ impl Edge {
         ForwardedPrefix::read(headers).filter(|_| self.trusts(peer))
     }
 
-    /// Why a request gets no further than its head, if it does not.
+    /// Refuses a request by its head.
     pub(super) fn check(&self, parts: &Parts) -> Result<(), Failure> {
         self.hosts.load().check(parts)?;
         refusing::check(parts, &self.base)
     }
 
-    /// A request's body as its route reads it, within its bounds.
+    /// The request body for the route, within its limits.
     pub(super) fn arriving(
         &self,
         body: Incoming,
@@ -223,7 +221,7 @@ impl Edge {
         Arriving::new(body, &self.bodies, record)
     }
 
-    /// The same, where the body is read at once.
+    /// Reads the body directly, within its limits.
     pub(super) async fn read(
         &self,
         body: &mut PlainBody,
@@ -236,14 +234,14 @@ impl Edge {
         dressing::dress(path, &self.base, headers);
     }
 
-    /// The client's own id for its request, if it is plain enough to be passed on.
+    /// The client's own request id, if it has only harmless characters.
     pub(super) fn sent_id(headers: &HeaderMap) -> Option<HeaderValue> {
         let sent = headers.get(REQUEST_ID).filter(|id| is_sane(id))?;
-        // A copy: a long answer would keep all that was read with it.
+        // Copied, because a slice would keep the receive buffer alive during a long response.
         sent.to_str().ok().map(header_text)
     }
 
-    /// Whether a web page under this name and port can only be ours.
+    /// Returns true if a web page under this name and port can only be ours.
     pub(super) fn is_certain(&self, authority: &str) -> bool {
         self.hosts.load().is_certain(authority)
     }
@@ -252,7 +250,7 @@ impl Edge {
         self.tls.is_some()
     }
 
-    /// Takes the new certificate if its files have changed. It blocks.
+    /// Loads the certificate again if its files have changed. Blocks.
     pub(super) fn look_again(&self) {
         if let Some(tls) = &self.tls {
             tls.look_again();
@@ -260,7 +258,7 @@ impl Edge {
     }
 }
 
-/// Dropped at the very end: the last lines of the access log are written. It blocks for a moment.
+/// Dropped last, to write the remaining lines of the access log. Blocks for a short time.
 pub struct LastLines(pub Arc<Edge>);
 
 impl Drop for LastLines {
@@ -273,15 +271,15 @@ impl Drop for LastLines {
 
 pub(super) const LOOK_EVERY: std::time::Duration = tls::LOOK_EVERY;
 
-/// Letters and signs that no log and no header stumbles over.
+/// Accepts only characters that are safe in logs and headers.
 fn is_sane(id: &HeaderValue) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(byte);
     (1..=ID_BYTES_MAX).contains(&id.len()) && id.as_bytes().iter().all(is_plain)
 }
 
-/// Without waiting: who has no seat may cost no time either.
+/// Never waits, because a refused connection must cost no time.
 fn turn_away(socket: Socket, has_tls: bool) {
-    tracing::debug!("a connection was turned away: there are server.connections_max of them");
+    tracing::debug!("connection refused: limit reached (server.connections_max)");
     if !has_tls {
         socket.write_and_close(FULL);
     }

@@ -1,4 +1,4 @@
-//! The path prefix that a trusted proxy removes from addresses: `X-Forwarded-Prefix`.
+//! The path prefix that a trusted proxy removes from URLs: `X-Forwarded-Prefix`.
 
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
@@ -6,12 +6,12 @@ use axum::http::request::Parts;
 const HEADER: &str = "x-forwarded-prefix";
 const BYTES_MAX: usize = 200;
 
-/// The prefix of a request, if a trusted proxy names one. It begins with `/` and does not end with it.
+/// The prefix of a request as named by a trusted proxy. Begins with `/` and does not end with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ForwardedPrefix(String);
 
 impl ForwardedPrefix {
-    /// `None` for a prefix that could be read as another address.
+    /// `None` for a prefix that could be read as another URL.
     pub fn read(headers: &HeaderMap) -> Option<ForwardedPrefix> {
         let mut values = headers.get_all(HEADER).iter();
         let (first, second) = (values.next()?, values.next());
@@ -26,7 +26,7 @@ impl ForwardedPrefix {
     }
 }
 
-/// The prefix of this request, or nothing.
+/// The prefix of this request, or an empty string.
 pub(crate) fn forwarded_prefix(parts: &Parts) -> &str {
     let prefix = parts.extensions.get::<ForwardedPrefix>();
     prefix.map_or("", |prefix| &prefix.0)

@@ -1,5 +1,5 @@
-//! The access log's record of one request. The code that handles the request notes what it learns, from wherever it is
-//! in its task. No key is noted, and a prompt only if its key says so.
+//! The access log record of a request. Any code in the request's task can add facts to it. Keys are never recorded, and prompts
+//! only if the key allows it.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,25 +14,25 @@ use crate::shares::Caller;
 use crate::trace::request::RequestTrace;
 use pool::{KeyId, Time};
 
-/// So much of a prompt is kept, where prompts are kept at all.
+/// Largest part of a prompt that is recorded.
 const PROMPT_BYTES_MAX: usize = 16 << 10;
 
 tokio::task_local! {
     static CURRENT: Arc<Record>;
 }
 
-/// What the handlers learn.
+/// Facts recorded by handlers.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub key: Option<(KeyId, String)>,
-    /// As the catalogue calls it.
+    /// The catalogue's name.
     pub model: Option<Arc<str>>,
     pub waited_ms: Option<u64>,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
-    /// The status that was counted: of a stream that ends with an error it is not that of its response.
+    /// The status that was counted. It differs from the response's if a stream ends with an error.
     pub result_status: Option<u16>,
-    /// The key's owner chose that its prompts are written down.
+    /// The key's owner has chosen that its prompts are recorded.
     pub log_prompts: bool,
     pub prompt: Option<String>,
     /// The request is an administrator's order.
@@ -47,14 +47,14 @@ impl Facts {
     }
 }
 
-/// One request, from its head to the last byte of its answer.
+/// A request, from its head to the last byte of its response.
 #[derive(Debug)]
 pub(crate) struct Record {
     id: HeaderValue,
-    /// Where the request comes from.
+    /// The origin of the request.
     client: Option<ClientAddress>,
     pub begun: Time,
-    /// Of the request's body, as far as it was read.
+    /// Number of body bytes read.
     pub bytes_in: AtomicU64,
     facts: Mutex<Facts>,
     pub trace: Option<Box<RequestTrace>>,
@@ -62,13 +62,13 @@ pub(crate) struct Record {
     held: Mutex<Weak<Held>>,
 }
 
-/// A share of the memory for bodies, for what takes a body's place.
+/// A share of the body memory, for data that replaces a body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share(Option<Arc<Held>>);
 
 impl Share {
-    /// The same bytes, which keep the share until their last copy is gone.
-    pub fn of<B>(&self, bytes: B) -> Bytes
+    /// Wraps the bytes with the share, held until the last copy is dropped.
+    pub fn charge<B>(&self, bytes: B) -> Bytes
     where
         B: AsRef<[u8]> + Into<Bytes> + Send + 'static,
     {
@@ -79,17 +79,17 @@ impl Share {
     }
 }
 
-/// The share of the body of the request that the current task works for.
+/// The share of the body of the current task's request.
 pub(crate) fn share() -> Share {
     Share(held())
 }
 
-/// The memory of the body of the request that the current task works for.
+/// The memory held by the body of the current task's request.
 pub(super) fn held() -> Option<Arc<Held>> {
     CURRENT.try_with(|record| record.held()).ok().flatten()
 }
 
-/// The current request holds this memory from now on, until the last share is dropped.
+/// Makes the current request hold this memory until the last share is dropped.
 pub(super) fn hold(held: Arc<Held>) -> Share {
     let _ = CURRENT.try_with(|record| record.holds(&held));
     Share(Some(held))
@@ -130,7 +130,7 @@ impl Record {
         held.upgrade()
     }
 
-    /// The caller whose shares the request uses, and whether it is an administrator's order.
+    /// The caller whose shares the request uses, and whether the request is an administrator's order.
     pub fn caller(&self) -> (Caller, bool) {
         let address = || {
             self.client
@@ -142,7 +142,7 @@ impl Record {
         })
     }
 
-    /// The whole body is there. It is kept only if its key says so.
+    /// Records a complete body. Its prompt is kept only if the key allows it.
     pub fn arrived(&self, body: &[u8]) {
         let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
         self.bytes_in.store(bytes, Ordering::Relaxed);
@@ -155,31 +155,31 @@ impl Record {
     }
 }
 
-/// Notes something of the request that the current task works for; nothing without one.
+/// Adds facts to the request of the current task, if there is one.
 pub(crate) fn note(what: impl FnOnce(&mut Facts)) {
     let _ = CURRENT.try_with(|record| record.with(what));
 }
 
-/// The caller of the request that the current task works for, and whether it is an administrator's order.
+/// The caller of the current task's request, and whether it is an administrator's order.
 pub(crate) fn caller() -> (Caller, bool) {
     let caller = CURRENT.try_with(|record| record.caller());
     caller.unwrap_or((Caller::Pool, false))
 }
 
-/// Where the request comes from that the current task works for.
+/// The origin of the current task's request.
 pub(crate) fn client() -> Option<ClientAddress> {
     let client = CURRENT.try_with(|record| record.client);
     client.ok().flatten()
 }
 
-/// The trace of the request that the current task works for, if it has one.
+/// The trace of the current task's request, if it has one.
 pub(crate) fn trace<T>(mark: impl FnOnce(&RequestTrace) -> T) -> Option<T> {
     let marked = CURRENT.try_with(|record| record.trace.as_deref().map(mark));
     marked.ok().flatten()
 }
 
-/// Runs this in the span of the request that the current task works for, which names it in the log. The span is made where a
-/// line is written, because most requests write none.
+/// Runs `work` in the span of the current task's request, which names it in the log. The span is created here, because most
+/// requests log nothing.
 pub fn in_request_span<T>(work: impl FnOnce() -> T) -> T {
     let id = CURRENT.try_with(|record| record.id.clone());
     match id {
@@ -191,8 +191,8 @@ pub fn in_request_span<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Whose key the request bears, and whether that key's owner chose that its prompts are written down. To
-/// called before the body is read.
+/// Records the key of the request, and whether its owner has chosen that prompts are recorded. Must be called before the body is
+/// read.
 pub(crate) fn note_key(id: KeyId, name: &str, log_prompts: bool) {
     note(|facts| {
         facts.key = Some((id, name.to_owned()));
@@ -200,12 +200,12 @@ pub(crate) fn note_key(id: KeyId, name: &str, log_prompts: bool) {
     });
 }
 
-/// What is noted inside `work` is noted of this request.
+/// Runs `work` with `record` as the current request.
 pub(crate) async fn within<T>(record: Arc<Record>, work: impl Future<Output = T>) -> T {
     CURRENT.scope(record, work).await
 }
 
-/// The same for a task that goes on with the current request.
+/// Makes a new task continue with the current request's record.
 pub(crate) fn carried(
     work: impl Future<Output = ()> + Send + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {

@@ -1,5 +1,5 @@
-//! Requests that no route should have to think of: odd verbs, odd targets, bodies in a coding, keys in
-//! an address. Each is refused in OpenAI's shape, before anything of its body is read.
+//! Refuses malformed requests for all routes: unknown methods, odd targets, encoded bodies, and keys in URLs. Errors have OpenAI's
+//! form and are sent before any of the body is read.
 
 use axum::extract::Query;
 use axum::http::request::Parts;
@@ -7,25 +7,25 @@ use axum::http::{StatusCode, Uri, Version, header};
 
 use crate::error::Failure;
 
-/// Names under which people put keys into addresses; without `-` and `_`.
+/// Parameter names that are used for keys, without `-` and `_`.
 const KEY_NAMES: &[&str] = &["apikey", "key", "xapikey", "accesstoken", "token"];
 const PATH_BYTES_MAX: usize = 2048;
-/// All of a request's head, and over HTTP/2 the list of its headers.
+/// Largest request head; in HTTP/2, the largest header list.
 pub(super) const HEAD_BYTES_MAX: u32 = 64 << 10;
 
-/// Why a request is refused whatever its route is. The documentation lies below `base`.
+/// Refuses a request regardless of its route. The documentation is below `base`.
 pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
-    // Which methods a route takes the router says; these name none.
+    // The router checks the methods of each route. Targets without a path, as in `CONNECT` and `OPTIONS *`, have no route.
     if !parts.uri.path().starts_with('/') {
         let method: String = parts.method.as_str().chars().take(32).collect();
         return Err(Failure::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "invalid_request_error",
             "method_not_allowed",
-            format!("{method} goes with no route here; the routes are listed at {base}/docs"),
+            format!("no route accepts {method}; the routes are listed at {base}/docs"),
         ));
     }
-    // hyper reads some more than its bound before it looks.
+    // hyper reads somewhat more than its limit before it checks it.
     if bytes_of_head(parts) > HEAD_BYTES_MAX as usize {
         return Err(Failure::new(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -44,7 +44,7 @@ pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
     }
     if let Some(name) = key_in(&parts.uri) {
         let message = format!(
-            "`{name}` in the address: a key does not go there, where proxies and logs write it down; send it as `Authorization: Bearer …`, and make a new one if it was real"
+            "`{name}` in the URL: do not send keys there, because proxies and logs record URLs; send the key as `Authorization: Bearer …`, and create a new one if it was real"
         );
         let mut failure = Failure::invalid(name, message);
         failure.body.error.code = Some("key_in_address");
@@ -56,15 +56,18 @@ pub(super) fn check(parts: &Parts, base: &str) -> Result<(), Failure> {
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "invalid_request_error",
             "unsupported_content_encoding",
-            "bodies in a content coding are not read; send the body as it is, without Content-Encoding",
+            "encoded bodies are not supported; send the body without Content-Encoding",
         ));
     }
     Ok(())
 }
 
-/// As HTTP/1.1 writes it, but for the method and the version.
+/// The size as written in HTTP/1.1, without the method and the version.
 fn bytes_of_head(parts: &Parts) -> usize {
-    let target = parts.uri.path_and_query().map_or(0, |it| it.as_str().len());
+    let target = parts
+        .uri
+        .path_and_query()
+        .map_or(0, |target| target.as_str().len());
     let lines = parts.headers.iter();
     target
         + lines
@@ -72,7 +75,7 @@ fn bytes_of_head(parts: &Parts) -> usize {
             .sum::<usize>()
 }
 
-/// Paths that can only be meant to be read as others. Names of models may have an encoded slash.
+/// Returns true for paths that servers and proxies may interpret differently. Model names may contain an encoded slash.
 fn is_odd(path: &str) -> bool {
     path.split('/').any(is_dots)
         || path.len() > PATH_BYTES_MAX
@@ -82,7 +85,7 @@ fn is_odd(path: &str) -> bool {
         || (path.contains('%') && has_odd_code(path))
 }
 
-/// One dot or two, encoded or not.
+/// One or two dots, encoded or not.
 fn is_dots(segment: &str) -> bool {
     let (mut rest, mut dots) = (segment.as_bytes(), 0_usize);
     while let [b'.', after @ ..] | [b'%', b'2', b'e' | b'E', after @ ..] = rest {
@@ -92,7 +95,7 @@ fn is_dots(segment: &str) -> bool {
     rest.is_empty() && (1..=2).contains(&dots)
 }
 
-/// Whether an encoded letter makes another path of it.
+/// Returns true if an encoded character changes the meaning of the path.
 fn has_odd_code(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     if lower.contains("%5c") || lower.contains("%00") {
@@ -105,7 +108,7 @@ fn has_odd_code(path: &str) -> bool {
     }
 }
 
-/// The name of the parameter that a key is given as, however it is written.
+/// The name of a query parameter that looks like a key.
 fn key_in(uri: &Uri) -> Option<String> {
     uri.query()?;
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri).ok()?;
@@ -133,7 +136,7 @@ mod tests {
             let request = Request::get("/a").header("x", "y".repeat(bytes));
             status(request)
         };
-        // The target, the name of the header, and what separates name, value and line.
+        // The target, the header's name, and the separators of name, value and line.
         let room = HEAD_BYTES_MAX as usize - "/a".len() - "x".len() - 4;
         assert_eq!(with(room), 200);
         assert_eq!(with(room + 1), 431);

@@ -1,5 +1,4 @@
-//! Counts connections and limits them, in all and for each address. Without a seat the connection is answered and
-//! closed by the code that accepted it.
+//! Counts and limits connections, in total and per address. Without a permit, the accepting code refuses the connection.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::shares::Caller;
 use config::{Network, ServerSection};
 
-/// A sixteenth of the connections is for other addresses when a proxy has the rest.
+/// Divisor of the connections reserved for other addresses when a proxy uses the rest.
 pub(crate) const RESERVED_PART: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct Seats {
     most: u32,
     most_per_address: Option<u32>,
-    /// Many people share the address of a proxy.
+    /// Many clients share the address of a proxy.
     proxies: Vec<Network>,
     taken: Mutex<Taken>,
 }
@@ -27,7 +26,7 @@ struct Taken {
 }
 
 impl Seats {
-    pub fn of(server: &ServerSection, files_max: Option<u64>) -> Seats {
+    pub fn from_config(server: &ServerSection, files_max: Option<u64>) -> Seats {
         Seats {
             most: most(server.connections_max, files_max),
             most_per_address: server.connections_per_address,
@@ -36,8 +35,8 @@ impl Seats {
         }
     }
 
-    /// An address has at most half of what the others leave, and a proxy or this machine, which speak for many, all but a
-    /// reserve.
+    /// An address may use half of the connections that others leave free. A proxy or this machine, which represent many clients,
+    /// may use all but a reserve.
     pub fn take(self: &Arc<Seats>, peer: IpAddr) -> Option<ConnectionPermit> {
         let peer = peer.to_canonical();
         let speaks_for_many =
@@ -63,7 +62,7 @@ impl Seats {
     }
 }
 
-/// Each connection may need a second open file towards an engine, and the service needs some itself.
+/// Each connection may need a second open file for its engine, and the service needs some itself.
 fn most(configured: u32, files_max: Option<u64>) -> u32 {
     const OWN_FILES: u64 = 256;
     let Some(files) = files_max else {
@@ -73,13 +72,13 @@ fn most(configured: u32, files_max: Option<u64>) -> u32 {
     let possible = u32::try_from(possible).unwrap_or(u32::MAX);
     if possible < configured {
         tracing::info!(
-            "server.connections_max is {configured}, and the system allows {files} open files: at most {possible} connections are taken at once; raise LimitNOFILE or `ulimit -n`"
+            "server.connections_max is {configured}, but the system allows {files} open files, which is enough for {possible} connections; raise LimitNOFILE or `ulimit -n`"
         );
     }
     configured.min(possible)
 }
 
-/// One connection's; dropping it gives it back.
+/// A permit for one connection, returned when dropped.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     seats: Arc<Seats>,
@@ -116,7 +115,7 @@ mod tests {
             trusted_proxies: vec!["10.0.0.1".parse().unwrap()],
             ..ServerSection::default()
         };
-        let seats = Arc::new(Seats::of(&server, None));
+        let seats = Arc::new(Seats::from_config(&server, None));
         let first = seats.take(address("192.0.2.1"));
         assert!(first.is_some());
         assert!(seats.take(address("192.0.2.1")).is_none());
@@ -139,7 +138,7 @@ mod tests {
             connections_max: 64,
             ..ServerSection::default()
         };
-        let seats = Arc::new(Seats::of(&server, None));
+        let seats = Arc::new(Seats::from_config(&server, None));
         let fill = |text: &str| -> Vec<ConnectionPermit> {
             std::iter::from_fn(|| seats.take(address(text))).collect()
         };

@@ -1,5 +1,5 @@
-//! A stream over HTTP/1.1 on its way to its client, in chunks, after hyper has sent the head. It notices a client that leaves, and
-//! keeps what the client sends ahead for the next request.
+//! Sends an HTTP/1.1 stream in chunks after hyper has sent its head. Detects a client that disconnects, and keeps bytes that the
+//! client sends ahead for the next request.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,19 +14,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::counted_stream::CountedStream;
 
-/// No more is gathered before it is written, and so much memory is kept while nothing comes.
+/// Largest amount of data collected for one write, and the buffer capacity kept while the stream is silent.
 const FULL_BYTES: usize = 16 << 10;
 const KEPT_BYTES: usize = 2 << 10;
-/// A client that sends more than this ahead is not read any further until its answer is sent.
+/// Largest number of bytes read ahead; further ones are read after the response.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 512;
 
 pub(super) struct Streaming<S, B> {
     wire: CountedStream<S>,
     body: B,
-    /// What the client sent after its request.
+    /// Bytes that the client sent after its request.
     ahead: BytesMut,
-    /// Chunks, of which the first bytes are written.
+    /// Encoded chunks, of which the first `written` bytes are sent.
     chunks: Vec<u8>,
     written: usize,
     is_last: bool,
@@ -37,7 +37,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
-    /// `ahead`: what hyper has read and not used.
+    /// `ahead`: bytes that hyper has read and not used.
     pub fn new(wire: CountedStream<S>, ahead: &[u8], body: B) -> Streaming<S, B> {
         Streaming {
             wire,
@@ -49,14 +49,14 @@ where
         }
     }
 
-    /// The connection after the end, for the next request.
+    /// Returns the connection for the next request.
     pub fn into_wire(mut self) -> CountedStream<S> {
         self.wire.put_back(self.ahead);
         self.wire
     }
 
-    /// Ready once all is sent. An error means that the client has left, or must see that the answer is not whole: the connection
-    /// is no more use.
+    /// Ready once everything is sent. After an error the connection must be closed: the client has disconnected, or must notice
+    /// that the response is incomplete.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.read_ahead(context)?;
         loop {
@@ -77,7 +77,7 @@ where
         }
     }
 
-    /// Takes from the body what it has, up to a bound; whether it has no more for now.
+    /// Encodes available data, up to a limit. Returns true if the body is pending.
     fn fill(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
         while !self.is_last && self.chunks.len() < FULL_BYTES {
             match Pin::new(&mut self.body).poll_frame(context) {
@@ -110,7 +110,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    /// An end of what the client sends is taken for its leaving, as hyper does.
+    /// Treats the end of the client's stream as a disconnect, as hyper does.
     fn read_ahead(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while self.ahead.len() < AHEAD_BYTES_MAX {
             let mut space = [MaybeUninit::uninit(); READ_BYTES];
@@ -128,7 +128,7 @@ where
     }
 }
 
-/// An empty chunk would be the last one.
+/// Skips empty data, because an empty chunk would end the body.
 fn put_chunk(chunks: &mut Vec<u8>, data: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     if data.is_empty() {

@@ -1,5 +1,5 @@
-//! TLS: one certificate and its key, read at the start and again when the files change. New files that
-//! cannot be used change nothing, and connections that are open keep what they began with.
+//! TLS with one certificate and key, read at start and again when the files change. Invalid new files change nothing, and open
+//! connections keep the certificate they began with.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{self, ServerConfig};
 
 use config::TlsFiles;
 
-/// How often the files are looked at.
+/// Interval between checks of the files.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum TlsError {
 pub(super) struct Tls {
     files: TlsFiles,
     current: Arc<Current>,
-    /// What the files looked like when they were last read, used or not.
+    /// The state of the files when they were last read, successfully or not.
     looks: Mutex<Looks>,
     pub acceptor: TlsAcceptor,
 }
@@ -48,7 +48,7 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// When each file changed and how long it is; nothing for one that is not there.
+/// Modification time and length of each file; `None` for a missing file.
 type Looks = [Option<(SystemTime, u64)>; 2];
 
 fn look(files: &TlsFiles) -> Looks {
@@ -78,8 +78,7 @@ impl Tls {
         })
     }
 
-    /// Reads the files again; new connections get what they hold. Files that cannot be used change
-    /// nothing.
+    /// Reads the files again, for new connections. Invalid files change nothing.
     pub fn reload(&self) -> Result<(), TlsError> {
         let looks = look(&self.files);
         let fresh = read(&self.files);
@@ -87,19 +86,18 @@ impl Tls {
         let fresh = fresh?;
         if fresh.cert != self.current.0.load().cert {
             self.current.0.store(fresh);
-            tracing::info!(cert = %self.files.cert.display(), "new connections get the new certificate");
+            tracing::info!(cert = %self.files.cert.display(), "loaded the new certificate for new connections");
             show_fingerprint(&self.current.0.load());
         }
         Ok(())
     }
 
-    /// Reloads if a file is not as it was. A pair is replaced file by file, so that one look may fall
-    /// between the two: the next one mends that.
+    /// Reloads if a file has changed. If a check falls between the replacement of the two files, the next one completes the change.
     pub fn look_again(&self) {
         let is_same =
             *self.looks.lock().unwrap_or_else(PoisonError::into_inner) == look(&self.files);
         if !is_same && let Err(error) = self.reload() {
-            tracing::warn!("{error}; the certificate from before stays in use");
+            tracing::warn!("{error}; keeping the previous certificate");
         }
     }
 }
@@ -107,12 +105,12 @@ impl Tls {
 /// For nodes that do not trust the certificate's authority.
 fn show_fingerprint(certified: &CertifiedKey) {
     if let Some(certificate) = certified.cert.first() {
-        let fingerprint = engine::Fingerprint::of(certificate);
+        let fingerprint = engine::Fingerprint::new(certificate);
         tracing::info!("the certificate for `model-pool node --fingerprint` is {fingerprint}");
     }
 }
 
-/// Whether the files can be used. Nothing is served with them.
+/// Checks that the files can be used, without serving them.
 pub fn check_tls(files: &TlsFiles) -> Result<(), TlsError> {
     read(files).map(|_| ())
 }
@@ -127,13 +125,13 @@ fn read(files: &TlsFiles) -> Result<Arc<CertifiedKey>, TlsError> {
     let bad_key = |why: String| bad("key", &files.key, why);
     let text = std::fs::read(&files.cert).map_err(|error| bad_cert(error.to_string()))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain = chain.map_err(|error| bad_cert(format!("it is no PEM: {error}")))?;
+    let chain = chain.map_err(|error| bad_cert(format!("it is not PEM: {error}")))?;
     if chain.is_empty() {
-        return Err(bad_cert("it holds no certificate in PEM".to_owned()));
+        return Err(bad_cert("it contains no PEM certificate".to_owned()));
     }
     let text = std::fs::read(&files.key).map_err(|error| bad_key(error.to_string()))?;
     let key = PrivateKeyDer::from_pem_slice(&text)
-        .map_err(|_| bad_key("it holds no private key in PEM".to_owned()))?;
+        .map_err(|_| bad_key("it contains no PEM private key".to_owned()))?;
     let certified = CertifiedKey::from_der(chain, key, &default_provider());
     let certified = certified.map_err(|error| {
         let why = match error {
@@ -197,7 +195,7 @@ mod tests {
             wrong(&files)
         );
         std::fs::write(&files.key, "nothing").unwrap();
-        assert!(wrong(&files).contains("key.pem cannot be used: it holds no private key"));
+        assert!(wrong(&files).contains("key.pem cannot be used: it contains no PEM private key"));
         std::fs::remove_file(&files.cert).unwrap();
         assert!(
             wrong(&files).contains("server.tls.cert"),

@@ -1,4 +1,4 @@
-//! The error answers of the document. Each is one component with an example; operations refer to them.
+//! The error responses of the API document. Each is a component with an example that operations refer to.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::schemas::messages_answer::MessageError;
 use crate::dialect::{anthropic, ollama};
 use crate::error::ErrorBody;
 
-/// One error answer, with the example of an error object.
+/// An error response with an example body.
 struct ErrorCase {
     status: &'static str,
     /// The name of its component.
@@ -31,7 +31,7 @@ impl ErrorCase {
         }})
     }
 
-    /// Whether the answer says when to try again.
+    /// Returns true if the response has a `Retry-After` header.
     fn has_retry(&self) -> bool {
         matches!(self.status, "429" | "503")
     }
@@ -53,7 +53,7 @@ const INFERENCE: [ErrorCase; 11] = [
     ErrorCase {
         status: "401",
         name: "Unauthorized",
-        description: "An API key is needed, or the key is unknown, expired or revoked.",
+        description: "An API key is required, or the key is unknown, expired or revoked.",
         message: "this API key is unknown, expired or revoked",
         kind: "authentication_error",
         param: None,
@@ -90,7 +90,7 @@ const INFERENCE: [ErrorCase; 11] = [
         status: "415",
         name: "UnsupportedContentType",
         description: "A browser without a key needs a `Content-Type`.",
-        message: "a browser without a key has to mark the body as JSON, and this one says nothing of its type; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')",
+        message: "a browser without a key must mark the body as JSON, and this body has no content type; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')",
         kind: INVALID,
         param: None,
         code: "unsupported_content_type",
@@ -156,7 +156,7 @@ const ADMIN: [ErrorCase; 7] = [
         status: "401",
         name: "AdminUnauthorized",
         description: "The request has no key, or a token of the single sign-on that is not valid.",
-        message: "an admin key is needed: send it as `Authorization: Bearer mp-…`",
+        message: "an admin key is required: send it as `Authorization: Bearer mp-…`",
         kind: "authentication_error",
         param: None,
         code: "missing_api_key",
@@ -165,7 +165,7 @@ const ADMIN: [ErrorCase; 7] = [
         status: "403",
         name: "AdminForbidden",
         description: "The key is unknown, expired, revoked or not an admin key, or the person's groups do not allow this.",
-        message: "the key mp-Ab3xY9… may use models, not steer the pool",
+        message: "the key mp-Ab3xY9… may use models, but not administer the pool",
         kind: "permission_error",
         param: None,
         code: "not_an_admin",
@@ -208,7 +208,7 @@ const ADMIN: [ErrorCase; 7] = [
     },
 ];
 
-/// What every inference route may return instead of its answer.
+/// Errors of every inference route.
 pub struct InferenceErrors;
 
 impl IntoResponses for InferenceErrors {
@@ -217,7 +217,7 @@ impl IntoResponses for InferenceErrors {
     }
 }
 
-/// The same in Anthropic's form.
+/// Errors of inference routes in Anthropic's form.
 pub struct MessageErrors;
 
 impl IntoResponses for MessageErrors {
@@ -229,7 +229,7 @@ impl IntoResponses for MessageErrors {
     }
 }
 
-/// The same in Ollama's form, where they stand: the document has them only where `compat.ollama` is on.
+/// Errors of inference routes in Ollama's form, written inline: the document contains these routes only if `compat.ollama` is on.
 pub struct OllamaErrors;
 
 impl IntoResponses for OllamaErrors {
@@ -251,7 +251,7 @@ impl IntoResponses for OllamaErrors {
     }
 }
 
-/// What routes that list models may return: they wait for no model.
+/// Errors of routes that list models and never wait for a model.
 pub struct ListingErrors;
 
 impl IntoResponses for ListingErrors {
@@ -260,7 +260,7 @@ impl IntoResponses for ListingErrors {
     }
 }
 
-/// The same of a route that names a model.
+/// Errors of routes that read a single model.
 pub struct ModelErrors;
 
 impl IntoResponses for ModelErrors {
@@ -269,7 +269,7 @@ impl IntoResponses for ModelErrors {
     }
 }
 
-/// The same of a route that also takes a query.
+/// Errors of routes that also take query parameters.
 pub struct StoredErrors;
 
 impl IntoResponses for StoredErrors {
@@ -278,7 +278,7 @@ impl IntoResponses for StoredErrors {
     }
 }
 
-/// What a vote may get instead of being counted, beside that it came twice.
+/// Errors of the vote route, except for duplicate votes.
 pub struct VoteErrors;
 
 impl IntoResponses for VoteErrors {
@@ -294,7 +294,7 @@ fn only(statuses: &[&str]) -> BTreeMap<String, RefOr<Response>> {
     some.map(|error| reference(error, "")).collect()
 }
 
-/// What every admin route may return instead of its answer.
+/// Errors of every admin route.
 pub struct AdminErrors;
 
 impl IntoResponses for AdminErrors {
@@ -303,7 +303,7 @@ impl IntoResponses for AdminErrors {
     }
 }
 
-/// The prefix of the components in Anthropic's form.
+/// Prefix of the component names in Anthropic's form.
 const MESSAGE: &str = "Message";
 
 fn reference(case: &ErrorCase, prefix: &str) -> (String, RefOr<Response>) {
@@ -314,7 +314,7 @@ fn reference(case: &ErrorCase, prefix: &str) -> (String, RefOr<Response>) {
     )
 }
 
-/// All error answers by the names of their components.
+/// All error responses by component name.
 pub(super) fn components() -> Vec<(String, Response)> {
     let of_openai = INFERENCE.iter().chain(&ADMIN).map(|case| {
         let schema = Ref::from_schema_name(ErrorBody::name());

@@ -1,5 +1,5 @@
-//! What a request refers to, found before the request is read: the conversation that it continues and the items that
-//! it names. Everything is bounded by what a body may have, and its memory is a body's.
+//! Resolves the references of a request before the request is read: the continued conversation and the named items. Limits are the
+//! same as for a body, and the memory counts as body memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use crate::error::Failure;
 use store::{ChainBounds, ItemPlace, StoreFault, StoredItem};
 
 const SEND_ALL: &str =
-    "send the whole conversation in `input` (with \"store\": false clients do so)";
-/// So much of an id is repeated.
+    "send the complete conversation in `input` (clients do this with \"store\": false)";
+/// Longest part of an id repeated in messages.
 const SHOWN_MAX: usize = 80;
 
-/// Where one request's response is stored, and what it refers to.
+/// The store for one request's response, with the items that the request refers to.
 #[derive(Clone, Debug)]
 pub(crate) struct Desk {
     service: Arc<StoredResponses>,
     holder: Arc<str>,
     earlier: Arc<Earlier>,
-    /// Of the memory for bodies, for what was found.
+    /// Share of the body memory for the resolved items.
     _share: Share,
 }
 
-/// What a request refers to.
+/// The resolved references of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Earlier {
     pub previous: Option<String>,
-    /// The items of the conversation that goes on, in their order, as JSON.
+    /// The items of the continued conversation, in order, as JSON.
     pub conversation: Vec<String>,
-    /// Items by their ids, as JSON.
+    /// Referenced items by id, as JSON.
     items: BTreeMap<String, String>,
     pub bytes: usize,
 }
@@ -47,7 +47,7 @@ impl Earlier {
 }
 
 impl Desk {
-    /// Finds what a request refers to. Other holders' responses look as if they did not exist.
+    /// Resolves the references of a request. Responses of other holders are treated as missing.
     pub async fn open(
         service: &Arc<StoredResponses>,
         holder: &str,
@@ -88,23 +88,23 @@ impl Desk {
         &self.earlier
     }
 
-    /// What is stored when the response is whole. `is_asked`: it is to survive a restart.
+    /// A ticket for storing the response once it is complete. `is_requested`: the response must survive a restart.
     pub fn ticket(&self, input: Vec<StoredItem>, is_requested: bool) -> Option<Ticket> {
         let previous = self.earlier.previous.clone();
         Ticket::new(&self.service, &self.holder, previous, input, is_requested)
     }
 
-    /// Whether responses are kept if the request has no `store`.
+    /// Returns true if responses are kept for requests without `store`.
     pub fn keeps_unasked(&self) -> bool {
         self.service.room().age.0 > 0
     }
 
-    /// The conversation, the latest response first.
+    /// The responses of the conversation, latest first.
     async fn links(&self, previous: Option<&str>, bytes: usize) -> Result<Vec<Link>, Failure> {
         let Some(id) = previous else {
             return Ok(Vec::new());
         };
-        // With the response that is to come there is one more.
+        // Leaves room for the new response.
         let responses = self.service.turns_max() - 1;
         let bounds = ChainBounds { responses, bytes };
         let found = self.service.conversation(&self.holder, id, bounds).await;
@@ -115,14 +115,14 @@ impl Desk {
                 shown(&missing)
             ))),
             Some(missing) => Err(no_previous(format!(
-                "the response {}, which an earlier one of {} continues, is no longer stored; {SEND_ALL}",
+                "the response {}, an earlier part of the conversation of {}, is no longer stored; {SEND_ALL}",
                 shown(&missing),
                 shown(id)
             ))),
             None if links.len() > responses => Err(Failure::invalid(
                 "previous_response_id".to_owned(),
                 format!(
-                    "the conversation has {} responses already, the most that one may have; begin another one: {SEND_ALL}",
+                    "the conversation already has {} responses, which is the limit; start another one: {SEND_ALL}",
                     responses + 1
                 ),
             )),
@@ -130,7 +130,7 @@ impl Desk {
         }
     }
 
-    /// The items of the conversation from its beginning.
+    /// The items of the conversation, oldest first.
     async fn conversation(&self, links: Vec<Link>) -> Result<Vec<String>, StoreFault> {
         let mut all = Vec::new();
         let mut links = links.into_iter().rev().peekable();
@@ -138,9 +138,9 @@ impl Desk {
             match link {
                 Link::Memory(response) => {
                     let items = response.input.iter().chain(&response.output);
-                    all.extend(items.map(|it| it.item.clone()));
+                    all.extend(items.map(|item| item.item.clone()));
                 }
-                // All that follow each other at once.
+                // Reads all consecutive responses on disk in one query.
                 Link::Disk(first) => {
                     let mut ids = vec![first.id];
                     while let Some(Link::Disk(_)) = links.peek() {
@@ -150,14 +150,14 @@ impl Desk {
                     }
                     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
                     let items = self.service.items_of(&self.holder, &ids).await?;
-                    all.extend(items.into_iter().map(|it| it.item));
+                    all.extend(items.into_iter().map(|item| item.item));
                 }
             }
         }
         Ok(all)
     }
 
-    /// Where the items with these ids are.
+    /// Locates the items with these ids.
     async fn named(&self, ids: &[String]) -> Result<Named, Failure> {
         if ids.len() > ITEMS_MAX {
             let message = format!("`input` has more than {ITEMS_MAX} items of type item_reference");
@@ -188,11 +188,11 @@ impl Desk {
     async fn items(&self, named: Named) -> Result<BTreeMap<String, String>, StoreFault> {
         let there = self.service.items_at(&named.there).await?;
         let all = named.here.into_iter().chain(there);
-        Ok(all.map(|it| (it.id, it.item)).collect())
+        Ok(all.map(|item| (item.id, item.item)).collect())
     }
 }
 
-/// Items that were found, in memory or on disk.
+/// Items found in memory (`here`) or on disk (`there`).
 #[derive(Default)]
 struct Named {
     here: Vec<StoredItem>,
@@ -200,13 +200,17 @@ struct Named {
 }
 
 impl Named {
-    /// What they take where each stands as often as it is named.
+    /// The size of all items, counting each as often as it is referenced.
     fn bytes(&self, ids: &[String]) -> usize {
         let sizes: BTreeMap<&str, usize> = self
             .here
             .iter()
-            .map(|it| (it.id.as_str(), it.item.len()))
-            .chain(self.there.iter().map(|it| (it.id.as_str(), it.bytes)))
+            .map(|item| (item.id.as_str(), item.item.len()))
+            .chain(
+                self.there
+                    .iter()
+                    .map(|place| (place.id.as_str(), place.bytes)),
+            )
             .collect();
         ids.iter()
             .filter_map(|id| sizes.get(id.as_str()))
@@ -234,10 +238,10 @@ fn no_previous(message: String) -> Failure {
     failure
 }
 
-/// The item of this id is not stored for this key.
+/// The error for an item that is not stored for this key.
 pub(crate) fn no_item(id: &str) -> Failure {
     let message = format!(
-        "no item {} is stored for this key: its response was deleted, is too old, or belongs to another key; send the item itself (with \"store\": false clients do so)",
+        "no item {} is stored for this key: its response was deleted, is too old, or belongs to another key; send the item itself (clients do this with \"store\": false)",
         shown(id)
     );
     let mut failure = Failure::not_found(message);
@@ -245,24 +249,26 @@ pub(crate) fn no_item(id: &str) -> Failure {
     failure
 }
 
-/// The answer to a reference where nothing is stored.
+/// The error for a reference if nothing is stored.
 pub(crate) fn not_stored(field: &str) -> Failure {
     Failure::invalid(
         field.to_owned(),
-        format!("`{field}`: responses are not stored here (state.responses.store); {SEND_ALL}"),
+        format!(
+            "`{field}`: this server does not store responses (state.responses.store); {SEND_ALL}"
+        ),
     )
 }
 
 fn too_large(bytes_max: usize) -> Failure {
     let message = format!(
-        "what the request refers to has more than {bytes_max} bytes, the limit of a request (server.body_limit); begin another conversation"
+        "the items that the request refers to have more than {bytes_max} bytes, the limit of a request (server.body_limit); start another conversation"
     );
     Failure::invalid("previous_response_id".to_owned(), message)
 }
 
 pub(crate) fn unreadable(fault: StoreFault) -> Failure {
     tracing::error!(%fault, "stored responses cannot be read");
-    Failure::internal("the stored responses cannot be read; the service's log says why")
+    Failure::internal("the stored responses cannot be read; see the server log")
 }
 
 fn shown(id: &str) -> String {

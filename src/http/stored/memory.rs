@@ -1,5 +1,5 @@
-//! The stored responses that are in memory: those that are not on disk yet, and those that never will be. The latter
-//! go when they are old or in the way, those first that were used least recently.
+//! Stored responses in memory: some wait to be written to disk, others are never written. The latter are dropped when they are old
+//! or when memory is needed, least recently used first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use pool::{Span, Time};
 use store::{StoredItem, StoredResponse};
 
-/// A response counts for so many bytes at least.
+/// Smallest weight of a response.
 const BYTES_MIN: usize = 4 << 10;
-/// One holder may have such a part of the memory.
+/// Divisor of the memory that one holder may use.
 const HOLDERS_PART: usize = 4;
 
-/// What is allowed.
+/// Limits of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub bytes: usize,
-    /// Responses of one holder.
+    /// Largest number of responses per holder.
     pub per_holder: usize,
-    /// How long one stays that is not to be written.
+    /// Time after which a response that is never written is dropped.
     pub age: Span,
 }
 
@@ -32,13 +32,13 @@ struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// To be written; it stays until it is.
+    /// Waits to be written, and cannot be dropped before.
     Queued,
-    /// Its place among those that were used.
+    /// May be dropped; holds its place in the order of use.
     Idle(u64),
 }
 
-/// What one holder has that may go.
+/// The droppable responses of one holder.
 #[derive(Debug, Default)]
 struct Holder {
     idle: BTreeMap<u64, String>,
@@ -48,7 +48,7 @@ struct Holder {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     entries: BTreeMap<String, Entry>,
-    /// The response in which an item is; of several the latest.
+    /// Maps each item to its response, the latest if there are several.
     items: BTreeMap<String, String>,
     idle: BTreeMap<u64, String>,
     holders: BTreeMap<String, Holder>,
@@ -57,13 +57,13 @@ pub(super) struct Memory {
     last_use: u64,
 }
 
-/// What a response of so many bytes counts for.
+/// The weight of a response of this size.
 pub(super) fn weight(bytes: usize) -> usize {
     bytes.max(BYTES_MIN)
 }
 
 impl Memory {
-    /// Sets so many bytes aside for a response that is being made; false if there is no room.
+    /// Reserves memory for a response in progress. Returns false if the memory is full.
     pub fn reserve(&mut self, bytes: usize, room: Room, now: Time) -> bool {
         self.forget(room, now);
         if bytes > room.bytes {
@@ -82,7 +82,7 @@ impl Memory {
         self.bytes -= bytes.min(self.bytes);
     }
 
-    /// Takes a response. One that is to be written takes those with it that it continues.
+    /// Adds a response. If it is to be written, the responses that it continues are written too.
     pub fn insert(&mut self, response: StoredResponse, is_written: bool, room: Room, now: Time) {
         let bytes = weight(response.bytes());
         let (id, holder) = (response.id.clone(), response.holder.clone());
@@ -109,13 +109,13 @@ impl Memory {
         while self.bytes > room.bytes && self.drop_first_idle() {}
     }
 
-    /// Those that a response continues are written before it.
+    /// Queues the responses that this one continues before it.
     fn queue_before(&mut self, response: &StoredResponse) {
         let mut before = Vec::new();
         let mut next = response.previous.clone();
         while let Some(id) = next {
             let found = self.entries.get(&id);
-            let Some(entry) = found.filter(|it| it.response.holder == response.holder) else {
+            let Some(entry) = found.filter(|entry| entry.response.holder == response.holder) else {
                 break;
             };
             next = entry.response.previous.clone();
@@ -132,10 +132,10 @@ impl Memory {
         }
     }
 
-    /// The response, which was used now.
+    /// Returns the response and marks it as used.
     pub fn find(&mut self, holder: &str, id: &str, now: Time) -> Option<Arc<StoredResponse>> {
         let found = self.entries.get_mut(id);
-        let entry = found.filter(|it| it.response.holder == holder)?;
+        let entry = found.filter(|entry| entry.response.holder == holder)?;
         entry.used = now;
         let response = Arc::clone(&entry.response);
         if matches!(entry.state, State::Idle(_)) {
@@ -151,7 +151,7 @@ impl Memory {
         items.find(|item| item.id == id).cloned()
     }
 
-    /// The next to be written, the oldest first; each stays until it is.
+    /// The next responses to write, oldest first. They stay queued until written.
     pub fn queued(&self, number: usize, bytes_max: usize) -> Vec<Arc<StoredResponse>> {
         let mut bytes = 0;
         let queued = self.queue.iter().filter_map(|id| self.entries.get(id));
@@ -163,9 +163,10 @@ impl Memory {
         few.map(|entry| Arc::clone(&entry.response)).collect()
     }
 
-    /// These are on disk. Returns those that were deleted while they were written.
+    /// Removes responses that are now on disk. Returns the responses that were deleted during the write.
     pub fn written<'a>(&mut self, written: &'a [Arc<StoredResponse>]) -> Vec<&'a StoredResponse> {
-        let was_deleted = |it: &&Arc<StoredResponse>| !self.entries.contains_key(&it.id);
+        let was_deleted =
+            |response: &&Arc<StoredResponse>| !self.entries.contains_key(&response.id);
         let deleted = written
             .iter()
             .filter(was_deleted)
@@ -177,7 +178,7 @@ impl Memory {
         deleted
     }
 
-    /// These could not be written, and stay in memory alone.
+    /// Keeps responses that could not be written in memory only.
     pub fn unwritten(&mut self, responses: &[Arc<StoredResponse>], room: Room) {
         for response in responses {
             self.queue.retain(|id| *id != response.id);
@@ -188,17 +189,17 @@ impl Memory {
         }
     }
 
-    /// Deletes a response of this holder; false if it is not here.
+    /// Deletes a response of this holder. Returns false if it is not in memory.
     pub fn delete(&mut self, holder: &str, id: &str) -> bool {
         let found = self.entries.get(id);
-        let is_theirs = found.is_some_and(|it| it.response.holder == holder);
+        let is_theirs = found.is_some_and(|entry| entry.response.holder == holder);
         if is_theirs {
             self.remove(id);
         }
         is_theirs
     }
 
-    /// Drops those that are too old.
+    /// Drops responses that are too old.
     fn forget(&mut self, room: Room, now: Time) {
         while let Some((_, id)) = self.idle.first_key_value() {
             let is_old = |entry: &Entry| now.since(entry.used) >= room.age;
@@ -228,7 +229,7 @@ impl Memory {
         })
     }
 
-    /// Puts the response behind all others that may go.
+    /// Makes the response the most recently used droppable one.
     fn make_idle(&mut self, id: &str) {
         self.take_out_of_idle(id);
         self.last_use += 1;
@@ -269,14 +270,14 @@ impl Memory {
             return;
         };
         if entry.state == State::Queued {
-            // It is among the first, mostly.
+            // Usually found near the front.
             if let Some(place) = self.queue.iter().position(|queued| queued == id) {
                 self.queue.remove(place);
             }
         }
         self.release(entry.bytes);
         for item in entry.response.input.iter().chain(&entry.response.output) {
-            if self.items.get(&item.id).is_some_and(|it| it == id) {
+            if self.items.get(&item.id).is_some_and(|owner| owner == id) {
                 self.items.remove(&item.id);
             }
         }
@@ -308,7 +309,10 @@ mod tests {
     }
 
     fn ids(responses: &[Arc<StoredResponse>]) -> Vec<&str> {
-        responses.iter().map(|it| it.id.as_str()).collect()
+        responses
+            .iter()
+            .map(|response| response.id.as_str())
+            .collect()
     }
 
     #[test]
@@ -320,7 +324,7 @@ mod tests {
         assert!(memory.item("k2", "out_a", Time(1)).is_none());
         let item = memory.item("k1", "out_a", Time(5)).unwrap();
         assert_eq!(item.item, "{\"of\":\"a\"}");
-        // Of three places of one holder's quarter one is left: `b` was used least recently.
+        // Of the three responses in one holder's quarter, `b` was used least recently and is dropped.
         memory.insert(response("c", "k1", None), false, ROOM, Time(6));
         assert!(memory.find("k1", "b", Time(6)).is_none());
         assert!(memory.find("k1", "a", Time(6)).is_some());

@@ -1,6 +1,6 @@
-//! Responses that are stored for later turns, for their own key alone: in memory until they are on disk, or for a while
-//! where a request has no `store`. Writing never delays a token: only the end of an answer waits for the disk, for a second at
-//! most, where its client asked for that. Nothing here knows a route.
+//! Responses stored for later turns, visible to their own key only: in memory until they are on disk, or for a limited time if the
+//! request has no `store`. Writing never delays tokens; only the end of a response waits for the disk, for at most a second, if the
+//! client requested storage. Independent of routes.
 
 mod earlier;
 mod memory;

@@ -1,4 +1,4 @@
-//! The stored responses of all holders: found in memory or on disk, written one batch after another, deleted.
+//! The stored responses of all holders: looked up in memory or on disk, written in batches, and deleted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,20 +15,20 @@ use store::{
     StoredResponse,
 };
 
-/// Written at once: few enough that an administrator's order that waits to be written is not noticeably delayed.
+/// Limits of a write, small enough to not delay an administrator's order that waits for the database.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Where responses are kept for later turns.
+/// The store of responses for later turns.
 pub struct StoredResponses {
     store: Arc<Store>,
     config: LiveConfig,
     clock: Clock,
     memory: Mutex<Memory>,
-    /// Who waits until a response is on disk. Each leaves with the write of its response, or when that is deleted.
+    /// Waiters for responses to be on disk, resolved by the write; removed if the response is deleted.
     receipts: Mutex<BTreeMap<String, oneshot::Sender<bool>>>,
     queued: Notify,
-    /// One at a time, so that none is written twice.
+    /// Serializes writes, to write no response twice.
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Debug for StoredResponses {
     }
 }
 
-/// A response of a conversation, and where it is.
+/// A response of a conversation, in memory or on disk.
 pub(super) enum Link {
     Memory(Arc<StoredResponse>),
     Disk(StoredLink),
@@ -57,12 +57,12 @@ impl StoredResponses {
         }
     }
 
-    /// Whether responses are stored at all.
+    /// Returns true if responses are stored at all.
     pub(crate) fn is_on(&self) -> bool {
         self.config.get().state.responses.store
     }
 
-    /// Writes what is to be written, until it is dropped.
+    /// Writes queued responses until it is dropped.
     pub async fn keep_writing(self: Arc<StoredResponses>) {
         loop {
             self.queued.notified().await;
@@ -70,7 +70,7 @@ impl StoredResponses {
         }
     }
 
-    /// Writes what is to be written now.
+    /// Writes all queued responses.
     pub async fn write_all(&self) {
         let _turn = self.writing.lock().await;
         loop {
@@ -84,13 +84,13 @@ impl StoredResponses {
                     for deleted in self.with(|memory| memory.written(&batch)) {
                         let gone = self.store.delete_response(&deleted.holder, &deleted.id);
                         if let Err(fault) = gone.await {
-                            tracing::warn!(%fault, "a deleted response is still on disk");
+                            tracing::warn!(%fault, "could not remove a deleted response from disk");
                         }
                     }
                 }
                 Err(fault) => {
                     if !fault.is_logged_by_the_store() {
-                        tracing::warn!(%fault, "responses are kept in memory only");
+                        tracing::warn!(%fault, "could not write responses; keeping them in memory only");
                     }
                     let room = self.room();
                     self.with(|memory| memory.unwritten(&batch, room));
@@ -101,11 +101,11 @@ impl StoredResponses {
     }
 
     async fn write(&self, batch: &[Arc<StoredResponse>]) -> Result<(), StoreFault> {
-        let bounds = ResponseBounds::of(&self.config.get().state.responses);
+        let bounds = ResponseBounds::from_config(&self.config.get().state.responses);
         let now = self.clock.now();
         let written = self.store.add_responses(batch, now, bounds).await;
         match written {
-            // Another process has taken over, and answers that began here end here.
+            // Another process has taken over, while responses that began here end here.
             Err(fault) if fault.is_closed() => {
                 let other = self.store.open_again().await?;
                 let written = other.add_responses(batch, now, bounds).await;
@@ -134,20 +134,20 @@ impl StoredResponses {
         self.clock.now()
     }
 
-    /// Whether a response of so many bytes can be written to disk now.
+    /// Returns true if a response of this size can currently be written to disk.
     pub(super) fn is_writable(&self, bytes: usize) -> bool {
         let most = self.config.get().state.responses.per_key_size.0.0;
         bytes as u64 <= most && self.store.trouble().is_none()
     }
 
-    /// How many responses a conversation may have.
+    /// Largest number of responses in a conversation.
     pub(super) fn turns_max(&self) -> usize {
         const TURNS_MAX: u32 = 1000;
         let most = self.config.get().state.responses.per_key;
         most.min(TURNS_MAX) as usize
     }
 
-    /// Takes a response. Where it is to be written, what is returned hears whether it was.
+    /// Adds a response. If it is to be written, the returned receiver reports whether it was.
     pub(super) fn insert(
         &self,
         response: StoredResponse,
@@ -170,7 +170,7 @@ impl StoredResponses {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says of these responses whether they are on disk, to those who still wait.
+    /// Reports the outcome of a write to the waiters.
     fn settle(&self, responses: &[Arc<StoredResponse>], is_on_disk: bool) {
         let mut receipts = self.receipts();
         for response in responses {
@@ -180,7 +180,7 @@ impl StoredResponses {
         }
     }
 
-    /// A response of this holder.
+    /// Finds a response of this holder.
     pub(crate) async fn find(
         &self,
         holder: &str,
@@ -196,7 +196,7 @@ impl StoredResponses {
         }
     }
 
-    /// Deletes a response of this holder; false if there is none.
+    /// Deletes a response of this holder. Returns false if it does not exist.
     pub(crate) async fn delete(&self, holder: &str, id: &str) -> Result<bool, StoreFault> {
         if !self.is_on() {
             return Ok(false);
@@ -209,8 +209,8 @@ impl StoredResponses {
         Ok(was_here || was_there)
     }
 
-    /// The response and those that it continues, the latest first, and the one that is to come next and is not here, if a
-    /// response is missing. More than the bounds allow come only by one.
+    /// Returns the response and its predecessors, latest first, and the id of the first missing predecessor, if any. Exceeds the
+    /// limits by at most one response.
     pub(super) async fn conversation(
         &self,
         holder: &str,
@@ -245,7 +245,7 @@ impl StoredResponses {
         Ok((links, None))
     }
 
-    /// What went into these responses on disk and came out of them, in this order.
+    /// The input and output items of these responses on disk, in this order.
     pub(super) async fn items_of(
         &self,
         holder: &str,

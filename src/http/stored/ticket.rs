@@ -1,5 +1,5 @@
-//! The right of one response to be stored when it is whole: its memory is set aside from the beginning, so that
-//! the request knows at once whether it will be. Dropped before that, nothing is stored.
+//! Permission to store one response once it is complete. Its memory is reserved at the beginning, so the request knows early
+//! whether it will be stored. If the ticket is dropped before, nothing is stored.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +12,12 @@ use super::memory::weight;
 use super::service::StoredResponses;
 use store::{StoredItem, StoredResponse};
 
-/// What an answer takes beside its request, until its size is known.
+/// Memory reserved for a response in addition to its request, until its size is known.
 const ANSWER_BYTES: usize = 8 << 10;
-/// The end of an answer waits no longer for its response to be on disk.
+/// Longest time that the end of a response waits for the disk.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(1);
 
-/// Why a response may be lost at a restart, though its client wants it on disk.
+/// A response that may be lost at a restart although its client requested storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unwritten {
     Late,
@@ -29,17 +29,17 @@ impl fmt::Display for Unwritten {
         match self {
             Unwritten::Late => write!(
                 f,
-                "the response was not on disk within {} s; it is in memory, and may be lost at a restart",
+                "the response was not written to disk within {} s; it is in memory and may be lost at a restart",
                 WRITTEN_WITHIN.as_secs()
             ),
             Unwritten::Failed => f.write_str(
-                "the response could not be written to disk, and the pool's log says why; it is in memory, and will be lost at a restart",
+                "the response could not be written to disk (see the server log); it is in memory and will be lost at a restart",
             ),
         }
     }
 }
 
-/// Of one response.
+/// Permission to store one response.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     service: Arc<StoredResponses>,
@@ -48,12 +48,12 @@ pub(crate) struct Ticket {
     input: Mutex<Vec<StoredItem>>,
     reserved: AtomicUsize,
     is_written: bool,
-    /// Hears of the write, once the response is whole.
+    /// Receives the outcome of the write, once the response is complete.
     receipt: Mutex<Option<oneshot::Receiver<bool>>>,
 }
 
 impl Ticket {
-    /// `None`: there is no room for it.
+    /// `None` if the memory is full.
     pub(super) fn new(
         service: &Arc<StoredResponses>,
         holder: &Arc<str>,
@@ -61,9 +61,12 @@ impl Ticket {
         input: Vec<StoredItem>,
         is_requested: bool,
     ) -> Option<Ticket> {
-        let bytes: usize = input.iter().map(|it| it.id.len() + it.item.len()).sum();
+        let bytes: usize = input
+            .iter()
+            .map(|item| item.id.len() + item.item.len())
+            .sum();
         let is_written = is_requested && service.is_writable(bytes);
-        // Where it cannot be kept as requested, it is kept in memory if that costs no other holder anything.
+        // If the response cannot be written to disk, it is kept in memory as long as there is room.
         let bytes = weight(bytes + ANSWER_BYTES);
         let (room, now) = (service.room(), service.now());
         let has_room = service.with(|memory| memory.reserve(bytes, room, now));
@@ -78,12 +81,12 @@ impl Ticket {
         })
     }
 
-    /// Whether the response will be on disk.
+    /// Returns true if the response will be written to disk.
     pub fn is_written(&self) -> bool {
         self.is_written
     }
 
-    /// The response is whole: `response` is its JSON object with an empty output.
+    /// Stores the complete response. `response` is its JSON object with an empty output.
     pub fn keep(&self, id: String, response: String, output: Vec<StoredItem>) {
         self.release();
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +102,7 @@ impl Ticket {
         *self.receipt.lock().unwrap_or_else(PoisonError::into_inner) = receipt;
     }
 
-    /// Resolves when the response that was kept is on disk, where it is to be.
+    /// Waits until the stored response is on disk, if it is to be written.
     pub async fn written(&self) -> Result<(), Unwritten> {
         let receipt = self
             .receipt
@@ -110,7 +113,7 @@ impl Ticket {
             return Ok(());
         };
         match tokio::time::timeout(WRITTEN_WITHIN, receipt).await {
-            // Without a word it was deleted meanwhile, by its own client.
+            // The sender is dropped if the client has deleted the response.
             Ok(Ok(true) | Err(_)) => Ok(()),
             Ok(Ok(false)) => Err(Unwritten::Failed),
             Err(_) => Err(Unwritten::Late),

@@ -1,5 +1,5 @@
-//! What a request of the Responses API refers to, read before the request itself: an earlier response, and single
-//! items of earlier ones. Errors in the request are reported by the code that reads all of it.
+//! Reads the references of a Responses request before the request itself: an earlier response, and single items of earlier ones.
+//! Errors are left to the code that parses the complete request.
 
 use std::borrow::Cow;
 
@@ -7,14 +7,14 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// So many items may be referred to, each counted as often as it stands there.
+/// Largest number of references, counting repetitions.
 pub(super) const ITEMS_MAX: usize = 1000;
 
-/// What a request refers to.
+/// The references of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub previous: Option<String>,
-    /// Ids of items, as often as they stand there.
+    /// Ids of referenced items, with repetitions.
     pub items: Vec<String>,
 }
 
@@ -35,8 +35,8 @@ struct Item<'a> {
 }
 
 impl Wanted {
-    /// Of a request's body; nothing where it cannot be read.
-    pub fn of(body: &[u8]) -> Wanted {
+    /// Reads a request's body; empty if it cannot be read.
+    pub fn new(body: &[u8]) -> Wanted {
         let has = |word: &str| memmem::find(body, word.as_bytes()).is_some();
         let has_references = has("item_reference");
         if !has_references && !has("previous_response_id") {
@@ -65,8 +65,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of(body: serde_json::Value) -> Wanted {
-        Wanted::of(body.to_string().as_bytes())
+    fn new(body: serde_json::Value) -> Wanted {
+        Wanted::new(body.to_string().as_bytes())
     }
 
     #[test]
@@ -84,6 +84,6 @@ mod tests {
         ] {
             assert_eq!(of(nothing.clone()), Wanted::default(), "{nothing}");
         }
-        assert_eq!(Wanted::of(b"{\"previous_response_id\""), Wanted::default());
+        assert_eq!(Wanted::new(b"{\"previous_response_id\""), Wanted::default());
     }
 }

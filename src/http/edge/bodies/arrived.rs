@@ -1,4 +1,4 @@
-//! The bytes of a body, and its share of the memory until their last copy is dropped.
+//! The bytes of a body with its share of memory, held until the last copy is dropped.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use axum::body::Bytes;
 
 use crate::shares::Permit;
 
-/// A share of the memory; dropping it gives it back.
+/// A share of memory, returned when dropped.
 #[derive(Debug)]
 pub struct Held {
     _permit: Permit,
-    /// The share of the body itself, where this came later.
+    /// The share of the body itself, if this one was added later.
     _body: Option<Arc<Held>>,
 }
 
@@ -22,14 +22,14 @@ impl Held {
         }
     }
 
-    /// The same bytes, with this share of the memory until the last copy is dropped.
+    /// Wraps the bytes with the share, held until the last copy is dropped.
     pub fn with(held: &Arc<Held>, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         let _held = Arc::clone(held);
         Bytes::from_owner(HeldBody { bytes, _held })
     }
 }
 
-/// A body with its share of the memory.
+/// A body with its share of memory.
 struct HeldBody<B> {
     bytes: B,
     _held: Arc<Held>,
@@ -41,14 +41,15 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for HeldBody<B> {
     }
 }
 
-/// The arrived part of a body. One piece stays as it is; many are copied together, because each keeps the buffer that it came in.
+/// The part of a body that has arrived. A single piece is kept; several pieces are copied together, because each would keep its
+/// receive buffer alive.
 pub(super) enum Arrived {
     One(Bytes),
     Many(Vec<u8>),
 }
 
 impl Arrived {
-    /// `counted`: the memory that the body has.
+    /// `counted`: the memory that the body holds.
     pub fn push(&mut self, data: Bytes, counted: u64) {
         let all = match self {
             Arrived::Many(all) => all,

@@ -1,4 +1,4 @@
-//! Memory of bodies, and the pieces that a body is put together from.
+//! Tests of the memory of bodies, and of assembling their pieces.
 
 use super::*;
 use config::Size;
@@ -12,7 +12,7 @@ fn bodies(memory: u64) -> Bodies {
         bodies_memory: Size(pool::Bytes(memory)),
         ..ServerSection::default()
     };
-    Bodies::of(&server, Clock::start())
+    Bodies::from_config(&server, Clock::start())
 }
 
 async fn hold(bodies: &Bodies, caller: Caller, bytes: u64) -> Result<Permit, Failure> {

@@ -1,4 +1,4 @@
-//! A connection of HTTP/1.1 that carries streams: they leave hyper once their head is sent, and requests go on after them.
+//! Tests of HTTP/1.1 connections with streams: a stream leaves hyper once its head is sent, and further requests follow.
 
 use super::*;
 use crate::edge::exchange::Exchange;
@@ -12,12 +12,12 @@ const ASK: &str = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r
 const ASK_LONG: &str = "POST /long HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}";
 const PIECES: &str = "3\r\none\r\n3\r\ntwo\r\n";
 
-/// Answers each request with a stream of two pieces, and then another one where the path is `/long`.
+/// Answers each request with a stream of two pieces, followed by a third if the path is `/long`.
 #[derive(Clone)]
 struct Streams {
     edge: Arc<Edge>,
     clock: Clock,
-    /// Held by the work on each answer.
+    /// Held by the work for each response.
     work: Arc<()>,
 }
 
@@ -70,7 +70,7 @@ impl Answer for Streams {
                 if !frames.send(Bytes::from_static(piece.as_bytes())).await {
                     return;
                 }
-                // The body is polled twice until it has nothing for the moment.
+                // The body is polled twice while it is pending.
                 tokio::task::yield_now().await;
                 tokio::task::yield_now().await;
             }
@@ -87,7 +87,7 @@ impl Answer for Streams {
     }
 }
 
-/// What the client gets until the given number of streams has come this far.
+/// Reads until `count` streams have reached `end`.
 async fn read_until(client: &mut DuplexStream, end: &str, count: usize) -> String {
     let mut received = String::new();
     let mut part = [0; 1024];

@@ -1,4 +1,5 @@
-//! What is made is sent in order; a client that takes nothing holds the work back, and one that leaves ends it.
+//! Tests of produced bodies: pieces are sent in order, a client that reads nothing holds the work back, and a client that
+//! disconnects ends it.
 
 use super::*;
 use http_body_util::BodyExt;
