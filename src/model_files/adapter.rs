@@ -1,5 +1,5 @@
-//! The folder of a LoRA adapter as PEFT saves it: what `adapter_config.json` says, and which tensors belong together in
-//! `adapter_model.safetensors`. It is untrusted: its author can name what they like.
+//! Reads the folder of a LoRA adapter in PEFT's format: `adapter_config.json`, and the pairs of tensors in
+//! `adapter_model.safetensors`. The files are untrusted.
 //!
 //! The format: <https://huggingface.co/docs/peft/developer_guides/checkpoint>.
 
@@ -11,28 +11,28 @@ use serde_json::{Map, Value};
 use crate::error::FileError;
 use crate::safetensors::{Header, TensorEntry, read_text};
 
-/// What describes an adapter.
+/// The file that describes an adapter.
 pub const CONFIG: &str = "adapter_config.json";
-/// Where its tensors are.
+/// The file with the adapter's tensors.
 pub const WEIGHTS: &str = "adapter_model.safetensors";
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
-/// No adapter is as wide as this.
+/// No adapter has a higher rank.
 const RANK_MAX: u64 = 1 << 20;
 
-/// What `adapter_config.json` says.
+/// The contents of `adapter_config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterConfig {
     /// The highest rank of its parts.
     pub rank: u32,
-    /// The model that it was trained for, in its author's words.
+    /// The base model, as named by the author.
     pub base: Option<String>,
     alpha: f64,
-    /// For modules whose names end so.
+    /// Alphas for modules whose names end with the key.
     alphas: BTreeMap<String, f64>,
     by_root: bool,
 }
 
-/// The two tensors that change one matrix.
+/// The two tensors that modify one matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
     /// `lora_A`, `[rank, inputs]`.
@@ -42,21 +42,21 @@ pub struct Pair {
     pub rank: u32,
 }
 
-/// A folder that is whole.
+/// A complete adapter folder.
 #[derive(Clone, Debug)]
 pub struct AdapterFiles {
     pub folder: PathBuf,
     pub weights: PathBuf,
     pub config: AdapterConfig,
-    /// By the names of the matrices that are changed, as the base model's files have them.
+    /// Pairs by the name of the modified matrix in the base model's files.
     pub pairs: BTreeMap<String, Pair>,
 }
 
 impl AdapterConfig {
-    /// Reads it from an adapter's folder.
+    /// Reads the description from an adapter's folder.
     ///
     /// # Errors
-    /// A file that is missing, broken, or of another kind of adapter; the field is named.
+    /// If the file is missing, invalid, or describes another kind of adapter; the message names the field.
     pub fn read(folder: &Path) -> Result<AdapterConfig, FileError> {
         let path = folder.join(CONFIG);
         let text = read_text(&path, CONFIG_BYTES_MAX)?;
@@ -69,10 +69,10 @@ impl AdapterConfig {
         let keys = value
             .as_object()
             .ok_or_else(|| broken("it is not an object".to_owned()))?;
-        AdapterConfig::of(keys).map_err(broken)
+        AdapterConfig::new(keys).map_err(broken)
     }
 
-    fn of(keys: &Map<String, Value>) -> Result<AdapterConfig, String> {
+    fn new(keys: &Map<String, Value>) -> Result<AdapterConfig, String> {
         let kind = keys.get("peft_type").and_then(Value::as_str);
         if kind.is_some_and(|kind| kind != "LORA") {
             return Err(format!(
@@ -112,7 +112,7 @@ impl AdapterConfig {
         let mut ranks = ranks;
         let rank = ranks.try_fold(rank, |most, own| own.map(|own| most.max(own)))?;
         let number = |key: &str, value: &Value| {
-            let number = value.as_f64().filter(|it| it.is_finite());
+            let number = value.as_f64().filter(|number| number.is_finite());
             number.ok_or_else(|| format!("{key} is not a number"))
         };
         let alphas = patterns(keys, "alpha_pattern")?;
@@ -128,7 +128,7 @@ impl AdapterConfig {
                 .filter(|name| !name.is_empty())
                 .map(str::to_owned),
             alpha: match keys.get("lora_alpha") {
-                // PEFT's own default.
+                // PEFT's default.
                 None | Some(Value::Null) => 8.0,
                 Some(value) => number("lora_alpha", value)?,
             },
@@ -137,7 +137,7 @@ impl AdapterConfig {
         })
     }
 
-    /// What the product of a module's two matrices is multiplied with.
+    /// The scale of the product of a module's two matrices.
     pub fn factor(&self, module: &str, rank: u32) -> f32 {
         let own = self.alphas.iter().find(|(name, _)| {
             let before = module.strip_suffix(name.as_str());
@@ -163,7 +163,7 @@ fn rank_of(key: &str, value: Option<&Value>) -> Result<u32, String> {
     rank.ok_or_else(|| format!("{key} is not a rank between 1 and {RANK_MAX}"))
 }
 
-/// An object of values by the ends of modules' names.
+/// Reads an object whose keys are suffixes of module names.
 fn patterns<'a>(
     keys: &'a Map<String, Value>,
     key: &str,
@@ -175,7 +175,7 @@ fn patterns<'a>(
     };
     let is_name = |name: &String| {
         let mut letters = name.chars();
-        letters.all(|it| it.is_ascii_alphanumeric() || matches!(it, '.' | '_'))
+        letters.all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_'))
     };
     if let Some(name) = object.and_then(|object| object.keys().find(|name| !is_name(name))) {
         return Err(format!(
@@ -187,10 +187,10 @@ fn patterns<'a>(
 }
 
 impl AdapterFiles {
-    /// Reads an adapter's folder; no tensor is read.
+    /// Reads an adapter's folder, but no tensor contents.
     ///
     /// # Errors
-    /// Files that are missing, broken or contradict each other, and tensors that are not LoRA's.
+    /// If files are missing, invalid or contradictory, or tensors do not belong to LoRA.
     pub fn read(folder: &Path) -> Result<AdapterFiles, FileError> {
         let config = AdapterConfig::read(folder)?;
         let weights = folder.join(WEIGHTS);
@@ -215,7 +215,7 @@ impl AdapterFiles {
         })
     }
 
-    /// The highest rank that its description or its tensors have.
+    /// The highest rank in its description or tensors.
     pub fn rank(&self) -> u32 {
         let ranks = self.pairs.values().map(|pair| pair.rank);
         ranks.fold(self.config.rank, u32::max)
@@ -270,7 +270,7 @@ mod tests {
     use serde_json::json;
 
     fn read(config: Value) -> Result<AdapterConfig, String> {
-        AdapterConfig::of(config.as_object().expect("an object"))
+        AdapterConfig::new(config.as_object().expect("an object"))
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! The memory that a model keeps per token and per sequence: its layers, grouped by their cache, and the
-//! resulting bytes on one device. `config_json` and `gguf_architecture` read the layers; this file only does
-//! the arithmetic.
+//! Computes the memory that a model keeps per token and per sequence: its layers, grouped by their cache, and the resulting bytes
+//! on one device. `config_json` and `gguf_architecture` read the layers; this file only does the arithmetic.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +12,11 @@ pub struct Architecture {
     pub name: Option<String>,
     /// Query heads; the number of devices must divide them.
     pub attention_heads: Option<u64>,
-    /// The longest sequence the model was made for, in tokens.
+    /// The longest sequence the model was trained for, in tokens.
     pub context: Option<u64>,
     /// Every layer that has a cache or state, grouped.
     pub layers: Vec<LayerGroup>,
-    /// The widths of its rows between the layers, where known.
+    /// The widths of its activations, if known.
     pub widths: Option<Widths>,
     /// Assumptions that an administrator should know.
     pub guesses: Vec<String>,
@@ -25,15 +24,15 @@ pub struct Architecture {
     pub origin: PathBuf,
 }
 
-/// Numbers of one token's row while it is computed.
+/// Sizes of one token's activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Widths {
     pub hidden: u64,
-    /// Within the feed-forward part.
+    /// Width of the feed-forward part.
     pub wide: u64,
-    /// Queries of all heads.
+    /// Total width of the queries of all heads.
     pub queries: u64,
-    /// The vocabulary size; 0 where it is unknown.
+    /// The vocabulary size; 0 if unknown.
     pub vocabulary_size: u64,
     /// All blocks, including those without a cache.
     pub blocks: u64,
@@ -46,29 +45,28 @@ pub struct LayerGroup {
     pub cache: LayerCache,
 }
 
-/// What one layer keeps.
+/// The memory of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerCache {
-    /// A key and a value per head and token, of the last `window` tokens if there is a window. Heads are
-    /// divided over the devices; with fewer heads than devices, each device holds one head.
+    /// A key and a value per head and token, limited to the last `window` tokens if there is a window. Heads are divided over the
+    /// devices; with fewer heads than devices, each device holds one head.
     Heads {
         heads: u64,
         key_size: u64,
         value_size: u64,
         window: Option<u64>,
     },
-    /// Numbers per token that all heads share (multi-head latent attention). Every device of a replica holds
-    /// all of them.
+    /// Numbers per token that all heads share (multi-head latent attention). Every device of a replica holds all of them.
     Latent {
         numbers: u64,
-        /// Numbers per token for engines that store them expanded, as keys and values of each head.
+        /// Numbers per token in engines that store keys and values of each head separately.
         expanded: u64,
     },
-    /// Bytes per sequence, whatever its length (linear attention, state spaces).
+    /// Bytes per sequence, independent of its length (linear attention, state spaces).
     State { bytes: u64 },
 }
 
-/// Bytes that 256 numbers of the cache take: an integer for every type that engines offer.
+/// Bytes for 256 numbers of the cache: an integer for every type that engines offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberWidth(pub u64);
 
@@ -78,7 +76,7 @@ impl NumberWidth {
     pub const FOUR_BYTES: NumberWidth = NumberWidth(1024);
 }
 
-/// How engines split a replica over its devices.
+/// The division of a replica over its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     /// Every device computes a part of every layer (vLLM, SGLang, TGI).
@@ -87,7 +85,7 @@ pub enum Split {
     Layers,
 }
 
-/// What the cache must hold.
+/// The tokens and number types that the cache must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLoad {
     /// Tokens of all sequences together.
@@ -97,16 +95,16 @@ pub struct CacheLoad {
     pub sequences: u64,
     pub keys: NumberWidth,
     pub values: NumberWidth,
-    /// Whether the engine drops tokens that have left a layer's window; if not, a window saves nothing.
+    /// The engine drops tokens that have left a layer's window; otherwise a window saves no memory.
     pub drops_old_tokens: bool,
     /// Additional tokens that windows hold, for the batch that is being computed.
     pub window_slack: u64,
-    /// Whether the engine keeps latent keys and values expanded for each head.
+    /// The engine stores latent keys and values expanded for each head.
     pub expands_latent: bool,
 }
 
 impl CacheLoad {
-    /// Each of `sequences` as long as `longest`, in two-byte numbers.
+    /// `sequences` sequences, each of `longest` tokens, in two-byte numbers.
     pub fn even(longest: u64, sequences: u64) -> CacheLoad {
         CacheLoad {
             tokens: longest.saturating_mul(sequences),
@@ -166,8 +164,7 @@ impl Architecture {
             })
     }
 
-    /// Tokens of one sequence: the requested number, or else the model's own. A model without a cache needs
-    /// none.
+    /// Tokens of one sequence: the requested number, or else the model's own. A model without a cache needs none.
     pub fn tokens(&self, requested: Option<u64>) -> Result<u64, FileError> {
         match requested.or(self.context) {
             Some(tokens) => Ok(tokens),
@@ -179,7 +176,7 @@ impl Architecture {
         }
     }
 
-    /// Adds layers to an equal group, or as a new group.
+    /// Adds layers to a group of equal layers, or as a new group.
     pub fn push(&mut self, count: u64, cache: LayerCache) {
         if count == 0 {
             return;
@@ -190,7 +187,7 @@ impl Architecture {
         }
     }
 
-    pub fn of(origin: &Path) -> Architecture {
+    pub fn new(origin: &Path) -> Architecture {
         Architecture {
             origin: origin.to_owned(),
             ..Architecture::default()
@@ -199,7 +196,7 @@ impl Architecture {
 }
 
 impl LayerCache {
-    /// Bytes of one such layer when it is divided into `parts`.
+    /// Bytes of one layer when it is divided into `parts`.
     fn bytes(self, load: &CacheLoad, parts: u64) -> u64 {
         match self {
             LayerCache::Heads {

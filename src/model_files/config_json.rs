@@ -1,6 +1,5 @@
-//! Reads `config.json`, the Hugging Face description of a model, as far as the model's memory depends on it.
-//! Keys of several generations are known; an unknown architecture is assumed to have plain attention, and the
-//! assumption is noted.
+//! Reads from `config.json`, the Hugging Face description of a model, everything that affects the model's memory. Supports the keys
+//! of several generations; an unknown architecture is assumed to have plain attention, and the assumption is recorded.
 
 use std::path::Path;
 
@@ -22,11 +21,11 @@ const LANGUAGE_SECTIONS: [&str; 4] = [
     "thinker_config",
 ];
 
-/// Encoders process a complete text at once and have no cache.
+/// Encoders process a complete text in one pass and have no cache.
 const ENCODERS: &str = "albert bert camembert clip deberta deberta-v2 distilbert electra ernie esm gte jina_bert \
     modernbert mpnet new nomic_bert roberta siglip xlm-roberta";
 
-/// Architectures whose cache is known to follow the keys that are read here.
+/// Architectures whose cache follows from the keys that are read here.
 const KNOWN: &str = "afmoe apertus arcee baichuan bamba bitnet bloom chatglm codegen cohere cohere2 dbrx \
     deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone exaone4 falcon \
     falcon_h1 gemma gemma2 gemma3 gemma3_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo \
@@ -42,7 +41,7 @@ fn is_listed(kind: &str, words: &str) -> bool {
     words.split_whitespace().any(|word| word == kind)
 }
 
-/// The keys of a `config.json`, those of its language section first.
+/// The keys of a `config.json`; its language section takes precedence.
 pub struct Keys {
     inner: Map<String, Value>,
     outer: Map<String, Value>,
@@ -73,7 +72,7 @@ impl Keys {
         Ok(Keys { inner, outer })
     }
 
-    /// The first of the names that has a value.
+    /// The value of the first name that has one.
     pub fn value(&self, names: &[&str]) -> Option<&Value> {
         [&self.inner, &self.outer].into_iter().find_map(|keys| {
             names
@@ -82,7 +81,7 @@ impl Keys {
         })
     }
 
-    /// An integer. Another value under the key is an error that names it.
+    /// An integer. Another type of value is an error that names the key.
     pub fn number(&self, names: &[&str]) -> Result<Option<u64>, String> {
         match self.value(names) {
             None => Ok(None),
@@ -128,7 +127,7 @@ impl Keys {
     pub fn heads(&self) -> Result<u64, String> {
         let names = ["num_attention_heads", "n_head", "n_heads"];
         match self.number(&names)? {
-            // Its configuration omits values that equal the defaults of the program that wrote it.
+            // Gemma 3's configuration omits values that equal the defaults of its program.
             None if self.kind().starts_with("gemma3") => Ok(8),
             _ => self.needed(&names),
         }
@@ -138,7 +137,7 @@ impl Keys {
         self.needed(&["hidden_size", "n_embd", "d_model", "dim"])
     }
 
-    /// Numbers of one head of keys and of values.
+    /// Size of one head of keys and of values.
     pub fn head_size(&self) -> Result<u64, String> {
         match self.number(&["head_dim", "kv_channels", "attention_head_dim"])? {
             Some(size) if size > 0 => Ok(size),
@@ -147,7 +146,7 @@ impl Keys {
         }
     }
 
-    /// Heads of keys and values: one figure for all layers.
+    /// Number of key and value heads, equal for all layers.
     pub fn key_value_heads(&self) -> Result<u64, String> {
         let names = [
             "num_key_value_heads",
@@ -161,7 +160,7 @@ impl Keys {
                 .max()
                 .ok_or_else(|| format!("`{}` holds no numbers", names[0]));
         }
-        // Falcon's own key means one head for all, except in its newer architecture.
+        // Falcon's own key means a single shared head, except in its newer architecture.
         let is_shared = self.flag("multi_query") == Some(true)
             && self.flag("new_decoder_architecture") != Some(true);
         if is_shared {
@@ -175,7 +174,7 @@ impl Keys {
         }
     }
 
-    /// Heads of keys and values of each layer, where they differ.
+    /// Key and value heads of each layer, if they differ.
     fn key_value_heads_of_each(&self) -> Option<Vec<u64>> {
         let each = self
             .list("num_key_value_heads")
@@ -205,10 +204,10 @@ impl Architecture {
         Architecture::of_config_json(&folder.join("config.json"))
     }
 
-    /// Reads a file in the form of `config.json`.
+    /// Reads a file in the format of `config.json`.
     pub fn of_config_json(path: &Path) -> Result<Architecture, FileError> {
         let keys = Keys::read(path)?;
-        let mut architecture = Architecture::of(path);
+        let mut architecture = Architecture::new(path);
         fill(&keys, &mut architecture).map_err(|problem| FileError::Broken {
             path: path.to_owned(),
             problem,
@@ -243,7 +242,7 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
     };
     let each = keys.key_value_heads_of_each();
     let state = layer_kinds::state_bytes(keys)?;
-    let runs = layer_kinds::of(keys, layers, &mut architecture.guesses)?;
+    let runs = layer_kinds::layer_kinds(keys, layers, &mut architecture.guesses)?;
     let mut index = 0_u64;
     for (count, kind) in runs {
         if kind.has_state() {
@@ -266,7 +265,7 @@ fn fill(keys: &Keys, architecture: &mut Architecture) -> Result<(), String> {
                 },
             };
             match &each {
-                // The list's length is bounded by the file's; runs are cut to it.
+                // The list's length is limited by the file's; runs are cut to the number of layers.
                 Some(each) if each.len() as u64 == layers => {
                     let from = usize::try_from(index).unwrap_or(usize::MAX);
                     let here = usize::try_from(count).unwrap_or(usize::MAX);
@@ -306,9 +305,9 @@ fn widths(keys: &Keys) -> Option<Widths> {
     })
 }
 
-/// Numbers per token of multi-head latent attention: the compressed keys and values and the part that carries
-/// the position (DeepSeek-V2, arXiv 2405.04434, section 2.1.3), and the keys of the indexer of its sparse form
-/// where there is one. The second figure is for keys and values that are stored expanded for each head.
+/// Numbers per token of multi-head latent attention: the compressed keys and values with the positional part (DeepSeek-V2, arXiv
+/// 2405.04434, section 2.1.3), and the keys of the indexer in the sparse variant. The second figure is for keys and values stored
+/// expanded for each head.
 fn latent(keys: &Keys) -> Result<Option<(u64, u64)>, String> {
     let Some(rank) = keys.number(&["kv_lora_rank"])? else {
         return Ok(None);
@@ -328,7 +327,7 @@ fn note_once(architecture: &mut Architecture, note: &str) {
     }
 }
 
-/// A foreign value for a message, at most one line long.
+/// Formats an untrusted value for a message, on at most one line.
 pub fn shortened(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -345,7 +344,7 @@ impl LayerKind {
         matches!(self, LayerKind::State | LayerKind::Both)
     }
 
-    /// Whether it attends to earlier tokens, and within which window.
+    /// `None` if the layer does not attend to earlier tokens; otherwise its window, if it has one.
     fn attention(self) -> Option<Option<u64>> {
         match self {
             LayerKind::Full | LayerKind::Both => Some(None),

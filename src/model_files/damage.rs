@@ -1,5 +1,5 @@
-//! Finds what is damaged or missing of a model's files, as far as their headers and sizes tell. Everything is found, not
-//! only the first; whether an engine needs it is not decided here.
+//! Finds damaged and missing model files, as far as headers and sizes show. Reports every problem; callers decide whether an engine
+//! needs the file.
 
 use std::path::Path;
 
@@ -9,16 +9,16 @@ use crate::folder::{gguf_of, is_gguf};
 use crate::gguf::Gguf;
 use crate::safetensors;
 
-/// Limit of entries of a folder that are looked at.
+/// Maximum entries of a folder to inspect.
 const ENTRIES_MAX: usize = 10_000;
-/// A description of some kilobytes that engines read.
+/// Small description files that engines read.
 const DESCRIPTIONS: [&str; 3] = [
     "config.json",
     "generation_config.json",
     "tokenizer_config.json",
 ];
 
-/// What is wrong with a model's folder or file. A form that is not known is no damage.
+/// Problems in a model's folder or file. An unknown format is not a problem.
 pub fn damage(path: &Path) -> Vec<FileError> {
     let mut found = if path.is_file() {
         of_file(path)
@@ -30,7 +30,9 @@ pub fn damage(path: &Path) -> Vec<FileError> {
 }
 
 fn of_file(path: &Path) -> Vec<FileError> {
-    let is_safetensors = path.extension().is_some_and(|it| it == "safetensors");
+    let is_safetensors = path
+        .extension()
+        .is_some_and(|extension| extension == "safetensors");
     let read = if is_safetensors {
         safetensors::weights_of(path).err()
     } else if is_gguf(path) {
@@ -46,7 +48,7 @@ fn of_folder(folder: &Path) -> Vec<FileError> {
     match gguf_of(folder) {
         Ok(Some(file)) => found.extend(Gguf::read(&file).err()),
         Ok(None) => {}
-        // Several may be there, and the engine chooses.
+        // If there are several, the engine chooses.
         Err(FileError::Broken { .. } | FileError::Unknown { .. }) => {}
         Err(
             error
@@ -63,7 +65,7 @@ fn of_folder(folder: &Path) -> Vec<FileError> {
     let is_other = |path: &Path| {
         let other = ["bin", "pt", "pth"];
         path.extension()
-            .is_some_and(|it| other.iter().any(|known| it == *known))
+            .is_some_and(|extension| other.iter().any(|known| extension == *known))
     };
     found.extend(
         files
@@ -73,7 +75,7 @@ fn of_folder(folder: &Path) -> Vec<FileError> {
     found
 }
 
-/// Weights without a readable header are at least not empty.
+/// Weights without a readable header must at least not be empty.
 fn empty(path: &Path) -> Option<FileError> {
     let length = std::fs::metadata(path).ok()?.len();
     (length == 0).then(|| FileError::Broken {

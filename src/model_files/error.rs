@@ -1,4 +1,4 @@
-//! Why a file of a model cannot be used. Each error names the file.
+//! Errors in a model's files. Each error names the file.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
-    /// Its header contradicts itself or the size of the file.
+    /// The header contradicts itself or the size of the file.
     #[error("{}: {problem}; download it again", path.display())]
     Damaged { path: PathBuf, problem: String },
-    /// A download has left something else in its place.
+    /// A download left something other than the file.
     #[error("{}: {problem}; {advice}", path.display())]
     StandIn {
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum FileError {
     },
     #[error("{}: {problem}", path.display())]
     Broken { path: PathBuf, problem: String },
-    /// It may be whole, in a form that is not known here.
+    /// The file may be intact, but its format is unknown here.
     #[error("{}: {problem}", path.display())]
     Unknown { path: PathBuf, problem: String },
 }

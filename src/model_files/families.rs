@@ -1,6 +1,6 @@
-//! The families of models that the embedded engine computes, by the architectures that `config.json` and GGUF files name.
+//! The model families that the embedded engine supports, by the architecture names in `config.json` and GGUF files.
 
-/// A family of decoders; their common description is where it is built.
+/// A family of decoders. The code that builds them has the common description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecoderFamily {
     Llama,
@@ -24,7 +24,7 @@ pub enum DecoderFamily {
     Gpt2,
 }
 
-/// Whose names the tensors have.
+/// A family of encoders, which determines the names of the tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EncoderFamily {
     /// RoBERTa, XLM-RoBERTa and CamemBERT use the same names.
@@ -37,16 +37,16 @@ pub enum EncoderFamily {
 }
 
 impl EncoderFamily {
-    /// Whether distances of tokens add to the scores of attention, which are then computed as whole matrices.
+    /// Returns true if attention scores include token distances. Scores are then computed as full matrices.
     pub fn has_relative_positions(self) -> bool {
         self == EncoderFamily::Mpnet
     }
 }
 
-/// How the architectures of models end that tell classes of texts apart, of which a reranker has one.
+/// The suffix of architectures for text classification; rerankers are models with a single class.
 pub const SCORING: &str = "ForSequenceClassification";
 
-/// Each architecture of a decoder that a `config.json` may name.
+/// Decoder architectures that a `config.json` may name.
 pub const DECODERS: [(&str, DecoderFamily); 21] = [
     ("LlamaForCausalLM", DecoderFamily::Llama),
     ("MistralForCausalLM", DecoderFamily::Mistral),
@@ -71,7 +71,7 @@ pub const DECODERS: [(&str, DecoderFamily); 21] = [
     ("GPT2LMHeadModel", DecoderFamily::Gpt2),
 ];
 
-/// Each family of encoders, by the word before `Model`, `ForMaskedLM` or [`SCORING`].
+/// Encoder families, by the word before `Model`, `ForMaskedLM` or [`SCORING`].
 pub const ENCODERS: [(&str, EncoderFamily); 10] = [
     ("Bert", EncoderFamily::Bert),
     ("Roberta", EncoderFamily::Bert),
@@ -82,11 +82,11 @@ pub const ENCODERS: [(&str, EncoderFamily); 10] = [
     ("ModernBert", EncoderFamily::ModernBert),
     ("NomicBert", EncoderFamily::NomicBert),
     ("Gte", EncoderFamily::Gte),
-    // The name that GTE's own code on the hub has.
+    // The name in GTE's own code on the hub.
     ("New", EncoderFamily::Gte),
 ];
 
-/// Each architecture of a GGUF that is known, and the one that its `config.json` names.
+/// Supported GGUF architectures, with their equivalents in `config.json`.
 pub const GGUF_FORMS: [(&str, &str); 13] = [
     ("llama", "LlamaForCausalLM"),
     ("mistral3", "LlamaForCausalLM"),
@@ -103,8 +103,8 @@ pub const GGUF_FORMS: [(&str, &str); 13] = [
     ("granite", "GraniteForCausalLM"),
 ];
 
-/// The family of a decoder, and whether it has a head for texts: `Qwen3Model` is `Qwen3ForCausalLM` without one, as models that
-/// embed texts are stored, and `Qwen3ForSequenceClassification` has one that scores.
+/// Returns a decoder's family, and whether it has a language-model head. `Qwen3Model` is `Qwen3ForCausalLM` without a head, the
+/// form of models that embed texts; `Qwen3ForSequenceClassification` has a head for scores.
 pub fn decoder(architecture: &str) -> Option<(DecoderFamily, bool)> {
     let known = |name: &str| DECODERS.iter().find(|(known, _)| *known == name);
     if let Some((_, family)) = known(architecture) {
@@ -114,27 +114,27 @@ pub fn decoder(architecture: &str) -> Option<(DecoderFamily, bool)> {
         Some(stem) => stem,
         None => architecture.strip_suffix("Model")?.trim_end_matches("Text"),
     };
-    // GPT-2's head has another word.
+    // GPT-2's head has a different suffix.
     ["ForCausalLM", "LMHeadModel"]
         .into_iter()
         .find_map(|head| known(&format!("{stem}{head}")))
         .map(|(_, family)| (*family, false))
 }
 
-/// The family of an encoder, and whether it scores pairs of texts.
+/// Returns an encoder's family, and whether it scores pairs of texts.
 pub fn encoder(architecture: &str) -> Option<(EncoderFamily, bool)> {
     ENCODERS.iter().find_map(|(word, family)| {
         let rest = architecture.strip_prefix(word)?;
         if ["Model", "ForMaskedLM"].contains(&rest) {
             Some((*family, false))
         } else {
-            // NomicBERT has no published reranker, so its head's names are not known.
+            // NomicBERT has no published reranker, so the names in its head are unknown.
             (rest == SCORING && *family != EncoderFamily::NomicBert).then_some((*family, true))
         }
     })
 }
 
-/// The names of all architectures of encoders, for a message.
+/// The names of all encoder architectures, for a message.
 pub fn known_encoders() -> String {
     let names = ENCODERS.iter().map(|(word, _)| format!("{word}Model"));
     format!(

@@ -1,4 +1,4 @@
-//! A model's folder or file: its weights and its architecture, in any supported form.
+//! Reads a model's folder or file, in any supported format: its weights and its architecture.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use crate::gguf::{self, Gguf};
 use crate::parameters::{CONFIG_TOLERANCE_PER_CENT, weights_by_config};
 use crate::safetensors::{self, Weights};
 
-/// Limit of entries of a model's folder that are read.
+/// Maximum entries of a model's folder to read.
 const FOLDER_ENTRIES_MAX: usize = 10_000;
-/// Limit of the names of files in an error.
+/// Maximum file names in an error.
 const NAMES_MAX: usize = 8;
 
 /// The contents of a model's files.
@@ -18,12 +18,12 @@ const NAMES_MAX: usize = 8;
 pub struct ModelFiles {
     pub weights: Weights,
     pub architecture: Architecture,
-    /// The weights are not there; their size is estimated from `config.json`.
+    /// The weights are not on disk; their size is estimated from `config.json`.
     pub by_config: bool,
 }
 
 impl ModelFiles {
-    /// Reads the headers of a model's folder or file: safetensors, GGUF, or `config.json` alone.
+    /// Reads the headers of a model's folder or file: safetensors, GGUF, or only `config.json`.
     pub fn read(path: &Path) -> Result<ModelFiles, FileError> {
         if is_gguf(path) {
             return ModelFiles::read_gguf(path);
@@ -114,7 +114,7 @@ pub fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, FileError> {
             let names = several.iter().filter_map(|path| path.file_name());
             let names: Vec<_> = names
                 .take(NAMES_MAX)
-                .map(|it| it.to_string_lossy())
+                .map(|name| name.to_string_lossy())
                 .collect();
             let more = if several.len() > NAMES_MAX {
                 ", …"
@@ -133,7 +133,7 @@ pub fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, FileError> {
     }
 }
 
-/// The total size of the weight files, for use where headers cannot be read. `None` when there are none.
+/// The total size of the weight files, for use when headers cannot be read. `None` if there are none.
 pub fn bytes_of_weight_files(path: &Path) -> Option<u64> {
     let is_weights = |file: &Path| {
         file.extension().is_some_and(|extension| {

@@ -1,5 +1,5 @@
-//! The architecture of a model from the values in a GGUF header, with llama.cpp's names (`LLM_KV_*` in its
-//! `llama-arch.cpp`), and the windows that llama.cpp sets for architectures whose files do not list them.
+//! Reads the architecture of a model from the values in a GGUF header, with llama.cpp's names (`LLM_KV_*` in its `llama-arch.cpp`),
+//! and the windows that llama.cpp sets for architectures whose files do not list them.
 
 use std::path::Path;
 
@@ -19,14 +19,14 @@ const ENCODERS: [&str; 8] = [
     "nomic-bert-moe",
 ];
 
-/// A figure for all layers, or one for each layer.
+/// A figure for all layers, or for each layer.
 enum PerLayer {
     One(u64),
     Each(Vec<u64>),
 }
 
 impl PerLayer {
-    /// A value that is a number or a flag, or a list of them.
+    /// Reads a number or a flag, or a list of them.
     fn read(values: &Values, key: &str) -> Option<PerLayer> {
         Some(match values.get(key)? {
             Value::Integer(figure) => PerLayer::One(*figure),
@@ -40,7 +40,7 @@ impl PerLayer {
         })
     }
 
-    fn of(&self, layer: usize) -> u64 {
+    fn at_layer(&self, layer: usize) -> u64 {
         match self {
             PerLayer::One(figure) => *figure,
             PerLayer::Each(figures) => figures.get(layer).copied().unwrap_or(0),
@@ -57,7 +57,7 @@ impl PerLayer {
 
 impl Architecture {
     pub fn of_gguf(path: &Path, gguf: &Gguf) -> Result<Architecture, FileError> {
-        let mut architecture = Architecture::of(path);
+        let mut architecture = Architecture::new(path);
         fill(gguf, &mut architecture).map_err(|problem| FileError::Broken {
             path: path.to_owned(),
             problem,
@@ -89,7 +89,7 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
     if ENCODERS.contains(&name) {
         return Ok(());
     }
-    // Layers that predict further tokens are included, and have no cache.
+    // Layers that predict additional tokens are included, but have no cache.
     let layers = needed("block_count")?.saturating_sub(number("nextn_predict_layers").unwrap_or(0));
     let default_size =
         || Ok::<u64, String>(needed("embedding_length")?.div_ceil(most_heads.max(1)));
@@ -125,9 +125,8 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
         .filter(|every| *every > 0);
 
     if !listed && pattern.is_none() {
-        let heads = key_value_heads.of(0);
-        // For latent attention the file gives the one head that is cached, and separately the sizes of each
-        // head.
+        let heads = key_value_heads.at_layer(0);
+        // For latent attention the file lists the single cached head, and separately the sizes of each head.
         let own = number("attention.key_length_mla").zip(number("attention.value_length_mla"));
         let group = |window| match own {
             Some((key, value)) => LayerCache::Latent {
@@ -148,7 +147,7 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
         }
         let full = match (window, full_every) {
             (Some(_), Some(every)) if every > 0 => layers / every,
-            // llama.cpp sets no window for architectures that it does not list.
+            // llama.cpp sets no window for unlisted architectures.
             _ => layers,
         };
         architecture.push(full, group(None));
@@ -162,7 +161,7 @@ fn fill(gguf: &Gguf, architecture: &mut Architecture) -> Result<(), String> {
         ));
     }
     for layer in 0..usize::try_from(layers).unwrap_or(most) {
-        let heads = key_value_heads.of(layer);
+        let heads = key_value_heads.at_layer(layer);
         if heads == 0 {
             // A layer without attention has a state, if the architecture has one.
             if let Some(bytes) = state {
@@ -196,7 +195,7 @@ fn key_value_heads_len(heads: &PerLayer) -> usize {
     }
 }
 
-/// One layer in this many attends to all tokens, as llama.cpp sets it (`set_swa_pattern`).
+/// The period of layers that attend to all tokens, as llama.cpp sets it (`set_swa_pattern`).
 fn full_every(architecture: &str) -> Option<u64> {
     match architecture {
         "gemma2" | "gpt-oss" => Some(2),

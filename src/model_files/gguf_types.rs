@@ -52,7 +52,7 @@ pub fn block(number: u32) -> Option<Block> {
     Some(Block { elements, bytes })
 }
 
-/// The bytes of a tensor whose rows are `row` elements long.
+/// Bytes of a tensor whose rows have `row` elements.
 pub fn tensor_bytes(block: Block, row: u64, elements: u64) -> Option<u64> {
     if !row.is_multiple_of(block.elements) {
         return None;

@@ -1,6 +1,5 @@
-//! Which layers of a model attend to all tokens, which to a window, and which keep a state instead, from the
-//! various keys in `config.json` files. The result is runs of equal layers, never a list whose length is an
-//! untrusted number.
+//! Determines the attention of each layer from the various keys in `config.json` files: all tokens, a window, or a state. The
+//! result is runs of equal layers, never a list whose length is an untrusted number.
 
 use serde_json::Value;
 
@@ -24,7 +23,7 @@ pub enum LayerKind {
 /// Runs of equal layers, in order if the file lists each layer, otherwise in any order.
 pub type Runs = Vec<(u64, LayerKind)>;
 
-pub fn of(keys: &Keys, layers: u64, guesses: &mut Vec<String>) -> Result<Runs, String> {
+pub fn layer_kinds(keys: &Keys, layers: u64, guesses: &mut Vec<String>) -> Result<Runs, String> {
     let window = window(keys)?;
     let local = window.map_or(LayerKind::Full, LayerKind::Window);
     if let Some(runs) = listed(keys, layers, local, guesses)? {
@@ -43,29 +42,29 @@ pub fn of(keys: &Keys, layers: u64, guesses: &mut Vec<String>) -> Result<Runs, S
     Ok(vec![(full, LayerKind::Full), (layers - full, local)])
 }
 
-/// The window of the layers that have one.
+/// The window size of the layers with a window.
 fn window(keys: &Keys) -> Result<Option<u64>, String> {
     let kind = keys.kind();
     if kind.starts_with("llama4") {
-        // Chunks of this length that never attend to each other; 8192 is the program's default.
+        // Chunks of this length never attend to each other; 8192 is the program's default.
         return Ok(Some(
             keys.number(&["attention_chunk_size"])?.unwrap_or(8192),
         ));
     }
     let is_used = match keys.flag("use_sliding_window") {
         Some(used) => used,
-        // Qwen's files contain a window that is off unless this key is true.
+        // Qwen's files contain a window that is disabled unless this key is true.
         None => !kind.starts_with("qwen"),
     };
     let size = keys.number(&["sliding_window", "sliding_window_size"])?;
     Ok(size.filter(|size| *size > 0 && is_used))
 }
 
-/// The number of full-attention layers, in models whose other layers have a window.
+/// Number of full-attention layers, in models whose other layers have a window.
 fn full_beside_windows(keys: &Keys, layers: u64) -> Result<u64, String> {
     let kind = keys.kind();
     if kind.starts_with("llama4") {
-        // Layers without a rotary position attend to everything.
+        // Layers without rotary positions attend to all tokens.
         if let Some(each) = keys.list("no_rope_layers").filter(|each| !each.is_empty()) {
             let full = each
                 .iter()
@@ -88,7 +87,10 @@ fn full_beside_windows(keys: &Keys, layers: u64) -> Result<u64, String> {
             let length = word.chars().count() as u64;
             let full_in = |letters: u64| {
                 let taken = usize::try_from(letters).unwrap_or(usize::MAX);
-                word.chars().take(taken).filter(|it| *it == 'G').count() as u64
+                word.chars()
+                    .take(taken)
+                    .filter(|letter| *letter == 'G')
+                    .count() as u64
             };
             Ok((layers / length)
                 .saturating_mul(full_in(length))
@@ -105,7 +107,7 @@ fn full_beside_windows(keys: &Keys, layers: u64) -> Result<u64, String> {
     }
 }
 
-/// The kinds from files that list each layer.
+/// Reads the kinds from files that list each layer.
 fn listed(
     keys: &Keys,
     layers: u64,
@@ -158,7 +160,7 @@ fn listed(
     Ok(Some(cut(runs, layers)))
 }
 
-/// Hybrid models with a rule instead of a list.
+/// Reads hybrid models that define a rule instead of a list.
 fn hybrid(keys: &Keys, layers: u64) -> Result<Option<Runs>, String> {
     let with = |full: u64| {
         let full = full.min(layers);
@@ -169,11 +171,14 @@ fn hybrid(keys: &Keys, layers: u64) -> Result<Option<Runs>, String> {
     };
     if let Some(every) = keys
         .number(&["full_attention_interval"])?
-        .filter(|it| *it > 0)
+        .filter(|every| *every > 0)
     {
         return Ok(with(layers / every));
     }
-    if let Some(period) = keys.number(&["attn_layer_period"])?.filter(|it| *it > 0) {
+    if let Some(period) = keys
+        .number(&["attn_layer_period"])?
+        .filter(|period| *period > 0)
+    {
         let offset = keys.number(&["attn_layer_offset"])?.unwrap_or(0);
         return Ok(with(layers.saturating_sub(offset).div_ceil(period)));
     }
@@ -202,8 +207,8 @@ fn push(runs: &mut Runs, kind: LayerKind) {
     }
 }
 
-/// Cuts or extends the runs to exactly `layers`: extra prediction layers are listed but not loaded, and layers
-/// that are not listed attend to everything.
+/// Cuts or extends the runs to exactly `layers`: extra prediction layers are listed but not loaded, and unlisted layers attend to
+/// all tokens.
 fn cut(runs: Runs, layers: u64) -> Runs {
     let mut left = layers;
     let mut kept = Runs::new();
@@ -217,8 +222,8 @@ fn cut(runs: Runs, layers: u64) -> Runs {
     kept
 }
 
-/// Bytes of the state of one layer and sequence, if the keys are there. Counts four bytes for each number of
-/// the state and two for the inputs of its convolution, the most that engines use.
+/// Bytes of the state of one layer and sequence, if the keys exist. Counts four bytes for each number of the state and two for the
+/// inputs of its convolution, the maximum of all engines.
 pub fn state_bytes(keys: &Keys) -> Result<Option<u64>, String> {
     let product = |factors: &[u64]| {
         factors
@@ -265,7 +270,7 @@ pub fn state_bytes(keys: &Keys) -> Result<Option<u64>, String> {
             product(&[4, inner, size]).saturating_add(product(&[2, kernel, inputs])),
         ));
     }
-    // Short convolutions (LFM2): only the last inputs.
+    // Short convolutions (LFM2): only the most recent inputs.
     if let Some(length) = keys.number(&["conv_L_cache"])? {
         return Ok(Some(product(&[2, length, keys.hidden()?])));
     }

@@ -1,6 +1,6 @@
-//! Parses the headers of model files: GGUF, safetensors, `config.json`. The files are untrusted, so every
-//! figure is checked, and no file is trusted because of another. Reading blocks. The tables that the catalogue and the
-//! embedded engine must agree on are here, too: the families that it computes and the request fields that it takes.
+//! Parses the headers of model files: GGUF, safetensors, `config.json`. The files are untrusted; every figure is checked, and files
+//! are not assumed to agree with each other. Reading blocks. Also contains tables that the catalogue and the embedded engine share:
+//! the supported model families and request fields.
 
 pub mod adapter;
 mod architecture;

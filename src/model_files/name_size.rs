@@ -1,10 +1,10 @@
-//! Estimates the size of a model's weights from its name: `Llama-2-13B-chat-AWQ` has 13 thousand million
-//! parameters of four bits. Used until an engine has downloaded the weights.
+//! Estimates the size of a model's weights from its name: `Llama-2-13B-chat-AWQ` has 13 billion parameters of four bits. Used until
+//! an engine has downloaded the weights.
 
 /// The size in a model's name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NameSize {
-    /// Thousand millions.
+    /// Billions of parameters.
     pub parameters: f64,
     pub bits: f64,
 }
@@ -15,12 +15,11 @@ impl NameSize {
     }
 }
 
-/// The part of each expert of a layer that is not shared with the others. Mixtral 8x7B has 46.7 thousand
-/// million parameters, 8x22B 141.
+/// The fraction of an expert's size that is not shared with other experts. Mixtral 8x7B has 46.7 billion parameters, 8x22B 141.
 const EXPERT_PART: f64 = 0.82;
 /// Larger numbers are versions and years, not sizes.
 const PARAMETERS_MAX: f64 = 5_000.0;
-/// Four bits, and scales of groups of 128; rounded up for unquantised parts.
+/// Four bits plus scales of groups of 128; rounded up for unquantised parts.
 const FOUR_BITS: f64 = 4.8;
 const EIGHT_BITS: f64 = 8.3;
 
@@ -28,7 +27,7 @@ const EIGHT_BITS: f64 = 8.3;
 pub fn of_name(name: &str) -> Option<NameSize> {
     let name = name.rsplit('/').next().unwrap_or(name).to_lowercase();
     let words = || name.split(|letter: char| !letter.is_alphanumeric() && letter != '.');
-    // Of `235b-a22b` the first counts: the second is the number of parameters active per token.
+    // In `235b-a22b` the first number counts: the second one is the parameters active per token.
     let parameters = words().find_map(parameters)?;
     let has_mark = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
     let bits = if has_mark(&[
@@ -52,7 +51,7 @@ pub fn of_name(name: &str) -> Option<NameSize> {
     Some(NameSize { parameters, bits })
 }
 
-/// `70b`, `1.1b`, `560m`, `8x7b`; also at the end of a word, except `qwen2.5b`.
+/// Reads `70b`, `1.1b`, `560m`, `8x7b`; also at the end of a word, except in `qwen2.5b`.
 fn parameters(word: &str) -> Option<f64> {
     let (digits, unit) = match word.strip_suffix('b') {
         Some(digits) => (digits, 1.0),

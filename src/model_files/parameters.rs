@@ -1,16 +1,16 @@
-//! Estimates the size of a model's weights from its `config.json` alone, by counting parameters. Used until the
-//! weights are on disk; the tolerance is stated.
+//! Estimates the size of a model's weights from its `config.json` alone, by counting parameters. Used until the weights are on
+//! disk.
 
 use std::path::Path;
 
 use super::config_json::Keys;
 use super::error::FileError;
 
-/// How far `weights_by_config` may be off, in per cent of the true size, for architectures that `config_json`
-/// knows. Other architectures may be off by more.
+/// Maximum deviation of `weights_by_config` in per cent of the true size, for architectures that `config_json` knows. Other
+/// architectures may deviate more.
 pub const CONFIG_TOLERANCE_PER_CENT: u64 = 5;
 
-/// Parameters of a model, counted from its architecture.
+/// Parameter counts, computed from a model's architecture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
     pub total: u64,
@@ -20,7 +20,7 @@ pub struct Parameters {
     pub embeddings: u64,
 }
 
-/// Weights in bytes from a `config.json`: with the width of its `dtype` or its `quantization_config`.
+/// Bytes of the weights according to a `config.json`, using the width from its `dtype` or its `quantization_config`.
 pub fn weights_by_config(path: &Path) -> Result<u64, FileError> {
     let keys = Keys::read(path)?;
     bytes(&keys).map_err(|problem| FileError::Broken {
@@ -29,7 +29,7 @@ pub fn weights_by_config(path: &Path) -> Result<u64, FileError> {
     })
 }
 
-/// Parameters from a `config.json`. Vision and audio parts are not counted.
+/// Counts parameters from a `config.json`, without vision and audio parts.
 pub fn parameters_by_config(path: &Path) -> Result<Parameters, FileError> {
     let keys = Keys::read(path)?;
     parameters(&keys).map_err(|problem| FileError::Broken {
@@ -46,15 +46,15 @@ fn bytes(keys: &Keys) -> Result<u64, String> {
         _ => 16,
     };
     let quantised = keys.value(&["quantization_config"]);
-    let text = |name: &str| quantised.and_then(|it| it.get(name)?.as_str());
-    let bits = quantised.and_then(|it| it.get("bits").or(it.get("w_bit"))?.as_u64());
-    // (quantised parameters, thousandths of a bit for each of them)
+    let text = |name: &str| quantised.and_then(|section| section.get(name)?.as_str());
+    let bits = quantised.and_then(|section| section.get("bits").or(section.get("w_bit"))?.as_u64());
+    // Quantised parameters, and thousandths of a bit for each of them.
     let (parts, milli_bits) = match (text("quant_method"), bits) {
         (None, None) => (0, 0_u64),
-        // Four bits, and a byte of scale for 32.
+        // Four bits, and a byte of scale per 32 numbers.
         (Some("mxfp4"), _) => (count.experts, 4250),
         (Some("fp8" | "fbgemm_fp8"), _) | (_, Some(8)) => (count.total - count.embeddings, 8010),
-        // Scales and offsets of groups of 128.
+        // Scales and offsets per group of 128.
         (_, Some(bits)) => (
             count.total - count.embeddings,
             bits.min(16).saturating_mul(1000).saturating_add(160),
@@ -110,7 +110,7 @@ fn parameters(keys: &Keys) -> Result<Parameters, String> {
     // Qwen3-Next uses a gated delta net instead of attention in three of four layers.
     let (attending, linear) = match keys
         .number(&["full_attention_interval"])?
-        .filter(|it| *it > 0)
+        .filter(|every| *every > 0)
     {
         Some(every) if keys.number(&["linear_num_value_heads"])?.is_some() => (
             layers / every,
@@ -249,7 +249,7 @@ fn feed_forward(keys: &Keys, hidden: u64, layers: u64) -> Result<(u64, u64), Str
         .min(layers);
     let sparse_layers = layers - dense_layers;
     let shared = match keys.number(&["shared_expert_intermediate_size"])? {
-        // With the gate of its output.
+        // The shared expert includes a gate for its output.
         Some(wide) => sum(&[dense(wide), hidden]),
         None => dense(product(&[
             expert,
@@ -262,7 +262,7 @@ fn feed_forward(keys: &Keys, hidden: u64, layers: u64) -> Result<(u64, u64), Str
         router = sum(&[router, experts]);
         biases = product(&[experts, sum(&[product(&[2, expert]), hidden])]);
     } else if kind == "deepseek_v3" || kind == "kimi_k2" {
-        // The correction that balances the experts.
+        // A bias per expert that balances the load.
         router = sum(&[router, experts]);
     }
     let in_experts = product(&[sparse_layers, experts, dense(expert)]);

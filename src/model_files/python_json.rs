@@ -1,11 +1,10 @@
-//! Reads JSON as Python's `json.dump` writes it: numbers that JSON does not have are the bare words `NaN`, `Infinity` and
-//! `-Infinity`.
+//! Reads JSON as written by Python's `json.dump`, which writes some numbers as the bare words `NaN`, `Infinity` and `-Infinity`.
 
 use std::borrow::Cow;
 
 const WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Writes `null` in the place of each number that JSON does not have. Lines keep their numbers.
+/// Replaces numbers that JSON does not support by `null`. Line numbers stay the same.
 pub(crate) fn without_bare_words(text: &str) -> Cow<'_, str> {
     if !text.contains("NaN") && !text.contains("Infinity") {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! Opens files that other people may have put there: never waits for the other end of a pipe, and takes ordinary files only.
+//! Opens untrusted paths: accepts only regular files and never blocks on a pipe.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens an ordinary file for reading. Returns immediately whatever the path names.
+/// Opens a regular file for reading. Returns immediately, whatever the path refers to.
 ///
 /// # Errors
-/// As [`File::open`], and for pipes, sockets, devices and folders.
+/// The errors of [`File::open`], and an error for pipes, sockets, devices and folders.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Without the flag, a pipe opens when its other end does.
+    // Without this flag, opening a pipe blocks until its other end is opened.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let mut options = OpenOptions::new();
     let file = options

@@ -1,7 +1,7 @@
-//! The fields of requests that the embedded engine takes beside OpenAI's own. The engine, which reads them, and the
-//! catalogue, which says what goes on to which engine, both have this list from here.
+//! The request fields that the embedded engine supports in addition to OpenAI's. Shared by the engine, which reads them, and the
+//! catalogue, which decides which fields to pass on.
 
-/// Of chat completions and completions.
+/// Fields of chat completions and text completions.
 pub const GENERATING: &[&str] = &[
     "chat_template_kwargs",
     "decoding_strategy",
@@ -24,7 +24,7 @@ pub const GENERATING: &[&str] = &[
     "typical_p",
 ];
 
-/// Of embeddings, ranks and scores.
+/// Fields of embeddings, rankings and scores.
 pub const POOLING: &[&str] = &[
     "activation",
     "add_special_tokens",

@@ -1,4 +1,4 @@
-//! Names what a download has left in the place of a model's file: a pointer of Git LFS, or a web page.
+//! Recognises files that a download left in place of a model's file: a Git LFS pointer, or a web page.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use crate::error::FileError;
 use crate::regular_file::open_regular;
 
-/// Enough for a pointer of Git LFS, and for the beginning of a page.
+/// Enough for a Git LFS pointer, and for the beginning of a web page.
 const LOOKED_AT_BYTES: u64 = 1024;
 
-/// The error about a file that is a pointer or a page; `None` for any other file.
+/// The error for a file that is a pointer or a web page; `None` for other files.
 pub(crate) fn stand_in(path: &Path) -> Option<FileError> {
     let file = open_regular(path).ok()?;
     let length = file.metadata().ok()?.len();

@@ -1,5 +1,5 @@
-//! Every parser of untrusted input, one function each, for the fuzzers in `fuzz/` and for
-//! tests/plain/parsers.rs. A panic is a finding. Not part of the interface.
+//! Every parser of untrusted input, one function each, for the fuzzers in `fuzz/` and for tests/plain/parsers.rs. Any panic is a
+//! bug. Not a public interface.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use config::{
     Size,
 };
 
-/// Parses untrusted bytes. The folder belongs to the caller, for parsers that read files.
+/// Parses untrusted bytes. The caller owns the folder, which parsers of files use.
 pub type Parser = fn(&[u8], &Path);
 
-/// Every parser by the name of its fuzzer and of its folder in `fuzz/corpus`.
+/// Every parser by the name of its fuzzer, which is also its folder in `fuzz/corpus`.
 pub const PARSERS: [(&str, Parser); 16] = [
     ("body", body),
     ("outgoing", outgoing),
@@ -77,7 +77,7 @@ pub fn gguf(bytes: &[u8], folder: &Path) {
     let _ = ModelFiles::read(&written(folder, "model.gguf", bytes));
 }
 
-/// A model's `config.json`, beside weights of one tensor.
+/// A model's `config.json`, in a folder with weights of one tensor.
 pub fn model_config(bytes: &[u8], folder: &Path) {
     const HEADER: &[u8] = br#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
     let folder = folder.join("model");
@@ -108,7 +108,7 @@ pub fn config(bytes: &[u8], folder: &Path) {
     }
 }
 
-/// Lengths of time, sizes and other values of one word.
+/// Durations, sizes and other single-word values.
 pub fn units(bytes: &[u8], _: &Path) {
     let text = String::from_utf8_lossy(bytes);
     let _ = text.parse::<Length>().map(Length::duration);
@@ -137,12 +137,12 @@ pub fn manifest(bytes: &[u8], _: &Path) {
     source::fuzzing::manifest(bytes);
 }
 
-/// A client's request in the form of another API, followed by an engine's answer.
+/// A client's request in the format of another API, followed by an engine's response.
 pub fn dialect(bytes: &[u8], _: &Path) {
     http::fuzzing::translated_bodies(bytes);
 }
 
-/// The form of an audio request: its type, a line end, and the body.
+/// The form of an audio request: its content type, a line end, and the body.
 pub fn form(bytes: &[u8], _: &Path) {
     http::fuzzing::form(bytes);
 }

@@ -19,7 +19,7 @@ use wording::{number_wanted, of_parser, of_value};
 
 const KEYS_EXPECTED: &str = "keys with values";
 
-/// What is wrong with a text, and where (both from 1), if known.
+/// An error in a text with its position (from 1), if known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     pub line: Option<u64>,
@@ -39,10 +39,10 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// The YAML document of a value.
+/// Serializes a value as a YAML document.
 ///
 /// # Errors
-/// The value has something that YAML cannot hold.
+/// If YAML cannot represent the value.
 pub fn to_yaml(value: &impl serde::Serialize) -> Result<String, String> {
     serde_saphyr::to_string(value).map_err(|error| error.to_string())
 }
@@ -62,17 +62,17 @@ fn yaml_options(last_wins: bool) -> serde_saphyr::Options {
     serde_saphyr::options! { with_snippet: false, duplicate_keys: duplicate_keys }
 }
 
-/// The same; an error has the path of the wrong part: `server.listen`.
+/// Like `yaml`; errors contain the path of the wrong part, such as `server.listen`.
 pub fn yaml_with_path<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     parse_skipping(text, Format::Yaml, &LeftOut::default()).map_err(|wrong| wrong.error)
 }
 
-/// The same, but the last value of a duplicate key counts, as with PyYAML.
+/// Like `yaml`, but the last value of a duplicate key wins, as with PyYAML.
 pub fn yaml_last_wins<T: DeserializeOwned>(text: &str) -> Result<T, ParseError> {
     serde_saphyr::from_str_with_options(text, yaml_options(true)).map_err(parse_error_of)
 }
 
-/// Parses a value; an error has the path of the wrong part: `scaling_config.num_workers`.
+/// Parses a value. Errors contain the path of the wrong part, such as `scaling_config.num_workers`.
 pub fn value_at<T: DeserializeOwned>(value: Value) -> Result<T, (String, String)> {
     let left_out = LeftOut::default();
     let tracker = Tracker::new(&left_out);
@@ -86,9 +86,9 @@ pub fn value_at<T: DeserializeOwned>(value: Value) -> Result<T, (String, String)
 }
 
 impl ParseError {
-    /// The same error with the path of the wrong part before it.
+    /// Prefixes the message with the path of the wrong part.
     pub fn at(self, path: &str) -> ParseError {
-        // Of a list where keys are expected, the list itself is wrong.
+        // If keys are expected and a list is found, the list itself is wrong.
         let is_list = self.message.starts_with(KEYS_EXPECTED) && path.ends_with(']');
         let path = match path.rfind('[').filter(|_| is_list) {
             Some(end) => &path[..end],
@@ -162,7 +162,7 @@ fn explain(error: &YamlError) -> String {
     }
 }
 
-/// The library ends its messages with the position, which `ParseError` has already.
+/// Removes the position from the library's message; `ParseError` has it separately.
 fn without_place(message: &str) -> String {
     match message.rfind(" at line ") {
         Some(end) => message[..end].to_owned(),
@@ -170,10 +170,10 @@ fn without_place(message: &str) -> String {
     }
 }
 
-/// The text of a file.
+/// Decodes the text of a file.
 ///
 /// # Errors
-/// It is not UTF-8; the error has the line.
+/// If it is not UTF-8; the error has the line.
 pub fn utf8(bytes: Vec<u8>) -> Result<String, ParseError> {
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -202,7 +202,7 @@ fn json_error_of(error: &serde_json::Error) -> ParseError {
     }
 }
 
-/// Parses a value that came over the API. Line numbers mean nothing there; an error has the path of the wrong part.
+/// Parses a value from the API. Line numbers are meaningless there; errors contain the path of the wrong part.
 pub fn json_value<T: DeserializeOwned>(value: &Value) -> Result<T, ParseError> {
     value_at(value.clone()).map_err(|(path, problem)| ParseError {
         line: None,
@@ -214,7 +214,7 @@ pub fn json_value<T: DeserializeOwned>(value: &Value) -> Result<T, ParseError> {
     })
 }
 
-/// serde_json has no structured errors, so its message for an unknown name is taken apart.
+/// serde_json has no structured errors, so its message for an unknown name is parsed.
 fn reworded(message: &str) -> String {
     for (start, what) in [("unknown field `", "key"), ("unknown variant `", "value")] {
         let Some((name, rest)) = message
@@ -235,7 +235,7 @@ fn reworded(message: &str) -> String {
     of_value(message)
 }
 
-/// There are many keys, so only the nearest is named; values are few, so all of them are.
+/// Keys are many, so only the nearest is suggested; values are few, so all are listed.
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let near = nearest(name, known.clone());
     let all: Vec<String> = known.map(|name| format!("`{name}`")).collect();
@@ -249,12 +249,12 @@ fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Cl
     }
 }
 
-/// A longer name is not a typing error, and the time of a comparison grows with the square of its length.
+/// A longer name is not a typing error, and comparing takes quadratic time.
 const COMPARED_BYTES_MAX: usize = 96;
-/// From 0, no similarity, to 1, the same.
+/// The minimum similarity, on a scale from 0 to 1 for equal names.
 const ALIKE_LEAST: f64 = 0.6;
 
-/// The known name that was probably meant, if one is close enough.
+/// The most similar known name, if it is similar enough.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > COMPARED_BYTES_MAX {
         return None;
@@ -266,8 +266,7 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-/// The similarity of two names, if it is high enough for a typing error. Names whose letters rule that out are
-/// not compared.
+/// The similarity of two names, if it is high enough for a typing error. Skips the comparison if the letters already rule it out.
 pub fn likeness(one: &str, other: &str) -> Option<f64> {
     if one.len().max(other.len()) > COMPARED_BYTES_MAX || !may_be_alike(one, other) {
         return None;
@@ -276,8 +275,8 @@ pub fn likeness(one: &str, other: &str) -> Option<f64> {
     (likeness >= ALIKE_LEAST).then_some(likeness)
 }
 
-/// Whether the letters, in any order, allow a high similarity: two fifths of them may be changed, and each
-/// change removes at most two differences.
+/// Returns true if the letters, ignoring their order, allow a high similarity: two fifths of them may be changed, and each change
+/// removes at most two differences.
 fn may_be_alike(one: &str, other: &str) -> bool {
     let mut counts = [0_i16; 64];
     let mut count = |name: &str, by: i16| {
@@ -287,7 +286,10 @@ fn may_be_alike(one: &str, other: &str) -> bool {
     };
     count(one, 1);
     count(other, -1);
-    let apart: usize = counts.iter().map(|it| usize::from(it.unsigned_abs())).sum();
+    let apart: usize = counts
+        .iter()
+        .map(|count| usize::from(count.unsigned_abs()))
+        .sum();
     apart * 5 <= one.len().max(other.len()) * 4
 }
 

@@ -1,4 +1,4 @@
-//! Parses a text as far as it can be parsed: wrong values are left out, and all of them are reported.
+//! Parses as much of a text as possible: leaves out wrong values and reports all of them.
 
 use std::collections::BTreeSet;
 
@@ -10,34 +10,34 @@ use super::{ParseError, json_error_of, parse_error_of, yaml_options};
 /// Later errors are mostly consequences of earlier ones.
 const ERRORS_MAX: usize = 20;
 
-/// The result of parsing a text that may have wrong values.
+/// The result of parsing a text that may contain wrong values.
 #[derive(Debug)]
 pub struct Salvaged<T> {
     /// The value without its wrong parts; `None` if too much is wrong.
     pub value: Option<T>,
-    /// In the order of the text.
+    /// Wrong values in the order of the text.
     pub wrong: Vec<WrongValue>,
 }
 
 /// A value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongValue {
-    /// Such as `inventory.devices[0].memory`; empty for the document.
+    /// A path such as `inventory.devices[0].memory`; empty for the complete document.
     pub path: String,
-    /// Its message has the path.
+    /// The error; its message includes the path.
     pub error: ParseError,
 }
 
-/// The notation of a text.
+/// The format of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Yaml,
-    /// The last value of a duplicate key counts, as with PyYAML.
+    /// YAML in which the last value of a duplicate key wins, as with PyYAML.
     YamlLastWins,
     Json,
 }
 
-/// The paths of values that a parser passes over.
+/// The paths of values that a parser skips.
 #[derive(Clone, Debug, Default)]
 pub struct LeftOut {
     paths: BTreeSet<String>,
@@ -48,7 +48,7 @@ impl LeftOut {
         self.paths.contains(path)
     }
 
-    /// Returns true if the value at this path, or a part of it, is passed over.
+    /// Returns true if the value at this path, or a part of it, is skipped.
     pub fn touches(&self, path: &str) -> bool {
         let is_at_or_below = |left_out: &String| {
             let rest = left_out.strip_prefix(path);
@@ -57,7 +57,7 @@ impl LeftOut {
         self.paths.iter().any(is_at_or_below)
     }
 
-    /// Adds the path, or the nearest one above it that is new. Returns false at the root.
+    /// Adds the path, or its nearest parent that is not in the set yet. Returns false at the root.
     pub fn add(&mut self, path: &str) -> bool {
         let mut path = path;
         while path.is_empty() || self.contains(path) {
@@ -69,7 +69,7 @@ impl LeftOut {
         self.paths.insert(path.to_owned())
     }
 
-    /// Returns true if an error is only there because a value below its path is passed over.
+    /// Returns true if an error only exists because a value below its path is skipped.
     pub fn explains(&self, path: &str, message: &str) -> bool {
         let is_about_absence =
             message.contains("is missing") || message.contains("entries stand here");
@@ -81,7 +81,7 @@ impl LeftOut {
     }
 }
 
-/// Parses one document and reports every wrong value. The time is that of parsing it once for each wrong value.
+/// Parses one document and reports every wrong value. Parses the text once per wrong value.
 pub fn salvage<T: DeserializeOwned>(text: &str, format: Format) -> Salvaged<T> {
     let mut left_out = LeftOut::default();
     let mut failures: Vec<WrongValue> = Vec::new();
@@ -95,7 +95,7 @@ pub fn salvage<T: DeserializeOwned>(text: &str, format: Format) -> Salvaged<T> {
             Err(failure) => failure,
         };
         let path = failure.path.clone();
-        // Leaving the value out does not help against wrong syntax: the same error follows.
+        // Leaving the value out does not help against a syntax error: the same error occurs again.
         let is_new = !failures.iter().any(|known| known.error == failure.error);
         if is_new && !left_out.explains(&path, &failure.error.message) {
             failures.push(failure);
@@ -128,13 +128,13 @@ impl WrongValue {
 }
 
 impl WrongValue {
-    /// The unknown key that the error is about.
+    /// The unknown key, if that is the error.
     pub fn unknown_key(&self) -> Option<&str> {
         let (_, rest) = self.error.message.split_once(UNKNOWN_KEY)?;
         rest.split('`').next()
     }
 
-    /// The same about an unknown key that is a key of `section`.
+    /// The error for an unknown key that is a key of `section`.
     pub fn belonging_to(&self, section: &str) -> WrongValue {
         let mut moved = self.clone();
         if let Some(key) = self.unknown_key() {
@@ -148,10 +148,10 @@ impl WrongValue {
     }
 }
 
-/// The beginning of a message of `unknown`.
+/// The beginning of messages from `unknown`.
 const UNKNOWN_KEY: &str = "unknown key `";
 
-/// The same; the message of an error has no path.
+/// Like `parse_skipping`, but error messages do not include the path.
 fn attempt<T: DeserializeOwned>(
     text: &str,
     format: Format,

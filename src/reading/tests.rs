@@ -42,7 +42,7 @@ fn an_error_has_the_path_of_its_own_place() {
     }
     type Sections = std::collections::BTreeMap<String, Section>;
     for (text, message) in [
-        // Without a type, `off` is no text.
+        // Without a target type, `off` is a boolean and not text.
         (
             "one: {mode: off}\ntwo: {nmode: x}",
             "two.nmode: unknown key `nmode`; did you mean `mode`?",
@@ -66,7 +66,7 @@ fn an_error_has_the_path_of_its_own_place() {
     assert!(yaml_with_path::<Sections>("one: {mode: off}").is_ok());
 }
 
-/// Comments are many where a file has its old values commented out.
+/// Files that comment out their old values have many comments.
 #[test]
 fn comments_cost_nothing_wherever_they_stand() {
     let comments = "    # an old value: it stays here, commented out\n".repeat(200_000);
@@ -162,7 +162,7 @@ fn every_wrong_value_of_json_is_reported() {
     }
 }
 
-/// The check comes after the value is read, outside of the parser.
+/// The check runs after the value has been parsed, outside the parser.
 #[test]
 fn a_value_that_a_check_refuses_has_its_own_path() {
     fn even<'de, D: Deserializer<'de>>(value: D) -> Result<u8, D::Error> {

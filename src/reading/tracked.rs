@@ -1,5 +1,4 @@
-//! A deserializer around another one: it records the path of the first error, and leaves out the values whose paths it
-//! was given.
+//! A deserializer that wraps another one: it records the path of the first error, and skips the values at given paths.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,7 +11,7 @@ use serde::de::{
 
 use super::LeftOut;
 
-/// The paths to leave out, such as `inventory.devices[0].memory`, and the path of the first error.
+/// The paths to skip, such as `inventory.devices[0].memory`, and the path of the first error.
 pub(crate) struct Tracker<'l> {
     left_out: &'l LeftOut,
     failed_at: RefCell<Option<String>>,
@@ -26,12 +25,12 @@ impl<'l> Tracker<'l> {
         }
     }
 
-    /// The path of the first error since the last call; empty for the document.
+    /// The path of the first error since the last call; empty for the complete document.
     pub fn take_failure(&self) -> Option<String> {
         self.failed_at.borrow_mut().take()
     }
 
-    /// Starts at the root of a document.
+    /// Starts tracking at the root of a document.
     pub fn track<D>(&self, inner: D) -> Tracked<'_, D> {
         Tracked {
             inner,
@@ -40,7 +39,7 @@ impl<'l> Tracker<'l> {
         }
     }
 
-    /// Errors pass every level on their way up; the first level is the place of the error.
+    /// Errors pass through every level on their way up; the first level is the location of the error.
     fn note<E>(&self, path: &str) -> impl FnOnce(E) -> E {
         self.failed_at
             .borrow_mut()
@@ -204,7 +203,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Tracked<'_, Entries<A>> {
 /// The keys of a mapping.
 struct Keys<A> {
     access: A,
-    /// The path of the value that comes next.
+    /// The path of the next value.
     current: String,
 }
 

@@ -1,7 +1,7 @@
-//! Parsers' messages in plain words: what stands there, and what to write. A text that was found is never repeated,
-//! because it may be a secret.
+//! Rewrites parsers' messages in plain words: what was found, and what to write. Texts from the input are not repeated, because
+//! they may be secrets.
 
-/// Words of the parsers of YAML and JSON, and what they mean to people. The first that is contained counts.
+/// Phrases in the messages of the YAML and JSON parsers, with an explanation. The first match counts.
 const SYNTAX: [(&str, &str); 48] = [
     ("tabs disallowed", TAB),
     ("tab cannot be used", TAB),
@@ -86,7 +86,7 @@ const SYNTAX: [(&str, &str); 48] = [
     ),
 ];
 
-/// Keys are longer.
+/// Longer texts may be secret keys and are not repeated.
 const REPEATED_BYTES_MAX: usize = 16;
 
 const TAB: &str = "a tab stands here; indent with spaces";
@@ -104,12 +104,12 @@ const DASH: &str = "a `-` of a list stands where none can be: each entry begins 
 const CHARACTER: &str = "no value can begin with this character; put the text into quotes";
 const KEY: &str = "a key is expected here, in double quotes";
 
-/// A message about a value, in plain words. One of our own types stays as it is.
+/// Rewrites a message about a value. Messages of this project's own types stay unchanged.
 pub(crate) fn of_value(message: &str) -> String {
     of_type(message).unwrap_or_else(|| message.to_owned())
 }
 
-/// A parser's own message in plain words; one that is not known stays.
+/// Rewrites a parser's own message; unknown messages stay unchanged.
 pub(crate) fn of_parser(message: &str) -> String {
     if let Some(text) = of_type(message) {
         return text;
@@ -118,7 +118,7 @@ pub(crate) fn of_parser(message: &str) -> String {
     known.map_or_else(|| message.to_owned(), |(_, plain)| (*plain).to_owned())
 }
 
-/// A message about a value of another type than the one that is expected.
+/// Rewrites a message about a value of the wrong type.
 fn of_type(message: &str) -> Option<String> {
     if message.contains("untagged enum") {
         return Some("the value has none of the forms that are possible here".to_owned());
@@ -140,8 +140,8 @@ fn of_type(message: &str) -> Option<String> {
     ))
 }
 
-/// What was found; `None`: nothing. A text is repeated only where it stands for a number or a switch and is too short
-/// for a key.
+/// Describes the value that was found; `None` if it is missing. A text is only repeated where a number or boolean is expected and
+/// it is too short for a secret key.
 fn stands(found: &str, is_for_number: bool) -> Option<String> {
     let kind = found.split([' ', '`', '"']).next().unwrap_or_default();
     let value = found.split('`').nth(1);
@@ -161,7 +161,7 @@ fn stands(found: &str, is_for_number: bool) -> Option<String> {
     })
 }
 
-/// What is expected.
+/// Describes the expected type.
 fn wanted(expected: &str) -> String {
     if let Some(wanted) = number_wanted(expected) {
         return wanted.to_owned();
@@ -178,7 +178,7 @@ fn wanted(expected: &str) -> String {
     .to_owned()
 }
 
-/// A Rust number type, described for people.
+/// Describes a Rust number type.
 pub(crate) fn number_wanted(ty: &str) -> Option<&'static str> {
     match ty {
         "u8" | "u16" | "u32" | "u64" | "usize" => Some("a whole number that is not negative"),

@@ -1,6 +1,6 @@
-//! The header of one GGUF file (versions 2 and 3, little endian): its values, and every tensor with its format, shape and
-//! place, checked against the size of the file and against each other. Tensors are not read, and nothing is allocated by
-//! a number of the file before the bytes for it are known to be there.
+//! The header of one GGUF file (versions 2 and 3, little endian): its values, and every tensor with its format, shape and position,
+//! checked against each other and against the size of the file. Reads no tensor data, and allocates memory only after checking that
+//! the file has enough bytes.
 //!
 //! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
@@ -15,28 +15,28 @@ use super::reader::{NumberType, Reader};
 use super::value::{List, Value, Values};
 
 const MAGIC: [u8; 4] = *b"GGUF";
-/// Of the values that describe an architecture: the longest text, and the numbers of a list, one per layer.
+/// Limits for values that describe an architecture: the longest text, and the length of a list with one number per layer.
 const SHORT_TEXT_MAX: u64 = 256;
 const SHORT_LIST_MAX: usize = 4096;
-/// ggml's own limit.
+/// ggml's limit.
 const DIMENSIONS_MAX: u32 = 4;
-/// Lists of lists may be this deep.
+/// Maximum nesting of lists.
 const DEPTH_MAX: u32 = 4;
 const ALIGNMENT_DEFAULT: u64 = 32;
 const ALIGNMENT_MAX: u64 = 1 << 30;
 const TEXT: u32 = 8;
 const LIST: u32 = 9;
 
-/// Which values of a header are kept.
+/// The header values to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Those that describe the architecture: numbers, short texts and short lists of numbers.
+    /// Values that describe the architecture: numbers, short texts and short lists of numbers.
     Architecture,
-    /// All, with the vocabulary and the templates. Lists of lists are not kept: no key has one.
+    /// All values, including the vocabulary and the templates. Nested lists are dropped, because no known key has them.
     Everything,
 }
 
-/// A header that agrees with its file.
+/// A header that is consistent with its file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Header {
     pub values: Values,
@@ -47,14 +47,14 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorEntry {
     pub name: String,
-    /// The file's order: the dimension whose numbers lie together is the first.
+    /// Dimensions in the file's order: the fastest-varying dimension is first.
     pub shape: Vec<u64>,
     pub elements: u64,
-    /// ggml's number of the format of its numbers.
+    /// ggml's number for the element format.
     pub format: u32,
-    /// Where it begins in the file.
+    /// Offset of the tensor in the file.
     pub begin: u64,
-    /// `None` where the format is not known.
+    /// `None` for an unknown format.
     pub bytes: Option<u64>,
 }
 
@@ -132,7 +132,7 @@ impl Parser<'_> {
         Ok(alignment)
     }
 
-    /// A value, if it is kept.
+    /// Reads a value. Returns `None` if it is not kept.
     fn value(&mut self, kind: u32, key: &str) -> Result<Option<Value>, FileError> {
         Ok(match kind {
             TEXT => self.text(SHORT_TEXT_MAX, key)?.map(Value::Text),
@@ -149,7 +149,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A text, if it is kept: every one, or those of at most this many bytes.
+    /// Reads a text. Returns `None` if it is not kept: unless everything is kept, only texts of at most `short_max` bytes are.
     fn text(&mut self, short_max: u64, key: &str) -> Result<Option<String>, FileError> {
         let length = self.reader.u64("the length of a text")?;
         if self.detail == Detail::Everything || length <= short_max {
@@ -159,7 +159,7 @@ impl Parser<'_> {
         Ok(None)
     }
 
-    /// A list, if it is kept.
+    /// Reads a list. Returns `None` if it is not kept.
     fn list(&mut self, key: &str, depth: u32) -> Result<Option<List>, FileError> {
         let kind = self.reader.u32("the type of a list")?;
         let of = format!("entries of `{key}`");
@@ -198,13 +198,13 @@ impl Parser<'_> {
     }
 
     fn number_type(&self, kind: u32, key: &str) -> Result<NumberType, FileError> {
-        NumberType::of(kind).ok_or_else(|| {
+        NumberType::new(kind).ok_or_else(|| {
             self.reader
                 .damaged(&format!("`{key}` has the type {kind}, which is not known"))
         })
     }
 
-    /// An entry, whose place counts from the start of the tensors.
+    /// Reads a tensor's entry; its position is relative to the start of the tensor data.
     fn tensor(&mut self, alignment: u64) -> Result<TensorEntry, FileError> {
         let name = self.reader.name("a tensor's name")?;
         let dimensions = self.reader.u32("a tensor's dimensions")?;
@@ -257,7 +257,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Counts the places from the start of the file, and checks that each tensor lies in the file and on no other.
+    /// Makes positions relative to the start of the file, and checks that each tensor lies within the file without overlaps.
     fn place(&self, entries: &mut [TensorEntry], alignment: u64) -> Result<(), FileError> {
         let start = self.reader.position.next_multiple_of(alignment);
         let mut names = BTreeSet::new();

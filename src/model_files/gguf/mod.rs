@@ -1,5 +1,5 @@
-//! GGUF models: the header of each file ([`Header`]), and of all files of a model the values that describe the
-//! architecture with the size of the weights ([`Gguf`]).
+//! GGUF models: the header of each file ([`Header`]), and the architecture values and weight size of a model's files together
+//! ([`Gguf`]).
 
 mod header;
 mod reader;
@@ -12,23 +12,22 @@ use crate::error::FileError;
 pub use header::{Detail, Header, TensorEntry};
 pub use value::{List, Value, Values, integer};
 
-/// The maximum number of files of one model.
+/// Maximum number of files of one model.
 const PARTS_MAX: u32 = 10_000;
 
-/// What the headers of a model's files say of its architecture and size.
+/// Architecture and size of a model, from the headers of its files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gguf {
     /// The values of the first file.
     pub values: Values,
-    /// All tensors of all files.
+    /// Bytes of all tensors in all files.
     pub tensor_bytes: u64,
     pub elements: u64,
     pub tensors: u64,
 }
 
 impl Gguf {
-    /// Reads a model's file. Of a split model (`-00001-of-00003.gguf`) all parts are read; any of them may be
-    /// given.
+    /// Reads a model's file. For a split model (`-00001-of-00003.gguf`), `path` may be any part, and all parts are read.
     pub fn read(path: &Path) -> Result<Gguf, FileError> {
         let mut gguf = Gguf::default();
         for (index, part) in parts_of(path)?.iter().enumerate() {
@@ -53,7 +52,7 @@ impl Gguf {
     }
 }
 
-/// The parts of the model that this file belongs to, in order; only the file if it is not split.
+/// The parts of the model that this file belongs to, in order; only the file itself if it is not split.
 pub fn parts_of(path: &Path) -> Result<Vec<PathBuf>, FileError> {
     let Some((stem, _, count)) = path.file_name().and_then(|name| part_name(name.to_str()?)) else {
         return Ok(vec![path.to_owned()]);
@@ -70,7 +69,7 @@ pub fn parts_of(path: &Path) -> Result<Vec<PathBuf>, FileError> {
     }
 }
 
-/// Stem, number and count of a part's name.
+/// Stem, number and count in a part's name.
 pub fn part_name(name: &str) -> Option<(&str, u32, u32)> {
     let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (stem, part) = rest.rsplit_once('-')?;

@@ -1,5 +1,5 @@
-//! Reads the numbers and texts of a GGUF header in order. Every length and count is checked against the bytes that the
-//! file has left, before anything is allocated or skipped. Errors give the byte at which the file is wrong.
+//! Reads the numbers and texts of a GGUF header in order. Checks every length and count against the remaining bytes of the file
+//! before allocating or skipping. Errors give the byte position.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -8,17 +8,17 @@ use std::path::Path;
 use crate::error::FileError;
 use crate::regular_file::open_regular;
 
-/// No header is longer; tokenizers take some ten MiB.
+/// No header is longer; tokenizers take about ten MiB.
 const HEADER_MAX: u64 = 1 << 30;
-/// The longest name of a key or tensor.
+/// Maximum length of the name of a key or tensor.
 const NAME_MAX: u64 = 65_535;
 
-/// A type of value that has a fixed size, by the format's number.
+/// A fixed-size value type, by the format's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NumberType(u32);
 
 impl NumberType {
-    pub(super) fn of(kind: u32) -> Option<NumberType> {
+    pub(super) fn new(kind: u32) -> Option<NumberType> {
         matches!(kind, 0..=7 | 10..=12).then_some(NumberType(kind))
     }
 
@@ -40,7 +40,7 @@ impl NumberType {
         matches!(self.0, 0 | 2 | 4 | 10).then(|| u64::from_le_bytes(bytes))
     }
 
-    /// The value of any type, from its bytes and zeros behind them.
+    /// The value of any type, from its bytes padded with zeros.
     pub(super) fn number(self, bytes: [u8; 8]) -> f64 {
         let [a, b, c, d, ..] = bytes;
         match self.0 {
@@ -59,7 +59,7 @@ pub(super) struct Reader<'a> {
     path: &'a Path,
     file: BufReader<File>,
     pub(super) position: u64,
-    /// Of the file.
+    /// The length of the file.
     pub(super) length: u64,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         self.path
     }
 
-    /// A count of items of at least this many bytes, all of which must be in the file.
+    /// Reads a count of items of at least `least_bytes` bytes each, which must all fit into the file.
     pub(super) fn count(&mut self, of: &str, least_bytes: u64) -> Result<u64, FileError> {
         let count = self.u64(&format!("the number of {of}"))?;
         let left = self.length.saturating_sub(self.position);
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         self.text(length, what)
     }
 
-    /// A text of this many bytes. Tokens are bytes that need not be complete letters.
+    /// Reads a text of `length` bytes. Tokens are bytes that may be incomplete characters.
     pub(super) fn text(&mut self, length: u64, what: &str) -> Result<String, FileError> {
         self.has(length, what)?;
         // `has` keeps it below the range of every machine's sizes.
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The bytes of a number, with zeros behind them.
+    /// The bytes of a number, padded with zeros.
     pub(super) fn number(&mut self, kind: NumberType, what: &str) -> Result<[u8; 8], FileError> {
         let mut bytes = [0; 8];
         self.fill(&mut bytes[..kind.bytes()], what)?;
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A form that is complete and not known, such as one of a newer program.
+    /// An error for an intact file in an unknown format, such as a newer program's.
     pub(super) fn unknown(&self, problem: &str) -> FileError {
         FileError::Unknown {
             path: self.path.to_owned(),

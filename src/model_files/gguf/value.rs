@@ -1,13 +1,13 @@
-//! The values of a GGUF header by their keys, read as what the caller expects: whole numbers, fractions, flags, texts and
-//! lists. Errors name the key, not the file.
+//! The values of a GGUF header by key, read as the caller's expected type: integers, fractions, flags, texts and lists. Errors name
+//! the key, but not the file.
 
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Of an unsigned type.
+    /// A value of an unsigned type.
     Integer(u64),
-    /// Of a signed or floating-point type.
+    /// A value of a signed or floating-point type.
     Number(f64),
     Flag(bool),
     Text(String),
@@ -16,7 +16,7 @@ pub enum Value {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum List {
-    /// Flags are 0 and 1.
+    /// Flags are stored as 0 and 1.
     Numbers(Vec<f64>),
     Texts(Vec<String>),
 }
@@ -25,10 +25,10 @@ pub enum List {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values(BTreeMap<String, Value>);
 
-/// Larger numbers are not exact in floating point, and no figure of a model is as large.
+/// Larger numbers are not exact in floating point, and exceed every figure of a model.
 const INTEGER_MAX: f64 = 9e15;
 
-/// The number as a whole one, if it is one that is not negative.
+/// Converts a non-negative integral number to an integer.
 pub fn integer(number: f64) -> Option<u64> {
     ((0.0..INTEGER_MAX).contains(&number) && number.fract() == 0.0).then_some(number as u64)
 }
@@ -42,7 +42,7 @@ impl Values {
         self.0.get(key)
     }
 
-    /// A whole number. Some writers use signed types, and lists of equal numbers.
+    /// Reads an integer. Accepts signed types and lists of equal numbers, which some writers use.
     pub fn number(&self, key: &str) -> Result<Option<u64>, String> {
         let number = match self.0.get(key) {
             None => return Ok(None),
@@ -106,7 +106,7 @@ impl Values {
         }
     }
 
-    /// Whether the value is a list, for keys whose value may also be a single number.
+    /// Returns true if the value is a list, for keys that may also have a single number.
     pub fn is_list(&self, key: &str) -> bool {
         matches!(self.0.get(key), Some(Value::List(_)))
     }

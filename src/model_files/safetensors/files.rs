@@ -1,4 +1,4 @@
-//! Finds the safetensors files of a model's folder: one file, or the files that an index names.
+//! Finds the safetensors files of a model's folder: a single file, or the files listed in an index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -10,18 +10,18 @@ use crate::error::FileError;
 use crate::regular_file::open_regular;
 
 const INDEX_MAX: u64 = 64 << 20;
-/// Limit of entries of a folder that are looked at.
+/// Maximum entries of a folder to inspect.
 const FILES_MAX: usize = 10_000;
 const INDEX_NAME: &str = "model.safetensors.index.json";
 const SINGLE_NAME: &str = "model.safetensors";
-/// How a file begins that `git lfs` has not fetched.
+/// The first bytes of a Git LFS pointer, left in place of a file that was not fetched.
 const POINTER: &[u8] = b"version https://git-lfs";
 
 /// The files that hold a model's weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WeightFiles {
     One(PathBuf),
-    /// Several, with an index that says which file has which tensor.
+    /// Several files, with an index that maps tensors to files.
     Indexed {
         index: PathBuf,
         file_of_tensor: BTreeMap<String, PathBuf>,
@@ -34,8 +34,8 @@ struct Index {
 }
 
 impl WeightFiles {
-    /// Of a folder: `model.safetensors`, else the files that the index names, else the only file of another name. Beside an
-    /// index, a pointer of Git LFS is no file of weights.
+    /// Finds the weights of a folder: `model.safetensors`, else the files in the index, else the only file with another name. If
+    /// there is an index, a Git LFS pointer does not count as weights.
     pub fn of_folder(folder: &Path) -> Result<WeightFiles, FileError> {
         let single = folder.join(SINGLE_NAME);
         let index = folder.join(INDEX_NAME);
@@ -70,7 +70,7 @@ fn is_pointer(path: &Path) -> bool {
     read.is_ok() && begin == POINTER
 }
 
-/// The index and its files, which must be there, beside it.
+/// Reads the index and checks that its files exist in the same folder.
 fn indexed(folder: &Path, index: PathBuf) -> Result<WeightFiles, FileError> {
     let broken = |path: &Path, problem: String| FileError::Broken {
         path: path.to_owned(),
@@ -110,25 +110,28 @@ fn indexed(folder: &Path, index: PathBuf) -> Result<WeightFiles, FileError> {
     Ok(files)
 }
 
-/// The files of a folder whose names end so, in order.
+/// The safetensors files of a folder, sorted.
 pub(super) fn safetensors_in(folder: &Path) -> Vec<PathBuf> {
     let listing = std::fs::read_dir(folder).into_iter().flatten();
     let files = listing
         .take(FILES_MAX)
         .filter_map(|file| Some(file.ok()?.path()));
-    let is_weights = |file: &PathBuf| file.extension().is_some_and(|it| it == "safetensors");
+    let is_weights = |file: &PathBuf| {
+        file.extension()
+            .is_some_and(|extension| extension == "safetensors")
+    };
     let mut files: Vec<PathBuf> = files.filter(is_weights).collect();
     files.sort();
     files
 }
 
-/// Whether a folder has files that [`WeightFiles::of_folder`] finds.
+/// Returns true if a folder has files that [`WeightFiles::of_folder`] finds.
 pub fn has_weights(folder: &Path) -> bool {
     let has = |name: &&str| folder.join(name).exists();
     [INDEX_NAME, SINGLE_NAME].iter().any(has) || safetensors_in(folder).len() == 1
 }
 
-/// How older models are stored, GPT-J's own first files among them.
+/// Weight files of older models, including the first release of GPT-J.
 const PICKLES: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 pub fn no_weights(folder: &Path) -> FileError {
@@ -144,7 +147,7 @@ pub fn no_weights(folder: &Path) -> FileError {
     }
 }
 
-/// A text file of at most `limit` bytes.
+/// Reads a text file of at most `limit` bytes.
 pub fn read_text(path: &Path, limit: u64) -> Result<String, FileError> {
     let unreadable = |source| FileError::Read {
         path: path.to_owned(),

@@ -1,5 +1,5 @@
-//! The header of one safetensors file: every tensor with its type, shape and place, checked against the size of the file
-//! and against each other. Tensors are not read.
+//! The header of one safetensors file: every tensor with its type, shape and position, checked against each other and against the
+//! size of the file. Reads no tensor data.
 //!
 //! The format: <https://github.com/huggingface/safetensors#format>.
 
@@ -15,14 +15,14 @@ use crate::error::FileError;
 use crate::regular_file::open_regular;
 use crate::stand_in::stand_in;
 
-/// The longest header that is read; the format allows no more.
+/// The maximum header size of the format.
 const HEADER_MAX: u64 = 100_000_000;
 const LENGTH_BYTES: u64 = 8;
 
-/// A header that agrees with its file.
+/// A header that is consistent with its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// In the order of their places.
+    /// Sorted by position.
     pub tensors: Vec<TensorEntry>,
 }
 
@@ -33,7 +33,7 @@ pub struct TensorEntry {
     pub dtype: String,
     pub shape: Vec<u64>,
     pub elements: u64,
-    /// Its place in the file.
+    /// Offsets in the file.
     pub begin: u64,
     pub end: u64,
 }
@@ -44,8 +44,7 @@ impl TensorEntry {
     }
 }
 
-/// Bits of one element, and whether it is a floating-point number. `None` for a type that is not known, which counts
-/// with the bytes that it takes in the file.
+/// Bits per element, and whether the type is floating-point. `None` for an unknown type, which counts with its bytes in the file.
 pub(super) fn number_type(dtype: &str) -> Option<(u32, bool)> {
     Some(match dtype {
         "F64" => (64, true),
@@ -120,7 +119,7 @@ impl Header {
     }
 }
 
-/// The tensors by their places in the file, which they must fill without gaps and overlaps.
+/// Sorts the tensors by their position in the file, which they must fill without gaps and overlaps.
 fn placed(
     entries: Vec<(String, Entry)>,
     start: u64,
@@ -164,7 +163,7 @@ fn placed(
                 end - file_bytes
             ))
         }
-        // Engines refuse it.
+        // Engines refuse a file with trailing bytes.
         Ordering::Less => Err(format!(
             "it is {file_bytes} bytes long, and its header describes {end}: it is damaged"
         )),

@@ -1,5 +1,5 @@
-//! Safetensors models: the header of each file ([`Header`]), the files of a folder ([`WeightFiles`]), and the size of the
-//! weights in all of them ([`Weights`]).
+//! Safetensors models: the header of each file ([`Header`]), the files of a folder ([`WeightFiles`]), and the size of all weights
+//! ([`Weights`]).
 
 mod files;
 mod header;
@@ -14,29 +14,28 @@ use header::number_type;
 pub use files::{WeightFiles, has_weights, no_weights, read_text};
 pub use header::{Header, TensorEntry};
 
-/// The size of a model's weights. Tied tensors are stored once and count once.
+/// The size of a model's weights. Tied tensors are stored and counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weights {
     /// The size of all weights in the files.
     pub stored_bytes: u64,
     /// Floating-point numbers, which engines may convert to another width.
     pub float_elements: u64,
-    /// Everything else, which stays as it is.
+    /// All other data, which is not converted.
     pub other_bytes: u64,
-    /// Matrices of wide numbers whose rows consist of complete blocks of 32, and of 256; embedding tables are
-    /// separate.
+    /// Matrices of wide numbers whose rows consist of complete blocks of 32, and of 256; embedding tables are counted separately.
     pub rows: [Rows; 2],
     pub tables: [Rows; 2],
-    /// Whether there is a head in addition to the embedding table.
+    /// The model has a head in addition to the embedding table.
     pub has_head: bool,
 }
 
-/// What embedding tables are called; the later names are those of GPT-J, GPT-2 and GPT-NeoX.
+/// Names of embedding tables; the later ones belong to GPT-J, GPT-2 and GPT-NeoX.
 const TABLES: [&str; 3] = ["embed_tokens.weight", "wte.weight", "embed_in.weight"];
-/// Learned positions, which stay as they are.
+/// Learned position embeddings, which are not converted.
 const POSITIONS: [&str; 1] = ["wpe.weight"];
 const HEADS: [&str; 2] = ["lm_head.weight", "embed_out.weight"];
-/// Matrices of GPT-2, which have a row for each input in the file and not in memory.
+/// Matrices of GPT-2, which are transposed in the file.
 const TRANSPOSED: [&str; 3] = [".c_attn.weight", ".c_proj.weight", ".c_fc.weight"];
 
 /// Matrices of one kind.
@@ -60,15 +59,15 @@ impl Rows {
 }
 
 impl Weights {
-    /// The bytes when every floating-point number takes `float_bytes`.
+    /// Bytes if every floating-point number takes `float_bytes`.
     pub fn held_in(self, float_bytes: u64) -> u64 {
         self.float_elements
             .saturating_mul(float_bytes)
             .saturating_add(self.other_bytes)
     }
 
-    /// The matrices for multiplication, in rows of complete blocks of 32 and of 256: an embedding table counts
-    /// if it is also the head.
+    /// The matrices for multiplication, in rows of complete blocks of 32 and of 256. An embedding table counts if it is also the
+    /// head.
     pub fn matrices(self) -> [Rows; 2] {
         if self.has_head {
             self.rows
@@ -109,7 +108,7 @@ impl Weights {
     }
 }
 
-/// What is wrong with each file of a folder by its header, and with the index.
+/// Problems in the headers of a folder's files, and in the index.
 pub(super) fn problems(folder: &Path) -> Vec<FileError> {
     let files: Vec<PathBuf> = if has_weights(folder) {
         match WeightFiles::of_folder(folder) {
@@ -117,7 +116,7 @@ pub(super) fn problems(folder: &Path) -> Vec<FileError> {
             Err(error) => return vec![error],
         }
     } else {
-        // Files of other names, which some engines read.
+        // Files with other names, which some engines read.
         safetensors_in(folder)
     };
     files
@@ -146,7 +145,7 @@ pub fn weights_of(path: &Path) -> Result<Weights, FileError> {
     Ok(sum)
 }
 
-/// A tensor that can be stored in blocks of this size: a matrix, or several of one shape.
+/// Rows of a tensor that can be stored in blocks of this size: a matrix, or several matrices of the same shape.
 fn rows_of(tensor: &TensorEntry, block: u64) -> Rows {
     let is_wide = matches!(tensor.dtype.as_str(), "F32" | "F16" | "BF16");
     let is_transposed = TRANSPOSED.iter().any(|name| tensor.name.ends_with(name));
