@@ -1,11 +1,11 @@
-//! A shell-like command line as the list of a CommandEngine: split into words, with the port filled in when it starts.
+//! Converts a shell-like command line to a CommandEngine's list of arguments, with a template for the port.
 
 use crate::macros::PORT;
 
-/// How a model file names the port.
+/// The template for the port in a model file.
 pub const PORT_TEMPLATE: &str = "{{ port }}";
 
-/// The words of a command of llama-swap: lines that begin with `#` are comments, and a line may end with `\`.
+/// Splits a llama-swap command into arguments: lines that begin with `#` are comments, and a line may end with `\`.
 pub fn arguments(text: &str) -> Result<Vec<String>, String> {
     let mut lines = String::new();
     for line in text.lines() {
@@ -26,7 +26,7 @@ pub fn arguments(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// The words where an engine learns its port from the pool, or why it cannot.
+/// Replaces the port option by the template. Fails if the command has no place for a port.
 pub fn with_port(argv: &[String], proxy: Option<&str>) -> Result<Listening, String> {
     let uses_macro = argv.iter().any(|word| word.contains(PORT));
     let (host, port) = match proxy {
@@ -51,7 +51,7 @@ pub fn with_port(argv: &[String], proxy: Option<&str>) -> Result<Listening, Stri
                 rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(['=', ':']))
             };
             if !argv.iter().any(is_port) {
-                // A launcher that has its port inside.
+                // The port is fixed inside a launcher.
                 return Ok(Listening {
                     argv: argv.to_vec(),
                     listen: Some(format!("{host}:{port}")),
@@ -66,18 +66,18 @@ pub fn with_port(argv: &[String], proxy: Option<&str>) -> Result<Listening, Stri
     }
 }
 
-/// The usual address of an engine.
+/// The usual listen address of an engine.
 const USUAL_HOST: &str = "127.0.0.1";
 
-/// A command, and where it listens.
+/// A command and its listen address.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Listening {
     pub argv: Vec<String>,
-    /// `engine_config.listen`, unless the pool chooses a port of 127.0.0.1.
+    /// `engine_config.listen`; `None` lets the pool choose a port of 127.0.0.1.
     pub listen: Option<String>,
 }
 
-/// The loopback address and the port of an address of this machine; any other is refused with the reason.
+/// The loopback address and port from a local URL. Other hosts are refused with a reason.
 pub fn host_and_port_of(proxy: &str) -> Result<(String, String), String> {
     let Some(rest) = proxy.strip_prefix("http://") else {
         return Err(format!(
@@ -108,7 +108,7 @@ pub fn host_and_port_of(proxy: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The word as a template that stands for itself.
+/// Escapes an argument to be a template for itself.
 pub fn as_template(word: &str) -> String {
     const MARKS: [&str; 3] = ["{{", "{%", "{#"];
     let mut out = String::new();

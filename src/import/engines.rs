@@ -1,5 +1,5 @@
-//! Command lines of llama-server and vLLM as sections of a model file. Only a command whose every option is understood
-//! is translated; any other one stays as it is, for a CommandEngine.
+//! Translates command lines of llama-server and vLLM to sections of a model file. Only commands whose options are all known are
+//! translated; others are left unchanged for a CommandEngine.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use serde_json::{Map, Value, json};
 
 use crate::options::{Own, read};
 
-/// A command line in the words of an engine of the table.
+/// A command line translated to the keys of an engine from the table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Native {
     pub engine: &'static str,
-    /// Keys of `engine_config` beside `model_id`, `type` and `env`.
+    /// Keys of `engine_config` other than `model_id`, `type` and `env`.
     pub section: Map<String, Value>,
     pub gpus: Option<u64>,
-    /// Requests at once.
+    /// Simultaneous requests.
     pub seats: Option<u64>,
     /// `pool_config.sleep`.
     pub sleep: Option<&'static str>,
-    /// What has no counterpart.
+    /// Notes on options without a counterpart.
     pub notes: Vec<String>,
 }
 
-/// `None`: the program is none of these. `Err`: why it stays a command.
+/// `None`: the program is not a known engine. `Err`: the reason for keeping the command.
 pub fn native(argv: &[String]) -> Option<Result<Native, String>> {
     let program = argv.first()?;
     let base = program.rsplit('/').next().unwrap_or(program);
@@ -173,7 +173,7 @@ fn llama_cpp(program: &str, argv: &[String]) -> Result<Native, String> {
     };
     name_program(section, program, "llama-server");
     let seats = match read.own.remove("parallel") {
-        // Its own choice, as without the option.
+        // The engine's default, as without the option.
         Some(text) if text == "-1" => None,
         Some(text) => Some(number("parallel", &text)?.max(1)),
         None => None,
@@ -195,7 +195,7 @@ fn llama_cpp(program: &str, argv: &[String]) -> Result<Native, String> {
     }
     native.seats = Some(seats.unwrap_or(1));
     if let Some(layers) = read.own.remove("n_gpu_layers") {
-        // All of them is what the pool writes.
+        // The pool always puts all layers on the GPU.
         let is_all = matches!(layers.as_str(), "all" | "auto" | "-1")
             || layers.parse::<u32>().is_ok_and(|count| count >= 99);
         if !is_all {
@@ -269,7 +269,7 @@ fn name_program(section: &mut Map<String, Value>, program: &str, usual: &str) {
     }
 }
 
-/// Whatever nothing was made of, and the pool does not set in the same way by itself.
+/// Notes on options that were not translated and that the pool does not set itself.
 fn not_used(notes: &mut Vec<String>, own: &BTreeMap<&'static str, String>) {
     for key in own.keys() {
         let why = match *key {
@@ -289,7 +289,7 @@ fn not_used(notes: &mut Vec<String>, own: &BTreeMap<&'static str, String>) {
     }
 }
 
-/// The last word is the engine's own table.
+/// Checks the translated options against the engine's table, and adds them to the section.
 fn finish(
     engine: &Engine,
     mut native: Native,

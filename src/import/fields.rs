@@ -1,10 +1,10 @@
-//! Reads the values of a mapping by key, each with its path, so that a wrong one is named with its line.
+//! Reads the values of a mapping by key and tracks their paths, to report errors with their line.
 
 use serde_json::{Map, Value};
 
 use crate::notes::Problem;
 
-/// A mapping of the file, and where it stands.
+/// A mapping of the file with its path.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
     path: &'a str,
@@ -16,8 +16,8 @@ impl<'a> Fields<'a> {
         Fields { path, map }
     }
 
-    /// The mapping of this value; a missing one is empty.
-    pub fn of(path: &'a str, value: Option<&'a Value>) -> Result<Fields<'a>, Problem> {
+    /// The mapping in this value; empty if the value is missing.
+    pub fn from_path(path: &'a str, value: Option<&'a Value>) -> Result<Fields<'a>, Problem> {
         static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
         match value {
             None | Some(Value::Null) => Ok(Fields::new(path, &EMPTY)),
@@ -37,7 +37,7 @@ impl<'a> Fields<'a> {
         self.map.keys().map(String::as_str)
     }
 
-    /// The value; null is the same as absent.
+    /// The value; null counts as absent.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
@@ -101,7 +101,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The text of a value that is no list and no mapping.
+/// The text of a scalar value.
 pub fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -1,4 +1,4 @@
-//! Checks documents as the catalogue would, and writes an import as files: all of them, or none.
+//! Checks documents as the catalogue does, and writes the files of an import: either all or none.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -14,18 +14,18 @@ use crate::outcome::{Import, ImportedModel};
 
 const CONFIG: &str = "model-pool.yaml";
 const MODELS: &str = "models";
-/// Begins what is so today, and not in the file for ever.
+/// Prefix of problems that depend on the current state of the machine and must not be written to the file.
 const NOT_YET: &str = "cannot be loaded yet";
 
 /// The files of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     pub config: PathBuf,
-    /// In the order of the models.
+    /// Paths in the order of the models.
     pub models: Vec<PathBuf>,
 }
 
-/// Why no file was written, or not all of them.
+/// The reason why writing failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteFault {
     #[error("{} exists; name another folder with --into, or replace the files with --force", path.display())]
@@ -36,7 +36,8 @@ pub enum WriteFault {
     Form { path: PathBuf, problem: String },
 }
 
-/// Whether the catalogue takes the document; `Err` with the reason. `Ok(Some)`: it takes it, and cannot load it yet.
+/// Checks a document with the catalogue. `Err`: the catalogue refuses it. `Ok(Some)`: it is accepted, but cannot be loaded yet,
+/// with the reason.
 pub fn check(document: &Value) -> Result<Option<String>, String> {
     let config = Config::default();
     let origin = "it";
@@ -128,12 +129,12 @@ fn is_of(note: &Note, model: &ImportedModel) -> bool {
     rest.is_some_and(|rest| rest.starts_with(['.', '['])) && !note.message.starts_with(NOT_YET)
 }
 
-/// A comment ends with its line.
+/// Joins lines, since a comment ends with its line.
 fn one_line(text: &str) -> String {
     text.split(char::is_control).collect::<Vec<_>>().join(" ")
 }
 
-/// The text, if it reads back as the value.
+/// Appends the value as YAML, after checking that it reads back unchanged.
 fn with_yaml(path: &Path, head: String, value: &Value) -> Result<String, WriteFault> {
     let failed = |problem: String| WriteFault::Form {
         path: path.to_owned(),

@@ -1,5 +1,5 @@
-//! Translates configurations of llama-swap and LiteLLM into model files and a configuration of model-pool. Whatever has
-//! no counterpart is a note with its key and line. Secrets are never copied: they become names of variables.
+//! Translates configurations of llama-swap and LiteLLM to model files and a configuration of model-pool. Keys without a counterpart
+//! cause a note with key and line. Secrets are never copied; they are replaced by names of environment variables.
 
 mod command;
 mod engines;

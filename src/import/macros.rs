@@ -1,5 +1,5 @@
-//! llama-swap's macros: `${name}`, which may hold others, and `${env.NAME}`. The work of one expansion is bounded,
-//! because macros can double each other.
+//! Expands llama-swap's macros: `${name}`, which may be nested, and `${env.NAME}`. Limits the work of an expansion, because macros
+//! can grow exponentially.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use crate::fields::scalar;
 use crate::notes::Problem;
 use crate::secrets;
 
-/// The address on which an engine listens; filled in when it starts.
+/// The port on which an engine listens; filled in when it starts.
 pub const PORT: &str = "${PORT}";
-/// Longer texts are no command line.
+/// A longer text is not a command line.
 const EXPANDED_BYTES_MAX: usize = 64 << 10;
 const EXPANSIONS_MAX: usize = 10_000;
 
-/// The macros that count in one place.
+/// The macros in scope.
 #[derive(Clone, Debug, Default)]
 pub struct Macros {
     values: BTreeMap<String, String>,
 }
 
 impl Macros {
-    /// These over those that count already.
+    /// Adds macros to the scope; they override existing ones.
     pub fn with(&self, path: &str, section: &Map<String, Value>) -> Result<Macros, Problem> {
         let mut all = self.clone();
         for (name, value) in section {
@@ -47,7 +47,7 @@ impl Macros {
         all
     }
 
-    /// Whether each of them comes to an end, wherever it is used.
+    /// Checks that every macro terminates, wherever it is used.
     pub fn check(&self, path: &str) -> Result<(), Problem> {
         for name in self.values.keys() {
             let mut expansion = Expansion::new(self, None);
@@ -62,14 +62,14 @@ impl Macros {
                 Err(MacroError::TooLong) => {
                     return Err(Problem::at(format!("{path}.{name}"), too_long()));
                 }
-                // An unknown name may be one that a model defines.
+                // An unknown name may be defined by a model.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// The text with everything filled in but the port. The names of variables that were copied go to `copied`.
+    /// Expands everything except the port. Names of copied variables are added to `copied`.
     pub fn expand(
         &self,
         text: &str,
@@ -98,7 +98,7 @@ fn too_long() -> String {
 }
 
 enum MacroError {
-    /// The names on the way round.
+    /// The names in the cycle.
     Circle(String),
     TooLong,
     Other(String),
@@ -106,7 +106,7 @@ enum MacroError {
 
 struct Expansion<'a> {
     macros: &'a Macros,
-    /// `None`: variables are left as they are.
+    /// `None`: variables are left unchanged.
     environment: Option<&'a BTreeMap<String, String>>,
     open: Vec<String>,
     count: usize,

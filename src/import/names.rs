@@ -1,4 +1,4 @@
-//! Names of models and of their files: what a name may not have is replaced, and no two are the same.
+//! Makes names of models and files valid and unique.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The name itself if it may be one and is free, or the nearest that is.
+    /// Returns the name if it is valid and free, or the nearest that is, and reserves it.
     pub fn take(&mut self, wanted: &str) -> String {
         let sound = match model_id_problem(wanted) {
             None => wanted.to_owned(),
@@ -26,7 +26,7 @@ impl Names {
         name
     }
 
-    /// Takes an alias, or says why it cannot be one.
+    /// Reserves an alias, or returns the reason why it is not possible.
     pub fn take_alias(&mut self, alias: &str) -> Result<(), String> {
         if let Some(problem) = model_id_problem(alias) {
             return Err(problem);
@@ -39,7 +39,7 @@ impl Names {
     }
 }
 
-/// `qwen3:8b` becomes `qwen3-8b`, and of several slashes the first stays.
+/// Replaces invalid characters: `qwen3:8b` becomes `qwen3-8b`. Keeps only the first slash.
 fn sound(wanted: &str) -> String {
     let mut name = String::new();
     for letter in wanted.chars() {
@@ -48,7 +48,7 @@ fn sound(wanted: &str) -> String {
             '/' if !name.contains('/') && !name.is_empty() => '/',
             _ => '-',
         };
-        // Each part begins with a letter or digit.
+        // Each part must begin with a letter or digit.
         let begins_part = name.is_empty() || name.ends_with('/');
         if begins_part && !next.is_ascii_alphanumeric() || next == '-' && name.ends_with('-') {
             continue;
@@ -68,7 +68,7 @@ pub fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A file name for each model, in the same order; none differs from another by capitals alone.
+/// A file name for each model, in the same order; names differ by more than case.
 pub fn file_names<'a>(models: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut taken = BTreeSet::new();
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Findings of a translation: warnings, and models that are left out, each with key and line.
+//! Notes on a translation: warnings, and models that were left out, each with key and line.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use config::positions::Positions;
 
-/// One remark about a key of the file.
+/// A note on a key of the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
     pub origin: String,
@@ -26,7 +26,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// A problem with one key, whose line is not looked up yet.
+/// A problem with a key, before its line has been looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub key: String,
@@ -53,15 +53,15 @@ pub struct Notes {
 }
 
 impl Notes {
-    pub fn of(path: &Path, text: &str) -> Notes {
+    pub fn from_path(path: &Path, text: &str) -> Notes {
         Notes {
             origin: path.display().to_string(),
-            positions: Positions::of(text),
+            positions: Positions::parse(text),
             ..Notes::default()
         }
     }
 
-    /// Says it once, however often it is found.
+    /// Adds a warning; repeated warnings are dropped.
     pub fn warn(&mut self, key: &str, message: impl Into<String>) {
         let message = message.into();
         if self.written.insert((key.to_owned(), message.clone())) {
@@ -70,7 +70,7 @@ impl Notes {
         }
     }
 
-    /// In the order of the file.
+    /// Sorts by position in the file.
     pub fn sort(&mut self) {
         self.warnings.sort_by_key(|note| note.line);
         self.left_out.sort_by_key(|note| note.line);

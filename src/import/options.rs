@@ -1,31 +1,31 @@
-//! The options of a command line in the types of an engine's table. An option that the table does not have is an error:
-//! then the command is not understood.
+//! Reads the options of a command line with the types from an engine's table. Options that the table does not contain are errors,
+//! because the command is then not understood.
 
 use std::collections::BTreeMap;
 
 use catalog::Engine;
 use serde_json::{Map, Value, json};
 
-/// Options that are not the engine's to set here: the pool sets them, or they mean nothing behind it.
+/// Options that are handled specially: the pool sets them, or they have no meaning behind it.
 pub struct Own {
-    /// With a value, whose meaning this file handles.
+    /// Options with a value, which the caller interprets.
     pub values: &'static [&'static str],
-    /// The same without a value.
+    /// Options without a value.
     pub switches: &'static [&'static str],
-    /// Other spellings, and the key.
+    /// Other spellings, with the key.
     pub short: &'static [(&'static str, &'static str)],
 }
 
-/// A command line, taken apart.
+/// A parsed command line.
 pub struct Read {
-    /// Options of the file's own, each once.
+    /// Values of the specially handled options, each at most once.
     pub own: BTreeMap<&'static str, String>,
     pub kwargs: Map<String, Value>,
-    /// Words that belong to no option.
+    /// Arguments that belong to no option.
     pub rest: Vec<String>,
 }
 
-/// `Err`: an option that is not understood, with the reason.
+/// Parses a command line. `Err`: the reason why an option is not understood.
 pub fn read(engine: &Engine, own: &Own, argv: &[String]) -> Result<Read, String> {
     let mut read = Read {
         own: BTreeMap::new(),
@@ -49,7 +49,7 @@ pub fn read(engine: &Engine, own: &Own, argv: &[String]) -> Result<Read, String>
             None if name.starts_with("--") => name[2..].replace('-', "_"),
             None => return Err(format!("`{name}` is an option that is not known here")),
         };
-        if let Some(switch) = own.switches.iter().find(|it| **it == key) {
+        if let Some(switch) = own.switches.iter().find(|name| **name == key) {
             read.own.insert(switch, String::new());
             continue;
         }
@@ -57,7 +57,7 @@ pub fn read(engine: &Engine, own: &Own, argv: &[String]) -> Result<Read, String>
         let value = joined.clone().or_else(|| next.cloned());
         let takes = usize::from(joined.is_none() && value.is_some());
         let is_twice = read.kwargs.contains_key(&key);
-        if let Some(own) = own.values.iter().find(|it| **it == key) {
+        if let Some(own) = own.values.iter().find(|name| **name == key) {
             let value = value.ok_or_else(|| format!("`{name}` has no value"))?;
             if read.own.insert(own, value).is_some() {
                 return Err(format!("`{name}` is given twice"));
@@ -75,7 +75,7 @@ pub fn read(engine: &Engine, own: &Own, argv: &[String]) -> Result<Read, String>
     Ok(read)
 }
 
-/// The value in the type that the engine's table has for the key, and whether it was made of the text.
+/// Converts a value to the key's type in the engine's table. The flag is true if the value came from `text`.
 fn typed(engine: &Engine, key: &str, text: Option<&str>) -> Result<(String, Value, bool), String> {
     let check = |key: &str, value: &Value| {
         let kwargs: Map<String, Value> = [(key.to_owned(), value.clone())].into_iter().collect();
@@ -92,7 +92,7 @@ fn typed(engine: &Engine, key: &str, text: Option<&str>) -> Result<(String, Valu
         if let Some(number) = number {
             candidates.insert(usize::from(!is_plain), number);
         }
-        // Written as a flag alone by older versions.
+        // Older versions wrote it as a plain flag.
         if key == "flash_attn" && matches!(text, "1" | "0") {
             candidates.insert(0, json!(if text == "1" { "on" } else { "off" }));
         }
@@ -119,7 +119,7 @@ fn typed(engine: &Engine, key: &str, text: Option<&str>) -> Result<(String, Valu
     Err(format!("--{flag} {}", problem.unwrap_or_default()))
 }
 
-/// `-1` is a value.
+/// Returns true for an option; `-1` is a value.
 fn is_option(word: &str) -> bool {
     word.len() > 1 && word.starts_with('-') && word.parse::<f64>().is_err()
 }

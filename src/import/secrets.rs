@@ -1,4 +1,5 @@
-//! What may be a secret, by its name. Such values are never written to a file or a message; a variable takes their place.
+//! Recognises values that may be secrets by their names. Such values are never written to a file or a message; a variable replaces
+//! them.
 
 /// Parts of names whose values are secret.
 const PARTS: [&str; 7] = [
@@ -11,7 +12,7 @@ const PARTS: [&str; 7] = [
     "AUTH",
 ];
 
-/// `HF_TOKEN`, `openai-api-key`, `DB_PASSWORD`.
+/// Returns true for names such as `HF_TOKEN`, `openai-api-key`, `DB_PASSWORD`.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let mut parts = name.split(|letter: char| !letter.is_ascii_alphanumeric());
@@ -22,7 +23,7 @@ pub fn is_secret_name(name: &str) -> bool {
     })
 }
 
-/// The name of a variable for a secret of this owner: `openrouter` becomes `OPENROUTER_API_KEY`.
+/// A variable name for a secret of this owner: `openrouter` becomes `OPENROUTER_API_KEY`.
 pub fn variable_for(owner: &str) -> String {
     let letters = owner.chars().map(|letter| match letter {
         letter if letter.is_ascii_alphanumeric() => letter.to_ascii_uppercase(),

@@ -2,14 +2,14 @@
 
 use super::*;
 
-fn of(line: &str) -> Result<Native, String> {
+fn parse(line: &str) -> Result<Native, String> {
     let argv: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     native(&argv).expect("a program of the table")
 }
 
 #[test]
 fn a_command_of_llama_server_becomes_keys() {
-    let native = of(
+    let native = parse(
         "/opt/llama-server --port {{port}} -m /m/a.gguf -c 16384 -np 4 -ngl 99 -fa -ctk q8_0 --jinja --temp 0.70 --no-warmup --seed -1 --metrics",
     )
     .expect("understood");
@@ -28,7 +28,7 @@ fn a_command_of_llama_server_becomes_keys() {
 #[test]
 fn what_is_kept_out_is_said() {
     let native =
-        of("llama-server -hf org/m-GGUF:Q4_K_M --api-key sk-secret --fit off -ts 3,1 -ngl 20");
+        parse("llama-server -hf org/m-GGUF:Q4_K_M --api-key sk-secret --fit off -ts 3,1 -ngl 20");
     let native = native.expect("understood");
     assert_eq!(native.section["hf_model_id"], "org/m-GGUF:Q4_K_M");
     assert_eq!(native.section["engine_kwargs"]["n_gpu_layers"], 20);
@@ -42,7 +42,7 @@ fn what_is_kept_out_is_said() {
 
 #[test]
 fn a_command_of_vllm_becomes_keys() {
-    let native = of(
+    let native = parse(
         "vllm serve org/model --port {{port}} -tp 2 --max-model-len 8192 --gpu-memory-utilization=0.92 --served-model-name m --enable-prefix-caching --dtype bfloat16 --max-num-seqs 32 --enable-sleep-mode",
     )
     .expect("understood");
@@ -75,14 +75,14 @@ fn a_command_that_is_not_understood_stays_one_with_the_reason() {
         ("vllm serve org/m --max-model-len auto", "no plain number"),
         ("vllm serve org/m --pot 1", "did you mean"),
     ] {
-        let reason = of(line).expect_err(line);
+        let reason = parse(line).expect_err(line);
         assert!(reason.contains(why), "{line}: {reason}");
     }
     let argv = ["python", "-m", "vllm"].map(str::to_owned);
     assert!(native(&argv).is_none());
 }
 
-/// That list is held against the real program by `tests/outside/llama_server/flags.rs`.
+/// `tests/outside/llama_server/flags.rs` compares this list with the real program.
 #[test]
 fn every_option_of_llama_server_that_is_read_is_in_the_list_of_its_own() {
     let list = include_str!("../../../tests/fixtures/llama_server_flags.txt");

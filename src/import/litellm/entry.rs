@@ -1,4 +1,4 @@
-//! One entry of LiteLLM's `model_list` as the file of a RemoteEngine.
+//! Translates an entry of LiteLLM's `model_list` to a RemoteEngine's file.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::secrets::variable_for;
 
 const VARIABLE: &str = "os.environ/";
 
-/// Parameters of requests, which are defaults in both programs, and their names in a model file.
+/// Request parameters that both programs support as defaults, with their names in a model file.
 const DEFAULTS: [(&str, &str); 6] = [
     ("temperature", "temperature"),
     ("top_p", "top_p"),
@@ -33,7 +33,7 @@ const READ: [&str; 8] = [
     "max_parallel_requests",
 ];
 
-/// Keys of `litellm_params` without a counterpart, and what there is instead.
+/// Keys of `litellm_params` without a counterpart, with the alternative.
 const WITHOUT: &[(&str, &str)] = &[
     (
         "timeout",
@@ -71,12 +71,12 @@ const WITHOUT: &[(&str, &str)] = &[
 
 impl Reader<'_> {
     pub(super) fn entry(&mut self, key: &str, entry: &Value) -> Result<(), Problem> {
-        let entry = Fields::of(key, Some(entry))?;
+        let entry = Fields::from_path(key, Some(entry))?;
         let wanted = entry
             .text("model_name")?
             .ok_or_else(|| Problem::at(key, "model_name is missing"))?;
         let path = entry.path("litellm_params");
-        let params = Fields::of(&path, entry.get("litellm_params"))?;
+        let params = Fields::from_path(&path, entry.get("litellm_params"))?;
         let model = params
             .text("model")?
             .ok_or_else(|| Problem::at(&path, "model is missing"))?;
@@ -137,7 +137,7 @@ impl Reader<'_> {
                 ));
             }
         };
-        // LiteLLM reads the provider's variable; a server of one's own hardly wants that key.
+        // LiteLLM would read the provider's variable, but a custom server hardly expects that key.
         let of_provider = provider.key.filter(|_| {
             let is_own = Some(url.as_str()) == provider.url || provider.prefix == CLOUDFLARE;
             is_own || params.get("api_key").is_some()
@@ -191,7 +191,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The address itself, where a variable of the environment holds it.
+    /// Resolves the address from an environment variable if it is stored there.
     fn address(&mut self, key: String, base: String) -> Result<String, Problem> {
         let Some(variable) = base.strip_prefix(VARIABLE) else {
             return Ok(base);
@@ -239,7 +239,7 @@ impl Reader<'_> {
         ))
     }
 
-    /// The variable that holds the key; `None`: no key is sent.
+    /// The variable that contains the key; `None`: no key is sent.
     fn key_variable(
         &mut self,
         name: &str,
@@ -252,7 +252,7 @@ impl Reader<'_> {
         if let Some(variable) = key.strip_prefix(VARIABLE) {
             return Ok(Some(variable.to_owned()));
         }
-        // What people write where none is needed.
+        // Placeholders that people write when no key is needed.
         if [
             "",
             "none",
@@ -292,7 +292,7 @@ impl Reader<'_> {
         defaults
     }
 
-    /// `rpm` and `tpm` are limits of the model, all users together.
+    /// `rpm` and `tpm` are limits of the model for all users together.
     fn limits(&mut self, name: &str, params: &Fields<'_>) -> Result<(), Problem> {
         let mut limit = Map::new();
         for (key, own) in [("rpm", "requests_per_minute"), ("tpm", "tokens_per_minute")] {
@@ -333,10 +333,10 @@ impl Reader<'_> {
             }
         }
         let path = entry.path("model_info");
-        let info = Fields::of(&path, entry.get("model_info"))?;
+        let info = Fields::from_path(&path, entry.get("model_info"))?;
         for key in info.keys() {
             let message = match key {
-                // Every route of OpenAI's goes to the endpoint as it is.
+                // Every OpenAI route is passed to the endpoint unchanged.
                 "mode" | "id" => continue,
                 "max_input_tokens" | "max_tokens" | "max_output_tokens" => {
                     "has no counterpart: the endpoint knows its limits; engine_config.max_total_tokens is the length of its context"

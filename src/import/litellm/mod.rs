@@ -1,5 +1,5 @@
-//! LiteLLM's configuration: each entry of `model_list` becomes a RemoteEngine. Keys are named by their variables, never
-//! copied; what has no counterpart is named.
+//! Translates LiteLLM's configuration: each entry of `model_list` becomes a RemoteEngine. Keys are never copied, only referenced by
+//! variable; keys without a counterpart are reported.
 
 mod entry;
 mod providers;
@@ -15,13 +15,13 @@ use crate::notes::{Notes, Problem};
 use crate::outcome::{Import, ImportError, ImportedModel};
 
 /// # Errors
-/// [`ImportError`] if the file cannot be read at all. A single entry that cannot be translated is in `left_out`.
+/// [`ImportError`] if the file cannot be read at all. Entries that cannot be translated are listed in `left_out`.
 pub fn litellm(
     path: &Path,
     text: &str,
     environment: &BTreeMap<String, String>,
 ) -> Result<Import, ImportError> {
-    let mut notes = Notes::of(path, text);
+    let mut notes = Notes::from_path(path, text);
     let document: Value = reading::yaml(text).map_err(|flaw| ImportError::Parse {
         path: path.to_owned(),
         flaw,
@@ -54,14 +54,14 @@ struct Reader<'a> {
     models: Vec<ImportedModel>,
     /// `limits.models`.
     limits: Map<String, Value>,
-    /// From LiteLLM's name to the model that has it here.
+    /// Maps LiteLLM's name to the first model imported for it.
     first: BTreeMap<String, usize>,
-    /// Holds the values of `os.environ/NAME`.
+    /// The values for `os.environ/NAME`.
     environment: &'a BTreeMap<String, String>,
     notes: &'a mut Notes,
 }
 
-/// Sections and keys without a counterpart, and what there is instead. A section's own keys are listed one by one.
+/// Sections and keys without a counterpart, with the alternative. A section's keys are listed individually.
 const WITHOUT: &[(&str, &str)] = &[
     (
         "litellm_settings.drop_params",
@@ -209,15 +209,15 @@ impl Reader<'_> {
         Ok((self.models, settings))
     }
 
-    /// Further names of models.
+    /// Adds additional names of models.
     fn aliases(&mut self, root: &Fields<'_>) -> Result<(), Problem> {
-        let router = Fields::of("router_settings", root.get("router_settings"))?;
+        let router = Fields::from_path("router_settings", root.get("router_settings"))?;
         let path = "router_settings.model_group_alias";
-        let aliases = Fields::of(path, router.get("model_group_alias"))?;
+        let aliases = Fields::from_path(path, router.get("model_group_alias"))?;
         for alias in aliases.keys() {
             let key = aliases.path(alias);
             let value = aliases.get(alias);
-            let of = value.and_then(|it| scalar(it.get("model").unwrap_or(it)));
+            let of = value.and_then(|value| scalar(value.get("model").unwrap_or(value)));
             let model = of.as_ref().and_then(|of| self.first.get(of));
             let Some(model) = model.and_then(|nth| self.models.get_mut(*nth)) else {
                 self.notes
@@ -250,7 +250,7 @@ impl Reader<'_> {
                 self.without(section);
                 continue;
             }
-            let fields = Fields::of(section, root.get(section))?;
+            let fields = Fields::from_path(section, root.get(section))?;
             for key in fields.keys().filter(|key| *key != "model_group_alias") {
                 self.without(&fields.path(key));
             }

@@ -1,18 +1,18 @@
-//! The providers of LiteLLM that speak OpenAI's API: their addresses and the variables of their keys, as LiteLLM has
-//! them. The others need a translation that a RemoteEngine does not have.
+//! LiteLLM's providers with an OpenAI API: their addresses and key variables, as in LiteLLM. Other providers need a translation
+//! that a RemoteEngine does not have.
 
-/// How the models of a prefix are reached.
+/// Access settings for the models of a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provider {
-    /// What stands before the `/` in `litellm_params.model`.
+    /// The part before the `/` in `litellm_params.model`.
     pub prefix: &'static str,
-    /// `None`: `api_base` has to say it.
+    /// `None`: `api_base` is required.
     pub url: Option<&'static str>,
-    /// The variable that LiteLLM reads without `api_key`; `None`: no key is sent.
+    /// The variable that LiteLLM reads if `api_key` is missing; `None`: no key is sent.
     pub key: Option<&'static str>,
-    /// Below `api_base`, which LiteLLM takes without it.
+    /// A path to append to `api_base`, which LiteLLM expects without it.
     pub path: &'static str,
-    /// LiteLLM translates to the provider's own API; its OpenAI endpoint has another address than `api_base`.
+    /// LiteLLM uses the provider's own API; its OpenAI endpoint has an address other than `api_base`.
     pub is_translated: bool,
 }
 
@@ -26,7 +26,7 @@ const fn at(prefix: &'static str, url: &'static str, key: &'static str) -> Provi
     }
 }
 
-/// LiteLLM speaks the provider's own API; the address is that of its OpenAI endpoint.
+/// A provider whose own API LiteLLM uses; the address is its OpenAI endpoint's.
 const fn translated(
     prefix: &'static str,
     url: Option<&'static str>,
@@ -54,7 +54,7 @@ const fn anywhere(prefix: &'static str, key: Option<&'static str>) -> Provider {
 const COHERE: &str = "https://api.cohere.ai/compatibility/v1";
 const ZHIPU: &str = "https://open.bigmodel.cn/api/paas/v4";
 pub const CLOUDFLARE: &str = "cloudflare";
-/// Its endpoint takes names with their publisher.
+/// Its endpoint expects names with their publisher.
 pub const GITHUB: &str = "github";
 
 const PROVIDERS: [Provider; 38] = [
@@ -178,13 +178,17 @@ const PROVIDERS: [Provider; 38] = [
     },
 ];
 
-/// The provider, and the model as it calls it. `Err`: why a RemoteEngine cannot reach it.
+/// The provider, and its name for the model. `Err`: the reason why a RemoteEngine cannot reach it.
 pub fn provider_of(
     model: &str,
     custom: Option<&str>,
     has_base: bool,
 ) -> Result<(Provider, String), String> {
-    let find = |prefix: &str| PROVIDERS.into_iter().find(|it| it.prefix == prefix);
+    let find = |prefix: &str| {
+        PROVIDERS
+            .into_iter()
+            .find(|provider| provider.prefix == prefix)
+    };
     let refused = |prefix: &str| {
         format!(
             "models of `{prefix}` are not reached by OpenAI's API, or not with a bearer token; a RemoteEngine has both (docs/remote.md)"
@@ -203,7 +207,7 @@ pub fn provider_of(
             None => Err(refused(prefix)),
         };
     }
-    // Without a prefix LiteLLM knows OpenAI's own models by their names.
+    // LiteLLM recognises OpenAI's own models by name, without a prefix.
     let is_openai = [
         "gpt-",
         "o1",

@@ -1,27 +1,27 @@
-//! What llama-swap says of models that run together. The pool keeps as many loaded as fit, and chooses victims by
-//! priority and cost; only a persistent group has a counterpart.
+//! Reads llama-swap's groups of models that run together. The pool keeps as many models loaded as fit, and chooses victims by
+//! priority and cost; only persistent groups have a counterpart.
 
 use std::collections::BTreeSet;
 
 use crate::fields::Fields;
 use crate::notes::{Notes, Problem};
 
-/// Says what counts instead, and answers the members of persistent groups.
+/// Notes the differences, and returns the members of persistent groups.
 pub fn read(root: &Fields<'_>, notes: &mut Notes) -> Result<BTreeSet<String>, Problem> {
     let mut persistent = BTreeSet::new();
-    let routing = Fields::of("routing", root.get("routing"))?;
-    let router = Fields::of("routing.router", routing.get("router"))?;
-    let settings = Fields::of("routing.router.settings", router.get("settings"))?;
+    let routing = Fields::from_path("routing", root.get("routing"))?;
+    let router = Fields::from_path("routing.router", routing.get("router"))?;
+    let settings = Fields::from_path("routing.router.settings", router.get("settings"))?;
     let mut any = false;
     for (path, value) in [
         ("groups", root.get("groups")),
         ("routing.router.settings.groups", settings.get("groups")),
     ] {
-        let groups = Fields::of(path, value)?;
+        let groups = Fields::from_path(path, value)?;
         for name in groups.keys() {
             any = true;
             let key = groups.path(name);
-            let group = Fields::of(&key, groups.get(name))?;
+            let group = Fields::from_path(&key, groups.get(name))?;
             one(&group, &mut persistent, notes)?;
         }
     }

@@ -1,5 +1,5 @@
-//! llama-swap's configuration: `models` and `peers` become model files, a few settings become the configuration, and
-//! everything else is named.
+//! Translates llama-swap's configuration: `models` and `peers` become model files, some settings become the configuration, and the
+//! rest is reported.
 
 mod groups;
 mod model;
@@ -17,10 +17,10 @@ use crate::names::Names;
 use crate::notes::{Notes, Problem};
 use crate::outcome::{Around, Import, ImportError, ImportedModel};
 
-/// llama-swap's "never": the longest time that the pool takes.
+/// Represents llama-swap's "never": the longest duration that the pool accepts.
 const NEVER: &str = "365days";
 
-/// Keys without a counterpart, and what there is instead.
+/// Keys without a counterpart, with the alternative.
 const WITHOUT: &[(&str, &str)] = &[
     (
         "logTimeFormat",
@@ -68,9 +68,9 @@ const WITHOUT: &[(&str, &str)] = &[
 ];
 
 /// # Errors
-/// [`ImportError`] if the file cannot be read at all. A single model that cannot be translated is in `left_out`.
+/// [`ImportError`] if the file cannot be read at all. Models that cannot be translated are listed in `left_out`.
 pub fn llama_swap(path: &Path, text: &str, around: &Around<'_>) -> Result<Import, ImportError> {
-    let mut notes = Notes::of(path, text);
+    let mut notes = Notes::from_path(path, text);
     let document: Value = reading::yaml(text).map_err(|flaw| ImportError::Parse {
         path: path.to_owned(),
         flaw,
@@ -105,14 +105,14 @@ struct Reader<'a> {
     notes: &'a mut Notes,
 }
 
-/// What counts for every model.
+/// Settings for every model.
 struct Defaults {
     macros: Macros,
-    /// Of `globalTTL`; 0 is never.
+    /// From `globalTTL`; 0 means never.
     ttl: i64,
     load_deadline: Option<i64>,
     stop_grace: Option<i64>,
-    /// Names as llama-swap has them, aliases too.
+    /// Names in llama-swap, including aliases.
     preload: BTreeSet<String>,
     /// Members of groups that are never unloaded for others.
     persistent: BTreeSet<String>,
@@ -145,8 +145,8 @@ impl Reader<'_> {
             preload: preload(&root)?,
             persistent: groups::read(&root, self.notes)?,
         };
-        let models = Fields::of("models", root.get("models"))?;
-        // All names come before the aliases of any model.
+        let models = Fields::from_path("models", root.get("models"))?;
+        // Assign all names before any model's aliases.
         let names: Vec<(&str, String)> =
             models.keys().map(|id| (id, self.names.take(id))).collect();
         for (id, name) in names {
@@ -171,7 +171,7 @@ impl Reader<'_> {
         Ok((self.models, self.settings))
     }
 
-    /// Sections of the configuration, and whatever has no counterpart.
+    /// Translates the global settings, and reports keys without a counterpart.
     fn settings(&mut self, root: &Fields<'_>, ttl: i64) -> Result<(), Problem> {
         let keep_hot = match ttl {
             0 => NEVER.to_owned(),
@@ -194,7 +194,7 @@ impl Reader<'_> {
                 format!("run in the memory of this machine, which shows no NVIDIA GPU: inventory.host_memory is {gib}GiB, half of it; correct it, or remove it on a machine with GPUs"),
             );
         }
-        // llama-swap has no evening.
+        // llama-swap has no evening cleanup.
         self.settings.insert(
             "evening".to_owned(),
             json!({"cleanup": null, "reopen": null}),
@@ -278,8 +278,8 @@ impl Reader<'_> {
 
 /// The models that are loaded at the start.
 fn preload(root: &Fields<'_>) -> Result<BTreeSet<String>, Problem> {
-    let hooks = Fields::of("hooks", root.get("hooks"))?;
-    let on_startup = Fields::of("hooks.on_startup", hooks.get("on_startup"))?;
+    let hooks = Fields::from_path("hooks", root.get("hooks"))?;
+    let on_startup = Fields::from_path("hooks.on_startup", hooks.get("on_startup"))?;
     let names = on_startup.texts("preload")?.into_iter();
     Ok(names
         .map(|name| name.trim().to_owned())

@@ -1,5 +1,5 @@
-//! One model of llama-swap as a model file: the engine of the table if its whole command is understood, otherwise a
-//! CommandEngine with the command as it is.
+//! Translates a llama-swap model to a model file: to the engine from the table if its complete command is understood,
+//! otherwise to a CommandEngine with the unchanged command.
 //! One file because the command of a model is taken apart and put together here, word by word.
 
 use std::path::Path;
@@ -17,14 +17,14 @@ use crate::notes::Problem;
 use crate::outcome::ImportedModel;
 use crate::secrets::is_secret_name;
 
-/// Requests that llama-swap sends to a model at once, unless its file says otherwise.
+/// Simultaneous requests per model in llama-swap, unless its file sets them.
 const CONCURRENCY: i64 = 10;
-/// What a model's file is put together from.
+/// The parts of a model's file.
 #[derive(Default)]
 pub(super) struct Parts {
     env: Map<String, Value>,
     propagated: Vec<String>,
-    /// Indices of `CUDA_VISIBLE_DEVICES`.
+    /// Indices from `CUDA_VISIBLE_DEVICES`.
     pub devices: Vec<u64>,
     notes: Vec<(String, String)>,
 }
@@ -118,7 +118,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A field with its macros filled in. Values of variables get a note, because they are in the file now.
+    /// Expands the macros in a field. Copied values of variables cause a note, because they are now fixed in the file.
     pub(super) fn filled(
         &mut self,
         model: &Fields<'_>,
@@ -195,7 +195,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// `engine_config` with what every engine has.
+    /// The keys of `engine_config` common to all engines.
     fn engine_section(
         &mut self,
         name: &str,
@@ -211,7 +211,7 @@ impl Reader<'_> {
         section.extend(own);
         if let Some(served) = self
             .filled(model, "useModelName", macros)?
-            .filter(|it| !it.is_empty())
+            .filter(|name| !name.is_empty())
         {
             section.insert("served_model_name".to_owned(), json!(served));
         }
@@ -224,7 +224,7 @@ impl Reader<'_> {
         Ok(section)
     }
 
-    /// A document with the native engine; `Err`: why it has to stay a command.
+    /// A document with the native engine; `Err`: the reason for keeping the command.
     fn native_document(
         &mut self,
         name: &str,
@@ -273,7 +273,7 @@ impl Reader<'_> {
         if let Some(sleep) = native.sleep {
             pool.insert("sleep".to_owned(), json!(sleep));
         }
-        // As llama-swap, which passes whatever a client writes.
+        // llama-swap passes all fields of a request.
         pool.insert("unknown_fields".to_owned(), json!("pass"));
         document["pool_config"] = Value::Object(pool);
         let limit = model
@@ -350,7 +350,7 @@ impl Reader<'_> {
         Ok(document)
     }
 
-    /// Relative paths count from the folder in which llama-swap is started, which is unknown here.
+    /// Relative paths depend on llama-swap's working directory, which is unknown here.
     fn model_path(&self, path: &str) -> String {
         if Path::new(path).is_absolute() {
             return path.to_owned();
@@ -372,8 +372,7 @@ fn cmd_owner(model: &Fields<'_>) -> String {
     cmd.strip_suffix(".cmd").unwrap_or(&cmd).to_owned()
 }
 
-/// What a program may need that the pool knows nothing of, in GiB: the files of weights that its command names, a fifth
-/// more, and a half for itself.
+/// Estimates the memory of an unknown program in GiB: the weight files named in its command, plus one fifth, plus half a GiB.
 fn guess(argv: &[String], folders: &[&Path]) -> Option<f64> {
     const ENDINGS: [&str; 6] = ["gguf", "bin", "safetensors", "onnx", "pt", "pth"];
     let size = |word: &String| {
@@ -388,7 +387,7 @@ fn guess(argv: &[String], folders: &[&Path]) -> Option<f64> {
     (bytes > 0).then(|| (gib * 10.0).ceil() / 10.0)
 }
 
-/// The pool sends no key to its engines.
+/// Removes the key, because the pool sends no key to its engines.
 fn without_api_key(argv: &[String]) -> Vec<String> {
     let mut kept = Vec::new();
     let mut rest = argv.iter();
@@ -404,7 +403,7 @@ fn without_api_key(argv: &[String]) -> Vec<String> {
     kept
 }
 
-/// What a person should look at in a command that stays as it is.
+/// Notes on points to check in an unchanged command.
 fn command_notes(argv: &[String]) -> Vec<String> {
     let mut notes = Vec::new();
     let base = |word: &String| names::base(word).to_owned();

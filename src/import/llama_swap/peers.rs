@@ -1,4 +1,4 @@
-//! llama-swap's peers: each of their models becomes a RemoteEngine. A key is named by its variable, never copied.
+//! Translates llama-swap's peers: each of their models becomes a RemoteEngine. Keys are never copied, only referenced by variable.
 
 use serde_json::{Map, Value, json};
 
@@ -11,10 +11,10 @@ use crate::secrets::variable_for;
 
 impl Reader<'_> {
     pub(super) fn peers(&mut self, root: &Fields<'_>, macros: &Macros) -> Result<(), Problem> {
-        let peers = Fields::of("peers", root.get("peers"))?;
+        let peers = Fields::from_path("peers", root.get("peers"))?;
         for name in peers.keys() {
             let key = peers.path(name);
-            let read = Fields::of(&key, peers.get(name));
+            let read = Fields::from_path(&key, peers.get(name));
             let done = read.and_then(|peer| self.peer(name, &peer, macros));
             if let Err(problem) = done {
                 self.notes.leave_out(problem);
@@ -32,7 +32,7 @@ impl Reader<'_> {
         let proxy = macros
             .expand(&proxy, self.around.environment, &mut copied)
             .map_err(|problem| at("proxy", problem))?;
-        // llama-swap appends the whole path of a request, `/v1/…`.
+        // llama-swap appends the complete path of a request, `/v1/…`.
         let url = format!("{}/v1", proxy.trim_end_matches('/'));
         let variable = match peer.text("apiKey")? {
             None => None,
@@ -87,7 +87,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The variable that holds the key, and what to do about it.
+    /// Returns the variable for the key, and notes what to do about it.
     fn key_variable(&mut self, name: &str, peer: &Fields<'_>, key: &str) -> String {
         let own = key
             .strip_prefix("${env.")

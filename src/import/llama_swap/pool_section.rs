@@ -1,4 +1,4 @@
-//! What the pool does with one model of llama-swap (priority, times, names), and the keys of it that have no counterpart.
+//! Translates a llama-swap model's settings for the pool (priority, durations, names), and reports keys without a counterpart.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::files;
 use crate::macros::Macros;
 use crate::notes::Problem;
 
-/// Parameters that a model file may have defaults for, whatever the engine.
+/// Request parameters that a model file can set defaults for, with any engine.
 const DEFAULTS: [&str; 12] = [
     "temperature",
     "top_p",
@@ -27,7 +27,7 @@ const DEFAULTS: [&str; 12] = [
     "min_tokens",
 ];
 
-/// Keys without a counterpart, and what there is instead.
+/// Keys without a counterpart, with the alternative.
 const WITHOUT: &[(&str, &str)] = &[
     (
         "cmdStop",
@@ -66,7 +66,7 @@ const READ: [&str; 13] = [
 ];
 
 impl Reader<'_> {
-    /// Priority, times, names: what the pool does with the model.
+    /// Builds `pool_config`: priority, durations and names.
     pub(super) fn pool_section(
         &mut self,
         id: &str,
@@ -106,7 +106,7 @@ impl Reader<'_> {
         if !parts.devices.is_empty() {
             pool.insert("devices".to_owned(), json!({"indices": parts.devices}));
         }
-        // llama-swap takes at least 15 seconds.
+        // llama-swap's minimum is 15 seconds.
         if let Some(seconds) = defaults.load_deadline {
             pool.insert(
                 "load_deadline".to_owned(),
@@ -189,12 +189,12 @@ impl Reader<'_> {
         Ok(aliases)
     }
 
-    /// Values that llama-swap forces on requests are defaults here: a client's own value counts.
+    /// llama-swap overrides these values in requests; here they are defaults, and a client's own value wins.
     fn filters(&mut self, model: &Fields<'_>, document: &mut Value) -> Result<(), Problem> {
         let path = model.path("filters");
-        let filters = Fields::of(&path, model.get("filters"))?;
+        let filters = Fields::from_path(&path, model.get("filters"))?;
         let set_path = filters.path("setParams");
-        let set = Fields::of(&set_path, filters.get("setParams"))?;
+        let set = Fields::from_path(&set_path, filters.get("setParams"))?;
         let mut defaults = Map::new();
         for key in set.keys() {
             let Some(value) = set
