@@ -1,5 +1,5 @@
-//! The command of one replica as it would be run, with secrets masked, and whether its program is there. Port, socket and
-//! the name of a container are examples.
+//! The command of one replica as it would be run, with secrets masked, and a check that its program exists. Port, socket and
+//! container name are examples.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ const SOCKET: &str = "data/run/replica.sock";
 /// A command line to show.
 pub(super) struct Shown {
     pub line: String,
-    /// The key that names its program, and that it is not on this machine, if it is not.
+    /// If the program is missing on this machine: the key that names it, and a message.
     pub missing: Option<(&'static str, String)>,
 }
 
-/// The command on these devices; an error says why there is none.
+/// The command on these devices; an error gives the reason why there is none.
 pub(super) fn command(
     entry: &Entry,
     devices: &[PlacedDevice],
@@ -131,7 +131,7 @@ pub(super) fn command(
     }
 }
 
-/// Why the embedded engine would not start on GPUs here.
+/// The reason why the embedded engine would not start on this machine's GPUs.
 fn missing_of_cuda(devices: &[PlacedDevice], cuda: &CudaProgram) -> Option<(&'static str, String)> {
     let key = "engine_config.engine_kwargs.device";
     if devices.iter().any(|device| !device.is_gpu) {

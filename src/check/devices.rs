@@ -1,4 +1,4 @@
-//! The devices that models would be placed on, and whether a model fits: the core's own decision for an empty pool.
+//! The devices for placing models, and a check whether a model fits, using the core's own decision for an empty pool.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use pool::{
 };
 
 const MODEL: ModelId = ModelId(0);
-/// What says how much memory a model needs.
+/// The key for the memory of a model.
 const MEMORY: &str = "pool_config.memory_gib";
 const ADVICE: &str = "use a smaller or quantised model, a shorter context, more GPUs (pool_config.gpus_per_replica), or a larger inventory.host_memory";
 
-/// The devices of this machine, or those of the configuration.
+/// The devices of this machine, or of the configuration.
 pub(super) struct Devices {
     infos: Vec<DeviceInfo>,
     provider: &'static str,
-    /// What about them can hardly be meant so.
+    /// A notice about a probable mistake in the devices.
     pub notice: Option<String>,
 }
 
-/// Where a replica would be placed in an empty pool.
+/// The placement of a replica in an empty pool.
 pub(super) struct Placement {
     pub devices: Vec<PlacedDevice>,
     pub names: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) struct Placement {
 }
 
 impl Devices {
-    /// Finds them as `serve` does.
+    /// Finds devices as `serve` does.
     pub fn open(config: &Config) -> Result<Devices, String> {
         let found = Inventory::open(&crate::devices::settings(config));
         let inventory = found.map_err(|error| error.to_string())?;
@@ -43,7 +43,7 @@ impl Devices {
         })
     }
 
-    /// `gpu0 80.0 GiB (NVIDIA H100), gpu1 80.0 GiB; inventory.provider nvml`.
+    /// Formats them as `gpu0 80.0 GiB (NVIDIA H100), gpu1 80.0 GiB; inventory.provider nvml`.
     pub fn describe(&self) -> String {
         let each = self.infos.iter().map(|info| {
             let product = info.product_name.as_ref();
@@ -58,19 +58,19 @@ impl Devices {
         )
     }
 
-    /// What the largest device has that the model may use; of all devices, if it may use none.
+    /// The memory of the largest device that the model may use, or of the largest device if it may use none.
     pub fn largest_for(&self, entry: &Entry) -> Option<Bytes> {
         let largest = self.allowed(entry).map(|info| info.total).max();
         largest.or_else(|| self.infos.iter().map(|info| info.total).max())
     }
 
-    /// What the model's file says of devices that are not there.
+    /// Entries in the model's file for devices that do not exist.
     pub fn unknown(&self, entry: &Entry) -> Vec<UnknownDevice> {
         let facts: Vec<DeviceFacts<'_>> = self.infos.iter().map(facts_of).collect();
         entry.devices.unknown(&facts)
     }
 
-    /// Where the first replica of this model would be, or by which key nowhere, and why.
+    /// The placement of the model's first replica; or the key that prevents it, with the reason.
     pub fn place(
         &self,
         entry: &Entry,
@@ -86,7 +86,7 @@ impl Devices {
             );
             return Err(("pool_config.devices", problem));
         }
-        // Alone, and not loaded by itself.
+        // Place it alone, without loading it automatically.
         let spec = ModelSpec {
             allowed: Some(allowed).filter(|_| !entry.devices.is_empty()),
             priority: Priority::default(),
@@ -127,8 +127,8 @@ impl Devices {
         })
     }
 
-    /// So many devices, to show a command line for a model that does not fit: fewer if there are fewer, and others if it
-    /// may use none of these.
+    /// Up to `count` devices for displaying the command line of a model that does not fit. Falls back to other devices if the model
+    /// may use none.
     pub fn example(&self, entry: &Entry, count: u32) -> Vec<PlacedDevice> {
         let count = count as usize;
         let some: Vec<PlacedDevice> = self.allowed(entry).take(count).map(placed).collect();

@@ -1,8 +1,8 @@
-//! Prints what an inspection of a cluster has found.
+//! Prints the findings of a cluster inspection.
 
 use cluster::Finding;
 
-/// Fails if nodes could not be requested.
+/// Prints every finding; fails if nodes could not be requested.
 pub(super) fn print(
     name: &str,
     inspection: impl Future<Output = Vec<Finding>>,

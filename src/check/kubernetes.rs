@@ -1,4 +1,4 @@
-//! `model-pool check --kubernetes`: what is missing before pods of the configuration can become nodes.
+//! `model-pool check --kubernetes`: finds out what is missing for pods of the configuration to become nodes.
 
 use cluster::Kubernetes;
 use config::{ClusterKind, Config};

@@ -1,5 +1,4 @@
-//! What `check` finds out about one model: how it would be run, on which devices, with how much memory, and what keeps it
-//! from being loaded.
+//! Checks one model: its command, devices and memory, and problems that prevent loading.
 
 use std::path::Path;
 
@@ -12,15 +11,15 @@ use pool::ModelSpec;
 use super::command;
 use super::devices::Devices;
 
-/// A model that was checked.
+/// The results for a model.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub name: String,
-    /// What is known of it.
+    /// Facts about the model, for display.
     pub lines: Vec<String>,
-    /// The command of one replica, as far as it is known.
+    /// The command of one replica, if known.
     pub command: Option<String>,
-    /// What keeps it from being loaded.
+    /// Problems that prevent loading.
     pub problems: Vec<Warning>,
     pub warnings: Vec<Warning>,
 }
@@ -79,7 +78,10 @@ pub(super) fn check(
         let key = "engine_config.type";
         checked.problems.push(at(entry, key, fault.to_string()));
     }
-    let dynamic = entry.dynamic_adapters.as_ref().and_then(|it| it.fetch());
+    let dynamic = entry
+        .dynamic_adapters
+        .as_ref()
+        .and_then(|adapters| adapters.fetch());
     if let Some(dynamic) = dynamic {
         let line = format!("adapters are looked for in {}", dynamic.describe());
         checked.lines.push(line);
@@ -107,7 +109,7 @@ pub(super) fn check(
     checked
 }
 
-/// Says how much memory it needs; the flag: whether that is known.
+/// Reports the model's memory; the flag is true if it is known.
 fn need(
     entry: &Entry,
     devices: Option<&Devices>,
@@ -120,7 +122,7 @@ fn need(
         devices => format!("{devices} devices"),
     };
     let each = |devices: u32| if devices == 1 { "" } else { " each" };
-    let largest = devices.and_then(|it| it.largest_for(entry));
+    let largest = devices.and_then(|devices| devices.largest_for(entry));
     match entry.spec_on(config, None, largest) {
         Ok((spec, NeedSource::Unfetched)) => {
             checked.lines.push(format!(
@@ -138,7 +140,7 @@ fn need(
                 each(spec.devices_per_replica),
                 from(entry)
             ));
-            // Broken files are reported as such.
+            // Broken files are already reported.
             if let Some(rough) = source.warning().filter(|_| checked.problems.is_empty()) {
                 let key = "pool_config.memory_gib";
                 checked.warnings.push(at(entry, key, rough.to_owned()));
@@ -152,7 +154,7 @@ fn need(
                 count(entry.devices_per_replica),
                 from(entry)
             ));
-            // Without its files, which are named already, nothing is known of its memory.
+            // If its files are missing, which is already reported, its memory is unknown.
             if checked.problems.is_empty() {
                 let key = "pool_config.memory_gib";
                 checked.problems.push(at(entry, key, error.to_string()));
@@ -162,7 +164,7 @@ fn need(
     }
 }
 
-/// Says whether it fits, and what would be run there.
+/// Reports whether the model fits, and the command for that placement.
 fn place(
     entry: &Entry,
     spec: &ModelSpec,
@@ -188,11 +190,11 @@ fn place(
         Err((key, why)) => {
             let problem = at(entry, key, format!("does not fit: {why}"));
             if is_known && spec.damage.is_some() && !checked.problems.is_empty() {
-                // The files that are damaged are named already.
+                // The damaged files are already reported.
             } else if is_known {
                 checked.problems.push(problem)
             } else {
-                // The estimate may be wrong, and the weights decide.
+                // The estimate may be wrong; the weights decide.
                 checked.warnings.push(problem)
             }
             let example = devices.example(entry, spec.devices_per_replica);
@@ -203,11 +205,11 @@ fn place(
         Ok(None) => {}
         Ok(Some(shown)) => {
             checked.command = Some(shown.line);
-            // It may be installed, or another machine may be meant.
+            // It may be installed later, or the file may be meant for another machine.
             let missing = shown.missing.map(|(key, why)| at(entry, key, why));
             checked.warnings.extend(missing);
         }
-        // What is missing comes with the weights.
+        // The weights will provide the missing size.
         Err(why) if !is_known && why.contains("the size of the weights is not known") => {
             let line = "its command line depends on the size of the weights, and is shown once they are here";
             checked.lines.push(line.to_owned());
@@ -223,14 +225,14 @@ fn place(
             } else if is_known {
                 checked.problems.push(problem)
             } else {
-                // The weights may change it.
+                // The weights may change this.
                 checked.warnings.push(problem)
             }
         }
     }
 }
 
-/// Where its weights come from, if they are fetched.
+/// The source of the weights, if they are fetched.
 fn weights(entry: &Entry) -> Option<String> {
     let fetch = entry.fetch.as_ref()?;
     let origin = fetch.describe();
@@ -249,24 +251,24 @@ fn weights(entry: &Entry) -> Option<String> {
     })
 }
 
-/// What nodes do with weights that lie on a file system of several machines; empty for others.
+/// Describes how nodes use weights on a shared file system; empty for local file systems.
 fn sharing(path: &Path, condition: &str) -> String {
-    // A folder that will be made has the file system of the one above it.
-    let there = path.ancestors().find(|it| it.exists());
+    // A folder that does not exist yet will be on the file system of its parent.
+    let there = path.ancestors().find(|folder| folder.exists());
     match there.and_then(source::shared_file_system) {
         Some(kind) => format!(" (on {kind}: nodes use it where it is, {condition})"),
         None => String::new(),
     }
 }
 
-/// The folder of weights that the pool does not fetch, if several machines share its file system.
+/// The folder of weights that the pool does not fetch, if it is on a shared file system.
 fn shared_folder(entry: &Entry) -> Option<String> {
     let path = entry.weights_path().filter(|_| entry.fetch.is_none())?;
     let sharing = sharing(&path, "mounted at the same place");
     (!sharing.is_empty()).then(|| format!("weights in {}{sharing}", path.display()))
 }
 
-/// The engine's parsers that the pool chose.
+/// The parsers that the pool chose for the engine.
 fn parsers(entry: &Entry) -> Option<String> {
     let Recipe::Server(recipe) = &entry.recipe else {
         return None;
@@ -292,7 +294,7 @@ fn from(entry: &Entry) -> String {
     )
 }
 
-/// How prompts are built, and what is added to requests.
+/// The prompt format, and the settings added to requests.
 fn prompt(entry: &Entry) -> String {
     let generation = &entry.generation;
     let answers_no_prompts = match &entry.recipe {
@@ -328,7 +330,7 @@ fn at(entry: &Entry, key: &str, message: String) -> Warning {
     let line = match &entry.source {
         Source::File(path) => std::fs::read_to_string(path)
             .ok()
-            .and_then(|text| Positions::of(&text).line(key)),
+            .and_then(|text| Positions::parse(&text).line(key)),
         Source::Registered => None,
     };
     Warning {

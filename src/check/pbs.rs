@@ -1,4 +1,4 @@
-//! `model-pool check --pbs`: what is missing before the PBS server of the configuration can bring nodes.
+//! `model-pool check --pbs`: finds out what is missing for the configured PBS server to start nodes.
 
 use cluster::Pbs;
 use config::{ClusterKind, Config};

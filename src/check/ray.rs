@@ -1,10 +1,10 @@
-//! `model-pool check --ray [ADDRESS]`: what is missing before a Ray cluster can bring nodes.
+//! `model-pool check --ray [ADDRESS]`: finds out what is missing for a Ray cluster to start nodes.
 
 use cluster::Ray;
 use config::{ClusterKind, Config, ray_address};
 
-/// `address`: of Ray's dashboard; empty: that of the configuration. Prints every finding; fails if nodes could not be
-/// requested.
+/// Prints every finding; fails if nodes could not be requested. `address` is the address of Ray's dashboard; if empty, the
+/// configured one is used.
 pub(super) fn run(config: &Config, address: &str) -> Result<(), String> {
     let mut section = config.cluster.clone();
     if !address.is_empty() {

@@ -1,4 +1,4 @@
-//! What `check` prints: warnings by file and line, errors, and each model with what would be run.
+//! The output of `check`: warnings by file and line, errors, and each model with its command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use catalog::Warning;
 
 use super::model::Checked;
 
-/// A warning that at least this many files share is printed once.
+/// A warning shared by at least this many files is printed once.
 const ALIKE_MIN: usize = 4;
 
-/// Counts what could not work while it is printed.
+/// Prints results and counts failures.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     errors: usize,
@@ -18,14 +18,14 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Something that `serve` would refuse, or that leaves a model out.
+    /// Reports a problem that makes `serve` refuse to start, or skip a model.
     pub fn error(&mut self, message: String) {
         self.errors += 1;
         eprintln!("error: {message}");
     }
 
-    /// Prints warnings by file and line. A warning that many files share is one line, and one that a model's error
-    /// repeats is left out.
+    /// Prints warnings by file and line. A warning shared by many files takes one line; warnings repeated in a model's error are
+    /// skipped.
     pub fn warnings(&self, warnings: Vec<Warning>, checked: &[Checked]) {
         let fatal: BTreeSet<(&str, &str)> = checked
             .iter()
@@ -57,7 +57,7 @@ impl Report {
         }
     }
 
-    /// Prints what is known of a model, in several lines.
+    /// Prints the results for a model, in several lines.
     pub fn model(&mut self, model: Checked) {
         for line in model.lines {
             println!("model {}: {line}", model.name);
@@ -81,7 +81,7 @@ impl Report {
         }
     }
 
-    /// Fails if anything could not work.
+    /// Fails if there was any error.
     pub fn end(self) -> Result<(), String> {
         let models = match self.unloadable {
             0 => None,

@@ -1,4 +1,4 @@
-//! `model-pool check --slurm`: what is missing before the Slurm cluster of the configuration can bring nodes.
+//! `model-pool check --slurm`: finds out what is missing for the configured Slurm cluster to start nodes.
 
 use cluster::Slurm;
 use config::{ClusterKind, Config};

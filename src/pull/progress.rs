@@ -1,4 +1,4 @@
-//! How far a fetch is: one line in place at a terminal, a line at each tenth otherwise.
+//! Shows the progress of a fetch: one updated line at a terminal, otherwise a line for each tenth.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use source::Progress;
 use terminal::{StatusLine, bytes, seconds};
 
-/// The rate is that of the last seconds.
+/// The rate covers the last few seconds.
 const SAMPLES_MAX: usize = 20;
 
 pub(super) struct Display {
@@ -15,9 +15,9 @@ pub(super) struct Display {
     progress: Arc<Progress>,
     line: StatusLine,
     began: Instant,
-    /// When how many bytes were here.
+    /// Times with the number of bytes present.
     samples: VecDeque<(Instant, u64)>,
-    /// The tenths that were printed.
+    /// Tenths printed so far.
     tenths: u8,
 }
 
@@ -50,7 +50,7 @@ impl Display {
         }
     }
 
-    /// Per cent, bytes, rate and time left; before the size is known, what it is doing.
+    /// Per cent, bytes, rate and time left; before the size is known, the current activity.
     fn text(&self) -> String {
         let (done, total) = (self.progress.done(), self.progress.total());
         let Some(percent) = self.progress.percent().filter(|_| total > 0) else {
@@ -66,16 +66,16 @@ impl Display {
         }
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     fn rate(&self) -> Option<f64> {
         let ((first, had), (last, has)) = (self.samples.front()?, self.samples.back()?);
         let took = last.duration_since(*first).as_secs_f64();
         let rate = has.saturating_sub(*had) as f64 / took;
-        // A byte in some seconds is no rate to expect the rest by.
+        // A rate below one byte per second is useless for an estimate.
         (took > 0.5 && rate >= 1.0).then_some(rate)
     }
 
-    /// Erases the line and says what was fetched.
+    /// Erases the line and returns a summary of the fetch.
     pub fn end(mut self) -> String {
         self.line.erase();
         let (came, total) = (self.progress.came(), self.progress.total());

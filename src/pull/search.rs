@@ -1,4 +1,4 @@
-//! What the hub has: the table of `pull --search`, and similar names where a model does not exist.
+//! Search results of the hub: the table of `pull --search`, and similar names for a model that does not exist.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use source::{Found, Sources};
 
 use super::End;
 
-/// Similar names are only a help: the wait for them is short.
+/// Similar names are only a hint, so the wait for them is short.
 const SIMILAR_TIME_MAX: Duration = Duration::from_secs(5);
 const SIMILAR_MAX: usize = 5;
-/// With the longest form and task a line has 80 columns then. Longer names push the columns to their right aside.
+/// With this width, the longest form and task give a line of 80 columns. Longer names shift the columns to their right.
 const NAME_WIDTH_MAX: usize = 32;
 
 pub(super) fn print(words: &str, found: Vec<Found>) -> Result<(), End> {
@@ -26,18 +26,18 @@ pub(super) fn print(words: &str, found: Vec<Found>) -> Result<(), End> {
 }
 
 fn table(found: &[Found]) -> String {
-    let width = |text: fn(&Found) -> &str| found.iter().map(|it| text(it).len()).max();
-    let name_width = width(|it| &it.id).unwrap_or(0).min(NAME_WIDTH_MAX);
+    let width = |text: fn(&Found) -> &str| found.iter().map(|model| text(model).len()).max();
+    let name_width = width(|model| &model.id).unwrap_or(0).min(NAME_WIDTH_MAX);
     let form_width = width(form).unwrap_or(0);
     let mut table = String::new();
-    for it in found {
-        let task = it.task.as_deref().unwrap_or_default();
-        let gated = if it.is_gated { "gated" } else { "" };
+    for model in found {
+        let task = model.task.as_deref().unwrap_or_default();
+        let gated = if model.is_gated { "gated" } else { "" };
         let line = format!(
             "{:name_width$}  {:>6}  {:form_width$}  {task} {gated}",
-            it.id,
-            short(it.downloads),
-            form(it),
+            model.id,
+            short(model.downloads),
+            form(model),
         );
         table.push_str(line.trim_end());
         table.push('\n');
@@ -49,7 +49,7 @@ fn form(found: &Found) -> &str {
     found.form.unwrap_or("")
 }
 
-/// Downloads of a month: `9.3M`.
+/// Formats the downloads of a month: `9.3M`.
 fn short(count: u64) -> String {
     match count {
         0..1_000 => count.to_string(),
@@ -58,8 +58,8 @@ fn short(count: u64) -> String {
     }
 }
 
-/// What to say about a model that the hub does not have: others with such a name. Empty if there are none, or if the
-/// hub does not say.
+/// A hint for a model that the hub does not have: other models with a similar name. Empty if there are none, or the hub cannot be
+/// queried.
 pub(super) async fn similar(sources: &Sources, missing: &Fetch) -> String {
     let name = missing.id.rsplit('/').next().unwrap_or_default();
     let family = name.split(['-', '_']).next().unwrap_or_default();
@@ -67,7 +67,7 @@ pub(super) async fn similar(sources: &Sources, missing: &Fetch) -> String {
         for words in [name, family] {
             let found = sources.search(words, SIMILAR_MAX, missing).await.ok()?;
             if !found.is_empty() {
-                let names: Vec<String> = found.into_iter().map(|it| it.id).collect();
+                let names: Vec<String> = found.into_iter().map(|model| model.id).collect();
                 let names = names.join(", ");
                 return Some(format!(
                     ". The hub has: {names}; `model-pool pull --search {words}` shows more"

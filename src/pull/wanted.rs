@@ -1,5 +1,4 @@
-//! What `pull` fetches for a name: what the catalogue's model needs, or what the pool would fetch for a model of the
-//! hub that has no file.
+//! Determines what `pull` fetches for a name: the weights of a model of the catalogue, or of a model on the hub that has no file.
 
 use serde_json::json;
 
@@ -7,11 +6,11 @@ use catalog::{Catalog, Entry, Fetch, Origin, Source};
 use config::Config;
 
 /// # Errors
-/// If there is no such model, or its weights are not fetched by the pool.
+/// If the model does not exist, or the pool does not fetch its weights.
 pub(super) fn find(name: &str, config: &Config) -> Result<Fetch, String> {
     let catalog = match Catalog::load(config) {
         Ok((catalog, _)) => Some(catalog),
-        // A model of the hub needs none of the files.
+        // A model of the hub does not depend on the files.
         Err(error) if is_of_the_hub(name) => {
             eprintln!("model-pool: {error}; the model files are left out");
             None
@@ -22,18 +21,21 @@ pub(super) fn find(name: &str, config: &Config) -> Result<Fetch, String> {
         if let Some(entry) = catalog.get(name) {
             return of_entry(name, entry, config, catalog);
         }
-        // A model with another name that takes its weights from there.
+        // A model with another name that takes its weights from this repository.
         let fetches = catalog
             .entries()
             .values()
-            .filter_map(|it| it.fetch.as_ref());
-        let is_it = |it: &&Fetch| it.id == name && matches!(it.origin, Origin::Hub { .. });
-        if let Some(fetch) = fetches.clone().find(is_it) {
+            .filter_map(|entry| entry.fetch.as_ref());
+        let is_wanted =
+            |fetch: &&Fetch| fetch.id == name && matches!(fetch.origin, Origin::Hub { .. });
+        if let Some(fetch) = fetches.clone().find(is_wanted) {
             return Ok(fetch.clone());
         }
     }
     if !is_of_the_hub(name) {
-        let closest = catalog.map(|it| it.closest(name)).unwrap_or_default();
+        let closest = catalog
+            .map(|catalog| catalog.closest(name))
+            .unwrap_or_default();
         let closest = match closest.as_slice() {
             [] => String::new(),
             [name] => format!("; the closest is {name}"),
@@ -64,14 +66,14 @@ fn of_entry(
     let engine = entry.recipe.engine();
     let section = &mut document["engine_config"];
     if let Some(written) = section["model_path"].as_str() {
-        // Relative to the model's file, which says nothing to the reader.
+        // The path in the model's file may be relative, which does not help the reader.
         let path = entry.weights_path();
         let path = path.map_or_else(|| written.to_owned(), |path| path.display().to_string());
         return Err(format!(
             "the weights of {name} are {path} on this machine; there is nothing to fetch"
         ));
     }
-    // Its engine would fetch them into the same cache when it starts.
+    // Its engine would download into the same cache when it starts.
     section["fetch"] = json!("pool");
     let read = Entry::from_document(&document, Source::Registered, config, catalog.reference());
     let fetch = read.ok().and_then(|(entry, _)| entry.fetch);
@@ -82,16 +84,16 @@ fn of_entry(
     })
 }
 
-/// How models of the hub are fetched, whichever it is.
+/// The fetch settings for models of the hub, with an arbitrary model.
 pub(super) fn any_of_the_hub(config: &Config) -> Result<Fetch, String> {
     of_hub("any/model", config, None)
 }
 
-/// As the pool registers a model of the hub.
+/// The settings that the pool uses when it registers a model of the hub.
 fn of_hub(name: &str, config: &Config, catalog: Option<&Catalog>) -> Result<Fetch, String> {
     let none = catalog::Reference::default();
     let reference = catalog.map_or(&none, Catalog::reference);
-    let named = reference.get(name).and_then(|it| it.engine.clone());
+    let named = reference.get(name).and_then(|entry| entry.engine.clone());
     let engine = named.unwrap_or_else(|| config.catalog.unknown_engine.clone());
     let read = |engine: &str| {
         let document = json!({

@@ -1,9 +1,9 @@
-//! Brings a LoRA adapter from a bucket to this machine: lists it, brings its description, which the caller checks, and then
-//! the rest. It becomes visible under its own name when it is whole.
+//! Downloads a LoRA adapter from a bucket: lists it, downloads its description for the caller to check, and then the other files.
+//! It becomes visible under its final name once it is complete.
 //!
 //! ```text
-//! CACHE/NAME-DIGEST-STATE           the files of an adapter, whole
-//!      /NAME-DIGEST-STATE.partial   while they are brought; DIGEST stands for the address, STATE for its files there
+//! CACHE/NAME-DIGEST-STATE           the files of a complete adapter
+//!      /NAME-DIGEST-STATE.partial   during the download; DIGEST is derived from the address, STATE from its files there
 //! ```
 
 use std::io;
@@ -25,23 +25,23 @@ use super::write::hex;
 use catalog::{AdapterBucket, Origin};
 use pool::Bytes;
 
-/// Files of one adapter.
+/// Maximum files of one adapter.
 pub const ADAPTER_FILES_MAX: usize = 1000;
-/// Letters of a name for people.
+/// Maximum length of the readable part of a name.
 const READABLE_MAX: usize = 100;
-/// Letters of a digest.
+/// Length of a digest.
 const DIGEST_MAX: usize = 16;
 
-/// An adapter of a bucket, as the bucket lists it.
+/// An adapter in a bucket, with its listing.
 #[derive(Clone, Debug)]
 pub struct ListedAdapter {
     listing: Listing,
-    /// Where it lies once it is whole.
+    /// The final folder of the complete adapter.
     folder: PathBuf,
 }
 
 impl ListedAdapter {
-    /// What its files take together.
+    /// Total size of its files.
     pub fn bytes(&self) -> Bytes {
         let parts = self.listing.parts.iter();
         Bytes(parts.fold(0, |sum, part| sum.saturating_add(part.size)))
@@ -51,7 +51,7 @@ impl ListedAdapter {
         self.listing.parts.len()
     }
 
-    /// Its folder on this machine, if it is whole there; that counts as a use. Blocking.
+    /// The local folder, if the adapter is complete there. Counts as a use of the adapter. Blocking.
     pub fn here(&self) -> Option<PathBuf> {
         let is_right = |part: &Part| {
             let found = std::fs::metadata(self.folder.join(&part.path));
@@ -71,14 +71,14 @@ impl ListedAdapter {
     }
 }
 
-/// What the folders of an adapter begin with, whatever state of it they have.
+/// The common prefix of the folders of all states of an adapter.
 fn stem(bucket: &AdapterBucket, name: &str) -> String {
-    let uri = match bucket.of(name).origin {
+    let uri = match bucket.fetch(name).origin {
         Origin::Bucket(bucket) => bucket.uri.to_string(),
         Origin::Hub { .. } => String::new(),
     };
-    let plain = |it: char| match it {
-        it if it.is_ascii_alphanumeric() || "-_".contains(it) => it,
+    let plain = |letter: char| match letter {
+        letter if letter.is_ascii_alphanumeric() || "-_".contains(letter) => letter,
         _ => '-',
     };
     let readable: String = name.chars().map(plain).take(READABLE_MAX).collect();
@@ -87,21 +87,21 @@ fn stem(bucket: &AdapterBucket, name: &str) -> String {
 }
 
 impl Sources {
-    /// The adapter in the bucket's folder of this name. `None`: there is nothing.
+    /// Lists the adapter in the bucket's folder with this name. `None`: the folder is empty or missing.
     ///
     /// # Errors
-    /// Where the bucket cannot be read, or has names that cannot be written.
+    /// If the bucket cannot be read, or has names that cannot be written.
     pub async fn list_adapter(
         &self,
         bucket: &AdapterBucket,
         name: &str,
     ) -> Result<Option<ListedAdapter>, SourceFault> {
-        let mut listing = match self.list(&bucket.of(name)).await {
+        let mut listing = match self.list(&bucket.fetch(name)).await {
             Ok(listing) => listing,
             Err(SourceFault::Empty { .. }) => return Ok(None),
             Err(fault) => return Err(fault),
         };
-        // Folders below it are the checkpoints of its training, which no engine reads.
+        // Subfolders are training checkpoints, which engines do not read.
         let is_own = |path: &str| !path.contains('/') && !path.starts_with('.');
         listing.parts.retain(|part| is_own(&part.path));
         if listing.parts.is_empty() {
@@ -123,10 +123,10 @@ impl Sources {
         }))
     }
 
-    /// Brings one file of it. Returns the folder that the file is in; others may be missing there.
+    /// Downloads one file of the adapter. Returns the folder that contains the file; other files may be missing there.
     ///
     /// # Errors
-    /// Where it cannot be read or written.
+    /// If the file cannot be read or written.
     pub async fn bring_file_of_adapter(
         &self,
         listed: &ListedAdapter,
@@ -141,10 +141,10 @@ impl Sources {
         Ok(partial)
     }
 
-    /// Brings all of it, and makes it visible. Adapters that were used longest ago make room for it.
+    /// Downloads the complete adapter and makes it visible. Removes the least recently used adapters to make room.
     ///
     /// # Errors
-    /// Where it cannot be read or written, and where there is no room.
+    /// If files cannot be read or written, or the cache has no room.
     pub async fn bring_adapter(
         &self,
         bucket: &AdapterBucket,
@@ -185,7 +185,7 @@ impl Sources {
         Ok(listed.folder.clone())
     }
 
-    /// What was brought of it is not kept.
+    /// Removes a partial download.
     pub async fn discard_adapter(&self, listed: &ListedAdapter) {
         let partial = listed.partial();
         let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(partial)).await;
@@ -196,7 +196,7 @@ impl Sources {
         }
     }
 
-    /// The state of an adapter that was brought last, where its bucket cannot be read now.
+    /// The most recently downloaded state of an adapter, for use when its bucket cannot be read.
     pub async fn adapter_brought_before(
         &self,
         bucket: &AdapterBucket,
@@ -217,7 +217,7 @@ impl Sources {
         progress: &Arc<Progress>,
     ) -> Result<(), SourceFault> {
         let path = partial.join(&part.path);
-        // Beside the files, so that it goes with them.
+        // In the same folder as the files, to be removed with them.
         let lock = partial.join(adapter_cache::LOCKS).join(&part.path);
         let origins = &listed.listing.origins;
         transfer::bring(part, &path, &lock, origins, self, progress).await

@@ -1,5 +1,5 @@
-//! The folder of this machine that has the adapters of buckets: which of them leave for another, and how one becomes visible.
-//! The time of a folder is when its adapter was used last.
+//! The local folder for adapters from buckets: eviction, and making a downloaded adapter visible. A folder's modification time is
+//! the adapter's last use.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use pool::Bytes;
 
-/// What was used within this time stays: an engine may be about to load it.
+/// Adapters used within this time stay: an engine may be about to load them.
 const KEPT_FOR: Duration = Duration::from_secs(600);
-/// The folder with the locks of files that are being brought.
+/// The folder with the locks of files being downloaded.
 pub(super) const LOCKS: &str = ".locks";
 
 struct Kept {
@@ -19,8 +19,8 @@ struct Kept {
     used: SystemTime,
 }
 
-/// Removes adapters that were used longest ago until one of this size fits. `Err` inside: so many bytes have been used too
-/// lately to leave. Blocking.
+/// Removes the least recently used adapters until an adapter of size `needed` fits. The inner `Err` has the size of the recently
+/// used adapters that must stay. Blocking.
 pub(super) fn make_room(
     cache: &Path,
     own: &Path,
@@ -32,28 +32,31 @@ pub(super) fn make_room(
     let mut kept = Vec::new();
     for entry in fs::read_dir(cache)? {
         let folder = entry?.path();
-        // What is there of the adapter itself is part of what it needs.
+        // Existing files of the adapter itself are included in `needed`.
         if folder != own && folder.is_dir() {
             kept.extend(look(folder).transpose().into_iter().flatten());
         }
     }
-    kept.sort_by_key(|it| it.used);
+    kept.sort_by_key(|adapter| adapter.used);
     let mut total = kept
         .iter()
-        .fold(needed.0, |sum, it| sum.saturating_add(it.bytes));
-    let is_free = |it: &&Kept| now.duration_since(it.used).is_ok_and(|age| age > KEPT_FOR);
+        .fold(needed.0, |sum, adapter| sum.saturating_add(adapter.bytes));
+    let is_free = |adapter: &&Kept| {
+        now.duration_since(adapter.used)
+            .is_ok_and(|age| age > KEPT_FOR)
+    };
     let may_leave = kept.iter().take_while(is_free);
-    let possible = may_leave.fold(total, |sum, it| sum.saturating_sub(it.bytes));
+    let possible = may_leave.fold(total, |sum, adapter| sum.saturating_sub(adapter.bytes));
     if possible > most.0 {
         return Ok(Err(Bytes(possible.saturating_sub(needed.0))));
     }
-    for it in &kept {
+    for adapter in &kept {
         if total <= most.0 {
             break;
         }
-        fs::remove_dir_all(&it.folder)?;
-        total = total.saturating_sub(it.bytes);
-        tracing::info!(folder = %it.folder.display(), bytes = it.bytes, "an adapter that was fetched leaves this machine's disk");
+        fs::remove_dir_all(&adapter.folder)?;
+        total = total.saturating_sub(adapter.bytes);
+        tracing::info!(folder = %adapter.folder.display(), bytes = adapter.bytes, "removed a fetched adapter from the disk");
     }
     Ok(Ok(()))
 }
@@ -65,7 +68,7 @@ fn look(folder: PathBuf) -> io::Result<Option<Kept>> {
         let about = file?.metadata();
         let Ok(about) = about else { return Ok(None) };
         bytes = bytes.saturating_add(about.len());
-        // A file that is being written now.
+        // A file may be being written now.
         used = used.max(about.modified()?);
     }
     Ok(Some(Kept {
@@ -75,14 +78,14 @@ fn look(folder: PathBuf) -> io::Result<Option<Kept>> {
     }))
 }
 
-/// Gives a whole adapter its name. Another process may have done so before. Blocking.
+/// Renames a complete adapter to its final name, unless another process has already done so. Blocking.
 pub(super) fn publish(partial: &Path, folder: &Path) -> io::Result<()> {
     let locks = partial.join(LOCKS);
     match fs::remove_dir_all(&locks) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // Other files are there under its name only if they were changed by hand.
+    // Different files exist under the final name only if they were edited by hand.
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -90,15 +93,15 @@ pub(super) fn publish(partial: &Path, folder: &Path) -> io::Result<()> {
     fs::rename(partial, folder)
 }
 
-/// Notes that an adapter is used now. Blocking.
+/// Records a use of the adapter. Blocking.
 pub(super) fn touch(folder: &Path) {
-    let touched = File::open(folder).and_then(|it| it.set_modified(SystemTime::now()));
+    let touched = File::open(folder).and_then(|folder| folder.set_modified(SystemTime::now()));
     if let Err(error) = touched {
         tracing::debug!(%error, folder = %folder.display(), "the use of an adapter could not be noted");
     }
 }
 
-/// The whole adapter whose folder begins with this and was used last. Blocking.
+/// The most recently used complete adapter whose folder begins with `stem`. Blocking.
 pub(super) fn newest(cache: &Path, stem: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(cache).ok()?.flatten();
     let own = entries.filter(|entry| {

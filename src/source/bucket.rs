@@ -1,5 +1,5 @@
-//! S3 and Google Cloud Storage, through `object_store`: lists the objects under an address, and reads objects
-//! from an offset on. Server messages are shortened before they are shown, because they may quote keys.
+//! S3 and Google Cloud Storage, through `object_store`: lists the objects under an address, and reads objects from an offset on.
+//! Server messages are shortened before they are displayed, because they may quote keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,13 +23,13 @@ use super::part::{CONNECT_MAX, Check, Opened, Part, STALL_MAX, Trouble};
 use super::write::hex;
 use catalog::{Bucket, BucketUri, Fetch, Scheme};
 
-/// The commit to assume when there is no file `hash` beside the weights.
+/// The commit to assume if the weights have no file `hash`.
 const NO_HASH: &str = "0000000000000000000000000000000000000000";
 const HASH_MAX: usize = 64;
 const HASH_FILE_MAX: u64 = 1024;
 /// A longer listing is not a model.
 const LISTING_MAX: usize = 20_000;
-/// The library's own retries; ours are additional.
+/// The library's own retries, in addition to this crate's.
 const RETRIES: usize = 2;
 const RETRY_TIME: Duration = Duration::from_secs(15);
 
@@ -49,7 +49,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Sends no request, except for credentials.
+/// Opens a bucket. Sends no request, except for credentials.
 pub(super) async fn open(
     bucket: &Bucket,
     wanted: &Fetch,
@@ -111,13 +111,13 @@ pub(super) async fn open(
             }
             let is_plain = endpoint
                 .as_deref()
-                .is_some_and(|it| it.starts_with("http://"));
+                .is_some_and(|address| address.starts_with("http://"));
             builder = builder
                 .with_client_options(options(is_plain))
                 .with_retry(retry)
                 .with_bucket_name(&bucket.uri.bucket);
             if let Some(endpoint) = endpoint {
-                // Otherwise the variable for S3 alone would take precedence.
+                // Otherwise the variable specific to S3 would take precedence.
                 builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
             }
             if let Some(region) = &bucket.region {
@@ -140,7 +140,9 @@ pub(super) async fn open(
             }
             let base = variables.get("GOOGLE_BASE_URL").cloned();
             let base = base.or_else(|| std::env::var("GOOGLE_BASE_URL").ok());
-            let is_plain = base.as_deref().is_some_and(|it| it.starts_with("http://"));
+            let is_plain = base
+                .as_deref()
+                .is_some_and(|address| address.starts_with("http://"));
             builder = builder
                 .with_client_options(options(is_plain))
                 .with_retry(retry)
@@ -159,7 +161,7 @@ pub(super) async fn open(
     })
 }
 
-/// The objects under the address. The file `hash` there names the state, as in RayLLM's mirrors.
+/// Lists the objects under the address. A file named `hash` contains the state's name, as in RayLLM's mirrors.
 pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, SourceFault> {
     let wrong = |error: Error| fault(&error, uri);
     let prefix = Path::parse(&uri.prefix).map_err(|error| wrong(error.into()))?;
@@ -214,7 +216,7 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
 }
 
 impl Store {
-    /// As in `aws s3 sync`: of the patterns that match, the last one counts.
+    /// As in `aws s3 sync`, the last matching pattern wins.
     fn takes(&self, path: &str) -> bool {
         let matching = self
             .filters
@@ -269,7 +271,7 @@ impl Store {
                     .map(|chunk| chunk.map_err(|error| shortened(&error)))
                     .boxed(),
             }),
-            // The object changed after it was listed: a retry would not bring it back.
+            // The object changed after it was listed, so a retry does not help.
             Err(error) if is_lasting(&error) || matches!(error, Error::Precondition { .. }) => {
                 Err(lasting(&error))
             }
@@ -314,7 +316,7 @@ fn is_lasting(error: &Error) -> bool {
     )
 }
 
-/// The server's code, the status, or the last cause. The complete answer may quote keys.
+/// The server's code, the status, or the innermost cause. The complete response may quote keys.
 fn shortened(error: &Error) -> String {
     let text = error.to_string();
     let between = |from: &str, to: &str| {
@@ -327,7 +329,7 @@ fn shortened(error: &Error) -> String {
     if let Some(at) = text.find("status code: ") {
         let status: String = text[at + 13..]
             .chars()
-            .take_while(|it| *it != ':' && *it != '\n')
+            .take_while(|letter| *letter != ':' && *letter != '\n')
             .collect();
         return format!("it answers {}", status.trim());
     }

@@ -1,5 +1,5 @@
-//! The hub's cache in the layout of `huggingface_hub`, and what makes a model in it visible to the pool: a
-//! folder of links to its files, and a manifest, written last. Without a manifest a model is not complete.
+//! The hub's cache in the layout of `huggingface_hub`, and the files that make a cached model visible to the pool: a folder of
+//! links to its files, and a manifest, written last. A model without a manifest is incomplete.
 //!
 //! ```text
 //! CACHE/models--ORG--NAME/blobs/DIGEST           the content; DIGEST.incomplete during the download
@@ -32,7 +32,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub fn of(wanted: &Fetch) -> Layout {
+    pub fn new(wanted: &Fetch) -> Layout {
         let root = wanted.root();
         let name = root.file_name().unwrap_or_default().to_owned();
         Layout {
@@ -53,7 +53,7 @@ impl Layout {
         self.locks.join(format!("{}.lock", part.blob))
     }
 
-    /// Accepts a complete model that another program has fetched. `None`: there is none.
+    /// Accepts a complete model that another program has downloaded. Returns `None` if there is none.
     pub async fn cached(&self, wanted: &Fetch) -> Result<Option<()>, SourceFault> {
         let (layout, wanted) = (self.clone(), wanted.clone());
         let found = tokio::task::spawn_blocking(move || {
@@ -66,11 +66,11 @@ impl Layout {
             let shown = layout.show(&wanted, &folder, &commit, (files, Vec::new()), true);
             shown.map(Some)
         });
-        let found = found.await.map_err(io::Error::other).and_then(|it| it);
+        let found = found.await.map_err(io::Error::other).and_then(|done| done);
         found.map_err(SourceFault::disk(&self.root))
     }
 
-    /// Makes a complete set of files visible, with the manifest last. `extra` says where additional files go.
+    /// Makes a complete set of files visible, with the manifest last. `extra` has the destinations of additional files.
     pub async fn publish(
         &self,
         wanted: &Fetch,
@@ -99,11 +99,11 @@ impl Layout {
             let commit = &listing.commit;
             layout.show(&wanted, &set, commit, (files.collect(), outside), false)
         });
-        let made = made.await.map_err(io::Error::other).and_then(|it| it);
+        let made = made.await.map_err(io::Error::other).and_then(|done| done);
         made.map_err(SourceFault::disk(&self.root))
     }
 
-    /// Links the snapshot for the hub's own programs. Correct links stay, because others may use the cache.
+    /// Links the snapshot for Hugging Face's own tools. Correct links stay, because others may use the cache.
     fn link_snapshot(&self, wanted: &Fetch, listing: &Listing) -> io::Result<()> {
         let folder = self.root.join("snapshots").join(&listing.commit);
         for part in &listing.parts {
@@ -129,7 +129,7 @@ impl Layout {
         Ok(())
     }
 
-    /// A folder with exactly these files, with a name derived from them.
+    /// Creates a folder with exactly these files, with a name derived from them.
     fn make_set(&self, wanted: &Fetch, listing: &Listing) -> io::Result<PathBuf> {
         let mut digest = sha2::Sha256::new();
         digest.update(self.root.as_os_str().as_encoded_bytes());
@@ -142,7 +142,7 @@ impl Layout {
         if set.is_dir() && listing.parts.iter().all(is_whole) {
             return Ok(set);
         }
-        // Another program removed links from it.
+        // Another program removed links from the folder.
         if set.is_dir() {
             fs::rename(&set, sets.join(unique("old")))?;
         }
@@ -153,15 +153,14 @@ impl Layout {
             symlink(self.blob(part), &link)?;
         }
         match fs::rename(&new, &set) {
-            // Another process made the same folder first.
+            // Another process created the same folder first.
             Err(_) if set.is_dir() => fs::remove_dir_all(&new)?,
             made => made?,
         }
         Ok(set)
     }
 
-    /// Copies a file that belongs to another folder, so that a change to the copy does not affect other users
-    /// of the blob.
+    /// Copies a file to a destination outside the model's folder. A copy protects other users of the blob from changes.
     fn place(&self, path: &Path, part: &Part) -> io::Result<()> {
         fs::create_dir_all(path.parent().unwrap_or(&self.root))?;
         replace(path, |at| fs::copy(self.blob(part), at).map(drop))
@@ -191,7 +190,7 @@ impl Layout {
     }
 }
 
-/// Engines look for a GGUF file that was chosen by its quantization at the root of the folder.
+/// Moves files to the root of the folder, where engines look for a GGUF file chosen by its quantization.
 fn in_one_folder(wanted: &Fetch, mut listing: Listing) -> Listing {
     if matches!(wanted.gguf, GgufFiles::Quantization(_)) {
         for part in &mut listing.parts {
@@ -214,7 +213,7 @@ fn replace(path: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Resul
     fs::rename(&new, path).inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
-/// Follows links, so that linked files count.
+/// Collects files recursively, following links.
 fn files_below(root: &Path, folder: &Path, files: &mut Vec<ManifestFile>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -228,7 +227,7 @@ fn files_below(root: &Path, folder: &Path, files: &mut Vec<ManifestFile>) -> io:
                     .to_string_lossy()
                     .into_owned(),
                 bytes: about.map_or(0, |about| about.len()),
-                // The name of its blob is what the hub calls it.
+                // The hub's digest is the name of its blob.
                 digest: None,
             }),
         }

@@ -9,15 +9,15 @@ use catalog::{CredentialsUrl, Fetch};
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// The variable with which `huggingface_hub` and the pool send no token of the environment or of a login.
+/// The variable that keeps `huggingface_hub` and the pool from sending a token from the environment or a login.
 pub const NO_TOKEN: &str = "HF_HUB_DISABLE_IMPLICIT_TOKEN";
 
-/// Returns true if the model itself asks for public files alone.
+/// Returns true if the model itself requests anonymous access.
 pub(super) fn is_public(wanted: &Fetch) -> bool {
     wanted.env.contains_key(NO_TOKEN)
 }
 
-/// The first of `HF_TOKEN`, `HUGGING_FACE_HUB_TOKEN`, and the file that `huggingface-cli login` writes.
+/// The token from `HF_TOKEN`, `HUGGING_FACE_HUB_TOKEN`, or the file that `huggingface-cli login` writes, in this order.
 pub(super) async fn hub_token(wanted: &Fetch) -> Option<String> {
     let is_on = |value: &String| ["1", "true", "yes", "on"].contains(&&*value.to_lowercase());
     if wanted.variable(NO_TOKEN).as_ref().is_some_and(is_on) {
@@ -34,13 +34,12 @@ pub(super) async fn hub_token(wanted: &Fetch) -> Option<String> {
         }
     };
     let token = token.trim();
-    // Other characters are not allowed in a header.
+    // Headers allow no other characters.
     let is_sendable = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     is_sendable.then(|| token.to_owned())
 }
 
-/// Requests variables such as `AWS_ACCESS_KEY_ID` from the address: a POST without a body, answered by a flat
-/// JSON object.
+/// Requests variables such as `AWS_ACCESS_KEY_ID` from the address, with a POST without a body. The response is a flat JSON object.
 #[cfg_attr(
     not(feature = "s3"),
     expect(dead_code, reason = "only buckets have credentials by an address")
@@ -76,7 +75,7 @@ pub(super) async fn by_url(
             "its answer is longer than {ANSWER_BYTES_MAX} bytes"
         )));
     }
-    // The answer contains keys, so errors do not quote it.
+    // The response contains keys, so errors do not quote it.
     serde_json::from_slice(&body)
         .map_err(|_| fault("its answer is not a JSON object of strings".to_owned()))
 }

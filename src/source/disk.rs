@@ -1,5 +1,4 @@
-//! Checks the disk space for a fetch before it begins: what other fetches still bring to the same disk counts
-//! as used.
+//! Checks the disk space for a fetch before it begins. Space that other fetches still need on the same disk counts as used.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ type Running = Arc<Mutex<Vec<Taker>>>;
 #[derive(Debug)]
 struct Taker {
     device: u64,
-    /// Fetches into one model's folder bring the same files.
+    /// Fetches into one model's folder download the same files.
     model: PathBuf,
     progress: Arc<Progress>,
 }
@@ -33,7 +32,7 @@ pub(super) struct Room {
 }
 
 impl Rooms {
-    /// Refuses if the rest of the fetch would leave less than `keep` bytes free.
+    /// Reserves space for the rest of a fetch. Refuses if less than `keep` bytes would stay free.
     pub fn take(
         &self,
         folder: &Path,
@@ -47,11 +46,11 @@ impl Rooms {
             .dev();
         let free = free_on(&folder)?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_other = |it: &&Taker| it.device == device && it.model != model;
+        let is_other = |taker: &&Taker| taker.device == device && taker.model != model;
         let others = running.iter().filter(is_other);
-        let taken: u64 = others.map(|it| it.progress.left()).sum();
+        let taken: u64 = others.map(|taker| taker.progress.left()).sum();
         let (needs, free) = (progress.left(), free.saturating_sub(taken));
-        // A complete fetch needs no space on a full disk.
+        // A completed fetch needs no space, even on a full disk.
         if needs > 0 && needs.saturating_add(keep) > free {
             return Err(SourceFault::NoRoom {
                 needs,
@@ -75,7 +74,7 @@ impl Rooms {
 impl Drop for Room {
     fn drop(&mut self) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|it| !Arc::ptr_eq(&it.progress, &self.own));
+        running.retain(|taker| !Arc::ptr_eq(&taker.progress, &self.own));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why weights could not be fetched, with numbers and what to do next; never with a token.
+//! Errors of fetching weights, with numbers and advice; never with a token.
 
 use std::error::Error;
 use std::io;
@@ -82,7 +82,7 @@ pub enum SourceFault {
     )]
     GgufChoice {
         where_: String,
-        /// How a quantization is chosen, if the files have any.
+        /// Advice on choosing a quantization, if the files have any.
         hint: String,
         files: String,
     },
@@ -164,7 +164,7 @@ fn detail(message: &str) -> String {
 }
 
 impl SourceFault {
-    /// What may help (L3).
+    /// The appropriate remedy (L3).
     pub fn remedy(&self) -> Remedy {
         match self {
             SourceFault::Unreachable { .. }
@@ -200,7 +200,7 @@ impl SourceFault {
         }
     }
 
-    /// The fault for a user of the pool: without folders, buckets and addresses of this machine, which are in the log.
+    /// The message for a user of the pool: without local folders, buckets and addresses, which are only in the log.
     pub fn public(&self) -> String {
         match self {
             SourceFault::Unreachable { endpoint, why, .. } => {
@@ -255,7 +255,7 @@ impl SourceFault {
         }
     }
 
-    /// The remote side could not be reached: what is already here may be enough.
+    /// Returns true if the remote side could not be reached, which means that local files may be enough.
     pub(super) fn is_of_the_network(&self) -> bool {
         match self {
             SourceFault::Unreachable { .. }
@@ -273,7 +273,7 @@ impl SourceFault {
     }
 }
 
-/// The last cause of an error, which people can usually act on.
+/// The innermost cause of an error, usually the most helpful one.
 pub(super) fn root_of(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

@@ -1,10 +1,10 @@
-//! Which file systems several machines share: weights on one are used where they are, and copied nowhere.
+//! Recognises file systems that several machines share. Weights on them are used in place instead of being copied.
 //!
-//! The numbers are those of `statfs(2)`. NFS, SMB, Ceph, 9p and AFS are in Linux's `include/uapi/linux/magic.h`
-//! (`NFS_SUPER_MAGIC`, `SMB_SUPER_MAGIC`, `CIFS_SUPER_MAGIC`, `SMB2_SUPER_MAGIC`, `CEPH_SUPER_MAGIC`, `V9FS_MAGIC`,
-//! `AFS_SUPER_MAGIC`, `AFS_FS_MAGIC`). Lustre's is `LL_SUPER_MAGIC` of `lustre_user.h`, BeeGFS's is `BEEGFS_MAGIC` of its client
-//! module, and GPFS's the letters of its name. GNU coreutils has these three, too (`S_MAGIC_LUSTRE`, `S_MAGIC_FHGFS` and
-//! `S_MAGIC_GPFS` in `stat.c`). FUSE is left out: the same number stands for sshfs and for a local ntfs-3g.
+//! The numbers are from `statfs(2)`. NFS, SMB, Ceph, 9p and AFS are in Linux's `include/uapi/linux/magic.h` (`NFS_SUPER_MAGIC`,
+//! `SMB_SUPER_MAGIC`, `CIFS_SUPER_MAGIC`, `SMB2_SUPER_MAGIC`, `CEPH_SUPER_MAGIC`, `V9FS_MAGIC`, `AFS_SUPER_MAGIC`, `AFS_FS_MAGIC`).
+//! Lustre's is `LL_SUPER_MAGIC` of `lustre_user.h`, BeeGFS's is `BEEGFS_MAGIC` of its client module, and GPFS's consists of the
+//! letters of its name. GNU coreutils lists the latter three, too (`S_MAGIC_LUSTRE`, `S_MAGIC_FHGFS` and `S_MAGIC_GPFS` in
+//! `stat.c`). FUSE is left out: its number is the same for sshfs and for a local ntfs-3g.
 
 use std::fmt;
 use std::path::Path;
@@ -43,7 +43,7 @@ impl fmt::Display for SharedFileSystem {
     }
 }
 
-/// The file system with this number in `f_type`. `None`: it is this machine's own, or not known.
+/// The file system with this number in `f_type`. `None`: local or unknown.
 pub fn shared_file_system_of(magic: u32) -> Option<SharedFileSystem> {
     Some(match magic {
         0x0000_6969 => SharedFileSystem::Nfs,
@@ -58,19 +58,19 @@ pub fn shared_file_system_of(magic: u32) -> Option<SharedFileSystem> {
     })
 }
 
-/// The shared file system on which a file or folder lies, its links followed. Blocking.
+/// The shared file system that contains a file or folder, after following links. Blocking.
 pub fn shared_file_system(path: &Path) -> Option<SharedFileSystem> {
     shared_file_system_of(magic_of(path)?)
 }
 
-/// Numbers above 31 bits are negative on some machines, so that only the lower 32 count.
+/// Uses the lower 32 bits, because numbers above 31 bits are negative on some machines.
 #[cfg(target_os = "linux")]
 fn magic_of(path: &Path) -> Option<u32> {
     let found = rustix::fs::statfs(path).ok()?;
     Some(found.f_type as u32)
 }
 
-/// Other systems give file systems names.
+/// Other operating systems identify file systems by name.
 #[cfg(not(target_os = "linux"))]
 fn magic_of(_: &Path) -> Option<u32> {
     None

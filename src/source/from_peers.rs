@@ -1,10 +1,10 @@
-//! Fetches weights from machines of the same pool that have them, and from their usual source what those do not give: the
-//! list of the files and their digests comes from the caller, so that no peer is trusted.
+//! Fetches weights from other machines of the pool, and missing files from their usual source. The caller provides the list of
+//! files with their digests, which means that peers need not be trusted.
 //!
 //! ```text
 //! known files ─▶ each from a peer, resumed and verified ─▶ all right? publish
 //!                        │ gone, slow, busy, damaged          │ no
-//!                        └ the other peer takes its files     └▶ the usual fetch, which goes on where they were
+//!                        └ the other peer takes its files     └▶ the usual fetch, which continues with the partial files
 //! ```
 
 use std::collections::VecDeque;
@@ -22,19 +22,19 @@ use super::progress::Progress;
 use super::{select, transfer};
 use catalog::{Fetch, ListedFile, WeightsListing};
 
-/// More would take connections from others and bring little.
+/// A larger number would take connections from others for little gain.
 const PEERS_MAX: usize = 2;
 
-/// Files that no peer has begun to send.
+/// Files that no peer is sending yet.
 type Queue = Mutex<VecDeque<Part>>;
 
 impl Sources {
-    /// Fetches the files of `known` from the first two peers, and what they do not give from its usual source. What the cache
-    /// has already, as one on a shared file system does, needs neither. `wanted` names the same state of the model. Dropping
-    /// the future cancels the fetch; what has arrived is kept.
+    /// Fetches the files of `known` from the first two peers, and missing ones from their usual source. Files that the cache
+    /// already has, for example on a shared file system, are not transferred. `wanted` names the same revision of the model.
+    /// Dropping the future cancels the fetch; partial files are kept.
     ///
     /// # Errors
-    /// Those of the usual source: what a peer does wrong is logged, and other sources take its place.
+    /// The errors of the usual source. A peer's faults are only logged, because other sources replace it.
     pub async fn fetch_with_peers(
         &self,
         wanted: &Fetch,
@@ -42,7 +42,7 @@ impl Sources {
         peers: Vec<Box<dyn Peer>>,
         progress: &Arc<Progress>,
     ) -> Result<(), SourceFault> {
-        let layout = Layout::of(wanted);
+        let layout = Layout::new(wanted);
         if let Some(listing) = self
             .copied_from_peers(&layout, known, peers, progress)
             .await?
@@ -53,7 +53,7 @@ impl Sources {
         self.fetch(wanted, progress).await
     }
 
-    /// All files of the model, once they are here. `None`: some are missing.
+    /// Copies from peers and returns all files of the model. `None`: some are missing.
     async fn copied_from_peers(
         &self,
         layout: &Layout,
@@ -62,7 +62,8 @@ impl Sources {
         progress: &Arc<Progress>,
     ) -> Result<Option<Listing>, SourceFault> {
         let peers = peers.into_iter().take(PEERS_MAX);
-        let peers: Vec<Arc<PeerSource>> = peers.map(|it| Arc::new(PeerSource::new(it))).collect();
+        let peers: Vec<Arc<PeerSource>> =
+            peers.map(|peer| Arc::new(PeerSource::new(peer))).collect();
         let is_blob = |file: &ListedFile| {
             let is_hex = file.blob.bytes().all(|byte| byte.is_ascii_hexdigit());
             is_hex && matches!(file.blob.len(), 40 | 64)
@@ -89,13 +90,13 @@ impl Sources {
                 continue;
             }
             match part.check {
-                // A copy that nothing can be compared with is not taken.
+                // Copies that cannot be verified are not accepted.
                 Check::Size => is_verifiable = false,
                 _ => parts.push(part.clone()),
             }
         }
         let is_news = !parts.is_empty();
-        // Large files first, so that the last download is a small one.
+        // Download large files first, which keeps the last download short.
         parts.sort_by_key(|part| std::cmp::Reverse(part.size));
         let queue = Mutex::new(VecDeque::from(parts));
         let workers = peers
@@ -106,7 +107,7 @@ impl Sources {
         }
         let is_complete = take(&queue).is_none() && is_verifiable;
         if is_complete && is_news {
-            let nodes: Vec<&str> = peers.iter().map(|it| it.node()).collect();
+            let nodes: Vec<&str> = peers.iter().map(|peer| peer.node()).collect();
             let nodes = nodes.join(", ");
             tracing::info!(
                 model = known.name,
@@ -118,8 +119,8 @@ impl Sources {
         Ok(is_complete.then_some(listing))
     }
 
-    /// Takes files from the queue until none is left or the peer fails; its file goes back then. Fails where this machine
-    /// does.
+    /// Takes files from the queue until it is empty or the peer fails, which returns its file to the queue. Fails only on local
+    /// errors.
     async fn empty(
         &self,
         queue: &Queue,
@@ -135,7 +136,7 @@ impl Sources {
                 Ok(()) => {}
                 Err(fault @ (SourceFault::Peer { .. } | SourceFault::BrokenOff { .. })) => {
                     tracing::warn!("{fault}");
-                    // What has arrived of it is counted.
+                    // Count the partial file again.
                     let mut again = [part];
                     transfer::count(&mut again, layout).await;
                     lock_queue(queue).extend(again);

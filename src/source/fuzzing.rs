@@ -1,5 +1,4 @@
-//! Entry points for fuzzers: data from a repository, parsed as a fetch parses it. Nothing is sent over the
-//! network.
+//! Entry points for fuzzers: data from a repository, parsed as in a fetch. Sends nothing over the network.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -15,7 +14,7 @@ pub fn listing(body: &[u8], wanted: &Fetch) {
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         reqwest::Client::builder().build().ok()
     });
-    // Without certificate authorities there is no hub client.
+    // Without certificate authorities no hub client can be created.
     let Some(http) = client.clone() else { return };
     let hub = Hub {
         http,
@@ -29,7 +28,7 @@ pub fn listing(body: &[u8], wanted: &Fetch) {
     if let Ok(chosen) = select(listing, wanted) {
         let plain = |path: &Path| {
             path.components()
-                .all(|it| matches!(it, std::path::Component::Normal(_)))
+                .all(|part| matches!(part, std::path::Component::Normal(_)))
         };
         assert!(
             chosen.parts.iter().all(|part| plain(Path::new(&part.path))),
@@ -38,7 +37,7 @@ pub fn listing(body: &[u8], wanted: &Fetch) {
     }
 }
 
-/// Parses a manifest that a fetch left behind.
+/// Parses a manifest left behind by a fetch.
 pub fn manifest(body: &[u8]) {
     let _ = serde_json::from_slice::<Manifest>(body);
 }

@@ -1,5 +1,5 @@
-//! The Hugging Face hub, or a server with the same API: lists a repository at a revision, and reads its files
-//! from an offset on. The answers are those that `huggingface_hub` reads.
+//! The Hugging Face hub, or a server with the same API: lists a repository at a revision, and reads its files from an offset on.
+//! Uses the same responses as `huggingface_hub`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,17 +15,17 @@ use super::fault::{SourceFault, root_of};
 use super::listing::{Listing, Origins};
 use super::part::{Check, Opened, Part, Trouble};
 
-/// A listing is usually some hundred kilobytes.
+/// A listing usually takes a few hundred kilobytes.
 const LISTING_MAX: usize = 64 << 20;
 const LISTING_TIME_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 pub(super) struct Hub {
     pub http: reqwest::Client,
-    /// Without a trailing slash. It may contain a password: use `shown` for display.
+    /// The address without a trailing slash. It may contain a password: use `shown` for display.
     pub endpoint: String,
     pub token: Option<String>,
-    /// For errors: where files can be placed by hand.
+    /// For errors: the folder where files can be placed by hand.
     pub cache: PathBuf,
 }
 
@@ -114,7 +114,8 @@ impl Hub {
         let no_hub = |why: String| self.no_hub(id, why);
         let read: Repository =
             serde_json::from_slice(body).map_err(|error| no_hub(error.to_string()))?;
-        let is_commit = read.sha.len() <= 64 && read.sha.bytes().all(|it| it.is_ascii_hexdigit());
+        let is_commit =
+            read.sha.len() <= 64 && read.sha.bytes().all(|byte| byte.is_ascii_hexdigit());
         if read.sha.is_empty() || !is_commit {
             return Err(no_hub("its sha is not a commit".to_owned()));
         }
@@ -162,7 +163,7 @@ impl Hub {
         let offset = match answer.status() {
             StatusCode::PARTIAL_CONTENT => offset,
             status if status.is_success() => 0,
-            // The local file is longer than the remote one now is.
+            // The local file is longer than the remote one is now.
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 return Err(Trouble::Lasting(SourceFault::Refused {
                     what: format!("{}/{id}, {}", self.shown(), part.path),
@@ -187,7 +188,7 @@ impl Hub {
         })
     }
 
-    /// The hub gives the reason in a header; a missing repository and a private one look the same.
+    /// The hub gives the reason in a header. A missing repository looks the same as a private one.
     async fn refused(&self, id: &str, revision: &str, answer: Response) -> SourceFault {
         let status = answer.status().as_u16();
         let header = |name: &str| {
@@ -231,8 +232,9 @@ fn part(file: Sibling) -> Result<Part, String> {
         (None, Some(blob), Some(size)) => Some((size, Check::GitSha1(blob.to_lowercase()))),
         _ => None,
     };
-    let is_hex =
-        |text: &str| matches!(text.len(), 40 | 64) && text.bytes().all(|it| it.is_ascii_hexdigit());
+    let is_hex = |text: &str| {
+        matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
     match known {
         Some((size, check @ (Check::Sha256(_) | Check::GitSha1(_)))) => {
             let (Check::Sha256(blob) | Check::GitSha1(blob)) = &check else {
@@ -254,13 +256,13 @@ fn part(file: Sibling) -> Result<Part, String> {
     }
 }
 
-/// Seconds only; other forms are not supported.
+/// Only supports seconds.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     text.parse().ok().map(Duration::from_secs)
 }
 
-/// Percent-encodes everything except unreserved characters and those of `kept`.
+/// Percent-encodes everything except unreserved characters and the characters in `kept`.
 pub(super) fn quoted(text: &str, kept: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for byte in text.bytes() {

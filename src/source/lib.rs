@@ -1,12 +1,11 @@
-//! Fetches weights to this machine: from the Hugging Face hub, from S3, from Google Cloud Storage or from other
-//! machines of the pool, into the hub's own cache layout, so that other programs find them too. Downloads run in parallel, resume where they
-//! were interrupted, are verified, and become visible to others only when complete. The caller decides what is
-//! fetched and when.
+//! Fetches weights to this machine from the Hugging Face hub, S3, Google Cloud Storage or other machines of the pool, into the
+//! hub's own cache layout, where other programs find them too. Downloads run in parallel, resume after interruptions, are verified,
+//! and become visible only when complete. The caller decides what to fetch and when.
 //!
 //! ```text
 //! fetch ─▶ list ─▶ select ─▶ room on the disk? ─▶ bring each file ─▶ publish: links, then the manifest
 //!           │hub               │                     │ lock, resume, retry, digest, rename
-//!           │bucket            └ refused with numbers└ <blob>.incomplete survives whatever happens
+//!           │bucket            └ refused with numbers└ <blob>.incomplete survives every failure
 //! ```
 
 mod adapter;
@@ -54,7 +53,7 @@ use disk::Rooms;
 use listing::{Listing, Origins};
 use part::{CONNECT_MAX, Part, STALL_MAX};
 
-/// Why this program can never fetch these weights: it is built without what they need.
+/// The error for weights that this program can never fetch, because a feature was not built in.
 pub fn not_built(wanted: &Fetch) -> Option<SourceFault> {
     let uri = match &wanted.origin {
         Origin::Bucket(bucket) => Some(&bucket.uri),
@@ -64,11 +63,11 @@ pub fn not_built(wanted: &Fetch) -> Option<SourceFault> {
     Some(SourceFault::NotBuilt { uri })
 }
 
-/// What is asked of a model before it is fetched takes no longer.
+/// Time limit for requesting a model's description before it is fetched.
 const DESCRIBE_MAX: Duration = Duration::from_secs(20);
 const CONFIG: &str = "config.json";
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
-/// Endings of files with weights.
+/// Extensions of weight files.
 const WEIGHTS: [&str; 5] = [".safetensors", ".gguf", ".bin", ".pt", ".pth"];
 
 /// The administrator's settings.
@@ -76,13 +75,13 @@ const WEIGHTS: [&str; 5] = [".safetensors", ".gguf", ".bin", ".pt", ".pth"];
 pub struct Settings {
     /// The hub's address, without a trailing slash.
     pub hub: String,
-    /// No network requests; only what the cache holds is used.
+    /// Make no network requests and use only the cache.
     pub offline: bool,
-    /// Files of one model that are fetched at once.
+    /// Files of one model to fetch simultaneously.
     pub files_at_once: usize,
-    /// Models that may use all their parallel downloads at once.
+    /// Models that may use all their parallel downloads simultaneously.
     pub models_at_once: usize,
-    /// Bytes that stay free on the disk of the cache.
+    /// Bytes to keep free on the disk of the cache.
     pub keep_free: u64,
     /// The first pause before an interrupted download resumes; it doubles each time.
     pub pause: Duration,
@@ -108,14 +107,14 @@ impl Sources {
         }
     }
 
-    /// Fetches everything that `wanted` names to this machine and makes it visible. Dropping the future cancels
-    /// the fetch; what has arrived is kept for the next one. Errors say what to do; none contains a token.
+    /// Fetches everything in `wanted` to this machine and makes it visible. Dropping the future cancels the fetch; partial files
+    /// are kept for the next one. Errors give advice; none contains a token.
     pub async fn fetch(&self, wanted: &Fetch, progress: &Arc<Progress>) -> Result<(), SourceFault> {
         progress.set_stage("listing the files");
-        let layout = Layout::of(wanted);
+        let layout = Layout::new(wanted);
         let listing = match self.list(wanted).await {
             Ok(listing) => listing,
-            // If the remote side cannot be reached, the cached files are used.
+            // If the remote side cannot be reached, use the cached files.
             Err(fault) if fault.is_of_the_network() => {
                 let found = layout.cached(wanted).await?;
                 return found.ok_or(fault);
@@ -138,10 +137,9 @@ impl Sources {
                 if extra.destination.is_absolute() {
                     outside.push((extra.destination.join(&part.path), part))
                 } else {
-                    // Below the model's folder it is one of the model's files.
-
+                    // A file below the model's folder belongs to the model.
                     part.path = select::below(&extra.destination, &part.path);
-                    own.parts.retain(|it| it.path != part.path);
+                    own.parts.retain(|other| other.path != part.path);
                     own.parts.push(part);
                 }
             }
@@ -149,8 +147,7 @@ impl Sources {
         layout.publish(wanted, &own, outside).await
     }
 
-    /// Checks that `wanted` exists, in a form that its engine reads, without fetching it. Returns the bytes
-    /// that a fetch would bring.
+    /// Checks that `wanted` exists in a form that its engine reads, without fetching it. Returns the number of bytes to fetch.
     pub async fn look(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
         let listing = match self.list(wanted).await {
             Ok(listing) => select::select(listing, wanted)?,
@@ -167,11 +164,11 @@ impl Sources {
         Ok(listing.parts.iter().map(|part| part.size).sum())
     }
 
-    /// Notes how large a model of the hub is before it is fetched: the bytes of its weights from the hub's list, and its
-    /// `config.json`. Returns the bytes that a fetch would bring.
+    /// Records the size of a hub model before it is fetched: the size of its weights from the hub's listing, and its `config.json`.
+    /// Returns the number of bytes to fetch.
     ///
     /// # Errors
-    /// Where the hub does not have it, or cannot be asked.
+    /// If the hub does not have the model, or cannot be reached.
     pub async fn describe(&self, wanted: &Fetch) -> Result<u64, SourceFault> {
         let described_in_time = tokio::time::timeout(DESCRIBE_MAX, self.described(wanted)).await;
         described_in_time.unwrap_or_else(|_| {
@@ -202,7 +199,7 @@ impl Sources {
             .parts
             .iter()
             .filter(is_weights)
-            .map(|it| it.size)
+            .map(|part| part.size)
             .sum();
         let config = listing.parts.iter().find(|part| part.path == CONFIG);
         let (Some(config), true) = (config, bytes > 0) else {
@@ -210,7 +207,7 @@ impl Sources {
         };
         let config = match transfer::small(config, &listing.origins, CONFIG_BYTES_MAX).await {
             Ok(config) => config,
-            // It is there all the same; whether it can be read is seen when it is fetched.
+            // The model exists anyway; the fetch will show whether it can be read.
             Err(fault) => {
                 tracing::info!(model = wanted.id, %fault, "the size is guessed until the weights are here");
                 return Ok(all);
@@ -221,7 +218,7 @@ impl Sources {
         let write = move || {
             std::fs::create_dir_all(&folder)?;
             std::fs::write(folder.join(CONFIG), config)?;
-            // It is read once this is there.
+            // Written last, because it marks the description as complete.
             std::fs::write(folder.join("bytes"), bytes.to_string())
         };
         let written = tokio::task::spawn_blocking(write).await;
@@ -230,11 +227,11 @@ impl Sources {
         Ok(all)
     }
 
-    /// At most `limit` models of the hub whose names have all the words, the most downloaded first. The hub and the
-    /// token are those with which `like` would be fetched.
+    /// Up to `limit` models on the hub whose names contain all the words, most downloaded first. Uses the hub and token for
+    /// fetching `like`.
     ///
     /// # Errors
-    /// Where the hub cannot be reached, does not search, or refuses.
+    /// If the hub cannot be reached, does not support searching, or refuses.
     pub async fn search(
         &self,
         words: &str,
@@ -300,9 +297,10 @@ impl Sources {
         }
         progress.set_stage("fetching");
         let parts = listings.iter();
-        let parts = parts.flat_map(|it| it.parts.iter().map(|part| (part, &it.origins)));
+        let parts =
+            parts.flat_map(|listing| listing.parts.iter().map(|part| (part, &listing.origins)));
         let mut parts: Vec<(&Part, &Origins)> = parts.collect();
-        // Large files first, so that the last download is a small one.
+        // Download large files first, which keeps the last download short.
         parts.sort_by_key(|(part, _)| std::cmp::Reverse(part.size));
         let mut jobs = Vec::with_capacity(parts.len());
         for (part, origins) in parts {
@@ -329,7 +327,9 @@ impl Sources {
 
     async fn hub(&self, wanted: &Fetch) -> Result<hub::Hub, SourceFault> {
         let named = wanted.variable("HF_ENDPOINT");
-        let endpoint = named.as_deref().map(|it| it.trim_end_matches('/'));
+        let endpoint = named
+            .as_deref()
+            .map(|endpoint| endpoint.trim_end_matches('/'));
         let endpoint = endpoint.unwrap_or(&self.settings.hub).to_owned();
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
             return Err(SourceFault::NoHub {
@@ -345,10 +345,10 @@ impl Sources {
         })
     }
 
-    /// Created when first needed: a machine without certificate authorities still serves cached models.
+    /// Created on first use: a machine without certificate authorities can still serve cached models.
     async fn http(&self) -> Result<reqwest::Client, SourceFault> {
         let client = self.http.get_or_try_init(|| async {
-            // An earlier call has set the same provider.
+            // An earlier call has installed the same provider.
             let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
             reqwest::Client::builder()
                 .connect_timeout(CONNECT_MAX)

@@ -1,4 +1,4 @@
-//! The files of a model at one revision, and where they are read from.
+//! The files of a model at one revision, and their source.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) struct Listing {
     pub origins: Origins,
 }
 
-/// Where files are read from.
+/// The source of the files.
 #[derive(Clone, Debug)]
 pub(super) enum Origins {
     Hub {
@@ -39,7 +39,7 @@ impl Origins {
         }
     }
 
-    /// Where the file is, for display.
+    /// The file's location, for display.
     pub fn describe(&self, part: &Part) -> String {
         match self {
             Origins::Hub { hub, id, .. } => format!("{}/{id}, {}", hub.shown(), part.path),
@@ -48,7 +48,7 @@ impl Origins {
         }
     }
 
-    /// The peer, if it is one: there are other sources of the same file.
+    /// The peer, if the source is one; other sources then have the same file.
     pub fn peer(&self) -> Option<&PeerSource> {
         match self {
             Origins::Peer(peer) => Some(peer),

@@ -1,4 +1,4 @@
-//! In the place of `bucket` in a program that is built without the feature `s3`: every bucket is refused.
+//! Replaces `bucket` in a program built without the feature `s3`: every bucket is refused.
 
 use std::convert::Infallible;
 
@@ -7,7 +7,7 @@ use super::listing::Listing;
 use super::part::{Opened, Part, Trouble};
 use catalog::{Bucket, BucketUri, Fetch};
 
-/// There is none.
+/// A store that cannot exist.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     pub uri: BucketUri,

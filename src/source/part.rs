@@ -14,16 +14,16 @@ pub(super) const STALL_MAX: Duration = Duration::from_secs(30);
 /// One file of a model.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
-    /// Its path in the model's folder, separated by `/`.
+    /// The path in the model's folder, separated by `/`.
     pub path: String,
     /// In bytes.
     pub size: u64,
-    /// The name of its content in the cache.
+    /// The name of the content in the cache.
     pub blob: String,
     pub check: Check,
-    /// Bytes of it that the progress already counts.
+    /// Bytes of the file already included in the progress.
     pub counted: u64,
-    /// The bucket's tag, to notice a change during the download.
+    /// The bucket's tag, to detect a change during the download.
     pub etag: Option<String>,
 }
 
@@ -33,13 +33,13 @@ pub(super) enum Check {
     /// Only its size is checked.
     Size,
     Sha256(String),
-    /// Of git's header and the content.
+    /// SHA-1 of git's header and the content.
     GitSha1(String),
     Md5(String),
 }
 
 impl Check {
-    /// As manifests and listings have it; `None`: there is no digest.
+    /// The form in manifests and listings; `None` without a digest.
     pub fn name(&self) -> Option<String> {
         match self {
             Check::Size => None,
@@ -49,7 +49,7 @@ impl Check {
         }
     }
 
-    /// `None`: it is no digest that this version knows.
+    /// Parses that form; `None` for unknown digests.
     pub fn parse(name: &str) -> Option<Check> {
         let (kind, digest) = name.split_once(':')?;
         let digest = digest.to_lowercase();
@@ -63,10 +63,10 @@ impl Check {
     }
 }
 
-/// Why a file could not be opened, or was interrupted.
+/// The reason why a file could not be opened, or was interrupted.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// It may work later; after this time at the earliest, if the server gives one.
+    /// A retry may succeed, but no earlier than the server's delay, if given.
     Passing {
         why: String,
         after: Option<Duration>,
@@ -76,7 +76,7 @@ pub(super) enum Trouble {
 
 /// An opened file.
 pub(super) struct Opened {
-    /// 0 where the server does not support ranges.
+    /// 0 if the server does not support ranges.
     pub offset: u64,
     pub body: BoxStream<'static, Result<Bytes, String>>,
 }

@@ -1,5 +1,5 @@
-//! A machine of the same pool that has the weights, as a source of files: what it must be able to do, and when it is given
-//! up. How it is connected to is the caller's part.
+//! Another machine of the pool with the weights, as a source of files: the interface it needs, and when to give up on it. The
+//! caller connects to it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,44 +15,44 @@ use tokio::time::MissedTickBehavior;
 use super::fault::SourceFault;
 use super::part::{Opened, Part, Trouble};
 
-/// A peer that sends less than `SLOW_BYTES` in this time is given up: a hub is usually faster.
+/// A peer that sends less than `SLOW_BYTES` in this time is dropped, because a hub is usually faster.
 const SLOW_WINDOW: Duration = Duration::from_secs(10);
 const SLOW_BYTES: u64 = 10 << 20;
-/// How often a peer that has all its transfers taken is tried again for one file, and how long the pauses are.
+/// Number of attempts for one file with a busy peer, and the pause between them.
 const BUSY_TRIES: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A connection to a machine that has the weights.
 pub trait Peer: Send + Sync {
-    /// The node's name, for people.
+    /// The node's name, for display.
     fn node(&self) -> &str;
 
-    /// Opens the content of this name from an offset on.
+    /// Opens the content with this name at an offset.
     fn open<'a>(&'a self, blob: &'a str, offset: u64)
     -> BoxFuture<'a, Result<PeerFile, PeerError>>;
 }
 
 /// A file that a peer sends.
 pub struct PeerFile {
-    /// Where the body begins.
+    /// The offset at which the body begins.
     pub offset: u64,
     pub body: BoxStream<'static, Result<Bytes, String>>,
 }
 
-/// Why a peer does not send a file.
+/// The reason why a peer does not send a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerError {
-    /// It gives as many files as it may, or an engine loads there.
+    /// It sends as many files as allowed, or an engine is loading there.
     Busy,
     Failed(String),
 }
 
-/// A peer, and whether it is still used.
+/// A peer, and whether it is still in use.
 pub(super) struct PeerSource {
     peer: Box<dyn Peer>,
-    /// Then it is given up, for all files.
+    /// If true, the peer is not used for any further file.
     is_slow: Arc<AtomicBool>,
-    /// How often in a row it was busy.
+    /// Number of consecutive busy responses.
     busy: AtomicU32,
 }
 
@@ -73,7 +73,7 @@ impl PeerSource {
         }
     }
 
-    /// In the place of a peer where there is none: it gives nothing.
+    /// A placeholder that sends nothing.
     pub fn none() -> PeerSource {
         PeerSource::new(Box::new(NoPeer))
     }
@@ -137,13 +137,13 @@ impl Peer for NoPeer {
     }
 }
 
-/// The body, which ends with an error once it is too slow.
+/// Wraps the body to end with an error once it is too slow.
 fn watched(
     body: BoxStream<'static, Result<Bytes, String>>,
     is_slow: Arc<AtomicBool>,
 ) -> BoxStream<'static, Result<Bytes, String>> {
     let mut window = tokio::time::interval(SLOW_WINDOW);
-    // The first tick is at once.
+    // Skip the first tick, which is immediate.
     window.reset();
     window.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let state = (body, window, 0_u64, false);
@@ -158,7 +158,7 @@ fn watched(
                     biased;
                     chunk = body.next() => {
                         let chunk = chunk?;
-                        came += chunk.as_ref().map_or(0, |it| it.len() as u64);
+                        came += chunk.as_ref().map_or(0, |bytes| bytes.len() as u64);
                         let is_over = chunk.is_err();
                         return Some((chunk, (body, window, came, is_over)));
                     }
@@ -188,7 +188,7 @@ mod tests {
         let is_slow = Arc::new(AtomicBool::new(false));
         let mut body = watched(body, Arc::clone(&is_slow));
         assert_eq!(body.next().await, Some(Ok(Bytes::from_static(b"begun"))));
-        assert!(body.next().await.is_some_and(|it| it.is_err()));
+        assert!(body.next().await.is_some_and(|chunk| chunk.is_err()));
         assert!(is_slow.load(Ordering::Relaxed));
         assert_eq!(body.next().await, None);
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Bytes that are here, and the total.
+    /// Bytes that are present, and the total.
     done: AtomicU64,
     total: AtomicU64,
     /// Bytes received over the network in this fetch.
@@ -28,14 +28,14 @@ impl Progress {
         self.came.load(Ordering::Relaxed)
     }
 
-    /// A short text of what it is doing.
+    /// A short description of the current activity.
     pub fn stage(&self) -> String {
         self.stage
             .lock()
-            .map_or_else(|_| String::new(), |it| it.clone())
+            .map_or_else(|_| String::new(), |stage| stage.clone())
     }
 
-    /// Rounded down, so that 100 means complete.
+    /// Per cent complete, rounded down to make 100 mean complete.
     pub fn percent(&self) -> Option<u8> {
         let total = self.total();
         let part = (u128::from(self.done()) * 100).checked_div(u128::from(total))?;
@@ -58,7 +58,7 @@ impl Progress {
         self.came.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes that another fetch or program brought.
+    /// Adds bytes that another fetch or program downloaded.
     pub(super) fn found(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }

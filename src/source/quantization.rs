@@ -1,13 +1,12 @@
-//! Which GGUF files of a repository are of which quantization, by their names: `m-Q4_K_M.gguf`, `m.q8_0.gguf`,
-//! `UD-Q2_K_XL/m-UD-Q2_K_XL-00001-of-00002.gguf`. Pure.
+//! Determines the quantization of a repository's GGUF files from their names: `m-Q4_K_M.gguf`, `m.q8_0.gguf`,
+//! `UD-Q2_K_XL/m-UD-Q2_K_XL-00001-of-00002.gguf`. Pure functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Models of a repository, by the quantization in their names. Both are as `choose` takes and gives them.
+/// Models of a repository by quantization, in the form for `choose`.
 pub(super) type Models = BTreeMap<String, BTreeSet<String>>;
 
-/// Sorts models, one path each, by quantization. Those without one, and files that belong to another model, are left
-/// out.
+/// Groups models, one path each, by quantization. Skips models without one, and files that belong to another model.
 pub(super) fn sort(paths: impl IntoIterator<Item = String>) -> Models {
     let mut models = Models::new();
     for path in paths {
@@ -22,7 +21,7 @@ pub(super) fn sort(paths: impl IntoIterator<Item = String>) -> Models {
     models
 }
 
-/// The models of the quantization that is wanted. `Q4_K_M` means `UD-Q4_K_M` where there is no other.
+/// The models with the requested quantization. `Q4_K_M` also matches `UD-Q4_K_M` without an exact match.
 pub(super) fn choose<'a>(models: &'a Models, wanted: &str) -> Option<&'a BTreeSet<String>> {
     let wanted = canonical(wanted);
     models
@@ -30,7 +29,7 @@ pub(super) fn choose<'a>(models: &'a Models, wanted: &str) -> Option<&'a BTreeSe
         .or_else(|| models.get(&format!("UD-{wanted}")))
 }
 
-/// The quantization in a file's name, or else in that of its folder.
+/// The quantization in a file's name, or else in its folder's name.
 fn of_path(path: &str) -> Option<String> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let stem = name.get(..name.len().checked_sub(".gguf".len())?)?;
@@ -53,7 +52,7 @@ fn is_number(text: &str) -> bool {
 fn in_text(text: &str) -> Option<String> {
     let words: Vec<&str> = text.split(['-', '.']).collect();
     let (at, word) = words.iter().enumerate().rev().find_map(|(at, word)| {
-        // `tiny_q4_0`: a word of its own behind any underscore.
+        // Also considers the part after any underscore, as in `tiny_q4_0`.
         let behind = word.match_indices('_').map(|(nth, _)| &word[nth + 1..]);
         let mut parts = std::iter::once(*word).chain(behind);
         Some((at, parts.find(|part| is_quantization(part))?))
@@ -63,7 +62,7 @@ fn in_text(text: &str) -> Option<String> {
     Some(canonical(&format!("{prefix}{word}")))
 }
 
-/// Upper case, and one name for the same form.
+/// Upper case, with one spelling per form.
 fn canonical(text: &str) -> String {
     match text.to_ascii_uppercase().as_str() {
         "FP16" => "F16".to_owned(),
@@ -72,7 +71,7 @@ fn canonical(text: &str) -> String {
     }
 }
 
-/// `Q4_0`, `q4_K_M`, `IQ2_XXS`, `TQ1_0`, `Q8`, `BF16`, `MXFP4`, `MXFP4_MOE`.
+/// Returns true for `Q4_0`, `q4_K_M`, `IQ2_XXS`, `TQ1_0`, `Q8`, `BF16`, `MXFP4`, `MXFP4_MOE`.
 fn is_quantization(word: &str) -> bool {
     let word = word.to_ascii_uppercase();
     if ["F16", "F32", "F64", "BF16", "FP16", "FP32", "FP8"].contains(&word.as_str()) {
@@ -130,7 +129,7 @@ mod tests {
             "mmproj-F16.gguf",
         ];
         let models = sort(paths.map(str::to_owned));
-        let one = |wanted: &str| choose(&models, wanted).map(|it| it.first().cloned());
+        let one = |wanted: &str| choose(&models, wanted).map(|found| found.first().cloned());
         assert_eq!(one("q4_k_m"), Some(Some("m-Q4_K_M.gguf".to_owned())));
         assert_eq!(one("ud-q4_k_m"), Some(Some("m-UD-Q4_K_M.gguf".to_owned())));
         assert_eq!(one("Q2_K"), Some(Some("m-UD-Q2_K.gguf".to_owned())));

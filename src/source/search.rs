@@ -1,4 +1,4 @@
-//! Searches the hub for models by words, as its own page does: the most downloaded first.
+//! Searches the hub for models by words, like its website: most downloaded first.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use super::fault::{SourceFault, root_of};
 use super::hub::{Hub, quoted};
 
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(30);
-/// An answer about a hundred models is some tens of kilobytes.
+/// A response about a hundred models takes a few tens of kilobytes.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Longer names are not models of a hub.
 const NAME_MAX: usize = 200;
 
-/// A model that the hub has.
+/// A model found on the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub id: String,
-    /// In the last month.
+    /// Downloads in the last month.
     pub downloads: u64,
-    /// What it is for, in the hub's words: `text-generation`.
+    /// The task in the hub's terms, such as `text-generation`.
     pub task: Option<String>,
-    /// The form of its weights, where the hub knows it: `gguf`, `safetensors`.
+    /// The format of its weights, if the hub knows it: `gguf`, `safetensors`.
     pub form: Option<&'static str>,
-    /// A licence has to be accepted first.
+    /// Users must accept a licence first.
     pub is_gated: bool,
 }
 
@@ -42,10 +42,13 @@ struct Answer {
 }
 
 impl Hub {
-    /// At most `limit` models whose names have all the words.
+    /// Up to `limit` models whose names contain all the words.
     pub async fn search(&self, words: &str, limit: usize) -> Result<Vec<Found>, SourceFault> {
         let fields = ["downloads", "pipeline_tag", "tags", "gated"];
-        let fields: String = fields.iter().map(|it| format!("&expand={it}")).collect();
+        let fields: String = fields
+            .iter()
+            .map(|field| format!("&expand={field}"))
+            .collect();
         let url = format!(
             "{}/api/models?search={}&limit={limit}&sort=downloads&direction=-1{fields}",
             self.endpoint,
@@ -93,13 +96,13 @@ impl Hub {
 
 fn found(body: &[u8], limit: usize) -> Result<Vec<Found>, String> {
     let answers: Vec<Answer> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    let models = answers.into_iter().filter(|it| is_name(&it.id));
+    let models = answers.into_iter().filter(|model| is_name(&model.id));
     Ok(models.take(limit).map(Found::from).collect())
 }
 
-/// `ORG/NAME`, without anything that a terminal would carry out.
+/// Returns true for `ORG/NAME` without characters that a terminal would interpret.
 fn is_name(id: &str) -> bool {
-    let is_plain = |it: u8| it.is_ascii_alphanumeric() || b"-._/".contains(&it);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte);
     id.len() <= NAME_MAX && id.bytes().all(is_plain) && Path::new(id).components().count() == 2
 }
 
@@ -108,13 +111,13 @@ impl From<Answer> for Found {
         let has = |form: &&'static str| answer.tags.iter().any(|tag| tag == form);
         let is_word = |task: &String| {
             task.bytes()
-                .all(|it| it.is_ascii_alphanumeric() || it == b'-')
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
         Found {
             form: ["gguf", "safetensors"].into_iter().find(has),
             downloads: answer.downloads,
             task: answer.pipeline_tag.filter(is_word),
-            // `false`, or how the licence is accepted.
+            // `false`, or the way to accept the licence.
             is_gated: !matches!(
                 answer.gated,
                 serde_json::Value::Null | serde_json::Value::Bool(false)
@@ -133,7 +136,7 @@ mod tests {
         let body = br#"[{"id": "org/one", "downloads": 7, "pipeline_tag": "text-generation", "tags": ["gguf", "x"], "gated": "auto"},
             {"id": "old-style"}, {"id": "a/../../etc"}, {"id": "org/\u001b[31mred"}, {"id": "org/two", "gated": false}]"#;
         let models = found(body, 10).expect("a list");
-        let names: Vec<&str> = models.iter().map(|it| &*it.id).collect();
+        let names: Vec<&str> = models.iter().map(|model| &*model.id).collect();
         assert_eq!(names, ["org/one", "org/two"]);
         let one = Found {
             id: "org/one".to_owned(),

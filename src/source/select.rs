@@ -1,5 +1,4 @@
-//! Selects the files of a model to fetch: one form of its weights, and what belongs to them. It looks at names
-//! only.
+//! Selects the files of a model to fetch, by name: one format of its weights, and the files that belong to it.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -10,7 +9,7 @@ use super::part::Part;
 use super::quantization;
 use catalog::{Fetch, GgufFiles};
 
-/// Forms of weights that no engine here reads, and pictures.
+/// Weight formats that no supported engine reads, and images.
 const OTHERS: [&str; 21] = [
     "h5",
     "msgpack",
@@ -35,7 +34,7 @@ const OTHERS: [&str; 21] = [
     "pdf",
 ];
 const PICKLES: [&str; 5] = ["bin", "pt", "pth", "ckpt", "pkl"];
-/// A file's path is no longer than this.
+/// Maximum length of a file's path.
 const NAME_MAX: usize = 512;
 const FILES_MAX: usize = 20_000;
 
@@ -46,7 +45,7 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
     let extension = |part: &Part| {
         let name = part.path.rsplit('/').next().unwrap_or_default();
         name.rsplit_once('.')
-            .map(|(_, it)| it.to_lowercase())
+            .map(|(_, extension)| extension.to_lowercase())
             .unwrap_or_default()
     };
     let is_hidden = |part: &Part| part.path.split('/').any(|name| name.starts_with('.'));
@@ -80,19 +79,23 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
     let all: Vec<Part> = listing
         .parts
         .iter()
-        .filter(|it| !is_twin(it))
+        .filter(|part| !is_twin(part))
         .cloned()
         .collect();
     if let Some(model) = gguf_model(&all, wanted)? {
         listing.parts = model;
         return Ok(listing);
     }
-    let safe: BTreeSet<String> = all.iter().filter(|it| is_safe(it)).map(folder).collect();
+    let safe: BTreeSet<String> = all
+        .iter()
+        .filter(|part| is_safe(part))
+        .map(folder)
+        .collect();
     // Pickles that are not duplicates: their folder has no other weights.
     let is_needed_pickle = |part: &Part| is_pickle(part) && !safe.contains(&folder(part));
     let needed: Vec<Part> = all
         .iter()
-        .filter(|it| is_needed_pickle(it))
+        .filter(|part| is_needed_pickle(part))
         .cloned()
         .collect();
     let of_root = needed.iter().any(|part| folder(part).is_empty());
@@ -120,7 +123,7 @@ pub(super) fn select(mut listing: Listing, wanted: &Fetch) -> Result<Listing, So
     Ok(listing)
 }
 
-/// The parts of a model that should be a GGUF file, and the small files beside it.
+/// The parts of a GGUF model and the small files in its folder, if `wanted` requires a GGUF file.
 fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceFault> {
     let is_gguf = |path: &str| path.to_lowercase().ends_with(".gguf");
     let is_other = |part: &&Part| part.path.ends_with(".safetensors");
@@ -219,7 +222,7 @@ fn model_of(path: &str) -> String {
     }
 }
 
-/// Refuses names that would lie outside of the target folder.
+/// Refuses names that would be outside the target folder.
 pub(super) fn check_names(listing: &Listing) -> Result<(), SourceFault> {
     let is_plain = |path: &str| {
         let parts = path.split('/');
@@ -241,7 +244,7 @@ pub(super) fn check_names(listing: &Listing) -> Result<(), SourceFault> {
     }
 }
 
-/// A file's path in a folder below the model's own.
+/// The path of a file in a subfolder of the model's folder.
 pub(super) fn below(folder: &Path, path: &str) -> String {
     let parts = folder.components().filter_map(|part| match part {
         Component::Normal(name) => name.to_str(),

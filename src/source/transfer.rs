@@ -1,5 +1,5 @@
-//! Downloads one file: locks it, resumes it, retries while it makes progress, verifies it and renames it. A
-//! file with its final name is complete; an unfinished one ends in `.incomplete`.
+//! Downloads one file: locks it, resumes it, retries while it makes progress, verifies and renames it. A file with its final name
+//! is complete; unfinished files end in `.incomplete`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use super::part::{Check, Part, Trouble};
 use super::progress::Progress;
 use super::write::{Finished, Writing, hex};
 
-/// Limits for a list of digests, and for the sample file that shows what the tags are.
+/// Size limits for a list of digests, and for the sample file that reveals the meaning of the tags.
 const SUMS_MAX: u64 = 16 << 20;
 const SAMPLE_MAX: u64 = 1 << 20;
-/// Attempts in a row without a byte.
+/// Maximum consecutive attempts without a byte.
 const TRIES_MAX: u32 = 6;
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Downloads one file to `path`, unless it is there. Dropping the future keeps what has arrived.
+/// Downloads one file to `path`, unless it exists. Dropping the future keeps the partial file.
 pub(super) async fn bring(
     part: &Part,
     path: &Path,
@@ -41,7 +41,7 @@ pub(super) async fn bring(
         progress.found(part.size.saturating_sub(seen));
         return Ok(());
     }
-    // While another fetch or program downloads it, the bytes of the growing file are counted.
+    // While another fetch or program downloads the file, show its growing size as progress.
     let held = lock(lock_path, || {
         let now = length_of(&incomplete).min(part.size);
         progress.found(now.saturating_sub(seen));
@@ -66,7 +66,7 @@ pub(super) async fn bring(
         let finished = blocking(move || writing.finish(&wanted, &to)).await;
         match (finished.map_err(SourceFault::disk(path))?, origins.peer()) {
             (Finished::Right, _) => return Ok(()),
-            // What a peer has is no better the second time, and there are other sources.
+            // A peer's copy does not improve on a second attempt, and there are other sources.
             (Finished::Wrong { expected, got, .. }, Some(peer)) => {
                 progress.loses(length);
                 return Err(peer.fault(format!(
@@ -142,7 +142,7 @@ async fn complete(
 
 type Broken = Option<(String, Option<Duration>)>;
 
-/// One connection, until it ends or is interrupted.
+/// Uses one connection until it ends or is interrupted.
 async fn once(
     part: &Part,
     mut writing: Writing,
@@ -167,7 +167,7 @@ async fn once(
     let mut broken = None;
     while let Some(chunk) = body.next().await {
         match chunk {
-            // More than the announced length: there is no use in reading all of it.
+            // The body exceeds the announced length; stop reading.
             Ok(chunk) if chunk.len() as u64 > left => {
                 let _ = chunks.send(chunk).await;
                 break;
@@ -186,7 +186,10 @@ async fn once(
         }
     }
     drop(chunks);
-    let written = written.await.map_err(io::Error::other).and_then(|it| it);
+    let written = written
+        .await
+        .map_err(io::Error::other)
+        .and_then(|done| done);
     let writing = written.map_err(|source| no_room(source, &place, progress))?;
     if broken.is_none() && writing.length < part.size {
         broken = Some(("the connection was closed early".to_owned(), None));
@@ -194,7 +197,7 @@ async fn once(
     Ok((writing, broken))
 }
 
-/// Reports a disk that became full during the download, with numbers.
+/// The error for a disk that became full during the download, with numbers.
 fn no_room(source: io::Error, path: &Path, progress: &Progress) -> SourceFault {
     let folder = path.parent().unwrap_or(path);
     match free_on(folder) {
@@ -237,7 +240,7 @@ fn length_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |found| found.len())
 }
 
-/// Counts the bytes of these files that are here, complete or partial; returns the sum.
+/// Counts the local bytes of these files, complete or partial, and returns the sum.
 pub(super) async fn count(parts: &mut [Part], layout: &Layout) -> u64 {
     let mut there = 0;
     for part in parts {
@@ -252,9 +255,9 @@ pub(super) async fn count(parts: &mut [Part], layout: &Layout) -> u64 {
     there
 }
 
-/// Learns what the bucket's tags are. A bucket's tag of a file that was written in one piece is the MD5 of its
-/// content, unless the bucket encrypts with its own keys: the smallest file shows which. With a `SHA256SUMS` in
-/// the bucket, that counts.
+/// Finds digests for files in a bucket. The tag of a file that was uploaded in one piece is the MD5 of its content, unless the
+/// bucket encrypts with its own keys; the smallest file is downloaded to find out. A `SHA256SUMS` file in the bucket takes
+/// precedence.
 pub(super) async fn learn_digests(
     parts: &mut [Part],
     origins: &Origins,
@@ -285,7 +288,7 @@ pub(super) async fn learn_digests(
     let Some(smallest) = smallest.cloned() else {
         return Ok(());
     };
-    // One damaged transfer is no proof.
+    // A single mismatch may be a damaged transfer.
     for _ in 0..2 {
         let content = small(&smallest, origins, SAMPLE_MAX).await?;
         if Some(hex(&md5::Md5::digest(&content))) == md5_of(&smallest) {

@@ -1,5 +1,4 @@
-//! Writes bytes to disk and computes their digest on a separate thread, so that neither hashing nor a slow disk
-//! delays requests.
+//! Writes bytes to disk and computes their digest on a separate thread. Neither hashing nor a slow disk delays requests.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,11 +13,11 @@ use super::lock::Lock;
 use super::part::{Check, Part};
 use super::progress::Progress;
 
-/// Chunks on their way to the disk; a faster network waits.
+/// Maximum chunks waiting for the disk; a faster network has to wait.
 const CHUNKS_MAX: usize = 16;
 const READ_BYTES: usize = 1 << 20;
 
-/// A file that is being written, with the digest of its content so far.
+/// A file being written, with the digest of its content so far.
 pub(super) struct Writing {
     file: File,
     pub path: PathBuf,
@@ -28,10 +27,10 @@ pub(super) struct Writing {
     lock: Lock,
 }
 
-/// The result of checking a file that has all its bytes.
+/// The result of verifying a file that has all its bytes.
 pub(super) enum Finished {
     Right,
-    /// Nothing of it is kept.
+    /// The content is wrong, and the file was deleted.
     Wrong {
         expected: String,
         got: String,
@@ -47,7 +46,7 @@ enum Digest {
 }
 
 impl Digest {
-    fn of(part: &Part) -> Digest {
+    fn new(part: &Part) -> Digest {
         match &part.check {
             Check::Size => Digest::None,
             Check::Sha256(_) => Digest::Sha256(sha2::Sha256::new()),
@@ -85,8 +84,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 impl Writing {
-    /// Continues the file that an earlier attempt left at `path`, or creates it. Blocks, because it reads what
-    /// is there.
+    /// Continues the file that an earlier attempt left at `path`, or creates it. Blocking: reads the existing content.
     pub fn open(path: &Path, part: &Part, lock: Lock) -> io::Result<Writing> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -96,7 +94,7 @@ impl Writing {
         let mut file = options.open(path)?;
         let mut writing = Writing {
             length: 0,
-            digest: Digest::of(part),
+            digest: Digest::new(part),
             path: path.to_owned(),
             file: file.try_clone()?,
             lock,
@@ -118,16 +116,16 @@ impl Writing {
         Ok(writing)
     }
 
-    /// Discards what has been written.
+    /// Discards everything written so far.
     pub fn restart(&mut self, part: &Part) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.seek(SeekFrom::Start(0))?;
         self.length = 0;
-        self.digest = Digest::of(part);
+        self.digest = Digest::new(part);
         Ok(())
     }
 
-    /// A channel for bytes to the end of the file, and a task that returns the file once the channel is closed.
+    /// Returns a channel for the rest of the file's bytes, and a task that returns the file once the channel is closed.
     pub fn begin(
         self,
         progress: Arc<Progress>,
@@ -142,7 +140,7 @@ impl Writing {
                 writing.file.write_all(&chunk)?;
                 writing.digest.update(&chunk);
                 writing.length += chunk.len() as u64;
-                // What is counted is on the disk, as far as a killed process is concerned.
+                // Counted bytes have been written to the file and survive if this process is killed.
                 progress.adds(chunk.len() as u64);
             }
             Ok(writing)
@@ -150,8 +148,8 @@ impl Writing {
         (sender, written)
     }
 
-    /// Renames the file if its content is correct; otherwise returns what was expected and what arrived, and
-    /// deletes the file. Blocks until the disk has it.
+    /// Renames the file if its content is correct; otherwise deletes it and returns the expected and actual digest. Blocks until
+    /// the data is on disk.
     pub fn finish(self, part: &Part, to: &Path) -> io::Result<Finished> {
         let size = (
             format!("{} bytes", part.size),
