@@ -143,7 +143,7 @@ fn nobody_leaves_for_a_model_that_is_still_on_its_way_and_the_plan_says_so() {
         plan["waits_for"][0]
             .as_str()
             .unwrap()
-            .starts_with("its weights, which are fetched first from the hub's lab/far"),
+            .starts_with("the download of its weights from the hub's lab/far"),
         "{plan}"
     );
     assert_eq!(plan["victims"][0]["model"], "here", "{plan}");

@@ -70,7 +70,7 @@ fn a_load_shows_the_plan_then_the_stages_then_the_outcome() {
 #[test]
 fn a_load_that_waits_for_room_says_what_it_waits_for() {
     let mut soon = refusal()["plan"].clone();
-    soon["reason"] = "not now, but soon by itself: r2 is busy".into();
+    soon["reason"] = "not now, but soon and automatically: r2 is busy".into();
     let waiting = json!({"models": [{"model": "org/m", "state": "waiting", "replicas": []}]});
     let server = Server::start(vec![
         (PLAN, vec![Reply::json(200, soon)]),
@@ -82,7 +82,7 @@ fn a_load_that_waits_for_room_says_what_it_waits_for() {
     in_order(
         &run.stderr,
         &[
-            "org/m waits for room: not now, but soon by itself: r2 is busy",
+            "org/m waits for room: not now, but soon and automatically: r2 is busy",
             "org/m: loading",
         ],
     );

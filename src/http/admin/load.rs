@@ -111,7 +111,7 @@ pub async fn load(
     match outcome {
         Outcome::Loaded(result) => {
             let took = app.handle.clock().now().since(since);
-            Ok(Json(LoadAnswer::of(&name, &result, id, took, &snapshot)).into_response())
+            Ok(Json(LoadAnswer::new(&name, &result, id, took, &snapshot)).into_response())
         }
         other => Err(refused(&app, &name, other, force)),
     }
@@ -128,7 +128,7 @@ pub async fn load(
     responses(
         (status = 200, description = "The plan, feasible or not", body = PlanView, example = json!({
             "model": "tiny-chat", "priority": 1, "feasible": true, "already_loaded": false, "loading": null,
-            "reason": "fits when 1 replica is evicted",
+            "reason": "fits after evicting 1 replica",
             "needs": {"devices": 1, "bytes_per_device": 17179869184_u64, "source": "measured"},
             "placement": [{"device": "gpu0", "bytes": 17179869184_u64}],
             "victims": [{"replica": "r1", "model": "tiny-code", "priority": 0, "busy": false,
@@ -154,7 +154,7 @@ pub async fn plan(
         return Err(not_served(&name));
     };
     let now = app.handle.clock().now();
-    Ok(Json(PlanView::of(
+    Ok(Json(PlanView::from_plan(
         &plan,
         force,
         now,
@@ -244,8 +244,9 @@ pub fn refused(app: &App, name: &str, outcome: Outcome, force: bool) -> Failure 
     };
     let snapshot = app.handle.snapshot();
     let now = app.handle.clock().now();
-    let shown =
-        |plan: Box<Plan>| serde_json::to_value(PlanView::of(&plan, force, now, &snapshot)).ok();
+    let shown = |plan: Box<Plan>| {
+        serde_json::to_value(PlanView::from_plan(&plan, force, now, &snapshot)).ok()
+    };
     let failure = Failure::order_refused(name, &refusal, plan.and_then(shown));
     if refusal == Refusal::UnknownModel {
         return not_served(name);

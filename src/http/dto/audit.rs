@@ -52,7 +52,7 @@ pub struct AuditView {
 }
 
 impl AuditView {
-    pub fn of(stored: StoredAudit) -> AuditView {
+    pub fn new(stored: StoredAudit) -> AuditView {
         let entry = stored.entry;
         AuditView {
             id: stored.id,

@@ -110,7 +110,7 @@ pub struct UncordonAnswer {
 }
 
 impl CordonView {
-    pub fn of(cordon: &Cordon) -> CordonView {
+    pub fn new(cordon: &Cordon) -> CordonView {
         CordonView {
             reason: cordon.reason.clone(),
             since_at: at(cordon.since),
@@ -127,7 +127,7 @@ impl CordonView {
             .iter()
             .find(|view| view.device == device);
         view.and_then(|view| view.cordon.as_ref())
-            .map(CordonView::of)
+            .map(CordonView::new)
     }
 }
 
@@ -155,7 +155,7 @@ impl LeavingReplica {
 }
 
 impl CordonAnswer {
-    pub fn of(device: DeviceId, removed: Removed<'_>) -> CordonAnswer {
+    pub fn new(device: DeviceId, removed: Removed<'_>) -> CordonAnswer {
         let draining = LeavingReplica::on(device, removed.snapshot);
         CordonAnswer {
             device: removed.snapshot.device_name(device),

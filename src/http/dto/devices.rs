@@ -125,7 +125,7 @@ pub struct OrderView {
 }
 
 impl HostView {
-    fn of(host: &pool::HostView) -> HostView {
+    fn new(host: &pool::HostView) -> HostView {
         HostView {
             node: host.node.to_string(),
             capacity_bytes: host.capacity.0,
@@ -137,16 +137,16 @@ impl HostView {
 }
 
 impl DeviceList {
-    pub fn of(snapshot: &Snapshot) -> DeviceList {
+    pub fn from_snapshot(snapshot: &Snapshot) -> DeviceList {
         let mut owners = owners(snapshot);
         let devices = snapshot.pool.devices.iter().map(|device| {
             let owners = owners.remove(&device.device).unwrap_or_default();
-            DeviceView::of(device, owners, snapshot)
+            DeviceView::new(device, owners, snapshot)
         });
         DeviceList {
             provider: snapshot.provider.name(),
             devices: devices.collect(),
-            hosts: snapshot.pool.hosts.iter().map(HostView::of).collect(),
+            hosts: snapshot.pool.hosts.iter().map(HostView::new).collect(),
         }
     }
 }
@@ -179,7 +179,7 @@ fn owners(snapshot: &Snapshot) -> BTreeMap<DeviceId, Vec<Owner>> {
 }
 
 impl DeviceView {
-    fn of(device: &pool::DeviceView, owners: Vec<Owner>, snapshot: &Snapshot) -> DeviceView {
+    fn new(device: &pool::DeviceView, owners: Vec<Owner>, snapshot: &Snapshot) -> DeviceView {
         let known = snapshot.devices.get(&device.device);
         let info = known.map(|known| &known.info);
         let used = known.and_then(|known| known.used.as_ref());
@@ -199,7 +199,7 @@ impl DeviceView {
             utilisation_percent: used.and_then(|used| used.utilisation_percent),
             temperature_celsius: used.and_then(|used| used.temperature_celsius),
             owners,
-            cordon: device.cordon.as_ref().map(CordonView::of),
+            cordon: device.cordon.as_ref().map(CordonView::new),
             read_at: known.and_then(|known| known.read_at).map(at),
             stale: known
                 .and_then(|known| known.stale.as_ref())
@@ -209,7 +209,7 @@ impl DeviceView {
 }
 
 impl WaitingView {
-    fn of(
+    fn from_snapshot(
         snapshot: &Snapshot,
         request: &pool::WaitingView,
         key_name: &dyn Fn(KeyId) -> String,
@@ -235,7 +235,7 @@ impl WaitingView {
             .waiting
             .iter()
             .filter(|request| request.key == key);
-        own.map(|request| WaitingView::of(snapshot, request, &|key| key.to_string()))
+        own.map(|request| WaitingView::from_snapshot(snapshot, request, &|key| key.to_string()))
             .collect()
     }
 }
@@ -249,10 +249,11 @@ impl QueueView {
     }
 
     /// `key_name` returns the name of a key; it is called only with existing keys.
-    pub fn of(snapshot: &Snapshot, key_name: &dyn Fn(KeyId) -> String) -> QueueView {
+    pub fn from_snapshot(snapshot: &Snapshot, key_name: &dyn Fn(KeyId) -> String) -> QueueView {
         let pool = &snapshot.pool;
         let waiting = pool.waiting.iter();
-        let waiting = waiting.map(|request| WaitingView::of(snapshot, request, key_name));
+        let waiting =
+            waiting.map(|request| WaitingView::from_snapshot(snapshot, request, key_name));
         let orders = pool.orders.iter().map(|order| OrderView {
             order: order.order.to_string(),
             what: order.what,
@@ -294,7 +295,7 @@ mod tests {
     fn the_owners_of_a_device_are_those_that_hold_its_memory() {
         let mut pool = pool(&[("a", 0, 10), ("b", 1, 5)]);
         let replica = pool.load("a").to_string();
-        let devices = serde_json::to_value(DeviceList::of(&of_pool(&pool))).unwrap();
+        let devices = serde_json::to_value(DeviceList::from_snapshot(&of_pool(&pool))).unwrap();
         let expected = serde_json::json!({
             "provider": "nvml", "devices": [{
                 "device": "gpu0", "name": "Test GPU", "node": "n0", "uuid": null, "total_bytes": 24 * GIB,
@@ -328,7 +329,7 @@ mod tests {
         assert_eq!(view.replicas[0].devices[0].device, "gpu0");
         assert!(view.replicas[0].ready_at.is_some() && view.replicas[0].expires_at.is_some());
         assert!(find(&snapshot, "c").is_none());
-        let hot = HotModels::of(&snapshot, |_, _| true);
+        let hot = HotModels::from_snapshot(&snapshot, |_, _| true);
         assert_eq!(hot.hot_models[0].model_name, "a");
         assert_eq!(
             (hot.hot_models[0].num_replicas, hot.cold_models),

@@ -37,7 +37,10 @@ pub struct HotModel {
 
 impl HotModels {
     /// Lists the models that the caller may see, by name and catalogue entry. A removed model has no entry.
-    pub fn of(snapshot: &Snapshot, may_know: impl Fn(&str, Option<&Entry>) -> bool) -> HotModels {
+    pub fn from_snapshot(
+        snapshot: &Snapshot,
+        may_know: impl Fn(&str, Option<&Entry>) -> bool,
+    ) -> HotModels {
         let mut lists = HotModels::default();
         let is_shown = |model: &&ModelView| {
             let facts = snapshot.models.get(&model.model);
@@ -47,22 +50,22 @@ impl HotModels {
         models.sort_by(|left, right| left.name.cmp(&right.name));
         for model in models {
             match model.state {
-                ModelState::Ready => {
-                    lists
-                        .hot_models
-                        .push(HotModel::of(snapshot, model, &[ReplicaState::Ready]))
-                }
+                ModelState::Ready => lists.hot_models.push(HotModel::from_snapshot(
+                    snapshot,
+                    model,
+                    &[ReplicaState::Ready],
+                )),
                 ModelState::Loading | ModelState::Waiting | ModelState::Fetching => {
                     let states = [ReplicaState::Planned, ReplicaState::Launching];
                     lists
                         .loading_models
-                        .push(HotModel::of(snapshot, model, &states));
+                        .push(HotModel::from_snapshot(snapshot, model, &states));
                 }
-                ModelState::Asleep => {
-                    lists
-                        .asleep_models
-                        .push(HotModel::of(snapshot, model, &[ReplicaState::Asleep]))
-                }
+                ModelState::Asleep => lists.asleep_models.push(HotModel::from_snapshot(
+                    snapshot,
+                    model,
+                    &[ReplicaState::Asleep],
+                )),
                 ModelState::Cold
                 | ModelState::Draining
                 | ModelState::Cooling
@@ -76,7 +79,7 @@ impl HotModels {
 }
 
 impl HotModel {
-    fn of(snapshot: &Snapshot, model: &ModelView, states: &[ReplicaState]) -> HotModel {
+    fn from_snapshot(snapshot: &Snapshot, model: &ModelView, states: &[ReplicaState]) -> HotModel {
         let facts = snapshot.models.get(&model.model);
         let remote = facts.is_some_and(|facts| facts.entry.recipe.is_remote());
         HotModel {

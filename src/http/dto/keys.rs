@@ -182,7 +182,7 @@ pub struct RevokeAnswer {
 }
 
 impl KeyView {
-    pub fn of(key: &KeyRecord) -> KeyView {
+    pub fn from_record(key: &KeyRecord) -> KeyView {
         KeyView {
             id: key.id.to_string(),
             name: key.name.clone(),

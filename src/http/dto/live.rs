@@ -81,7 +81,7 @@ pub struct StoreView {
 }
 
 impl EveningView {
-    pub fn of(config: &Config, night: bool, now: DateTime<Utc>) -> EveningView {
+    pub fn from_config(config: &Config, night: bool, now: DateTime<Utc>) -> EveningView {
         let zone = config.zone();
         let next =
             |cron: Option<&config::CronExpression>| Some(rfc3339(cron?.next_after(now, zone)?));
@@ -220,9 +220,9 @@ mod tests {
         let snapshot = of_pool(rig);
         LiveView {
             at: "now".to_owned(),
-            models: ModelList::of(&snapshot).models,
-            devices: DeviceList::of(&snapshot).devices,
-            queue: QueueView::of(&snapshot, &|key| key.to_string()),
+            models: ModelList::from_snapshot(&snapshot).models,
+            devices: DeviceList::from_snapshot(&snapshot).devices,
+            queue: QueueView::from_snapshot(&snapshot, &|key| key.to_string()),
             evening: EveningView {
                 is_evening: false,
                 timezone: "UTC".to_owned(),

@@ -113,7 +113,7 @@ impl LoadAnswer {
         }
     }
 
-    pub fn of(
+    pub fn new(
         model: &str,
         result: &LoadResult,
         order: OrderId,
@@ -129,7 +129,7 @@ impl LoadAnswer {
         LoadAnswer {
             status: if is_complete { "ready" } else { "partial" },
             ready_replicas: result.ready.iter().map(ready).collect(),
-            evicted: result.evicted.iter().map(EvictedView::of).collect(),
+            evicted: result.evicted.iter().map(EvictedView::new).collect(),
             shortfall: shortfall.map(|why| why.to_string()),
             fits_when_empty: result.fits_when_empty,
             ..LoadAnswer::started(model, result.wanted, order, took)
@@ -138,7 +138,7 @@ impl LoadAnswer {
 }
 
 impl EvictedView {
-    fn of(evicted: &Evicted) -> EvictedView {
+    fn new(evicted: &Evicted) -> EvictedView {
         EvictedView {
             replica: evicted.replica.to_string(),
             model: evicted.model.clone(),
@@ -181,7 +181,7 @@ mod tests {
             shortfall: Some(Refusal::NotLoaded),
             fits_when_empty: Some(1),
         };
-        let answer = LoadAnswer::of(
+        let answer = LoadAnswer::new(
             "tiny-chat",
             &result,
             OrderId(5),

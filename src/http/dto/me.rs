@@ -111,7 +111,7 @@ pub struct MyDayOfModel {
 
 impl MyUsage {
     /// `rows` must be sorted by day.
-    pub fn of(rows: Vec<KeyUsage>, today: i64) -> MyUsage {
+    pub fn new(rows: Vec<KeyUsage>, today: i64) -> MyUsage {
         let mut days: Vec<MyDay> = Vec::new();
         for row in rows {
             let day = date(row.day);

@@ -176,12 +176,12 @@ pub struct RemoveAnswer {
 }
 
 impl ModelList {
-    pub fn of(snapshot: &Snapshot) -> ModelList {
+    pub fn from_snapshot(snapshot: &Snapshot) -> ModelList {
         let models = snapshot
             .pool
             .models
             .iter()
-            .map(|model| ModelView::of(model, snapshot));
+            .map(|model| ModelView::new(model, snapshot));
         let mut models: Vec<ModelView> = models.collect();
         models.sort_by(|left, right| left.model.cmp(&right.model));
         ModelList { models }
@@ -214,7 +214,7 @@ impl ModelList {
 pub fn find(snapshot: &Arc<Snapshot>, name: &str) -> Option<ModelView> {
     snapshot
         .model(name)
-        .map(|model| ModelView::of(model, snapshot))
+        .map(|model| ModelView::new(model, snapshot))
 }
 
 impl ModelView {
@@ -256,7 +256,7 @@ impl ModelView {
         }
     }
 
-    pub fn of(model: &pool::ModelView, snapshot: &Snapshot) -> ModelView {
+    pub fn new(model: &pool::ModelView, snapshot: &Snapshot) -> ModelView {
         let facts = snapshot.models.get(&model.model);
         let entry = facts.map(|facts| &facts.entry);
         let from = |facts: &ModelFacts| match model.over.priority {
@@ -275,14 +275,14 @@ impl ModelView {
             priority_from: facts.map_or("default", from),
             always_hot: model.protected,
             keep_hot_ms: (model.keep_hot != UNTIL_NEEDED).then_some(model.keep_hot.0),
-            over: OverrideView::of(&model.over),
+            over: OverrideView::new(&model.over),
             wished_replicas: model.wish.as_ref().map_or(0, |wish| wish.replicas),
             replicas: model
                 .replicas
                 .iter()
-                .map(|replica| ReplicaView::of(replica, model, snapshot))
+                .map(|replica| ReplicaView::new(replica, model, snapshot))
                 .collect(),
-            weights: WeightsView::of(model, facts, snapshot),
+            weights: WeightsView::new(model, facts, snapshot),
             waiting: model.waiting,
             needs: Needs {
                 devices: model.devices_per_replica,
@@ -323,7 +323,7 @@ impl ModelView {
 }
 
 impl OverrideView {
-    fn of(over: &Override) -> Option<OverrideView> {
+    fn new(over: &Override) -> Option<OverrideView> {
         (!over.is_empty()).then(|| OverrideView {
             priority: over.priority.map(|priority| priority.0),
             keep_hot_ms: over.keep_hot.map(|keep_hot| keep_hot.0),
@@ -333,7 +333,7 @@ impl OverrideView {
 }
 
 impl ReplicaView {
-    fn of(
+    fn new(
         replica: &pool::ReplicaView,
         model: &pool::ModelView,
         snapshot: &Snapshot,

@@ -97,7 +97,7 @@ pub struct RequestedNodeView {
 }
 
 impl RequestedNodeView {
-    pub fn of(snapshot: &Snapshot) -> Option<RequestedNodeView> {
+    pub fn from_snapshot(snapshot: &Snapshot) -> Option<RequestedNodeView> {
         let pending = snapshot.pool.node_demand.as_ref()?;
         let mut models = snapshot.pool.models.iter();
         let model = models.find(|model| model.model == pending.model);
@@ -106,7 +106,7 @@ impl RequestedNodeView {
             model: model.map_or_else(String::new, |model| model.name.clone()),
             since: at(pending.since),
             reason: match &pending.joined {
-                Some(_) => "it has joined; its devices are still to come".to_owned(),
+                Some(_) => "it has joined; its devices are not known yet".to_owned(),
                 None => pending.reason.clone(),
             },
         })
@@ -227,7 +227,7 @@ fn replicas_on(node: NodeId, snapshot: &Snapshot) -> Vec<String> {
 }
 
 impl NodeTokenView {
-    pub fn of(token: &NodeToken, now: Time) -> NodeTokenView {
+    pub fn from_record(token: &NodeToken, now: Time) -> NodeTokenView {
         NodeTokenView {
             id: format!("t{}", token.id),
             prefix: token.prefix.clone(),
@@ -244,7 +244,7 @@ impl NodeTokenView {
 }
 
 impl DrainNodeAnswer {
-    pub fn of(node: NodeId, removed: Removed<'_>) -> DrainNodeAnswer {
+    pub fn new(node: NodeId, removed: Removed<'_>) -> DrainNodeAnswer {
         let draining = replicas_on(node, removed.snapshot);
         DrainNodeAnswer {
             node: name_of(node, removed.snapshot),

@@ -90,12 +90,12 @@ pub struct CandidateView {
 
 impl PlanView {
     /// `now` is later than the snapshot, which may be some seconds old while a load progresses.
-    pub fn of(plan: &Plan, force: bool, now: Time, snapshot: &Snapshot) -> PlanView {
+    pub fn from_plan(plan: &Plan, force: bool, now: Time, snapshot: &Snapshot) -> PlanView {
         // The pool considers no placements for a model that already has its replicas.
         let has_replicas = plan.refusal.is_none() && plan.candidates.is_empty();
         let begun = snapshot.model(&plan.name).filter(|_| has_replicas);
         let since = now.since(snapshot.pool.now);
-        let begun = begun.and_then(|model| LoadingView::of(model, since));
+        let begun = begun.and_then(|model| LoadingView::new(model, since));
         let (loading, left) = begun.unzip();
         let already_loaded = has_replicas && loading.is_none();
         let waits_for = if has_replicas {
@@ -117,7 +117,7 @@ impl PlanView {
             feasible: plan.refusal.is_none(),
             already_loaded,
             reason: match &loading {
-                Some(_) => "the model is being loaded already".to_owned(),
+                Some(_) => "the model is already being loaded".to_owned(),
                 None => {
                     let reason = reason(plan, already_loaded, waits_for.is_empty());
                     if facts.is_some_and(|facts| facts.entry.recipe.ray_serve().is_some()) {
@@ -138,7 +138,7 @@ impl PlanView {
             victims: plan
                 .victims
                 .iter()
-                .map(|victim| VictimView::of(victim, plan, force, snapshot))
+                .map(|victim| VictimView::new(victim, plan, force, snapshot))
                 .collect(),
             waits_for,
             cost: CostView {
@@ -161,27 +161,27 @@ fn reason(plan: &Plan, already_loaded: bool, starts_now: bool) -> String {
     if let Some(refusal) = &plan.refusal {
         let why = refusal.to_string();
         return match plan.prospect {
-            Prospect::Soon => format!("not now, but soon by itself: {why}"),
-            Prospect::WhenOthersLeave => format!("only when something else leaves: {why}"),
+            Prospect::Soon => format!("not now, but soon and automatically: {why}"),
+            Prospect::WhenOthersLeave => format!("only after other replicas leave: {why}"),
             Prospect::Now | Prospect::Never => why,
         };
     }
     match (already_loaded, plan.victims.len(), starts_now) {
-        (true, ..) => "the model has its replicas already".to_owned(),
-        (_, 0, true) if plan.wakes.is_some() => "sleeps, and has room to wake".to_owned(),
+        (true, ..) => "the model already has its replicas".to_owned(),
+        (_, 0, true) if plan.wakes.is_some() => "asleep, with room to wake".to_owned(),
         (_, 0, true) => "fits without evicting anything".to_owned(),
         (_, 0, false) if plan.fetches_for.is_some() => {
             "fits without evicting anything, once its weights are fetched".to_owned()
         }
-        (_, 0, false) => "fits when what leaves already is gone".to_owned(),
-        (_, 1, _) => "fits when 1 replica is evicted".to_owned(),
-        (_, count, _) => format!("fits when {count} replicas are evicted"),
+        (_, 0, false) => "fits once the replicas that are already leaving are gone".to_owned(),
+        (_, 1, _) => "fits after evicting 1 replica".to_owned(),
+        (_, count, _) => format!("fits after evicting {count} replicas"),
     }
 }
 
 impl LoadingView {
     /// Returns the load and its expected remaining time. `since` is the age of the snapshot.
-    fn of(model: &pool::ModelView, since: Span) -> Option<(LoadingView, Span)> {
+    fn new(model: &pool::ModelView, since: Span) -> Option<(LoadingView, Span)> {
         let is_coming = |state| matches!(state, ReplicaState::Launching | ReplicaState::Planned);
         let coming = model
             .replicas
@@ -201,11 +201,11 @@ impl LoadingView {
 }
 
 impl VictimView {
-    fn of(victim: &Victim, plan: &Plan, force: bool, snapshot: &Snapshot) -> VictimView {
+    fn new(victim: &Victim, plan: &Plan, force: bool, snapshot: &Snapshot) -> VictimView {
         let by = plan.name.clone();
         let (priority, own) = (plan.priority, victim.priority);
         let reason = if victim.planned {
-            "a load that waits for its room, decided anew afterwards (P5)".to_owned()
+            "a load that waits for memory; it is planned again afterwards (P5)".to_owned()
         } else if victim.asleep {
             StopReason::SleeperDropped { by }.to_string()
         } else if force {
@@ -271,7 +271,7 @@ fn waits_for(plan: &Plan, snapshot: &Snapshot) -> Vec<String> {
         let from = facts.and_then(|facts| Some(facts.entry.fetch.as_ref()?.describe()));
         let from = from.map(|from| format!(" from {from}")).unwrap_or_default();
         texts.push(format!(
-            "its weights, which are fetched first{from}, in about {length}; until then its size is a guess"
+            "the download of its weights{from}, in about {length}; its size is an estimate until the download ends"
         ));
     }
     if plan.must_wait {

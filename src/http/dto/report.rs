@@ -60,7 +60,7 @@ pub struct ModelReport {
 }
 
 impl ReportView {
-    pub fn of(from: Time, to: Time, events: &[EventCount], uses: &[UseCount]) -> ReportView {
+    pub fn new(from: Time, to: Time, events: &[EventCount], uses: &[UseCount]) -> ReportView {
         let mut models: BTreeMap<String, ModelReport> = BTreeMap::new();
         let mut total = ModelReport {
             model: "total".to_owned(),
@@ -280,7 +280,7 @@ mod tests {
             waited: 4,
             waited_ms: 6000,
         }];
-        ReportView::of(Time(0), Time(1000), &events, &uses)
+        ReportView::new(Time(0), Time(1000), &events, &uses)
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
             waited: 2,
             waited_ms: 88,
         }];
-        let html = ReportView::of(Time(0), Time(1000), &[], &quick).html("n");
+        let html = ReportView::new(Time(0), Time(1000), &[], &quick).html("n");
         assert!(html.contains("<td>44 ms</td>"), "{html}");
         assert_eq!(csv.lines().count(), 5);
     }

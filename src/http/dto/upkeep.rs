@@ -54,7 +54,7 @@ pub enum OriginView {
 }
 
 impl ConfigOrigins {
-    pub fn of(config: &Config) -> ConfigOrigins {
+    pub fn from_config(config: &Config) -> ConfigOrigins {
         let view = |origin: &Origin| match origin {
             Origin::File { line } => OriginView::File { line: *line },
             Origin::Environment { variable } => OriginView::Environment {
@@ -143,7 +143,7 @@ pub struct BrokenFileView {
 }
 
 impl BrokenFileView {
-    pub fn of(broken: &BrokenModel) -> BrokenFileView {
+    pub fn new(broken: &BrokenModel) -> BrokenFileView {
         BrokenFileView {
             model: broken.name.clone(),
             source: broken.source.to_string(),
@@ -213,13 +213,13 @@ fn listed(
 }
 
 impl ReloadAnswer {
-    pub fn of(reloaded: Reloaded, broken: &[BrokenModel]) -> ReloadAnswer {
+    pub fn new(reloaded: Reloaded, broken: &[BrokenModel]) -> ReloadAnswer {
         let Changes {
             added,
             changed,
             removed,
         } = reloaded.models;
-        let keys = |changes: Vec<KeyChange>| changes.into_iter().map(ChangedKey::of).collect();
+        let keys = |changes: Vec<KeyChange>| changes.into_iter().map(ChangedKey::new).collect();
         ReloadAnswer {
             applied: keys(reloaded.settings.applied),
             needs_restart: keys(reloaded.settings.needs_restart),
@@ -227,14 +227,14 @@ impl ReloadAnswer {
             added,
             changed,
             removed,
-            broken: broken.iter().map(BrokenFileView::of).collect(),
+            broken: broken.iter().map(BrokenFileView::new).collect(),
             warnings: reloaded.warnings,
         }
     }
 }
 
 impl ChangedKey {
-    fn of(change: KeyChange) -> ChangedKey {
+    fn new(change: KeyChange) -> ChangedKey {
         ChangedKey {
             key: change.key,
             from: change.from,

@@ -29,7 +29,7 @@ impl PartialSchema for VoteRequest {
         let either = OneOf::builder()
             .item(named(VoteForOne::name()))
             .item(named(VoteForNone::name()));
-        let note = "Which answer a person found best. Either `winner` or `tie` is given.";
+        let note = "A vote on a comparison of models. Contains either `winner` or `tie`.";
         RefOr::T(either.description(Some(note)).into())
     }
 }
@@ -132,7 +132,7 @@ pub struct VotedModel {
 }
 
 impl VotedModel {
-    pub fn of((rating, change): &(Rating, i64)) -> VotedModel {
+    pub fn new((rating, change): &(Rating, i64)) -> VotedModel {
         VotedModel {
             model: rating.model.clone(),
             rating: points(rating.millipoints),
@@ -179,7 +179,7 @@ pub struct RatedModel {
 
 impl Leaderboard {
     /// `ratings` must be sorted, best first.
-    pub fn of(ratings: &[Rating]) -> Leaderboard {
+    pub fn new(ratings: &[Rating]) -> Leaderboard {
         let rank = |rating: &Rating| {
             let better = ratings
                 .iter()
@@ -230,7 +230,7 @@ mod tests {
             rating("c", 1_000_500),
             rating("d", 9_999),
         ];
-        let board = Leaderboard::of(&all);
+        let board = Leaderboard::new(&all);
         let shown: Vec<(usize, f64)> = board
             .models
             .iter()

@@ -31,7 +31,7 @@ pub struct FetchView {
 }
 
 impl WeightsView {
-    pub fn of(
+    pub fn new(
         model: &pool::ModelView,
         facts: Option<&ModelFacts>,
         snapshot: &Snapshot,
@@ -41,13 +41,13 @@ impl WeightsView {
         Some(WeightsView {
             from: fetch.describe(),
             here: !model.absent,
-            fetch: running.map(FetchView::of),
+            fetch: running.map(FetchView::new),
         })
     }
 }
 
 impl FetchView {
-    fn of(running: &FetchFacts) -> FetchView {
+    fn new(running: &FetchFacts) -> FetchView {
         FetchView {
             bytes_done: running.progress.done(),
             bytes_total: running.progress.total(),

@@ -62,7 +62,7 @@ pub struct WhatIfReplicaView {
 }
 
 impl WhatIfView {
-    pub fn of(answer: &WhatIf, now: Time, snapshot: &Snapshot) -> WhatIfView {
+    pub fn new(answer: &WhatIf, now: Time, snapshot: &Snapshot) -> WhatIfView {
         let view = |replica: &WhatIfReplica, is_new: bool| WhatIfReplicaView {
             replica: (!is_new).then(|| replica.replica.to_string()),
             model: replica.model.clone(),
@@ -85,7 +85,7 @@ impl WhatIfView {
             next: answer
                 .next
                 .iter()
-                .map(|(plan, _)| PlanView::of(plan, false, now, snapshot))
+                .map(|(plan, _)| PlanView::from_plan(plan, false, now, snapshot))
                 .collect(),
         }
     }

@@ -25,7 +25,7 @@ pub struct WhyView {
     pub asked_by: Option<String>,
     /// Id of the event with the actual decision, if that is another event: a replica's end refers to its eviction.
     pub decided_by: Option<i64>,
-    /// Compared replicas: first the evicted ones, then those that could have been evicted, then those protected by a rule.
+    /// Compared replicas: first the evicted replicas, then other candidates for eviction, then replicas protected by a rule.
     pub candidates: Vec<WhyCandidate>,
     /// Reserved memory of each device of the placement.
     pub memory: Vec<WhyMemory>,
@@ -64,7 +64,7 @@ pub struct WhyMemory {
 
 impl WhyView {
     /// `decider` is the event with the actual decision, if that is another event than `event`.
-    pub fn of(
+    pub fn new(
         event: &StoredRecord,
         decider: Option<&StoredRecord>,
         decision: Option<&StoredDecision>,
@@ -136,7 +136,7 @@ fn describe(
     let mut words = Vec::new();
     if let Some(decider) = decider {
         words.push(format!(
-            "it was decided with event {} ({}): {}",
+            "decided with event {} ({}): {}",
             decider.id, decider.kind, decider.reason
         ));
     }
@@ -154,11 +154,11 @@ fn describe(
             }
         }
         None if compares(decided) => words.push(
-            "what was compared was not kept with this event: it is older than the version that keeps it; the reason is all that is known"
+            "the comparison was not kept with this event, which an older version recorded; only the reason is known"
                 .to_owned(),
         ),
         None if decided.candidates.is_empty() => {
-            words.push("nothing was compared: the reason alone decided".to_owned());
+            words.push("nothing was compared: the reason alone was decisive".to_owned());
         }
         None => {}
     }
@@ -193,12 +193,12 @@ mod tests {
 
     #[test]
     fn an_older_eviction_says_that_what_was_compared_was_not_kept() {
-        let why = WhyView::of(&record(1, "evict", None), None, None, None);
+        let why = WhyView::new(&record(1, "evict", None), None, None, None);
         assert!(
             why.words[0].contains("was not kept with this event"),
             "{why:?}"
         );
-        let keep_hot = WhyView::of(&record(1, "drain", Some("keep_hot")), None, None, None);
+        let keep_hot = WhyView::new(&record(1, "drain", Some("keep_hot")), None, None, None);
         assert!(
             keep_hot.words[0].contains("nothing was compared"),
             "{keep_hot:?}"
@@ -234,7 +234,7 @@ mod tests {
             record(9, "gone", Some("preempted")),
             record(5, "evict", None),
         );
-        let why = WhyView::of(&gone, Some(&evict), Some(&decision), None);
+        let why = WhyView::new(&gone, Some(&evict), Some(&decision), None);
         assert_eq!((why.event, why.decided_by), (9, Some(5)));
         assert_eq!(why.candidates[0].idle_seconds, 1.5);
         assert_eq!(why.memory[0].after_bytes, 9);

@@ -71,7 +71,7 @@ const INFERENCE: [ErrorCase; 11] = [
     ErrorCase {
         status: "404",
         name: "NotFound",
-        description: "There is no model of this name, and the message has the nearest names; or no response or item of this id is stored for this key.",
+        description: "The model does not exist (the message suggests similar names), or no response or item with this id is stored for this key.",
         message: "no model is called tiny-chta; the closest is tiny-chat",
         kind: INVALID,
         param: Some("model"),
@@ -89,7 +89,7 @@ const INFERENCE: [ErrorCase; 11] = [
     ErrorCase {
         status: "415",
         name: "UnsupportedContentType",
-        description: "A browser without a key needs a `Content-Type`.",
+        description: "A browser without a key must send a `Content-Type`.",
         message: "a browser without a key must mark the body as JSON, and this body has no content type; send `Content-Type: application/json` (curl: -H 'Content-Type: application/json')",
         kind: INVALID,
         param: None,
@@ -98,7 +98,7 @@ const INFERENCE: [ErrorCase; 11] = [
     ErrorCase {
         status: "429",
         name: "TooManyRequests",
-        description: "The model's queue is full, or a limit of the key is reached. `Retry-After` says when to try again.",
+        description: "The model's queue is full, or a limit of the key is reached. Retry after the time in `Retry-After`.",
         message: "tiny-chat: 100 requests wait already; allowed: 100",
         kind: "rate_limit_error",
         param: None,
@@ -107,7 +107,7 @@ const INFERENCE: [ErrorCase; 11] = [
     ErrorCase {
         status: "501",
         name: "NotImplemented",
-        description: "The engine of this model does not have this route.",
+        description: "The model's engine does not support this route.",
         message: "tiny-chat runs on the embedded engine, which does not have /v1/embeddings",
         kind: INVALID,
         param: None,
@@ -116,7 +116,7 @@ const INFERENCE: [ErrorCase; 11] = [
     ErrorCase {
         status: "502",
         name: "EngineFailed",
-        description: "The engine did not return a valid answer.",
+        description: "The engine did not return a valid response.",
         message: "the engine of tiny-chat failed: it closed the connection early",
         kind: SERVER,
         param: None,
@@ -125,7 +125,7 @@ const INFERENCE: [ErrorCase; 11] = [
     ErrorCase {
         status: "503",
         name: "Unavailable",
-        description: "The model cannot be loaded now: there is no room, the load failed, or the request waited too long. `Retry-After` is there if that may change.",
+        description: "The model cannot be loaded now: no memory is free, the load failed, or the request waited too long. `Retry-After` is present if a retry may succeed.",
         message: "tiny-chat: the request waited 10m and no seat was free",
         kind: SERVER,
         param: None,
@@ -134,7 +134,7 @@ const INFERENCE: [ErrorCase; 11] = [
     ErrorCase {
         status: "504",
         name: "DeadlineExceeded",
-        description: "The answer was not complete within `x-request-timeout`.",
+        description: "The response was not complete within `x-request-timeout`.",
         message: "the answer was not whole when the time of x-request-timeout was over; ask for less, or allow more time",
         kind: SERVER,
         param: None,
@@ -155,7 +155,7 @@ const ADMIN: [ErrorCase; 7] = [
     ErrorCase {
         status: "401",
         name: "AdminUnauthorized",
-        description: "The request has no key, or a token of the single sign-on that is not valid.",
+        description: "The request has no key, or an invalid single sign-on token.",
         message: "an admin key is required: send it as `Authorization: Bearer mp-…`",
         kind: "authentication_error",
         param: None,
@@ -164,7 +164,7 @@ const ADMIN: [ErrorCase; 7] = [
     ErrorCase {
         status: "403",
         name: "AdminForbidden",
-        description: "The key is unknown, expired, revoked or not an admin key, or the person's groups do not allow this.",
+        description: "The key is unknown, expired, revoked or not an admin key, or the user's groups do not permit this.",
         message: "the key mp-Ab3xY9… may use models, but not administer the pool",
         kind: "permission_error",
         param: None,
@@ -173,7 +173,7 @@ const ADMIN: [ErrorCase; 7] = [
     ErrorCase {
         status: "404",
         name: "AdminNotFound",
-        description: "There is no such model, replica, device or key.",
+        description: "The model, replica, device or key does not exist.",
         message: "no model is called tiny-chta; the closest is tiny-chat",
         kind: INVALID,
         param: Some("model"),
@@ -182,7 +182,7 @@ const ADMIN: [ErrorCase; 7] = [
     ErrorCase {
         status: "409",
         name: "AdminConflict",
-        description: "The pool refuses. For a load, `plan` has the reasons.",
+        description: "The pool refuses the order. For a load, `plan` has the reasons.",
         message: "tiny-chat: needs 16.0 GiB on 1 device, and no allowed eviction frees enough; gpu0: 16.0 GiB held by tiny-code (r1, priority 2): always-hot (P4)",
         kind: INVALID,
         param: None,
@@ -191,7 +191,7 @@ const ADMIN: [ErrorCase; 7] = [
     ErrorCase {
         status: "413",
         name: "AdminBodyTooLarge",
-        description: "The body is larger than an order may be.",
+        description: "The body exceeds the size limit for orders.",
         message: "the body is larger than 1048576 bytes, the most that an order or a model's document may have",
         kind: INVALID,
         param: None,
@@ -200,7 +200,7 @@ const ADMIN: [ErrorCase; 7] = [
     ErrorCase {
         status: "503",
         name: "AdminUnavailable",
-        description: "The pool is shutting down, its store does not work, or the issuer of a token cannot be reached.",
+        description: "The pool is shutting down, its store has failed, or the issuer of a token is unreachable.",
         message: "the pool: the pool is shutting down",
         kind: SERVER,
         param: None,

@@ -1,14 +1,14 @@
-//! How the document describes streams of events. The routes name the type of the events' data; OpenAPI describes an event by
-//! its fields, of which `data` is a text that has a schema of its own.
+//! Describes event streams in the API document. Routes name the type of the events' data. OpenAPI describes an event by its fields,
+//! where `data` is a string with its own content schema.
 
 use serde_json::{Value, json};
 
 const EVENTS: &str = "text/event-stream";
 
-/// Wraps the schema of each stream's data into that of an event.
+/// Wraps the schema of each stream's data into an event schema.
 pub(super) fn describe(document: &mut Value) {
     for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
-        // OpenAI's older streams end with a mark, or with an error in place of a piece.
+        // OpenAI's older streams end with `[DONE]`, or with an error instead of a chunk.
         let has_mark = path.ends_with("/completions");
         for (_, operation) in item.as_object_mut().into_iter().flatten() {
             let answers = operation["responses"].as_object_mut();

@@ -1,5 +1,5 @@
-//! Rewrites the document for generators of clients, which read less than JSON Schema allows. What the document accepts stays
-//! the same, or becomes looser. tests/outside runs the generators.
+//! Rewrites the document for client generators, which support only a part of JSON Schema. The rewritten document accepts the same
+//! values or more. tests/outside runs the generators.
 
 use serde_json::{Map, Value, json};
 
@@ -23,7 +23,7 @@ pub(super) fn simplify(document: &mut Value) {
         schemas[name] = schema;
     }
     hoist(&mut paths, &mut schemas);
-    // The first pass spreads the unions within unions. The second pass spreads the unions that contained them.
+    // The first pass flattens nested unions; the second flattens the unions that contained them.
     for _ in 0..2 {
         let known = schemas.clone();
         schemas
@@ -50,7 +50,7 @@ pub(super) fn simplify(document: &mut Value) {
     document["components"]["schemas"] = Value::Object(schemas);
 }
 
-/// The schemas within a value, one level down.
+/// The direct subschemas of a value.
 fn within(value: &mut Value) -> Box<dyn Iterator<Item = &mut Value> + '_> {
     match value {
         Value::Array(list) => Box::new(list.iter_mut()),
@@ -78,7 +78,7 @@ fn branches(schema: &Value) -> Option<&Vec<Value>> {
         .find_map(|union| schema.get(union)?.as_array())
 }
 
-/// Makes components of the titled objects of unions: generators name inline ones twice, or drop what has them.
+/// Turns titled objects of unions into components: generators name inline objects twice, or drop the types that contain them.
 fn hoist(value: &mut Value, schemas: &mut Map<String, Value>) {
     for union in UNIONS {
         let list = value.get_mut(union).and_then(Value::as_array_mut);
@@ -108,7 +108,7 @@ fn hoist(value: &mut Value, schemas: &mut Map<String, Value>) {
     within(value).for_each(|inner| hoist(inner, schemas));
 }
 
-/// Texts, numbers, and lists of them.
+/// Strings, numbers, and lists of them.
 fn is_plain(schema: &Value) -> bool {
     match schema.get("type").and_then(Value::as_str) {
         Some("string" | "integer" | "number" | "boolean") => true,
@@ -117,8 +117,8 @@ fn is_plain(schema: &Value) -> bool {
     }
 }
 
-/// Writes a union of plain values out where another union has it, alone or as a list: `text | [text | number]` becomes
-/// `text | [text] | [number]`.
+/// Flattens a union of plain values within another union, directly or as list items: `text | [text | number]` becomes `text |
+/// [text] | [number]`.
 fn spread(value: &mut Value, known: &Map<String, Value>) {
     let resolve = |schema: &Value| {
         let named = name_in(schema).and_then(|name| known.get(name));
@@ -146,7 +146,7 @@ fn spread(value: &mut Value, known: &Map<String, Value>) {
         }
         if is_changed && let Some(fields) = value.as_object_mut() {
             fields.shift_remove(union);
-            // An empty list is of each kind.
+            // An empty list matches every variant.
             fields.insert("anyOf".to_owned(), Value::Array(written));
             break;
         }
@@ -154,8 +154,8 @@ fn spread(value: &mut Value, known: &Map<String, Value>) {
     within(value).for_each(|inner| spread(inner, known));
 }
 
-/// The unions to which other unions refer, alone or as a list. Generators of TypeScript write no check for a `oneOf`, and use
-/// one there.
+/// Unions that other unions refer to, directly or as list items. TypeScript generators use type guards there, but write none for
+/// `oneOf`.
 fn nested(schemas: &Map<String, Value>, paths: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut open: Vec<&Value> = schemas.values().chain([paths]).collect();
@@ -183,7 +183,7 @@ fn nested(schemas: &Map<String, Value>, paths: &Value) -> Vec<String> {
     found
 }
 
-/// Returns true for an object of which nothing is known.
+/// Returns true for an object schema without properties.
 fn is_free(schema: &Value) -> bool {
     let Some(fields) = schema.as_object() else {
         return false;
@@ -205,7 +205,8 @@ fn is_free(schema: &Value) -> bool {
         && more.is_none_or(|more| *more == json!(true) || *more == json!({}))
 }
 
-/// Refers to one component for objects with any keys: generators make a type of each inline one, some of the same name.
+/// Replaces inline objects with arbitrary keys by one shared component: generators create a type for each, sometimes with equal
+/// names.
 fn name_free_objects(value: &mut Value) {
     for inner in within(value) {
         if !is_free(inner) {

@@ -1,10 +1,10 @@
-//! The headers of requests and answers that the document describes.
+//! Request and response headers in the API document.
 
 use utoipa::IntoParams;
 use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::schema::{Object, Type};
 
-/// How long a client waits.
+/// Time limits of a request.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(
@@ -12,15 +12,15 @@ use utoipa::openapi::schema::{Object, Type};
     reason = "describes headers for the document; `Deadlines` reads them"
 )]
 pub struct WaitHeaders {
-    /// How long the request may wait until its model is ready: `true` (the queue's limit, the default), `false` (not at
-    /// all), seconds such as `5`, or a time such as `30s`. After that: 503.
+    /// Maximum time that the request waits for its model: `true` (the queue's limit, the default), `false` (no waiting), seconds
+    /// such as `5`, or a duration such as `30s`. A longer wait returns 503.
     #[param(
         rename = "x-model-pool-wait", value_type = String, required = false,
         pattern = "^(true|false|yes|no|[0-9]{1,6}(\\.[0-9]{1,3})?|[1-9][0-9]{0,4}(ms|s|m|h))$"
     )]
     wait: Option<String>,
-    /// When the answer must be complete: seconds such as `30` or `0.5`, or a time such as `90s`, at most a day. After
-    /// that: 504, and the engine stops.
+    /// Maximum time until the response is complete: seconds such as `30` or `0.5`, or a duration such as `90s`, at most one day.
+    /// After that, the engine stops and the request returns 504.
     #[param(
         rename = "x-request-timeout", value_type = String, required = false,
         pattern = "^([1-9][0-9]{0,3}(\\.[0-9]{1,3})?|0\\.[0-9]{0,2}[1-9]|[1-9][0-9]{0,3}(ms|s)|[1-9][0-9]{0,2}m)$"
@@ -28,12 +28,12 @@ pub struct WaitHeaders {
     timeout: Option<String>,
 }
 
-/// Headers of answers: the name of the component, the header, and what it says.
+/// Response headers: component name, header name and description.
 pub(super) const ANSWERS: [(&str, &str, &str); 6] = [
     (
         "RequestId",
         "x-request-id",
-        "The request's id, as logs and the history have it.",
+        "Id of the request in logs and the history.",
     ),
     (
         "RetryAfter",
@@ -48,17 +48,17 @@ pub(super) const ANSWERS: [(&str, &str, &str); 6] = [
     (
         "Replica",
         "x-model-pool-replica",
-        "The replica that answered.",
+        "The replica that served the request.",
     ),
     (
         "WaitedMs",
         "x-model-pool-waited-ms",
-        "How long the request waited for a slot, in milliseconds.",
+        "Time that the request waited for a slot, in milliseconds.",
     ),
     (
         "Loaded",
         "x-model-pool-loaded",
-        "Whether the model was loaded for this request.",
+        "True if the model was loaded for this request.",
     ),
 ];
 

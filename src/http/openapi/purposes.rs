@@ -1,15 +1,15 @@
-//! The purposes of names in the examples of the document: a model that chats, one whose engine has a route, a device.
+//! The purposes of names in the document's examples: a chat model, a model whose engine has a route, a device.
 
 use catalog::{Entry, Extra, Prompt, Recipe};
 
 /// The kind of name that an example needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A model that answers a conversation.
+    /// A chat model.
     Chat,
-    /// A model that continues a text.
+    /// A model for text completion.
     Text,
-    /// A model whose engine has a route that not every engine has.
+    /// A model whose engine has a less common route.
     Route(Extra),
     /// A model that is loaded or unloaded.
     Order,

@@ -1,5 +1,5 @@
-//! Serves the document. The examples of requests name models of the running catalogue if the caller may use them, so that
-//! "Try it out" works as it stands. Other callers see the names of the demo models.
+//! Serves the API document. Request examples name models of the running catalogue that the caller may use, which makes "Try it out"
+//! work without edits. Other callers see the names of the demo models.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, LazyLock};
@@ -27,7 +27,7 @@ use catalog::Entry;
 use config::InferenceAuth;
 use pool::ModelState;
 
-/// Stands around a purpose in the text of the document. No text has it: it is for private use.
+/// Encloses a purpose in the document's text. A private-use character, which never occurs in it.
 const MARK: char = '\u{e000}';
 
 /// The text of the document, in pieces.
@@ -37,23 +37,23 @@ struct Document(Vec<Piece>);
 #[derive(Debug)]
 enum Piece {
     Text(String),
-    /// A name; `otherwise` where nothing may be named.
+    /// A name, or `otherwise` if the caller may see none.
     Name {
         purpose: Purpose,
         otherwise: String,
     },
 }
 
-/// A document that is written for the first request.
+/// A document that is created on first use.
 type Lazy = Arc<LazyLock<Document, Box<dyn FnOnce() -> Document + Send>>>;
 
 impl Document {
     fn lazy(api: impl FnOnce() -> OpenApi + Send + 'static) -> Lazy {
-        let write: Box<dyn FnOnce() -> Document + Send> = Box::new(|| Document::of(&api()));
+        let write: Box<dyn FnOnce() -> Document + Send> = Box::new(|| Document::new(&api()));
         Arc::new(LazyLock::new(write))
     }
 
-    fn of(api: &OpenApi) -> Document {
+    fn new(api: &OpenApi) -> Document {
         let mut value = serde_json::to_value(api).unwrap_or_default();
         event_streams::describe(&mut value);
         generators::simplify(&mut value);
@@ -70,7 +70,7 @@ impl Document {
             for (_, operation) in methods.as_object_mut().into_iter().flatten() {
                 for name in names_in(operation, field) {
                     let otherwise = name.as_str().unwrap_or_default().to_owned();
-                    // What an example registers it may remove again.
+                    // An example may remove the model that another example registers.
                     if !otherwise.starts_with("org") {
                         *name = Value::String(format!("{MARK}{}{MARK}", purposes.len()));
                         purposes.push((purpose, otherwise));
@@ -101,7 +101,7 @@ impl Document {
                 Piece::Name { purpose, otherwise } => {
                     let name = name(*purpose).unwrap_or_else(|| otherwise.clone());
                     let quoted = Value::String(name).to_string();
-                    // The quotes are in the pieces around it.
+                    // The surrounding pieces contain the quotes.
                     text.push_str(&quoted[1..quoted.len() - 1]);
                 }
             }
@@ -110,7 +110,7 @@ impl Document {
     }
 }
 
-/// The names that the examples of an operation have in this field: those of its bodies and of its parameters.
+/// The values of a field in the examples of an operation's bodies and parameters.
 fn names_in<'a>(operation: &'a mut Value, field: &str) -> Vec<&'a mut Value> {
     let mut found = Vec::new();
     for (part, value) in operation.as_object_mut().into_iter().flatten() {
@@ -132,7 +132,7 @@ fn names_in<'a>(operation: &'a mut Value, field: &str) -> Vec<&'a mut Value> {
     found
 }
 
-/// The example of a body, or its examples.
+/// The examples of a body.
 fn bodies(content: &mut Value) -> impl Iterator<Item = &mut Value> {
     let parts = content.as_object_mut().into_iter().flatten();
     parts.flat_map(|(part, value)| -> Vec<&mut Value> {
@@ -152,15 +152,15 @@ fn bodies(content: &mut Value) -> impl Iterator<Item = &mut Value> {
 /// Swagger UI and the document.
 pub(crate) fn documentation(api: OpenApi, app: &App) -> Router<App> {
     let base = app.base().to_owned();
-    // One for each answer to whether strangers may use models: a reload of the configuration can change it. Until they are written
-    // both share the description, which takes some megabytes.
+    // Documents for pools with and without anonymous access, since a configuration reload can change it. Both share the
+    // description, which takes some megabytes, until they are created.
     let api = Arc::new(api);
     let documents = [false, true].map(|strangers| {
         let (api, base) = (Arc::clone(&api), base.clone());
         Document::lazy(move || document(Arc::unwrap_or_clone(api), &base, strangers))
     });
     let at = format!("{base}/openapi.json");
-    // Relative to the page: a proxy may have put both below a prefix.
+    // Relative to the page because a proxy may add a prefix.
     let page = Config::new([format!("../openapi.json?{RELATIVE}")])
         .persist_authorization(true)
         .try_it_out_enabled(true)
@@ -169,7 +169,7 @@ pub(crate) fn documentation(api: OpenApi, app: &App) -> Router<App> {
         .deep_linking(true)
         .doc_expansion("list")
         .default_models_expand_depth(0)
-        // The badge would send the address of this service to a server on the internet.
+        // The validator badge would send this service's address to a server on the internet.
         .validator_url("none");
     let page = SwaggerUi::new(format!("{base}/docs")).config(page);
     Router::from(page)
@@ -187,7 +187,7 @@ pub(crate) fn documentation(api: OpenApi, app: &App) -> Router<App> {
         .layer(map_response(with_viewport))
 }
 
-/// Swagger UI redirects to its page by the path of the service, which a proxy may have put below a prefix.
+/// Swagger UI redirects to an absolute path, which breaks behind a proxy that adds a prefix.
 async fn relative(mut response: Response) -> Response {
     let is_docs = |location: &HeaderValue| location.as_bytes().ends_with(b"/docs/");
     if response
@@ -216,12 +216,12 @@ async fn with_viewport(response: Response) -> Response {
     Response::from_parts(parts, Body::from(page))
 }
 
-/// Bytes of Swagger UI's page, which links its script and styles.
+/// Maximum size of Swagger UI's page in bytes. The page only links its script and styles.
 const SWAGGER_PAGE_MAX: usize = 64 * 1024;
 const VIEWPORT: &str =
     "<head><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">";
 
-/// The query of Swagger UI's page, whose document names the server relative to itself.
+/// Query parameter of Swagger UI's requests, for a document with a relative server URL.
 const RELATIVE: &str = "relative";
 
 /// The server of the document for this request.
@@ -238,7 +238,7 @@ fn server_of(app: &App, parts: &Parts) -> String {
 }
 
 fn answer(app: &App, parts: &Parts, user: Result<User, Failure>, document: &Document) -> Response {
-    let names = user.map(|user| Names::of(app, &user.sight));
+    let names = user.map(|user| Names::new(app, &user.sight));
     let text = document.written(|purpose| match purpose {
         Purpose::Server => Some(server_of(app, parts)),
         purpose => names.as_ref().ok()?.choose(purpose),
@@ -248,13 +248,13 @@ fn answer(app: &App, parts: &Parts, user: Result<User, Failure>, document: &Docu
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json"),
         ),
-        // The names depend on the key and the moment.
+        // The names depend on the key and change over time.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
     (headers, text).into_response()
 }
 
-/// What the examples for a caller may name.
+/// Names for a caller's examples.
 struct Names {
     models: Vec<Candidate>,
     device: Option<String>,
@@ -268,7 +268,7 @@ struct Candidate {
 }
 
 impl Names {
-    fn of(app: &App, sight: &Sight) -> Names {
+    fn new(app: &App, sight: &Sight) -> Names {
         let snapshot = app.handle.snapshot();
         let candidate = |model: &pool::ModelView| {
             let entry = Arc::clone(&snapshot.models.get(&model.model)?.entry);
@@ -288,8 +288,8 @@ impl Names {
         }
     }
 
-    /// The model that suits best, then one that is ready, then the one of highest priority; for orders the one of lowest
-    /// priority, which disturbs least.
+    /// Prefers the best rank for the purpose, then ready models, then the highest priority. For orders the lowest priority is
+    /// preferred because it disturbs least.
     fn choose(&self, purpose: Purpose) -> Option<String> {
         if purpose == Purpose::Device {
             return self.device.clone();
@@ -326,7 +326,7 @@ mod tests {
                     "example": {"device": "gpu3", "reason": "new fan"}}}}}},
             }
         });
-        Document::of(&serde_json::from_value(api).unwrap())
+        Document::new(&serde_json::from_value(api).unwrap())
     }
 
     fn written(name: impl Fn(Purpose) -> Option<String>) -> Value {

@@ -1,4 +1,4 @@
-//! That the document has every route, and that what it says of each is complete.
+//! Tests that the document contains every route with a complete description.
 
 mod fields;
 
@@ -103,7 +103,7 @@ fn operations(document: &Value) -> Vec<(String, Value)> {
     all
 }
 
-/// What a reference leads to.
+/// Resolves a reference.
 fn resolved<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
     match value.get("$ref").and_then(Value::as_str) {
         Some(reference) => {
@@ -150,7 +150,7 @@ fn every_operation_has_a_name_of_its_own_a_summary_and_a_description() {
             let about = parameter.get("description");
             let about = about.or(parameter.pointer("/schema/description"));
             assert!(about.is_some(), "{place}: {parameter}");
-            // Swagger UI sends the examples of optional parameters, too, and most of them narrow the answer.
+            // Swagger UI also sends examples of optional parameters, and most of them narrow the response.
             let is_needed = parameter["required"] == true;
             let example = parameter
                 .get("example")
@@ -171,9 +171,9 @@ fn users_keys_are_for_inference_and_admin_keys_for_administration() {
             let path = place.split(' ').nth(1).unwrap();
             let wanted = match path {
                 "/health" | "/ready" | "/session" => &Value::Null,
-                // They come before there is a key or a session.
+                // These routes are used without a key or session.
                 path if path.starts_with("/session/") => &Value::Null,
-                // A vote needs one everywhere.
+                // Votes always require a key.
                 "/votes" => &voter,
                 path if path.starts_with("/admin/") => &admin,
                 _ => &user,
@@ -194,7 +194,7 @@ fn every_error_has_the_object_of_its_api_and_an_example() {
                 "400", "401", "403", "404", "413", "415", "429", "501", "502", "503", "504",
             ],
             () if place.contains("ready") || place.contains("health") => &[],
-            // Signing in: there is nothing yet that could be wrong.
+            // Sign-in routes need no credentials.
             () if place.contains("/session/") => &[],
             () => &["401"],
         };
@@ -216,7 +216,7 @@ fn every_error_has_the_object_of_its_api_and_an_example() {
 #[test]
 fn every_body_has_a_schema_and_an_example() {
     let document = complete(false);
-    // What is sent or returned in a form that is not JSON's.
+    // Bodies that are not JSON.
     let bare = ["put /admin/models", "get /admin/config"];
     for (place, operation) in operations(&document) {
         let check = |place: &str, content: &Value| {

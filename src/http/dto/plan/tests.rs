@@ -9,9 +9,9 @@ fn a_plan_names_devices_and_the_rule_that_takes_each_victim() {
     pool.load("low");
     pool.load("equal");
     let plan = pool.plan(&order(pool.id("top")));
-    let view = PlanView::of(&plan, false, pool.now, &of_pool(&pool));
+    let view = PlanView::from_plan(&plan, false, pool.now, &of_pool(&pool));
     assert!(view.feasible && !view.already_loaded);
-    assert_eq!(view.reason, "fits when 2 replicas are evicted");
+    assert_eq!(view.reason, "fits after evicting 2 replicas");
     assert_eq!(
         view.placement,
         [Share {
@@ -48,7 +48,7 @@ fn a_plan_names_devices_and_the_rule_that_takes_each_victim() {
 fn a_refused_plan_says_what_is_in_the_way_by_the_names_of_devices() {
     let mut pool = pool(&[("hot", 2, 20), ("top", 3, 10)]);
     pool.load("hot");
-    let view = PlanView::of(
+    let view = PlanView::from_plan(
         &pool.plan(&order(pool.id("top"))),
         false,
         pool.now,
@@ -72,7 +72,7 @@ fn a_refused_plan_says_what_is_in_the_way_by_the_names_of_devices() {
 fn a_model_that_has_its_replicas_needs_nothing() {
     let mut pool = pool(&[("low", 0, 10)]);
     pool.load("low");
-    let view = PlanView::of(
+    let view = PlanView::from_plan(
         &pool.plan(&order(pool.id("low"))),
         false,
         pool.now,
@@ -91,7 +91,7 @@ fn a_model_that_is_being_loaded_is_not_called_loaded() {
     pool.begin("low");
     pool.wait(Span::from_secs(2));
     let load = order(pool.id("low"));
-    let view = PlanView::of(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+    let view = PlanView::from_plan(&pool.plan(&load), false, pool.now, &of_pool(&pool));
     assert!(view.feasible && !view.already_loaded);
     let loading = view.loading.expect("a load has begun");
     assert_eq!((loading.replicas, loading.for_ms), (1, 2_000));
@@ -107,9 +107,9 @@ fn a_plan_is_refused_for_too_many_devices_as_the_load_is() {
         devices: Some(3),
         ..order(pool.id("low"))
     };
-    let cold = PlanView::of(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+    let cold = PlanView::from_plan(&pool.plan(&load), false, pool.now, &of_pool(&pool));
     pool.load("low");
-    let loaded = PlanView::of(&pool.plan(&load), false, pool.now, &of_pool(&pool));
+    let loaded = PlanView::from_plan(&pool.plan(&load), false, pool.now, &of_pool(&pool));
     for view in [cold, loaded] {
         assert!(!view.feasible && !view.already_loaded);
         assert_eq!(

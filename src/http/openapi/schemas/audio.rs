@@ -1,8 +1,8 @@
-//! Speech as text, and text as speech.
+//! Transcription, translation and speech.
 
 use utoipa::ToSchema;
 
-/// A recording whose words become text.
+/// A recording to transcribe.
 #[derive(ToSchema)]
 pub struct TranscriptionRequest {
     /// The recording: WAV, MP3 or another format that the model reads.
@@ -13,18 +13,18 @@ pub struct TranscriptionRequest {
     pub model: String,
     /// The language of the recording, such as `en`.
     pub language: Option<String>,
-    /// A text that shows the style, or that the recording continues.
+    /// Text that sets the style, or that the recording continues.
     pub prompt: Option<String>,
-    /// The form of the answer: `json`, `text`, `srt`, `verbose_json` or `vtt`.
+    /// The response format: `json`, `text`, `srt`, `verbose_json` or `vtt`.
     pub response_format: Option<String>,
-    /// 0 takes the likeliest words; higher values are more random.
+    /// 0 selects the likeliest words; higher values are more random.
     pub temperature: Option<f64>,
-    /// Which times a `verbose_json` has: `word`, `segment` or both.
+    /// Timestamps in a `verbose_json` response: `word`, `segment` or both.
     #[serde(rename = "timestamp_granularities[]")]
     pub timestamp_granularities: Option<Vec<String>>,
 }
 
-/// A recording whose words become English text.
+/// A recording to translate into English text.
 #[derive(ToSchema)]
 pub struct TranslationRequest {
     /// The recording: WAV, MP3 or another format that the model reads.
@@ -33,15 +33,15 @@ pub struct TranslationRequest {
     /// The name of a speech model or an alias. `GET /v1/models` lists the names.
     #[schema(min_length = 1)]
     pub model: String,
-    /// An English text that shows the style, or that the recording continues.
+    /// English text that sets the style, or that the recording continues.
     pub prompt: Option<String>,
-    /// The form of the answer: `json`, `text`, `srt`, `verbose_json` or `vtt`.
+    /// The response format: `json`, `text`, `srt`, `verbose_json` or `vtt`.
     pub response_format: Option<String>,
-    /// 0 takes the likeliest words; higher values are more random.
+    /// 0 selects the likeliest words; higher values are more random.
     pub temperature: Option<f64>,
 }
 
-/// The text of a recording, as `json` and `verbose_json` have it. The other forms are plain text.
+/// The transcript, for `json` and `verbose_json`. The other formats return plain text.
 #[derive(ToSchema)]
 pub struct Transcription {
     pub text: String,
@@ -58,23 +58,23 @@ pub struct Transcription {
     pub words: Option<Vec<String>>,
 }
 
-/// A text that is spoken.
+/// Text to speak.
 #[derive(ToSchema)]
 pub struct SpeechRequest {
     /// The name of a voice model or an alias. `GET /v1/models` lists the names.
     #[schema(min_length = 1)]
     pub model: String,
-    /// The text.
+    /// The text to speak.
     #[schema(min_length = 1)]
     pub input: String,
     /// A voice of the model.
     pub voice: Option<String>,
-    /// How the text is spoken, for models that read instructions.
+    /// Instructions for the voice, for models that support them.
     pub instructions: Option<String>,
-    /// The form of the sound, such as `mp3` or `wav`.
+    /// The audio format, such as `mp3` or `wav`.
     pub response_format: Option<String>,
-    /// 1 is the usual speed.
+    /// Speed factor; 1 is the normal speed.
     pub speed: Option<f64>,
-    /// `audio`, the only one: the bytes come as they are made.
+    /// Only `audio`: the bytes are sent as they are produced.
     pub stream_format: Option<String>,
 }

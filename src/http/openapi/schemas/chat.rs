@@ -10,10 +10,10 @@ use super::engine_fields::EngineFields;
 use super::generation::GenerationFields;
 use super::messages::Thinking;
 
-/// A conversation that the model continues.
+/// A chat completion request.
 ///
-/// The fields up to `seed` are OpenAI's. The others are extensions of engines: a request may use those that the engine
-/// of its model has. An engine may accept fields that are not listed here. `null` is the same as a missing field.
+/// The fields up to `seed` are OpenAI's. The others are extensions that depend on the model's engine. An engine may accept fields
+/// that are not listed here. `null` is the same as a missing field.
 #[derive(ToSchema)]
 pub struct ChatCompletionRequest {
     /// The model's name or an alias. `GET /v1/models` lists the names.
@@ -22,48 +22,48 @@ pub struct ChatCompletionRequest {
     /// The conversation so far, oldest message first.
     #[schema(min_items = 1)]
     pub messages: Vec<ChatMessage>,
-    /// The most tokens that the answer may have. Without it, the answer may fill the model's context.
+    /// Maximum number of tokens in the response. By default the response may fill the model's context.
     #[schema(minimum = 1)]
     pub max_completion_tokens: Option<u64>,
     /// The functions that the model may call. The client runs them and sends the results in `tool` messages.
     #[schema(max_items = 128)]
     pub tools: Option<Vec<ChatTool>>,
     pub tool_choice: Option<ChatToolChoice>,
-    /// Whether one answer may call several functions. The default is true.
+    /// Allow several function calls in one response. The default is true.
     pub parallel_tool_calls: Option<bool>,
     /// Return the log probability of each token.
     pub logprobs: Option<bool>,
     /// Return the log probabilities of this many likeliest tokens at each position. Needs `logprobs: true`.
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u64>,
-    /// How the model reasons before it answers, in the form that some services have.
+    /// Reasoning options, in a form that other services use.
     pub reasoning: Option<ChatReasoning>,
-    /// How the model reasons before it answers, in the form of Anthropic's Messages.
+    /// Reasoning options, in the form of Anthropic's Messages API.
     pub thinking: Option<Thinking>,
-    /// Whether the model reasons before it answers.
+    /// Turns reasoning on or off.
     pub enable_thinking: Option<bool>,
-    /// The most tokens of reasoning.
+    /// Maximum number of reasoning tokens.
     #[schema(minimum = 1)]
     pub thinking_budget: Option<u64>,
-    /// How long the answer should be, for models that have levels: `low`, `medium` or `high`.
+    /// Length of the response, for models with levels: `low`, `medium` or `high`.
     #[schema(examples("medium"))]
     pub verbosity: Option<String>,
-    /// The kinds of output: `text`, and `audio` for models that speak.
+    /// Output types: `text`, and `audio` for models that speak.
     #[schema(examples(json!(["text"])))]
     pub modalities: Option<Vec<String>>,
     /// The voice and format of spoken output, for models that speak.
     #[schema(value_type = Option<Object>)]
     pub audio: Option<BTreeMap<String, String>>,
-    /// Text that the answer probably contains. A hint.
+    /// Text that the response probably contains. A hint.
     #[schema(value_type = Option<Object>)]
     pub prediction: Option<BTreeMap<String, String>>,
-    /// Options of OpenAI's own search. Only a `RemoteEngine` can have one.
+    /// Options of OpenAI's web search. Only a `RemoteEngine` may support it.
     #[schema(value_type = Option<Object>)]
     pub web_search_options: Option<BTreeMap<String, String>>,
-    /// The older form of `tools`.
+    /// Older form of `tools`.
     #[deprecated]
     pub functions: Option<Vec<LegacyFunction>>,
-    /// The older form of `tool_choice`.
+    /// Older form of `tool_choice`.
     #[deprecated]
     pub function_call: Option<LegacyFunctionChoice>,
     #[serde(flatten)]
@@ -72,17 +72,17 @@ pub struct ChatCompletionRequest {
     pub engine: EngineFields,
 }
 
-/// How the model reasons before it answers. What its engine has no switch for is named in `x-model-pool-ignored`.
+/// Reasoning options. Options that the model's engine does not support are listed in the header `x-model-pool-ignored`.
 #[derive(ToSchema)]
 pub struct ChatReasoning {
     /// `none`, `minimal`, `low`, `medium`, `high` or `xhigh`.
     #[schema(examples("low"))]
     pub effort: Option<String>,
-    /// The most tokens of reasoning.
+    /// Maximum number of reasoning tokens.
     #[schema(minimum = 1)]
     pub max_tokens: Option<u64>,
     pub enabled: Option<bool>,
-    /// Reasoning is always returned, in a field of its own.
+    /// No effect: reasoning is always returned in a separate field.
     pub exclude: Option<bool>,
     pub summary: Option<String>,
 }

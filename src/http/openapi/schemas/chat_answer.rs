@@ -1,4 +1,4 @@
-//! The answer of a chat completion, complete or in pieces.
+//! The response of a chat completion, complete or streamed.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::chat_messages::{CalledFunction, ChatToolCall};
 
-/// An answer to a conversation.
+/// A chat completion.
 #[derive(ToSchema)]
 pub struct ChatCompletion {
     #[schema(examples("chatcmpl-9f1c"))]
@@ -15,7 +15,7 @@ pub struct ChatCompletion {
     /// `chat.completion`.
     #[schema(examples("chat.completion"))]
     pub object: String,
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     pub created: i64,
     /// The model's name.
     pub model: String,
@@ -25,22 +25,22 @@ pub struct ChatCompletion {
     pub service_tier: Option<String>,
 }
 
-/// One of the `n` answers.
+/// A choice, one per value of `n`.
 #[derive(ToSchema)]
 pub struct ChatChoice {
     pub index: u32,
     pub message: ChatAnswerMessage,
-    /// `stop`: the model ended or met a stop text. `length`: the limit or the context is full. `tool_calls`: the model
-    /// calls functions. `content_filter`: the engine withheld the rest.
+    /// `stop`: the model finished or produced a stop sequence. `length`: the token limit or the context is exhausted. `tool_calls`:
+    /// the model calls functions. `content_filter`: the engine withheld the rest.
     #[schema(examples("stop"))]
     pub finish_reason: Option<String>,
     pub logprobs: Option<ChatLogprobs>,
-    /// The stop text or token that ended the answer, where the engine reports it.
+    /// The stop sequence or token that ended the response, if the engine reports it.
     #[schema(value_type = Option<Value>)]
     pub stop_reason: Option<Value>,
 }
 
-/// What the model says.
+/// The model's message.
 #[derive(ToSchema)]
 pub struct ChatAnswerMessage {
     /// `assistant`.
@@ -48,21 +48,21 @@ pub struct ChatAnswerMessage {
     pub role: String,
     /// The text. Null if the model only calls functions.
     pub content: Option<String>,
-    /// Why the model refused, if it did.
+    /// The model's refusal, if any.
     pub refusal: Option<String>,
     /// The functions that the model calls.
     pub tool_calls: Option<Vec<ChatToolCall>>,
-    /// What the model reasoned before it answered, where the engine separates it.
+    /// The model's reasoning, if the engine separates it from the text.
     pub reasoning_content: Option<String>,
-    /// The same under the name that some engines use.
+    /// Same as `reasoning_content`, under the name that some engines use.
     pub reasoning: Option<String>,
-    /// The older form of `tool_calls`.
+    /// Older form of `tool_calls`.
     #[deprecated]
     pub function_call: Option<CalledFunction>,
 }
 
-/// One piece of an answer. Each event of the stream has one as its `data`. The stream ends with `data: [DONE]`, or with
-/// an event whose `data` is an error object.
+/// A chunk of a streamed response, sent as the `data` of an event. The stream ends with `data: [DONE]`, or with an event whose
+/// `data` is an error object.
 #[derive(ToSchema)]
 pub struct ChatCompletionChunk {
     #[schema(examples("chatcmpl-9f1c"))]
@@ -70,49 +70,49 @@ pub struct ChatCompletionChunk {
     /// `chat.completion.chunk`.
     #[schema(examples("chat.completion.chunk"))]
     pub object: String,
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     pub created: i64,
     /// The model's name.
     pub model: String,
-    /// Empty in the piece that has the usage.
+    /// Empty in the chunk with the usage.
     pub choices: Vec<ChatChunkChoice>,
-    /// In the last piece, if `stream_options.include_usage` is true.
+    /// In the last chunk, if `stream_options.include_usage` is true.
     pub usage: Option<Usage>,
     pub system_fingerprint: Option<String>,
     pub service_tier: Option<String>,
 }
 
-/// A piece of one of the answers.
+/// A part of one choice.
 #[derive(ToSchema)]
 pub struct ChatChunkChoice {
     pub index: u32,
     pub delta: ChatDelta,
-    /// Null until the answer ends.
+    /// Null until the response ends.
     pub finish_reason: Option<String>,
     pub logprobs: Option<ChatLogprobs>,
-    /// The stop text or token that ended the answer, where the engine reports it.
+    /// The stop sequence or token that ended the response, if the engine reports it.
     #[schema(value_type = Option<Value>)]
     pub stop_reason: Option<Value>,
 }
 
-/// What this piece adds.
+/// The content that this chunk adds.
 #[derive(ToSchema)]
 pub struct ChatDelta {
-    /// In the first piece.
+    /// In the first chunk.
     pub role: Option<String>,
     pub content: Option<String>,
     pub refusal: Option<String>,
     pub tool_calls: Option<Vec<ChatToolCallDelta>>,
-    /// What the model reasons before it answers, where the engine separates it.
+    /// The model's reasoning, if the engine separates it from the text.
     pub reasoning_content: Option<String>,
-    /// The same under the name that some engines use.
+    /// Same as `reasoning_content`, under the name that some engines use.
     pub reasoning: Option<String>,
 }
 
-/// A piece of a call: the first one has its id and name, all of them parts of the arguments.
+/// A part of a call. The first part has its id and name, and each part continues the arguments.
 #[derive(ToSchema)]
 pub struct ChatToolCallDelta {
-    /// Which call of the answer the piece belongs to.
+    /// Index of the call in the response.
     pub index: u32,
     pub id: Option<String>,
     #[schema(value_type = Option<String>)]
@@ -135,7 +135,7 @@ pub struct CalledFunctionDelta {
     pub arguments: Option<String>,
 }
 
-/// Log probabilities of the answer's tokens.
+/// Log probabilities of the response's tokens.
 #[derive(ToSchema)]
 pub struct ChatLogprobs {
     pub content: Option<Vec<TokenLogprob>>,
@@ -146,7 +146,7 @@ pub struct ChatLogprobs {
 pub struct TokenLogprob {
     pub token: String,
     pub logprob: f64,
-    /// The token's bytes; a token may be a part of a character.
+    /// Bytes of the token, which may be part of a character.
     pub bytes: Option<Vec<u8>>,
     /// The likeliest tokens at this position.
     pub top_logprobs: Option<Vec<TopLogprob>>,
@@ -159,17 +159,17 @@ pub struct TopLogprob {
     pub bytes: Option<Vec<u8>>,
 }
 
-/// The tokens of a request and its answer.
+/// Token usage of a request.
 #[derive(ToSchema)]
 pub struct Usage {
     pub prompt_tokens: u64,
-    /// Missing where nothing is generated.
+    /// Missing if nothing is generated.
     pub completion_tokens: Option<u64>,
     pub total_tokens: u64,
-    /// What the prompt's tokens consist of, such as `cached_tokens`.
+    /// Breakdown of the prompt tokens, such as `cached_tokens`.
     #[schema(value_type = Option<Object>)]
     pub prompt_tokens_details: Option<BTreeMap<String, u64>>,
-    /// What the answer's tokens consist of, such as `reasoning_tokens`.
+    /// Breakdown of the response's tokens, such as `reasoning_tokens`.
     #[schema(value_type = Option<Object>)]
     pub completion_tokens_details: Option<BTreeMap<String, u64>>,
 }

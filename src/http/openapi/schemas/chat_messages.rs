@@ -1,56 +1,56 @@
-//! The messages of a chat, and the parts of their contents.
+//! Chat messages and their content parts.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// One message of a conversation.
+/// A message of a conversation.
 #[derive(ToSchema)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum ChatMessage {
-    /// Instructions for the whole conversation.
+    /// Instructions for the entire conversation.
     #[schema(title = "SystemMessage")]
     System {
         content: ChatContent,
         /// The name of the author.
         name: Option<String>,
     },
-    /// The newer name of `system`.
+    /// Newer name of `system`.
     #[schema(title = "DeveloperMessage")]
     Developer {
         content: ChatContent,
         /// The name of the author.
         name: Option<String>,
     },
-    /// What the user says.
+    /// A message from the user.
     #[schema(title = "UserMessage")]
     User {
         content: ChatContent,
         /// The name of the author.
         name: Option<String>,
     },
-    /// An earlier message of the model. An answer of this API can be sent back unchanged.
+    /// An earlier message of the model. A message returned by this API can be sent back unchanged.
     #[schema(title = "AssistantMessage")]
     Assistant {
         content: Option<ChatContent>,
         /// The name of the author.
         name: Option<String>,
-        /// Why the model refused, if it did.
+        /// The model's refusal, if any.
         refusal: Option<String>,
         /// The functions that the model called. Each call needs a `tool` message with its result.
         tool_calls: Option<Vec<ChatToolCall>>,
-        /// What the model reasoned before this answer. Its chat template decides whether it sees this again.
+        /// The model's reasoning for this message. The chat template decides if the model sees it again.
         reasoning_content: Option<String>,
-        /// The same under the name that some engines use.
+        /// Same as `reasoning_content`, under the name that some engines use.
         reasoning: Option<String>,
-        /// Where the answer was spoken: the id of the sound.
+        /// Id of the audio, for spoken output.
         #[schema(value_type = Option<Object>)]
         audio: Option<BTreeMap<String, String>>,
-        /// Notes on the text, such as the pages that it cites.
+        /// Annotations of the text, such as cited pages.
         #[schema(value_type = Option<Vec<Value>>)]
         annotations: Option<Vec<Value>>,
-        /// The older form of `tool_calls`.
+        /// Older form of `tool_calls`.
         #[deprecated]
         function_call: Option<CalledFunction>,
     },
@@ -58,12 +58,12 @@ pub enum ChatMessage {
     #[schema(title = "ToolMessage")]
     Tool {
         content: ChatContent,
-        /// The id of the call that this message answers.
+        /// Id of the call with this result.
         tool_call_id: String,
         /// The name of the function.
         name: Option<String>,
     },
-    /// The older form of a `tool` message.
+    /// Older form of a `tool` message.
     #[schema(title = "FunctionMessage")]
     Function {
         content: Option<String>,
@@ -72,7 +72,7 @@ pub enum ChatMessage {
     },
 }
 
-/// A text, or a list of parts.
+/// A string, or a list of parts.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum ChatContent {
@@ -80,15 +80,15 @@ pub enum ChatContent {
     Parts(Vec<ChatContentPart>),
 }
 
-/// One part of a message. Pictures, sounds, videos and files are part of the request, as base64 or a `data:` URL. The
-/// pool never fetches a URL. The embedded engine accepts text only.
+/// A part of a message. Images, audio, video and files are sent in the request, as base64 or a `data:` URL. The pool never fetches
+/// a URL. The embedded engine accepts only text.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ChatContentPart {
     #[schema(title = "TextPart")]
     Text {
         text: String,
-        /// A hint for caches, which has no effect here.
+        /// A caching hint without effect.
         #[schema(value_type = Option<Object>)]
         cache_control: Option<BTreeMap<String, String>>,
     },
@@ -104,25 +104,25 @@ pub enum ChatContentPart {
     VideoUrl { video_url: DataUrl },
     #[schema(title = "FilePart")]
     File { file: InputFile },
-    /// Why the model refused, in a message of the assistant.
+    /// The model's refusal, in an assistant message.
     #[schema(title = "RefusalPart")]
     Refusal { refusal: String },
 }
 
-/// The address of a content that is part of the request.
+/// A URL with embedded content.
 #[derive(ToSchema)]
 pub struct DataUrl {
     /// A `data:` URL, such as `data:image/png;base64,…`.
     #[schema(pattern = "^data:")]
     pub url: String,
-    /// How closely the model looks at a picture: `auto`, `low` or `high`.
+    /// Level of detail for an image: `auto`, `low` or `high`.
     pub detail: Option<String>,
 }
 
-/// A sound.
+/// Audio.
 #[derive(ToSchema)]
 pub struct InputAudio {
-    /// The sound in base64.
+    /// Base64 audio data.
     pub data: String,
     /// `wav`, `mp3` or another format that the model reads.
     #[schema(examples("wav"))]
@@ -140,7 +140,7 @@ pub struct InputFile {
 /// A function or a custom tool that the model called.
 #[derive(ToSchema)]
 pub struct ChatToolCall {
-    /// The `tool` message with the result repeats this id.
+    /// Id that the `tool` message with the result repeats.
     pub id: Option<String>,
     /// `function` or `custom`.
     #[schema(value_type = Option<String>, examples("function"))]
@@ -161,7 +161,7 @@ pub struct CalledCustomTool {
 pub struct CalledFunction {
     #[schema(examples("weather"))]
     pub name: String,
-    /// A JSON object as text. A model may write invalid JSON: check it.
+    /// A JSON object as a string. Models may produce invalid JSON, so validate it.
     #[schema(examples("{\"city\": \"Ulm\"}"))]
     pub arguments: Option<String>,
 }

@@ -1,50 +1,50 @@
-//! Tools of a chat, the choice between them, and the form of an answer.
+//! Chat tools, tool choice and response formats.
 
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Something that the model may call.
+/// A tool that the model may call.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ChatTool {
     #[schema(title = "FunctionTool")]
     Function { function: FunctionDefinition },
-    /// A tool whose input is a text instead of JSON.
+    /// A tool with plain text input instead of JSON.
     #[schema(title = "CustomTool")]
     Custom { custom: CustomToolDefinition },
 }
 
-/// A tool with a text as its input, which the client runs.
+/// A tool with plain text input. The client runs it.
 #[derive(ToSchema)]
 pub struct CustomToolDefinition {
     #[schema(examples("apply_patch"))]
     pub name: String,
-    /// What the tool does. The model reads it.
+    /// Description of the tool for the model.
     pub description: Option<String>,
     pub format: Option<CustomToolFormat>,
 }
 
-/// What the input looks like: any text, or a text of a grammar.
+/// Format of the input: any text, or text that matches a grammar.
 #[derive(ToSchema)]
 pub struct CustomToolFormat {
     /// `text` or `grammar`.
     #[schema(examples("grammar"))]
     pub r#type: Option<String>,
-    /// The grammar of a chat's tool. A response's tool has its fields here.
+    /// The grammar of a tool in a chat request. Responses requests have its fields at this level.
     pub grammar: Option<CustomToolGrammar>,
     /// `lark` or `regex`.
     pub syntax: Option<String>,
-    /// The grammar as text.
+    /// Text of the grammar.
     pub definition: Option<String>,
 }
 
-/// A grammar. The input is held to it if it is regular and the engine can do so.
+/// A grammar. It is enforced if it is regular and the engine supports it.
 #[derive(ToSchema)]
 pub struct CustomToolGrammar {
     /// `lark` or `regex`.
     #[schema(examples("regex"))]
     pub syntax: String,
-    /// The grammar as text.
+    /// Text of the grammar.
     pub definition: String,
 }
 
@@ -59,16 +59,16 @@ pub struct FunctionDefinition {
         examples("weather")
     )]
     pub name: String,
-    /// What the function does. The model reads it.
+    /// Description of the function for the model.
     pub description: Option<String>,
-    /// The arguments, as a JSON schema of type object.
+    /// JSON schema of the arguments, of type object.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
-    /// Hold the arguments to the schema exactly.
+    /// Enforce the schema exactly.
     pub strict: Option<bool>,
 }
 
-/// Whether the model calls a function. The default is `auto` if there are tools.
+/// Tool choice. The default is `auto` if there are tools.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum ChatToolChoice {
@@ -106,7 +106,7 @@ pub struct FunctionName {
 pub struct LegacyFunction {
     pub name: String,
     pub description: Option<String>,
-    /// The arguments, as a JSON schema of type object.
+    /// JSON schema of the arguments, of type object.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
 }
@@ -120,7 +120,7 @@ pub enum LegacyFunctionChoice {
     Named(FunctionName),
 }
 
-/// What the answer must look like.
+/// Format of the response.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ResponseFormat {
@@ -147,7 +147,7 @@ pub enum ResponseFormat {
     Regex { value: String },
 }
 
-/// A JSON schema with a name.
+/// A named JSON schema.
 #[derive(ToSchema)]
 pub struct NamedJsonSchema {
     /// 1 to 64 letters, digits, underscores and dashes.
@@ -158,11 +158,11 @@ pub struct NamedJsonSchema {
         examples("answer")
     )]
     pub name: String,
-    /// What the answer is for. The model may read it.
+    /// Purpose of the response, for the model.
     pub description: Option<String>,
     /// The schema. Without it, any object is allowed.
     #[schema(value_type = Option<Object>)]
     pub schema: Option<Value>,
-    /// Refuse a schema that cannot be enforced completely, instead of enforcing what can be.
+    /// Refuse a schema that cannot be enforced completely instead of enforcing a part.
     pub strict: Option<bool>,
 }

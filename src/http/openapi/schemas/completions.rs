@@ -1,4 +1,4 @@
-//! Completions: a text that the model continues.
+//! Text completions.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::chat_answer::Usage;
 use super::engine_fields::EngineFields;
 use super::generation::GenerationFields;
 
-/// A text that the model continues.
+/// A text completion request.
 ///
 /// An engine may accept fields that are not listed here. `null` is the same as a missing field.
 #[derive(ToSchema)]
@@ -18,13 +18,13 @@ pub struct CompletionRequest {
     #[schema(min_length = 1)]
     pub model: String,
     pub prompt: Prompt,
-    /// Return the log probabilities of each token and of this many likeliest ones.
+    /// Return the log probabilities of each token and of this many likeliest tokens.
     #[schema(minimum = 0, maximum = 20)]
     pub logprobs: Option<u32>,
-    /// Compute this many answers and return the `n` likeliest.
+    /// Generate this many completions and return the `n` likeliest.
     #[schema(minimum = 1, maximum = 20)]
     pub best_of: Option<u32>,
-    /// The text after the gap that the answer fills, for models that can.
+    /// The text after the gap to fill, for models that support it.
     pub suffix: Option<String>,
     #[serde(flatten)]
     pub generation: GenerationFields,
@@ -32,7 +32,7 @@ pub struct CompletionRequest {
     pub engine: EngineFields,
 }
 
-/// A text, several texts, the token ids of a text, or those of several.
+/// A string, several strings, or the token ids of one or several strings.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum Prompt {
@@ -40,7 +40,7 @@ pub enum Prompt {
     Texts(Vec<PromptElement>),
 }
 
-/// A text, a token id, or the token ids of a text. All elements of a list are of one kind.
+/// A string, a token id, or the token ids of a string. All elements of a list have the same type.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum PromptElement {
@@ -49,8 +49,8 @@ pub enum PromptElement {
     Tokens(Vec<u32>),
 }
 
-/// A continued text, whole or as one piece of a stream. Each event of a stream has a piece as its `data`. The stream ends
-/// with `data: [DONE]`, or with an event whose `data` is an error object.
+/// A completion, or a chunk of a stream as the `data` of an event. The stream ends with `data: [DONE]`, or with an event whose
+/// `data` is an error object.
 #[derive(ToSchema)]
 pub struct Completion {
     #[schema(examples("cmpl-41d0"))]
@@ -58,7 +58,7 @@ pub struct Completion {
     /// `text_completion`.
     #[schema(examples("text_completion"))]
     pub object: String,
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     pub created: i64,
     /// The model's name.
     pub model: String,
@@ -67,21 +67,21 @@ pub struct Completion {
     pub system_fingerprint: Option<String>,
 }
 
-/// One of the answers: `n` for each prompt, in the order of the prompts.
+/// One choice: `n` for each prompt, in the order of the prompts.
 #[derive(ToSchema)]
 pub struct CompletionChoice {
     pub index: u32,
     pub text: String,
-    /// `stop`, `length` or `content_filter`. Null in a piece before the last one.
+    /// `stop`, `length` or `content_filter`. Null before the last chunk.
     #[schema(examples("stop"))]
     pub finish_reason: Option<String>,
     pub logprobs: Option<CompletionLogprobs>,
-    /// The stop text or token that ended the answer, where the engine reports it.
+    /// The stop sequence or token that ended the response, if the engine reports it.
     #[schema(value_type = Option<Value>)]
     pub stop_reason: Option<Value>,
 }
 
-/// Log probabilities, one element for each token.
+/// Log probabilities, with an element per token.
 #[derive(ToSchema)]
 pub struct CompletionLogprobs {
     pub tokens: Option<Vec<String>>,
@@ -89,6 +89,6 @@ pub struct CompletionLogprobs {
     pub token_logprobs: Option<Vec<Option<f64>>>,
     /// The likeliest tokens at each position.
     pub top_logprobs: Option<Vec<Option<BTreeMap<String, f64>>>>,
-    /// Where each token begins in the text, in characters.
+    /// Offset of each token in the text, in characters.
     pub text_offset: Option<Vec<u64>>,
 }

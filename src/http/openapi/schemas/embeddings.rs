@@ -1,14 +1,14 @@
-//! Embeddings: texts as vectors.
+//! Embeddings.
 
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::completions::PromptElement;
 
-/// Texts that become vectors.
+/// An embeddings request.
 ///
-/// The fields up to `user` are OpenAI's, the others extensions of engines. An engine may accept fields that are not
-/// listed here.
+/// The fields up to `user` are OpenAI's; the others are extensions of engines. An engine may accept fields that are not listed
+/// here.
 #[derive(ToSchema)]
 pub struct EmbeddingRequest {
     /// The name of an embedding model or an alias. `GET /v1/models` lists the names.
@@ -17,30 +17,30 @@ pub struct EmbeddingRequest {
     pub input: EmbeddingInput,
     /// `float`: lists of numbers. `base64`: little-endian 32-bit floats.
     pub encoding_format: Option<EncodingFormat>,
-    /// Shorten the vectors to this many numbers. Not every engine can.
+    /// Shorten the vectors to this many numbers, if the engine supports it.
     #[schema(minimum = 1)]
     pub dimensions: Option<u64>,
-    /// Your own user, for your own records. Engines do nothing with it.
+    /// Id of your end user, for your records. Engines ignore it.
     pub user: Option<String>,
-    /// Make the length of each vector one. The default is the model's own.
+    /// Normalize each vector to length one. The default depends on the model.
     pub normalize: Option<bool>,
     /// Add special tokens to each text. The default is true.
     pub add_special_tokens: Option<bool>,
-    /// The embedded engine: the prompt of the model's files that goes before each text.
+    /// Embedded engine: name of a prompt in the model's files that precedes each text.
     pub prompt_name: Option<String>,
-    /// Cut texts that are too long. Without it, they are refused.
+    /// Truncate texts that are too long instead of refusing them.
     pub truncate: Option<bool>,
-    /// Cut texts to this many tokens. -1: to what the model takes.
+    /// Truncate texts to this many tokens; -1 for the model's maximum.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
     pub truncation_direction: Option<TruncationDirection>,
-    /// vLLM, SGLang: a conversation in place of `input`.
+    /// vLLM, SGLang: a conversation instead of `input`.
     #[schema(value_type = Option<Vec<Object>>)]
     pub messages: Option<Vec<Value>>,
-    /// llama.cpp: the older name of `input`.
+    /// llama.cpp: older name of `input`.
     #[schema(value_type = Option<Value>)]
     pub content: Option<Value>,
-    /// llama.cpp: how vectors are normalised, -1 (not at all) to 2 (to length one) and above.
+    /// llama.cpp: normalization of vectors, from -1 (none) to 2 (length one) and above.
     pub embd_normalize: Option<i64>,
     /// vLLM: apply the model's activation.
     pub activation: Option<bool>,
@@ -50,13 +50,13 @@ pub struct EmbeddingRequest {
     pub use_activation: Option<bool>,
     /// TEI: return scores without a sigmoid.
     pub raw_scores: Option<bool>,
-    /// TEI: return the texts too.
+    /// TEI: include the texts in the response.
     pub return_text: Option<bool>,
     /// TEI's name of `documents` in a rerank.
     pub texts: Option<Vec<String>>,
 }
 
-/// A text, up to 2048 texts, the token ids of a text, or those of up to 2048 texts.
+/// A string, up to 2048 strings, or the token ids of one or up to 2048 strings.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum EmbeddingInput {
@@ -73,7 +73,7 @@ pub enum EncodingFormat {
     Base64,
 }
 
-/// Which end of a long text is cut off. The default is `right`.
+/// The end at which long texts are truncated. The default is `right`.
 #[derive(ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TruncationDirection {

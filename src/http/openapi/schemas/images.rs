@@ -1,8 +1,8 @@
-//! Pictures from texts and from pictures.
+//! Image generation, edits and variations.
 
 use utoipa::ToSchema;
 
-/// A text from which images are made.
+/// An image generation request.
 ///
 /// An engine may accept fields that are not listed here.
 #[derive(ToSchema)]
@@ -10,14 +10,14 @@ pub struct ImageRequest {
     /// The name of an image model or an alias. `GET /v1/models` lists the names.
     #[schema(min_length = 1)]
     pub model: String,
-    /// The text.
+    /// The prompt.
     #[schema(min_length = 1)]
     pub prompt: String,
     #[serde(flatten)]
     pub image: ImageFields,
     /// Send the images as server-sent events, if the engine can.
     pub stream: Option<bool>,
-    /// The number of images before they are complete, in a stream.
+    /// Number of partial images in a stream.
     pub partial_images: Option<u32>,
     /// OpenAI: `auto` or `low`.
     pub moderation: Option<String>,
@@ -25,23 +25,23 @@ pub struct ImageRequest {
     pub style: Option<String>,
     /// Content that the images must not show.
     pub negative_prompt: Option<String>,
-    /// The steps of a diffusion model.
+    /// Number of diffusion steps.
     pub num_inference_steps: Option<u32>,
-    /// stable-diffusion.cpp's name of the same.
+    /// stable-diffusion.cpp's name of `num_inference_steps`.
     pub steps: Option<u32>,
     /// The strength with which the prompt guides the images.
     pub guidance_scale: Option<f64>,
-    /// stable-diffusion.cpp's name of the same.
+    /// stable-diffusion.cpp's name of `guidance_scale`.
     pub cfg_scale: Option<f64>,
-    /// Qwen-Image's name of the same.
+    /// Qwen-Image's name of `guidance_scale`.
     pub true_cfg_scale: Option<f64>,
-    /// The amount by which the images may differ from their source.
+    /// Permitted difference from the source image.
     pub strength: Option<f64>,
-    /// The same seed makes the same images.
+    /// Random seed. The same seed produces the same images.
     pub seed: Option<i64>,
-    /// In pixels, where the engine does not read `size`.
+    /// In pixels, for engines that do not read `size`.
     pub width: Option<u32>,
-    /// In pixels, where the engine does not read `size`.
+    /// In pixels, for engines that do not read `size`.
     pub height: Option<u32>,
 }
 
@@ -63,11 +63,11 @@ pub struct ImageFields {
     pub output_format: Option<String>,
     /// 0 to 100.
     pub output_compression: Option<u32>,
-    /// Your own user, for your own records.
+    /// Id of your end user, for your records.
     pub user: Option<String>,
 }
 
-/// An image that is changed by a text.
+/// An image edit request.
 ///
 /// An engine may accept fields that are not listed here.
 #[derive(ToSchema)]
@@ -75,13 +75,13 @@ pub struct ImageEditRequest {
     /// The name of an image model or an alias. `GET /v1/models` lists the names.
     #[schema(min_length = 1)]
     pub model: String,
-    /// The picture. `image[]` takes several.
+    /// The image. Use `image[]` for several.
     #[schema(value_type = String, format = Binary)]
     pub image: Vec<u8>,
-    /// The area of the picture that may change.
+    /// Mask of the area that may change.
     #[schema(value_type = Option<String>, format = Binary)]
     pub mask: Option<Vec<u8>>,
-    /// The text.
+    /// The prompt.
     pub prompt: String,
     /// `high` or `low`.
     pub input_fidelity: Option<String>,
@@ -89,13 +89,13 @@ pub struct ImageEditRequest {
     pub fields: ImageFields,
 }
 
-/// An image of which variations are made.
+/// An image variation request.
 #[derive(ToSchema)]
 pub struct ImageVariationRequest {
     /// The name of an image model or an alias. `GET /v1/models` lists the names.
     #[schema(min_length = 1)]
     pub model: String,
-    /// The picture.
+    /// The source image.
     #[schema(value_type = String, format = Binary)]
     pub image: Vec<u8>,
     #[serde(flatten)]
@@ -105,17 +105,17 @@ pub struct ImageVariationRequest {
 /// Images.
 #[derive(ToSchema)]
 pub struct Images {
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     pub created: Option<i64>,
     pub data: Vec<Image>,
 }
 
 #[derive(ToSchema)]
 pub struct Image {
-    /// The picture in base64.
+    /// Base64 image data.
     pub b64_json: Option<String>,
-    /// The address of the picture, if the engine keeps it.
+    /// Address of the image, if the engine stores it.
     pub url: Option<String>,
-    /// The text as the engine has changed it.
+    /// The prompt after changes by the engine.
     pub revised_prompt: Option<String>,
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// A text with a gap, or a text to continue, in llama.cpp's words.
+/// A text with a gap, or a text to continue, in llama.cpp's form.
 ///
 /// An engine may accept fields that are not listed here.
 #[derive(ToSchema)]
@@ -13,33 +13,33 @@ pub struct InfillRequest {
     pub model: String,
     /// The text before the gap.
     pub input_prefix: Option<String>,
-    /// The text behind the gap.
+    /// The text after the gap.
     pub input_suffix: Option<String>,
     /// Other files, each with `filename` and `text`.
     #[schema(value_type = Option<Vec<Object>>)]
     pub input_extra: Option<Vec<Value>>,
-    /// The text to continue: a text, tokens, or a list of either.
+    /// The text to continue: a string, tokens, or a list of either.
     #[schema(value_type = Option<Value>)]
     pub prompt: Option<Value>,
-    /// The most tokens of the response.
+    /// Maximum number of tokens in the response.
     pub n_predict: Option<i64>,
-    /// Send the response as server-sent events.
+    /// Stream the response as server-sent events.
     pub stream: Option<bool>,
-    /// Texts that end the response.
+    /// Stop sequences.
     pub stop: Option<Vec<String>>,
-    /// 0 takes the likeliest token always; higher values are more random.
+    /// Sampling temperature. 0 always selects the likeliest token; higher values are more random.
     pub temperature: Option<f64>,
     pub top_p: Option<f64>,
     pub seed: Option<i64>,
-    /// Keep the prompt for the next request.
+    /// Cache the prompt for the next request.
     pub cache_prompt: Option<bool>,
     /// The samplers, in their order.
     pub samplers: Option<Vec<String>>,
-    /// The least indentation of the response's lines.
+    /// Minimum indentation of the response's lines.
     pub n_indent: Option<u64>,
-    /// Milliseconds for the prompt.
+    /// Maximum time for the prompt in milliseconds.
     pub t_max_prompt_ms: Option<u64>,
-    /// Milliseconds for the response.
+    /// Maximum time for the response in milliseconds.
     pub t_max_predict_ms: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ pub struct LlamaCompletion {
 #[derive(ToSchema)]
 pub struct ModelProperties {
     pub default_generation_settings: GenerationSettings,
-    /// The number of requests that one replica serves at the same time.
+    /// Number of requests that a replica serves simultaneously.
     pub total_slots: u32,
     pub model_alias: String,
     pub modalities: Modalities,
@@ -67,7 +67,7 @@ pub struct ModelProperties {
 
 #[derive(ToSchema)]
 pub struct GenerationSettings {
-    /// The tokens of the longest sequence. Null if neither the model's file nor its weights say.
+    /// Maximum sequence length in tokens. Null if neither the model's file nor its weights specify it.
     pub n_ctx: Option<u64>,
 }
 

@@ -8,15 +8,15 @@ use utoipa::ToSchema;
 use super::generation::CacheControl;
 use super::messages_blocks::{InputMessage, SystemPrompt};
 
-/// A conversation that the model continues, in the form of Anthropic's Messages API.
+/// A request in the form of Anthropic's Messages API.
 ///
 /// `null` is the same as a missing field.
 #[derive(ToSchema)]
 pub struct MessageRequest {
-    /// The most tokens that the answer may have.
+    /// Maximum number of tokens in the response.
     #[schema(minimum = 1)]
     pub max_tokens: u64,
-    /// 0 takes the likeliest token always; higher values make answers more random.
+    /// Sampling temperature. 0 always selects the likeliest token; higher values make responses more random.
     #[schema(minimum = 0, maximum = 2)]
     pub temperature: Option<f64>,
     /// Sample from the likeliest tokens that together have this probability.
@@ -25,28 +25,28 @@ pub struct MessageRequest {
     /// Sample from this many likeliest tokens.
     #[schema(minimum = 1)]
     pub top_k: Option<u64>,
-    /// The answer ends before any of these texts.
+    /// Stop sequences. The response ends before the first match.
     pub stop_sequences: Option<Vec<String>>,
-    /// Send the answer as server-sent events.
+    /// Stream the response as server-sent events.
     pub stream: Option<bool>,
     pub metadata: Option<MessageMetadata>,
-    /// `auto` or `standard_only`. There is one tier.
+    /// `auto` or `standard_only`. Only one tier exists.
     #[schema(examples("auto"))]
     pub service_tier: Option<String>,
-    /// `standard` or `fast`. There is one speed.
+    /// `standard` or `fast`. Only one speed exists.
     pub speed: Option<String>,
     #[serde(flatten)]
     pub conversation: MessageConversation,
 }
 
-/// A conversation whose tokens are counted.
+/// A conversation to count tokens of.
 #[derive(ToSchema)]
 pub struct CountTokensRequest {
     #[serde(flatten)]
     pub conversation: MessageConversation,
 }
 
-/// What both routes have.
+/// Fields of both routes.
 #[derive(ToSchema)]
 pub struct MessageConversation {
     /// The model's name or an alias. `GET /v1/models` lists the names.
@@ -61,52 +61,52 @@ pub struct MessageConversation {
     pub tool_choice: Option<MessageToolChoice>,
     pub thinking: Option<Thinking>,
     pub output_config: Option<OutputConfig>,
-    /// The older name of `output_config.format`.
+    /// Older name of `output_config.format`.
     pub output_format: Option<OutputFormat>,
     pub cache_control: Option<CacheControl>,
-    /// How a server shortens the conversation. It has no effect here.
+    /// Server-side context management, without effect here.
     #[schema(value_type = Option<Object>)]
     pub context_management: Option<Value>,
-    /// Servers that the provider calls. They have no effect here.
+    /// MCP servers that the provider calls, without effect here.
     #[schema(value_type = Option<Vec<Value>>)]
     pub mcp_servers: Option<Vec<Value>>,
 }
 
 #[derive(ToSchema)]
 pub struct MessageMetadata {
-    /// Your own user, for your own records.
+    /// Id of your end user, for your records.
     pub user_id: Option<String>,
 }
 
-/// A tool that the client runs. Tools that a server runs are accepted and left out.
+/// A client-side tool. Server-side tools are accepted and left out.
 #[derive(ToSchema)]
 pub struct MessageTool {
-    /// `custom` (the default), or the type of a tool that a server runs.
+    /// `custom` (the default), or the type of a server-side tool.
     #[schema(value_type = Option<String>, examples("custom"))]
     pub r#type: Option<String>,
-    /// A custom tool needs it.
+    /// Required for custom tools.
     #[schema(examples("weather"))]
     pub name: Option<String>,
-    /// What the tool does. The model reads it.
+    /// Description of the tool for the model.
     pub description: Option<String>,
-    /// The input, as a JSON schema of type object. A custom tool needs it.
+    /// JSON schema of the input, of type object. Required for custom tools.
     #[schema(value_type = Option<Object>)]
     pub input_schema: Option<Value>,
-    /// Hold the input to the schema exactly.
+    /// Enforce the schema exactly.
     pub strict: Option<bool>,
     pub cache_control: Option<CacheControl>,
-    /// Pieces of the input are always streamed as they come.
+    /// No effect: pieces of the input are always streamed as they arrive.
     pub eager_input_streaming: Option<bool>,
-    /// Tools are always described to the model: `true` has no effect.
+    /// `true` has no effect: tools are always described to the model.
     pub defer_loading: Option<bool>,
-    /// Examples of inputs. They have no effect here.
+    /// Examples of inputs, without effect here.
     #[schema(value_type = Option<Vec<Value>>)]
     pub input_examples: Option<Vec<Value>>,
-    /// Who calls the tool: only `["direct"]`, the model, is accepted.
+    /// Callers of the tool. Only `["direct"]` (the model) is accepted.
     pub allowed_callers: Option<Vec<String>>,
 }
 
-/// Whether the model uses a tool.
+/// Tool choice.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum MessageToolChoice {
@@ -133,23 +133,23 @@ pub enum MessageToolChoice {
     },
 }
 
-/// Whether the model thinks before it answers.
+/// Thinking options.
 #[derive(ToSchema)]
 pub struct Thinking {
     /// `disabled`, `enabled`, `adaptive` or `auto`.
     #[schema(examples("disabled"))]
     pub r#type: String,
-    /// The most tokens of thinking.
+    /// Maximum number of thinking tokens.
     #[schema(minimum = 1)]
     pub budget_tokens: Option<u64>,
-    /// `summarized`, or `omitted`: the answer has the signature alone.
+    /// `summarized`, or `omitted` to receive only the signature.
     pub display: Option<String>,
 }
 
-/// How the answer is made.
+/// Output options.
 #[derive(ToSchema)]
 pub struct OutputConfig {
-    /// How much the model thinks, for models that have levels.
+    /// Thinking effort, for models with levels.
     #[schema(examples("medium"))]
     pub effort: Option<String>,
     pub format: Option<OutputFormat>,

@@ -1,9 +1,9 @@
-//! The answer of Anthropic's Messages API: complete, as events, or an error.
+//! Responses of Anthropic's Messages API: messages, events and errors.
 
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// An answer.
+/// A response.
 #[derive(ToSchema)]
 pub struct Message {
     #[schema(examples("msg_0198f6"))]
@@ -17,24 +17,24 @@ pub struct Message {
     /// The model's name.
     pub model: String,
     pub content: Vec<OutputBlock>,
-    /// `end_turn`, `max_tokens`, `stop_sequence`, `tool_use` or `refusal`. Null until the answer ends.
+    /// `end_turn`, `max_tokens`, `stop_sequence`, `tool_use` or `refusal`. Null until the response ends.
     #[schema(examples("end_turn"))]
     pub stop_reason: Option<String>,
-    /// The stop sequence that ended the answer, where the engine reports it.
+    /// The stop sequence that ended the response, if the engine reports it.
     pub stop_sequence: Option<String>,
-    /// Null, because no engine says more of a refusal.
+    /// Always null: engines give no details of a refusal.
     #[schema(value_type = Option<Object>)]
     pub stop_details: Option<Value>,
-    /// Null, because nothing here runs in a container.
+    /// Always null: containers are not available.
     #[schema(value_type = Option<Object>)]
     pub container: Option<Value>,
-    /// Null.
+    /// Always null.
     #[schema(value_type = Option<Object>)]
     pub diagnostics: Option<Value>,
     pub usage: Option<MessageUsage>,
 }
 
-/// One block of an answer.
+/// A content block of a response.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum OutputBlock {
@@ -47,45 +47,45 @@ pub enum OutputBlock {
     /// A tool that the model uses.
     #[schema(title = "OutputToolUseBlock")]
     ToolUse {
-        /// The `tool_result` block repeats this id.
+        /// Id that the `tool_result` block repeats.
         id: String,
         name: String,
         #[schema(value_type = Object)]
         input: Value,
-        /// `direct`: the model itself.
+        /// `direct`, the model.
         #[schema(value_type = Object)]
         caller: Value,
     },
-    /// What the model thought before it answered.
+    /// The model's thinking.
     #[schema(title = "OutputThinkingBlock")]
     Thinking {
         thinking: String,
         signature: Option<String>,
     },
-    /// What the model thought, encrypted.
+    /// The model's thinking, encrypted.
     #[schema(title = "OutputRedactedThinkingBlock")]
     RedactedThinking { data: String },
 }
 
-/// The tokens of a request and its answer.
+/// Token usage of a request.
 #[derive(ToSchema)]
 pub struct MessageUsage {
-    /// Tokens of the prompt that were not cached.
+    /// Prompt tokens that were not cached.
     pub input_tokens: Option<u64>,
     pub output_tokens: Option<u64>,
     pub cache_creation_input_tokens: Option<u64>,
-    /// Tokens of the prompt that were cached.
+    /// Prompt tokens that were cached.
     pub cache_read_input_tokens: Option<u64>,
-    /// Null.
+    /// Always null.
     #[schema(value_type = Option<Object>)]
     pub cache_creation: Option<Value>,
-    /// The tokens of the reasoning as `thinking_tokens`, where the engine counts them.
+    /// Reasoning tokens as `thinking_tokens`, if the engine counts them.
     #[schema(value_type = Option<Object>)]
     pub output_tokens_details: Option<Value>,
-    /// Null, because no tool runs here.
+    /// Always null: server-side tools are not available.
     #[schema(value_type = Option<Object>)]
     pub server_tool_use: Option<Value>,
-    /// Null.
+    /// Always null.
     pub inference_geo: Option<String>,
     /// `standard`.
     pub service_tier: Option<String>,
@@ -93,9 +93,9 @@ pub struct MessageUsage {
     pub speed: Option<String>,
 }
 
-/// The `data` of one event; its `type` is the name of the event. The order is `message_start`, for each block
-/// `content_block_start`, `content_block_delta` and `content_block_stop`, then `message_delta` and `message_stop`.
-/// `ping` may come at any time. `error` ends the stream.
+/// The `data` of an event; its `type` is the name of the event. The order is `message_start`; for each block `content_block_start`,
+/// `content_block_delta` and `content_block_stop`; then `message_delta` and `message_stop`. `ping` may occur at any time. `error`
+/// ends the stream.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum MessageEvent {
@@ -126,14 +126,14 @@ pub enum MessageEvent {
     },
 }
 
-/// What a piece adds to a block.
+/// The content that an event adds to a block.
 #[derive(ToSchema)]
 #[serde(tag = "type")]
 pub enum BlockDelta {
     #[schema(title = "TextDelta")]
     #[serde(rename = "text_delta")]
     Text { text: String },
-    /// The next part of a tool's input, as text.
+    /// The next part of a tool's input, as a string.
     #[schema(title = "InputJsonDelta")]
     #[serde(rename = "input_json_delta")]
     InputJson { partial_json: String },
@@ -145,15 +145,15 @@ pub enum BlockDelta {
     Signature { signature: String },
 }
 
-/// How the answer ended.
+/// The end of the response.
 #[derive(ToSchema)]
 pub struct MessageEnd {
     pub stop_reason: Option<String>,
     pub stop_sequence: Option<String>,
-    /// Null.
+    /// Always null.
     #[schema(value_type = Option<Object>)]
     pub stop_details: Option<Value>,
-    /// Null.
+    /// Always null.
     #[schema(value_type = Option<Object>)]
     pub container: Option<Value>,
 }
@@ -171,10 +171,10 @@ pub struct MessageError {
 
 #[derive(ToSchema)]
 pub struct MessageErrorObject {
-    /// The kind of error, such as `invalid_request_error` or `overloaded_error`.
+    /// The error type, such as `invalid_request_error` or `overloaded_error`.
     #[schema(examples("invalid_request_error"))]
     pub r#type: String,
-    /// What is wrong and what to do.
+    /// The error and its remedy.
     pub message: String,
     #[schema(value_type = Option<Object>)]
     pub details: Option<Value>,

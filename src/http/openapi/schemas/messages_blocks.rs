@@ -1,11 +1,11 @@
-//! The messages of Anthropic's API, block by block.
+//! Messages of Anthropic's API and their content blocks.
 
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::generation::CacheControl;
 
-/// One message. Consecutive messages of one role count as one.
+/// A message. Consecutive messages of the same role count as one.
 #[derive(ToSchema)]
 pub struct InputMessage {
     pub role: MessageRole,
@@ -21,7 +21,7 @@ pub enum MessageRole {
     System,
 }
 
-/// A text or a list of blocks.
+/// A string or a list of blocks.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum MessageContent {
@@ -29,7 +29,7 @@ pub enum MessageContent {
     Blocks(Vec<InputBlock>),
 }
 
-/// A text or a list of text blocks: instructions for the whole conversation.
+/// Instructions for the entire conversation: a string or a list of text blocks.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum SystemPrompt {
@@ -37,7 +37,7 @@ pub enum SystemPrompt {
     Blocks(Vec<TextBlock>),
 }
 
-/// One block of a message.
+/// A content block of a message.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum InputBlock {
@@ -45,17 +45,17 @@ pub enum InputBlock {
     Text {
         text: String,
         cache_control: Option<CacheControl>,
-        /// What an earlier answer had. There are no documents to cite.
+        /// Citations of an earlier response, without effect here.
         #[schema(value_type = Option<Vec<Value>>)]
         citations: Option<Vec<Value>>,
     },
-    /// A picture, in a message of the user.
+    /// An image, in a user message.
     #[schema(title = "InputImageBlock")]
     Image {
         source: ImageSource,
         cache_control: Option<CacheControl>,
     },
-    /// A tool that the model used, in a message of the assistant.
+    /// A tool that the model used, in an assistant message.
     #[schema(title = "InputToolUseBlock")]
     ToolUse {
         id: String,
@@ -63,7 +63,7 @@ pub enum InputBlock {
         #[schema(value_type = Object)]
         input: Value,
         cache_control: Option<CacheControl>,
-        /// Who called the tool: the model.
+        /// The caller of the tool: the model.
         #[schema(value_type = Option<Object>)]
         caller: Option<Value>,
     },
@@ -76,22 +76,22 @@ pub enum InputBlock {
         is_error: Option<bool>,
         cache_control: Option<CacheControl>,
     },
-    /// What the model thought, in a message of the assistant.
+    /// The model's thinking, in an assistant message.
     #[schema(title = "InputThinkingBlock")]
     Thinking {
         thinking: String,
-        /// As the answer had it.
+        /// Unchanged from the response.
         signature: String,
         cache_control: Option<CacheControl>,
     },
-    /// What the model thought, encrypted, in a message of the assistant.
+    /// The model's encrypted thinking, in an assistant message.
     #[schema(title = "InputRedactedThinkingBlock")]
     RedactedThinking {
-        /// As the answer had it.
+        /// Unchanged from the response.
         data: String,
         cache_control: Option<CacheControl>,
     },
-    /// A plain text, in a message of the user.
+    /// A text document, in a user message.
     #[schema(title = "InputDocumentBlock")]
     Document {
         source: DocumentSource,
@@ -100,7 +100,7 @@ pub enum InputBlock {
         citations: Option<Citations>,
         cache_control: Option<CacheControl>,
     },
-    /// What a server's tool did in an earlier conversation. It is left out, like the following ones.
+    /// A server-side tool call of an earlier conversation. This block and the following ones are left out.
     #[schema(title = "ServerToolUseBlock")]
     ServerToolUse {},
     #[schema(title = "WebSearchToolResultBlock")]
@@ -121,13 +121,13 @@ pub enum InputBlock {
     McpToolResult {},
 }
 
-/// Whether the answer cites the document. Only `enabled: false` is accepted.
+/// Citation options. Only `enabled: false` is accepted.
 #[derive(ToSchema)]
 pub struct Citations {
     pub enabled: Option<bool>,
 }
 
-/// A document that is part of the request.
+/// A document embedded in the request.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum DocumentSource {
@@ -148,12 +148,12 @@ pub struct TextBlock {
     pub r#type: String,
     pub text: String,
     pub cache_control: Option<CacheControl>,
-    /// What an earlier answer had. There are no documents to cite.
+    /// Citations of an earlier response, without effect here.
     #[schema(value_type = Option<Vec<Value>>)]
     pub citations: Option<Vec<Value>>,
 }
 
-/// A text or a list of blocks.
+/// A string or a list of blocks.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum ToolResultContent {
@@ -163,7 +163,7 @@ pub enum ToolResultContent {
     Blocks(Vec<ToolResultBlock>),
 }
 
-/// One block of a tool's result.
+/// A content block of a tool result.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToolResultBlock {
@@ -192,7 +192,7 @@ pub enum ToolResultBlock {
     ToolReference { tool_name: String },
 }
 
-/// A picture that is part of the request. The pool never fetches a URL.
+/// An image embedded in the request. The pool never fetches a URL.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ImageSource {
@@ -201,7 +201,7 @@ pub enum ImageSource {
         /// `image/jpeg`, `image/png`, `image/gif` or `image/webp`.
         #[schema(examples("image/png"))]
         media_type: String,
-        /// The picture in base64.
+        /// Base64 image data.
         data: String,
     },
 }

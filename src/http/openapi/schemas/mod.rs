@@ -1,6 +1,6 @@
-//! The bodies of the inference routes, as types for the OpenAPI document alone. The gateway reads requests where it
-//! handles them and passes most of them on as bytes, so nothing here is constructed. Tests hold the types against the
-//! fields that the gateway and the engines know, and against the requests that the service accepts.
+//! The bodies of the inference routes, as types that exist only for the OpenAPI document. The gateway parses requests where it
+//! handles them and forwards most of them as bytes, so these types are never constructed. Tests compare them with the fields that
+//! the gateway and the engines know, and with the requests that the service accepts.
 
 pub(crate) mod audio;
 pub(crate) mod chat;

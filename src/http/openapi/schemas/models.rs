@@ -1,4 +1,4 @@
-//! The models that a key may use, and the answers about the service's health.
+//! Model lists and health responses.
 
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -12,7 +12,7 @@ pub struct ModelObjects {
     pub data: Vec<ModelObject>,
 }
 
-/// The models in the form of the request: Anthropic's with `anthropic-version`, else OpenAI's.
+/// The models in Anthropic's form if the request has the header `anthropic-version`, otherwise in OpenAI's.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum ModelListing {
@@ -20,7 +20,7 @@ pub enum ModelListing {
     Anthropic(ModelInfos),
 }
 
-/// One model in the form of the request.
+/// A model in Anthropic's or OpenAI's form.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum OneModelListing {
@@ -46,19 +46,19 @@ pub struct ModelInfo {
     /// The name that requests use.
     pub id: String,
     pub display_name: String,
-    /// When the service started.
+    /// Start time of the service.
     pub created_at: String,
     /// `active`.
     pub lifecycle: String,
-    /// Null, as the others without a description: the pool does not know them.
+    /// Always null, like other fields without a description: the value is unknown.
     #[schema(value_type = Option<Object>)]
     pub capabilities: Option<Value>,
     pub deprecated_at: Option<String>,
     pub line: Option<String>,
-    /// The tokens of the longest sequence, which input and output share. Null if neither the model's file nor its weights say.
+    /// Maximum sequence length in tokens, shared by input and output. Null if neither the model's file nor its weights specify it.
     #[schema(examples(512))]
     pub max_input_tokens: Option<u64>,
-    /// The same.
+    /// Same as `max_input_tokens`.
     #[schema(examples(512))]
     pub max_tokens: Option<u64>,
     pub retires_at: Option<String>,
@@ -73,20 +73,21 @@ pub struct ModelObject {
     /// `model`.
     #[schema(examples("model"))]
     pub object: String,
-    /// When the service started, in seconds since 1970.
+    /// Start time of the service, as Unix time in seconds.
     pub created: i64,
     /// `model-pool`.
     #[schema(examples("model-pool"))]
     pub owned_by: String,
-    /// `chat`, `completion`, `embedding`, `rerank`, `audio` or `image`. Null if neither the model's file nor its engine says.
+    /// `chat`, `completion`, `embedding`, `rerank`, `audio` or `image`. Null if neither the model's file nor its engine specifies
+    /// it.
     #[schema(examples("chat"))]
     pub kind: Option<String>,
     /// Other names for the model. Each is listed as well.
     pub aliases: Vec<String>,
-    /// The tokens of the longest sequence, by vLLM's name. Null if neither the model's file nor its weights say.
+    /// Maximum sequence length in tokens, under vLLM's name. Null if neither the model's file nor its weights specify it.
     #[schema(examples(512))]
     pub max_model_len: Option<u64>,
-    /// The same, by OpenRouter's name.
+    /// Maximum sequence length, under OpenRouter's name.
     #[schema(examples(512))]
     pub context_length: Option<u64>,
     pub meta: ModelMeta,
@@ -94,26 +95,26 @@ pub struct ModelObject {
     pub root: Option<String>,
     /// The model that an adapter belongs to.
     pub parent: Option<String>,
-    /// What RayLLM returned, if `compat.rayllm` is on.
+    /// RayLLM's field, if `compat.rayllm` is on.
     #[schema(value_type = Option<Object>)]
     pub rayllm_metadata: Option<Value>,
-    /// What RayLLM returned, if `compat.rayllm` is on.
+    /// RayLLM's field, if `compat.rayllm` is on.
     #[schema(value_type = Option<Value>)]
     pub permission: Option<Value>,
 }
 
-/// The numbers of a model by llama.cpp's names.
+/// Model properties under llama.cpp's names.
 #[derive(ToSchema)]
 pub struct ModelMeta {
-    /// The tokens of the longest sequence.
+    /// Maximum sequence length in tokens.
     #[schema(examples(512))]
     pub n_ctx: Option<u64>,
-    /// The same, as the model was trained.
+    /// Maximum sequence length of the model's training.
     #[schema(examples(512))]
     pub n_ctx_train: Option<u64>,
 }
 
-/// The process answers.
+/// The process is running.
 #[derive(ToSchema)]
 pub struct Health {
     /// `ok`.
@@ -121,12 +122,12 @@ pub struct Health {
     pub status: String,
 }
 
-/// Whether requests are served.
+/// Readiness of the service.
 #[derive(ToSchema)]
 pub struct Readiness {
     pub ready: bool,
-    /// Why not. Null if the service is ready.
+    /// Reason that the service is not ready. Null if it is.
     pub reason: Option<String>,
-    /// What keeps single models from being served as their files say, and what cannot be stored although the rest can.
+    /// Problems that do not affect readiness: models that cannot be served as their files specify, and data that cannot be stored.
     pub details: Vec<String>,
 }

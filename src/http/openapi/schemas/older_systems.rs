@@ -1,27 +1,27 @@
-//! The bodies of the routes that clients of older systems know; docs/compatibility.md has the table.
+//! Bodies of the routes for clients of older systems; docs/compatibility.md lists the routes.
 
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// A model that is to be loaded, as LLM Serving's clients name it.
+/// A load request of LLM Serving's clients.
 #[derive(ToSchema)]
 pub struct GetModelRequest {
-    /// An admin key, unless the request has one in its header.
+    /// An admin key, if the request has none in its header.
     pub key: Option<String>,
     pub model_name: String,
     pub model_type: OldModelType,
-    /// 0 loads nothing, 1 (the default) at least one replica, more exactly that many.
+    /// 0 loads nothing, 1 (the default) at least one replica, and a larger number exactly that many.
     #[schema(minimum = 0, maximum = 64)]
     pub num_replicas: Option<u32>,
-    /// 2 and more overrides the model's file.
+    /// 2 and above overrides the model's file.
     #[schema(minimum = 1, maximum = 1024)]
     pub gpus_per_replica: Option<u32>,
-    /// Sets the model's priority, which stays.
+    /// Sets the model's priority permanently.
     #[schema(minimum = 0, maximum = 1_000_000)]
     pub priority: Option<u32>,
 }
 
-/// One of the old values. It has no other effect: the model's file says which engine runs it.
+/// A value of the previous API. It has no effect: the model's file determines its engine.
 #[derive(ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OldModelType {
@@ -31,10 +31,10 @@ pub enum OldModelType {
     Embedding,
 }
 
-/// How many replicas a model has from now on.
+/// Sets the number of a model's replicas.
 #[derive(ToSchema)]
 pub struct LoadModelRequest {
-    /// An admin key, unless the request has one in its header.
+    /// An admin key, if the request has none in its header.
     pub key: Option<String>,
     pub model_name: String,
     /// 0 unloads the model.
@@ -42,31 +42,31 @@ pub struct LoadModelRequest {
     pub num_replicas: u32,
 }
 
-/// A model that is to be unloaded.
+/// An unload request.
 #[derive(ToSchema)]
 pub struct DeleteModelRequest {
-    /// An admin key, unless the request has one in its header.
+    /// An admin key, if the request has none in its header.
     pub key: Option<String>,
     pub model_name: String,
 }
 
-/// Nothing but a key.
+/// A request with only a key.
 #[derive(ToSchema)]
 pub struct KeyRequest {
-    /// An admin key, unless the request has one in its header.
+    /// An admin key, if the request has none in its header.
     pub key: Option<String>,
 }
 
-/// The reference that is read again.
+/// The reference file to reload.
 #[derive(ToSchema)]
 pub struct ReferenceRequest {
-    /// An admin key, unless the request has one in its header.
+    /// An admin key, if the request has none in its header.
     pub key: Option<String>,
     /// The last part of the path must be that of `catalog.model_reference`.
     pub model_reference_path: String,
 }
 
-/// The pool in numbers.
+/// Statistics of the pool.
 #[derive(ToSchema)]
 pub struct PoolNumbers {
     /// False.
@@ -74,7 +74,7 @@ pub struct PoolNumbers {
     /// 0.
     pub last_autoscaler_failed_time: u64,
     pub num_total_gpus: usize,
-    /// The old service had this name with a colon.
+    /// The previous service spelled this name with a colon.
     #[serde(rename = "num_available_gpus:")]
     pub num_available_gpus_with_colon: usize,
     pub num_available_gpus: usize,
@@ -86,7 +86,7 @@ pub struct PoolNumbers {
 pub struct RunRequest {
     /// The prompt.
     pub data: String,
-    /// The most tokens of the answer. The default is 50.
+    /// Maximum number of tokens in the response. The default is 50.
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub num_tokens: Option<u32>,
     /// `contrastive_search`, `multinomial`, `beam_search` or `greedy`.
@@ -108,39 +108,39 @@ pub struct RemovedModel {
 #[derive(ToSchema)]
 pub struct AviaryPrompt {
     pub prompt: String,
-    /// False: the model continues the text as it is. The default is true.
+    /// False to continue the text without a chat template. The default is true.
     pub use_prompt_format: Option<bool>,
     /// Parameters of Hugging Face's `generate`, and `stopping_sequences`.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
-    /// Texts at which the answer ends, unless `parameters` has some.
+    /// Stop sequences, unless `parameters` contains some.
     pub stopping_sequences: Option<Vec<String>>,
 }
 
-/// A chat with the model of the path, which the body may repeat.
+/// A chat with the model in the path, which the body may repeat.
 #[derive(ToSchema)]
 pub struct AviaryChat {
     pub model: Option<String>,
     #[schema(value_type = Vec<Object>, min_items = 1)]
     pub messages: Value,
-    /// Further fields are those of `/v1/chat/completions`.
+    /// All other fields of `/v1/chat/completions` are accepted.
     pub stream: Option<bool>,
     pub max_tokens: Option<u32>,
     pub temperature: Option<f64>,
 }
 
-/// A text with the model of the path, which the body may repeat.
+/// A completion by the model in the path, which the body may repeat.
 #[derive(ToSchema)]
 pub struct AviaryCompletion {
     pub model: Option<String>,
     pub prompt: String,
-    /// Further fields are those of `/v1/completions`.
+    /// All other fields of `/v1/completions` are accepted.
     pub stream: Option<bool>,
     pub max_tokens: Option<u32>,
     pub temperature: Option<f64>,
 }
 
-/// An answer as Aviary's clients read it.
+/// A response in Aviary's form.
 #[derive(ToSchema)]
 pub struct AviaryAnswer {
     /// Null if there is an error.
@@ -148,14 +148,14 @@ pub struct AviaryAnswer {
     pub num_input_tokens: Option<u64>,
     pub num_generated_tokens: Option<u64>,
     pub num_total_tokens: Option<u64>,
-    /// In seconds, with the wait for the model.
+    /// In seconds, including the wait for the model.
     pub total_time: Option<f64>,
-    /// Why there is no answer.
+    /// The error, if the request failed.
     pub error: Option<String>,
     pub error_type: Option<String>,
 }
 
-/// What Aviary showed of a model.
+/// Model details in Aviary's form.
 #[derive(ToSchema)]
 pub struct AviaryMetadata {
     /// `model_config` with `model_id`, `model_url`, `model_description`, `max_total_tokens` and `generation`.
@@ -163,22 +163,22 @@ pub struct AviaryMetadata {
     pub metadata: Value,
 }
 
-/// A model that is to be tried, as LLM Serving's clients name it.
+/// A test request of LLM Serving's clients.
 #[derive(ToSchema)]
 pub struct TestModelRequest {
     pub model: String,
-    /// Without effect: nothing is loaded for a test.
+    /// No effect: tests do not load models.
     #[schema(minimum = 0, maximum = 64)]
     pub num_replicas: Option<u32>,
-    /// Without effect.
+    /// No effect.
     #[schema(minimum = 0, maximum = 1024)]
     pub gpus_per_replica: Option<u32>,
-    /// Without effect.
+    /// No effect.
     #[schema(minimum = 0, maximum = 1_000_000)]
     pub priority: Option<u32>,
 }
 
-/// The models as LLM Serving listed them.
+/// The models in LLM Serving's form.
 #[derive(ToSchema)]
 pub struct OldModels {
     pub hot_models: Vec<OldHotModel>,
@@ -196,9 +196,9 @@ pub struct OldHotModel {
     pub num_replicas: usize,
     pub priority: u32,
     pub gpus_per_replica: u32,
-    /// The base path: all models have one address.
+    /// The base path, which all models share.
     pub route_prefix: String,
-    /// `YYYY-MM-DD HH:MM` in UTC: when its oldest replica was ready.
+    /// Time at which its oldest replica became ready, `YYYY-MM-DD HH:MM` in UTC.
     pub created_time: Option<String>,
 }
 
@@ -207,7 +207,7 @@ pub struct OldHotModel {
 pub struct OldCachedModel {
     #[serde(rename = "model-name")]
     pub model_name: String,
-    /// Such as `13.5G`.
+    /// Size, such as `13.5G`.
     #[serde(rename = "model-size")]
     pub model_size: String,
     #[serde(rename = "last-modified-time")]

@@ -1,4 +1,4 @@
-//! The requests of Ollama's API (`compat.ollama`); docs/ollama.md says what becomes of each field.
+//! Requests of Ollama's API (`compat.ollama`); docs/ollama.md describes the treatment of each field.
 
 use serde_json::Value;
 use utoipa::openapi::schema::{AnyOf, ObjectBuilder, Schema, Type};
@@ -14,7 +14,7 @@ pub struct OllamaChatRequest {
     /// A name of `GET /api/tags`, with or without `:latest`.
     #[schema(min_length = 1)]
     pub model: String,
-    /// The conversation so far. Without messages the model is loaded.
+    /// The conversation so far. A request without messages loads the model.
     pub messages: Option<Vec<OllamaMessage>>,
     /// Functions that the model may call.
     pub tools: Option<Vec<OllamaTool>>,
@@ -28,36 +28,36 @@ pub struct OllamaGenerateRequest {
     /// A name of `GET /api/tags`, with or without `:latest`.
     #[schema(min_length = 1)]
     pub model: String,
-    /// Without a prompt the model is loaded.
+    /// The prompt. A request without a prompt loads the model.
     pub prompt: Option<String>,
-    /// The text after the one that is wanted.
+    /// The text after the gap to fill.
     pub suffix: Option<String>,
     pub system: Option<String>,
     pub images: Option<Vec<OllamaImage>>,
-    /// Send the prompt to the model as it is.
+    /// Send the prompt to the model unchanged.
     pub raw: Option<bool>,
     #[serde(flatten)]
     pub common: OllamaCommonFields,
 }
 
-/// What both have.
+/// Fields of both routes.
 #[derive(ToSchema)]
 pub struct OllamaCommonFields {
-    /// Lines of JSON, or one object. The default is true.
+    /// True (the default) for JSON lines, false for a single object.
     pub stream: Option<bool>,
     /// `"json"` or a JSON schema.
     pub format: Option<OllamaFormat>,
     pub options: Option<OllamaOptions>,
     pub keep_alive: Option<OllamaDuration>,
-    /// Whether the model thinks, or how much.
+    /// Turns thinking on or off, or sets its effort.
     pub think: Option<OllamaThink>,
     pub logprobs: Option<bool>,
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u32>,
 }
 
-/// How an answer is written. What the engine does not have, and what concerns the load, such as `num_ctx`, has no effect
-/// and is named in the header `x-model-pool-ignored`.
+/// Sampling options. Options that the engine does not support, and load options such as `num_ctx`, have no effect and are listed in
+/// the header `x-model-pool-ignored`.
 #[derive(ToSchema)]
 pub struct OllamaOptions {
     #[schema(minimum = 0, maximum = 2)]
@@ -72,13 +72,13 @@ pub struct OllamaOptions {
     pub presence_penalty: Option<f64>,
     #[schema(minimum = -2, maximum = 2)]
     pub frequency_penalty: Option<f64>,
-    /// Negative: another one each time.
+    /// Random seed. A negative value selects a new seed each time.
     pub seed: Option<i64>,
-    /// The most tokens of the answer; 0 and less mean as many as there is room for.
+    /// Maximum number of tokens in the response; 0 or less for no limit.
     pub num_predict: Option<i64>,
-    /// The answer ends before any of these texts.
+    /// Stop sequences. The response ends before the first match.
     pub stop: Option<Stop>,
-    /// The context belongs to the load of a model: this has no effect.
+    /// No effect: the context size is fixed when a model is loaded.
     pub num_ctx: Option<i64>,
 }
 
@@ -115,7 +115,7 @@ pub enum OllamaThinkLevel {
     Max,
 }
 
-/// Seconds, or a time such as `5m`.
+/// Seconds, or a duration such as `5m`.
 pub struct OllamaDuration;
 
 impl PartialSchema for OllamaDuration {
@@ -131,7 +131,7 @@ impl PartialSchema for OllamaDuration {
 
 impl ToSchema for OllamaDuration {}
 
-/// A picture of the request.
+/// An image of the request.
 pub struct OllamaImage;
 
 impl PartialSchema for OllamaImage {
@@ -152,19 +152,19 @@ fn text_of(pattern: &str) -> ObjectBuilder {
         .pattern(Some(pattern))
 }
 
-/// One turn.
+/// A message.
 #[derive(ToSchema)]
 pub struct OllamaMessage {
     pub role: OllamaRole,
     pub content: Option<String>,
     pub images: Option<Vec<OllamaImage>>,
-    /// What the model thought before this answer.
+    /// The model's thinking before this message.
     pub thinking: Option<String>,
-    /// Calls of tools.
+    /// Tool calls.
     pub tool_calls: Option<Vec<OllamaCall>>,
-    /// The tool whose result this is.
+    /// Name of the tool with this result.
     pub tool_name: Option<String>,
-    /// The call whose result this is.
+    /// Id of the call with this result.
     pub tool_call_id: Option<String>,
 }
 
@@ -178,7 +178,7 @@ pub enum OllamaRole {
     Tool,
 }
 
-/// What the model may call.
+/// A tool that the model may call.
 #[derive(ToSchema)]
 pub struct OllamaTool {
     /// `function`.
@@ -187,7 +187,7 @@ pub struct OllamaTool {
     pub function: FunctionDefinition,
 }
 
-/// What the model called.
+/// A tool call.
 #[derive(ToSchema)]
 pub struct OllamaCall {
     pub id: Option<String>,
@@ -197,17 +197,17 @@ pub struct OllamaCall {
 #[derive(ToSchema)]
 pub struct OllamaCalledFunction {
     pub name: String,
-    /// An object, which OpenAI's API writes as a text.
+    /// An object (OpenAI's API has a string here).
     #[schema(value_type = Option<Object>)]
     pub arguments: Option<Value>,
 }
 
-/// Texts that become vectors of the length 1.
+/// An embeddings request. Vectors are normalized to length 1.
 #[derive(ToSchema)]
 pub struct OllamaEmbedRequest {
     #[schema(min_length = 1)]
     pub model: String,
-    /// Without an input the model is loaded.
+    /// The input. A request without input loads the model.
     pub input: Option<OllamaInput>,
     #[schema(minimum = 1)]
     pub dimensions: Option<u32>,
@@ -221,7 +221,7 @@ pub enum OllamaInput {
     Texts(Vec<String>),
 }
 
-/// A text that becomes a vector.
+/// An embedding request for one text.
 #[derive(ToSchema)]
 pub struct OllamaEmbeddingsRequest {
     #[schema(min_length = 1)]
@@ -238,11 +238,11 @@ pub struct OllamaModelRequest {
     pub model: String,
 }
 
-/// A registered model that would be pulled.
+/// A registered model to pull.
 #[derive(ToSchema)]
 pub struct OllamaPullRequest {
     #[schema(min_length = 1)]
     pub model: String,
-    /// Lines of JSON, or one object. The default is true.
+    /// True (the default) for JSON lines, false for a single object.
     pub stream: Option<bool>,
 }

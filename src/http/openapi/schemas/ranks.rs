@@ -1,4 +1,4 @@
-//! Ranks and scores: how well documents answer a query.
+//! Reranking and scoring.
 
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::chat_answer::Usage;
 use super::embeddings::TruncationDirection;
 
-/// A query and the documents that are ranked.
+/// A query and the documents to rank.
 ///
 /// An engine may accept fields that are not listed here.
 #[derive(ToSchema)]
@@ -17,20 +17,20 @@ pub struct RerankRequest {
     pub query: TextOrDocument,
     /// The documents. TEI's name of this field is `texts`.
     pub documents: Option<Vec<TextOrDocument>>,
-    /// Return only this many best documents. 0: all.
+    /// Return only this many best documents; 0 for all.
     #[schema(minimum = 0)]
     pub top_n: Option<u64>,
-    /// Return the documents too.
+    /// Include the documents in the response.
     pub return_documents: Option<bool>,
-    /// Cut documents to this many tokens.
+    /// Truncate documents to this many tokens.
     pub max_tokens_per_doc: Option<u64>,
-    /// The fields of a document that are read, where documents are objects.
+    /// Fields to read, if documents are objects.
     pub rank_fields: Option<Vec<String>>,
     #[serde(flatten)]
     pub scoring: ScoringFields,
 }
 
-/// Two texts, one text with several, or pairs of texts. Give one of the three pairs of fields.
+/// Two texts, one text and several others, or pairs of texts. Set exactly one of the three pairs of fields.
 ///
 /// An engine may accept fields that are not listed here.
 #[derive(ToSchema)]
@@ -49,54 +49,54 @@ pub struct ScoreRequest {
     pub data_1: Option<ScoreTexts>,
     /// Another name of `text_2`.
     pub data_2: Option<ScoreTexts>,
-    /// SGLang: the query whose `items` are scored.
+    /// SGLang: the query for `items`.
     pub query: Option<ScoreTexts>,
-    /// SGLang: the texts that are scored.
+    /// SGLang: the texts to score.
     pub items: Option<ScoreTexts>,
     #[serde(flatten)]
     pub scoring: ScoringFields,
 }
 
-/// How scores are computed and texts are cut.
+/// Scoring and truncation options.
 #[derive(ToSchema)]
 pub struct ScoringFields {
-    /// Your own user, for your own records. Engines do nothing with it.
+    /// Id of your end user, for your records. Engines ignore it.
     pub user: Option<String>,
-    /// The embedded engine: the instruction in the prompt of a model that reads one.
+    /// Embedded engine: instruction for models that support one.
     pub instruction: Option<String>,
     /// Return scores without a sigmoid.
     pub raw_scores: Option<bool>,
-    /// vLLM: false is the same as `raw_scores: true`.
+    /// vLLM: false has the effect of `raw_scores: true`.
     pub use_activation: Option<bool>,
     /// vLLM's older name of `use_activation`.
     pub activation: Option<bool>,
     /// vLLM's oldest name of `use_activation`.
     pub softmax: Option<bool>,
-    /// Cut texts that are too long. Without it, they are refused.
+    /// Truncate texts that are too long instead of refusing them.
     pub truncate: Option<bool>,
-    /// Cut texts to this many tokens. -1: to what the model takes.
+    /// Truncate texts to this many tokens; -1 for the model's maximum.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
     pub truncation_direction: Option<TruncationDirection>,
     /// vLLM: add special tokens to each text.
     pub add_special_tokens: Option<bool>,
-    /// Make the length of vectors one, where scores are made of vectors.
+    /// Normalize vectors to length one, if scores are computed from vectors.
     pub normalize: Option<bool>,
     /// TEI: the documents of a rerank.
     pub texts: Option<Vec<String>>,
-    /// TEI: return the texts too.
+    /// TEI: include the texts in the response.
     pub return_text: Option<bool>,
-    /// vLLM, SGLang: a conversation for models that read one.
+    /// vLLM, SGLang: a conversation, for models that support it.
     #[schema(value_type = Option<Vec<Object>>)]
     pub messages: Option<Vec<Value>>,
-    /// llama.cpp: a text in its own form.
+    /// llama.cpp: text in its own form.
     #[schema(value_type = Option<Value>)]
     pub content: Option<Value>,
-    /// llama.cpp: how vectors are normalised.
+    /// llama.cpp: normalization of vectors.
     pub embd_normalize: Option<i64>,
 }
 
-/// A text, or an object that has it as `text`.
+/// A string, or an object with a `text` field.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum TextOrDocument {
@@ -107,7 +107,7 @@ pub enum TextOrDocument {
     },
 }
 
-/// One text or several.
+/// A string or a list of strings.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum ScoreTexts {
@@ -128,9 +128,9 @@ pub struct RerankAnswer {
 
 #[derive(ToSchema)]
 pub struct RerankResult {
-    /// The document's place in the request, from 0.
+    /// Index of the document in the request, from 0.
     pub index: u32,
-    /// Higher is better. Its range depends on the model.
+    /// Score; higher is better. The range depends on the model.
     pub relevance_score: f64,
     /// The document, if `return_documents` is true.
     #[schema(value_type = Option<Value>)]
@@ -160,11 +160,11 @@ pub struct Score {
     /// `score`.
     #[schema(examples("score"))]
     pub object: Option<String>,
-    /// Higher is more alike. Its range depends on the model.
+    /// Score; higher means more similar. The range depends on the model.
     pub score: f64,
 }
 
-/// The tokens of the texts.
+/// Token usage.
 #[derive(ToSchema)]
 pub struct RankUsage {
     pub total_tokens: Option<u64>,

@@ -1,11 +1,11 @@
-//! The answer of OpenAI's Responses API.
+//! The response object of OpenAI's Responses API.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// An answer.
+/// A response.
 #[derive(ToSchema)]
 pub struct ResponseObject {
     #[schema(examples("resp_0198f6"))]
@@ -13,7 +13,7 @@ pub struct ResponseObject {
     /// `response`.
     #[schema(examples("response"))]
     pub object: String,
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     pub created_at: i64,
     /// `completed`, `incomplete`, `failed`, or in an event `in_progress`.
     #[schema(examples("completed"))]
@@ -22,14 +22,14 @@ pub struct ResponseObject {
     pub model: String,
     pub output: Vec<OutputItem>,
     pub usage: Option<ResponseUsage>,
-    /// Why the answer failed.
+    /// The error of a failed response.
     pub error: Option<ResponseFailure>,
     pub incomplete_details: Option<IncompleteDetails>,
-    /// As the request had it.
+    /// Repeated from the request.
     pub instructions: Option<String>,
-    /// As the request had it.
+    /// Repeated from the request.
     pub max_output_tokens: Option<u32>,
-    /// As the request had it.
+    /// Repeated from the request.
     pub metadata: Option<BTreeMap<String, String>>,
     pub parallel_tool_calls: Option<bool>,
     pub previous_response_id: Option<String>,
@@ -43,21 +43,21 @@ pub struct ResponseObject {
     pub user: Option<String>,
     pub safety_identifier: Option<String>,
     pub prompt_cache_key: Option<String>,
-    /// As the request had it.
+    /// Repeated from the request.
     #[schema(value_type = Option<Object>)]
     pub text: Option<Value>,
-    /// As the request had it.
+    /// Repeated from the request.
     #[schema(value_type = Option<Object>)]
     pub reasoning: Option<Value>,
-    /// As the request had it.
+    /// Repeated from the request.
     #[schema(value_type = Option<Vec<Object>>)]
     pub tools: Option<Vec<Value>>,
-    /// As the request had it.
+    /// Repeated from the request.
     #[schema(value_type = Option<Value>)]
     pub tool_choice: Option<Value>,
 }
 
-/// One item of an answer. Which fields it has depends on `type`.
+/// An output item. Its fields depend on `type`.
 #[derive(ToSchema)]
 pub struct OutputItem {
     /// `message`, `function_call`, `custom_tool_call` or `reasoning`.
@@ -67,29 +67,29 @@ pub struct OutputItem {
     /// `in_progress`, `completed` or `incomplete`.
     #[schema(examples("completed"))]
     pub status: Option<String>,
-    /// Of a message: `assistant`.
+    /// Messages: `assistant`.
     #[schema(examples("assistant"))]
     pub role: Option<String>,
-    /// Of a message: its parts.
+    /// Messages: the content parts.
     pub content: Option<Vec<OutputPart>>,
-    /// Of a call: the item with its result repeats this id.
+    /// Calls: id that the item with the result repeats.
     pub call_id: Option<String>,
-    /// Of a call: the function.
+    /// Calls: name of the function.
     pub name: Option<String>,
-    /// Of a call: the namespace of its tool.
+    /// Calls: namespace of the tool.
     pub namespace: Option<String>,
-    /// Of a call of a function: a JSON object as text. A model may write invalid JSON: check it.
+    /// Function calls: a JSON object as a string. Models may produce invalid JSON, so validate it.
     pub arguments: Option<String>,
-    /// Of a call of a custom tool: its input.
+    /// Custom tool calls: the input.
     pub input: Option<String>,
-    /// Of reasoning: its summary.
+    /// Reasoning: the summary.
     #[schema(value_type = Option<Vec<Object>>)]
     pub summary: Option<Vec<Value>>,
-    /// Of reasoning: send it back unchanged.
+    /// Reasoning: encrypted content, to be sent back unchanged.
     pub encrypted_content: Option<String>,
 }
 
-/// One part of a message.
+/// A part of a message.
 #[derive(ToSchema)]
 pub struct OutputPart {
     /// `output_text`, or for reasoning `reasoning_text` or `summary_text`.
@@ -104,10 +104,10 @@ pub struct OutputPart {
 
 #[derive(ToSchema)]
 pub struct ResponseFailure {
-    /// The kind of error, such as `server_error`.
+    /// The error type, such as `server_error`.
     #[schema(examples("server_error"))]
     pub code: Option<String>,
-    /// What is wrong and what to do.
+    /// The error and its remedy.
     pub message: String,
 }
 
@@ -118,16 +118,16 @@ pub struct IncompleteDetails {
     pub reason: Option<String>,
 }
 
-/// The tokens of a request and its answer.
+/// Token usage of a request.
 #[derive(ToSchema)]
 pub struct ResponseUsage {
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub total_tokens: u64,
-    /// What the prompt's tokens consist of, such as `cached_tokens`.
+    /// Breakdown of the prompt tokens, such as `cached_tokens`.
     #[schema(value_type = Option<Object>)]
     pub input_tokens_details: Option<BTreeMap<String, u64>>,
-    /// What the answer's tokens consist of, such as `reasoning_tokens`.
+    /// Breakdown of the response's tokens, such as `reasoning_tokens`.
     #[schema(value_type = Option<Object>)]
     pub output_tokens_details: Option<BTreeMap<String, u64>>,
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// A text of the user, or the items of a conversation.
+/// A user message, or the items of a conversation.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum ResponseInput {
@@ -13,42 +13,42 @@ pub enum ResponseInput {
     Items(Vec<InputItem>),
 }
 
-/// One item of a conversation. Which fields it has depends on `type`. An item of an answer can be sent back unchanged.
+/// An item of a conversation. Its fields depend on `type`. Output items can be sent back unchanged.
 #[derive(ToSchema)]
 pub struct InputItem {
     /// `message` (the default), `function_call`, `function_call_output`, `custom_tool_call`, `custom_tool_call_output`,
-    /// `reasoning`, or `item_reference`: the item of a stored response that has this `id`. Items of tools that a server ran are left out.
+    /// `reasoning`, or `item_reference` for an item of a stored response with this `id`. Items of server-side tools are left out.
     #[schema(examples("message"))]
     pub r#type: Option<String>,
     pub id: Option<String>,
     pub status: Option<String>,
-    /// Of a message: `user`, `assistant`, `system` or `developer`.
+    /// Messages: `user`, `assistant`, `system` or `developer`.
     #[schema(examples("user"))]
     pub role: Option<String>,
-    /// Of a message.
+    /// Messages: the content.
     pub content: Option<InputContent>,
-    /// Of a message of the assistant: which part of an answer it was.
+    /// Assistant messages: phase of the response.
     pub phase: Option<String>,
-    /// Of a call and its result: the id that connects them.
+    /// Calls and results: the id that connects them.
     pub call_id: Option<String>,
-    /// Of a call: the function.
+    /// Calls: name of the function.
     pub name: Option<String>,
-    /// Of a call: the namespace of its tool.
+    /// Calls: namespace of the tool.
     pub namespace: Option<String>,
-    /// Of a call of a function: a JSON object as text.
+    /// Function calls: a JSON object as a string.
     pub arguments: Option<String>,
-    /// Of a call of a custom tool: its input.
+    /// Custom tool calls: the input.
     pub input: Option<String>,
-    /// Of a result: a text or a list of parts.
+    /// Results: a string or a list of parts.
     pub output: Option<InputContent>,
-    /// Of reasoning: its summary, as the answer had it.
+    /// Reasoning: the summary, unchanged from the response.
     #[schema(value_type = Option<Vec<Value>>)]
     pub summary: Option<Vec<Value>>,
-    /// Of reasoning: as the answer had it.
+    /// Reasoning: unchanged from the response.
     pub encrypted_content: Option<String>,
 }
 
-/// A text or a list of parts.
+/// A string or a list of parts.
 #[derive(ToSchema)]
 #[serde(untagged)]
 pub enum InputContent {
@@ -58,13 +58,13 @@ pub enum InputContent {
     Parts(Vec<InputPart>),
 }
 
-/// One part of a content.
+/// A content part.
 #[derive(ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum InputPart {
     #[schema(title = "InputTextPart")]
     InputText { text: String },
-    /// A picture that is part of the request, as a `data:` URL. The pool never fetches a URL.
+    /// An image as a `data:` URL. The pool never fetches a URL.
     #[schema(title = "InputImagePart")]
     InputImage {
         #[schema(pattern = "^data:")]
@@ -72,7 +72,7 @@ pub enum InputPart {
         /// `auto`, `low` or `high`.
         detail: Option<String>,
     },
-    /// A text of an earlier answer.
+    /// Text of an earlier response.
     #[schema(title = "OutputTextPart")]
     OutputText {
         text: String,
@@ -81,16 +81,16 @@ pub enum InputPart {
         #[schema(value_type = Option<Vec<Value>>)]
         logprobs: Option<Vec<Value>>,
     },
-    /// A refusal of an earlier answer.
+    /// A refusal of an earlier response.
     #[schema(title = "RefusalInputPart")]
     Refusal { refusal: String },
-    /// Reasoning of an earlier answer.
+    /// Reasoning of an earlier response.
     #[schema(title = "ReasoningTextPart")]
     ReasoningText { text: String },
-    /// Reasoning of an earlier answer, in the form of some servers.
+    /// Reasoning of an earlier response, in the form of some servers.
     #[schema(title = "PlainTextPart")]
     Text { text: String },
-    /// A summary of the reasoning of an earlier answer.
+    /// A reasoning summary of an earlier response.
     #[schema(title = "SummaryTextPart")]
     SummaryText { text: String },
 }

@@ -1,10 +1,10 @@
-//! Answers about stored responses.
+//! Responses of the routes for stored responses.
 
 use utoipa::ToSchema;
 
 use super::responses_items::InputItem;
 
-/// A page of the items that went into a response.
+/// A page of a response's input items.
 #[derive(ToSchema)]
 pub struct ResponseItemList {
     /// `list`.
@@ -12,12 +12,12 @@ pub struct ResponseItemList {
     pub object: String,
     pub data: Vec<InputItem>,
     pub first_id: Option<String>,
-    /// `after` of the next page.
+    /// Value of `after` for the next page.
     pub last_id: Option<String>,
     pub has_more: bool,
 }
 
-/// A response that was deleted.
+/// A deleted response.
 #[derive(ToSchema)]
 pub struct DeletedResponse {
     #[schema(examples("resp_0198f6"))]

@@ -14,15 +14,15 @@ pub struct TokenizeRequest {
     pub model: String,
     /// A text.
     pub prompt: Option<String>,
-    /// A conversation, which the model's chat template turns into a text.
+    /// A conversation, formatted with the model's chat template.
     pub messages: Option<Vec<ChatMessage>>,
     /// The tools of the conversation.
     pub tools: Option<Vec<ChatTool>>,
-    /// Add special tokens. The default is true for a text and false for a conversation.
+    /// Add special tokens. The default is true for text and false for a conversation.
     pub add_special_tokens: Option<bool>,
-    /// End a conversation with the beginning of an answer. The default is true.
+    /// End the prompt with the start of an assistant message. The default is true.
     pub add_generation_prompt: Option<bool>,
-    /// Return the tokens as texts too. Only vLLM and the embedded engine can.
+    /// Also return the tokens as strings. Only vLLM and the embedded engine support it.
     pub return_token_strs: Option<bool>,
 }
 
@@ -32,14 +32,14 @@ pub struct Tokens {
     pub tokens: Vec<u32>,
     /// The number of tokens.
     pub count: u64,
-    /// How many tokens the model takes. Null where the engine does not report it.
+    /// Maximum sequence length of the model. Null if the engine does not report it.
     pub max_model_len: Option<u64>,
-    /// The tokens as texts, if `return_token_strs` is true.
+    /// The tokens as strings, if `return_token_strs` is true.
     #[schema(value_type = Option<Vec<String>>)]
     pub token_strs: Option<Value>,
 }
 
-/// Token ids that become a text.
+/// Token ids to convert to text.
 #[derive(ToSchema)]
 pub struct DetokenizeRequest {
     /// The model's name or an alias. `GET /v1/models` lists the names.

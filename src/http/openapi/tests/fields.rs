@@ -1,5 +1,4 @@
-//! The schemas of requests against the code that reads them: every field that the gateway or an engine knows is
-//! described.
+//! Tests that request schemas describe every field that the gateway or an engine reads.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::dialect::{Reading, Seal, Sealer, anthropic, responses};
 use catalog::Ask;
 use pool::KeyId;
 
-/// Fields that the gateway knows in order to refuse them, whatever their value.
+/// Fields that the gateway always refuses.
 const REFUSED: [&str; 5] = [
     "thread",
     "container",
@@ -21,7 +20,7 @@ const REFUSED: [&str; 5] = [
     "input.[].content.[].file_id",
 ];
 
-/// Whether a schema describes the field at this path, such as `tools[].name`.
+/// Returns true if a schema describes the field at this path, such as `tools[].name`.
 fn describes(document: &Value, schema: &Value, path: &[&str]) -> bool {
     let Some((first, rest)) = path.split_first() else {
         return true;
@@ -73,7 +72,7 @@ fn every_field_that_an_engine_takes_is_described() {
             assert!(is_described, "{path} does not describe {field}");
         }
     }
-    // One list of the catalogue for both.
+    // The catalogue has one list for both.
     for field in catalog::fields_of_all_engines(Ask::Ranks) {
         let is_described = ["/v1/rerank", "/v1/score"]
             .iter()
@@ -85,12 +84,12 @@ fn every_field_that_an_engine_takes_is_described() {
 fn reading() -> Reading {
     Reading {
         now_seconds: 0,
-        sealer: Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1)),
+        sealer: Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1)),
         desk: None,
     }
 }
 
-/// Reads requests and compares the fields that were looked for with the schema.
+/// Parses requests and compares the fields that were read with the schema.
 fn check(path: &str, read: impl Fn(&Bytes), bodies: &[Value]) {
     let document = complete(false);
     let mut count = 0;
