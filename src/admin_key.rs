@@ -62,7 +62,7 @@ async fn new(args: &NewAdminKeyArgs) -> Result<(), String> {
         "{}",
         match holder {
             Some(holder) => format!("the running service ({holder}) follows within 2 seconds"),
-            None => "no service is running here; the next start knows the key".to_owned(),
+            None => "no service is running here; the next start will use the key".to_owned(),
         }
     );
     if args.print {
@@ -99,11 +99,11 @@ fn unpublished_line(id: KeyId, file: &Path, problem: NotPublished) -> String {
     let file = file.display();
     match problem {
         NotPublished::Name { path, error } => format!(
-            "the key {id} is stored and valid, but cannot take the name {file}: {error}; it is in {}: move it yourself",
+            "the key {id} is stored and valid, but its file cannot be renamed to {file}: {error}; it is in {}: move it there yourself",
             path.display()
         ),
         NotPublished::Durability { error } => format!(
-            "the key {id} is stored, valid and in {file}, but its folder cannot be brought to the disk: {error}; keep a copy of the file, which may be gone after a power failure"
+            "the key {id} is stored, valid and in {file}, but its folder cannot be synced to the disk: {error}; keep a copy of the file, which may be gone after a power failure"
         ),
     }
 }

@@ -58,7 +58,7 @@ pub enum Command {
     /// Translate the configuration of another program into model files.
     #[command(subcommand)]
     Import(ImportCommand),
-    /// Request nodes from the cluster of the configuration, look at them, and give them back.
+    /// Request nodes from the configured cluster, list them, and release them.
     #[command(subcommand)]
     Cluster(ClusterCommand),
     /// Join this machine to the pool of a controller on another machine, and add its devices to that pool.
@@ -99,21 +99,20 @@ impl ConfigArgs {
 pub struct CheckArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Only inspect the Slurm cluster of the configuration, and say what is missing before it can bring nodes.
+    /// Only inspect the configured Slurm cluster, and report what is missing before it can provide nodes.
     #[arg(long, conflicts_with = "models")]
     pub slurm: bool,
-    /// Only inspect the PBS server of the configuration, and say what is missing before it can bring nodes.
+    /// Only inspect the configured PBS server, and report what is missing before it can provide nodes.
     #[arg(long, conflicts_with_all = ["models", "slurm"])]
     pub pbs: bool,
-    /// Only inspect what Kubernetes lets the pool of the configuration do, and say what is missing before it can bring
-    /// nodes.
+    /// Only inspect the pool's permissions in Kubernetes, and report what is missing before it can provide nodes.
     #[arg(long, conflicts_with_all = ["models", "slurm", "pbs"])]
     pub kubernetes: bool,
-    /// Only inspect a Ray cluster, and say what is missing before it can bring nodes. ADDRESS is that of Ray's dashboard;
-    /// without it, the configuration's. A small job without GPUs looks at some of its machines.
+    /// Only inspect a Ray cluster, and report what is missing before it can provide nodes. ADDRESS is that of Ray's dashboard; by
+    /// default, the configured one. A small job without GPUs inspects some of its machines.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["models", "slurm", "pbs", "kubernetes"])]
     pub ray: Option<String>,
-    /// Also print every key of the configuration that is in force, as JSON, after the findings. Secrets are left out.
+    /// Also print every configuration key in force, as JSON, after the findings. Secrets are omitted.
     #[arg(long, conflicts_with_all = ["slurm", "pbs", "kubernetes", "ray"])]
     pub show_config: bool,
     /// Model files, or folders of them, to check instead of those in the configuration.
@@ -129,7 +128,7 @@ pub struct PullArgs {
         required_unless_present = "search"
     )]
     pub model: Option<String>,
-    /// Fetch nothing, and list the hub's models whose names have all these words, the most downloaded first.
+    /// Download nothing, and list models on the hub whose names contain all these words, most downloaded first.
     #[arg(long, value_name = "WORD", num_args = 1.., conflicts_with = "model")]
     pub search: Vec<String>,
     /// Maximum number of models that a search lists.
@@ -187,7 +186,7 @@ pub enum AdminKeyCommand {
 
 #[derive(Args, Clone, Debug)]
 pub struct NewAdminKeyArgs {
-    /// Also print the key, alone on standard output.
+    /// Also print the key, as the only text on standard output.
     #[arg(long)]
     pub print: bool,
     /// Keep the old keys valid.

@@ -27,13 +27,13 @@ pub fn run(command: &ClusterCommand) -> Result<(), String> {
             let id = LeaseId::parse(&args.id).map_err(|error| error.to_string())?;
             if args.now && matches!(cluster, OpenedCluster::Kubernetes(_)) {
                 return Err(format!(
-                    "--now has no effect in Kubernetes, where a pod has the time of its template to end; release {id} without it, and then `kubectl delete pod --selector model-pool/deployment={id} --grace-period=1`"
+                    "--now has no effect in Kubernetes, where the pod's template sets the time it has to end; release {id} without it, and then `kubectl delete pod --selector model-pool/deployment={id} --grace-period=1`"
                 ));
             }
             let how = if args.now { Release::Now } else { Release::Drain };
             let released = runtime.block_on(cluster.release(&id, how));
             released.map_err(|error| error.to_string())?;
-            println!("{id} is given back; `model-pool cluster status` shows when it has ended");
+            println!("{id} is being released; `model-pool cluster status` shows when it has ended");
             Ok(())
         }
         ClusterCommand::Script(args) => match &cluster {
@@ -53,7 +53,7 @@ pub fn run(command: &ClusterCommand) -> Result<(), String> {
             }
             OpenedCluster::Ray(ray) => {
                 if !args.exclude.is_empty() {
-                    return Err("--exclude: which of Ray's nodes these are is only known when a request is submitted; leave it out".to_owned());
+                    return Err("--exclude: Ray's nodes are matched only when a request is submitted; omit the option".to_owned());
                 }
                 let submission = ray.submission(&args.shape, None);
                 let submission = submission.map_err(|error| error.to_string())?;
@@ -87,10 +87,10 @@ fn open(config: &Config) -> Result<OpenedCluster, String> {
 fn no_exclusion_of(cluster: &OpenedCluster, exclude: &[String]) -> Result<(), String> {
     let why = match cluster {
         OpenedCluster::Kubernetes(_) => {
-            "--exclude has no effect in Kubernetes, whose scheduler chooses the machine; `kubectl cordon MACHINE` leaves one out"
+            "--exclude has no effect in Kubernetes, whose scheduler chooses the machine; `kubectl cordon MACHINE` excludes one"
         }
         OpenedCluster::Pbs(_) => {
-            "--exclude has no effect in PBS, whose requests cannot leave a node out; have its administrators give the good nodes a resource, and name it in cluster.pbs.select (docs/pbs.md)"
+            "--exclude has no effect in PBS, whose requests cannot exclude a node; ask its administrators to give the good nodes a resource, and name it in cluster.pbs.select (docs/pbs.md)"
         }
         OpenedCluster::Slurm(_) | OpenedCluster::Ray(_) | OpenedCluster::Command(_) => {
             return Ok(());
@@ -111,7 +111,7 @@ async fn request(cluster: &OpenedCluster, args: &ClusterRequestArgs) -> Result<(
         .map_err(|error| error.to_string())?;
     println!("{id}");
     eprintln!(
-        "a node of shape {} is requested; `model-pool cluster status` shows its state, `model-pool cluster release {id}` gives it back",
+        "a node of shape {} is requested; `model-pool cluster status` shows its state, `model-pool cluster release {id}` releases it",
         args.shape
     );
     Ok(())

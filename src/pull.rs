@@ -40,7 +40,7 @@ pub fn run(args: &PullArgs) -> ExitCode {
         Err(End::Usage(message)) => (message, 2),
         Err(End::Unreachable(message)) => (message, 3),
         Err(End::Interrupted) => (
-            "stopped; what has arrived is kept, and the same command continues from there"
+            "stopped; downloaded data is kept, and the same command continues from there"
                 .to_owned(),
             130,
         ),
@@ -76,7 +76,7 @@ fn pull(args: &PullArgs) -> Result<(), End> {
         Err(End::Unreachable(why)) if fetch.is_here() => {
             eprintln!("model-pool: {why}");
             println!(
-                "{name} is on this machine already. Whether the hub has a newer one is not known."
+                "{name} is on this machine already. The hub was not checked for a newer version."
             );
         }
         Err(End::NoSuchModel(why)) => {

@@ -67,9 +67,9 @@ pub enum AdapterError {
     Unknown { name: String },
     #[error("the adapter {name} cannot be used: {problem}")]
     Unusable { name: String, problem: String },
-    #[error("{message}; ask again in {retry}")]
+    #[error("{message}; retry in {retry}")]
     NotNow { message: String, retry: Span },
-    #[error("the adapter {name} cannot be brought to this machine: {problem}")]
+    #[error("the adapter {name} cannot be fetched to this machine: {problem}")]
     Unreachable {
         name: String,
         problem: String,
@@ -179,7 +179,7 @@ impl AdapterLookups {
         let Some(is_counted) = self.count_miss(name, caller, now()) else {
             return Err(AdapterError::NotNow {
                 message: format!(
-                    "users together may name {ADAPTER_MISSES_MAX} adapters that do not exist within a second, and this one's share of them is used up"
+                    "all users together may name {ADAPTER_MISSES_MAX} unknown adapters per second, and this caller's share is used up"
                 ),
                 retry: Span(1000),
             });
@@ -193,7 +193,7 @@ impl AdapterLookups {
             if !state.running_of.take(caller, ADAPTER_LOOKUPS_MAX) {
                 return Err(AdapterError::NotNow {
                     message: format!(
-                        "users together may look for {ADAPTER_LOOKUPS_MAX} adapters at a time, and this one's share of them is used up"
+                        "all users together may look for {ADAPTER_LOOKUPS_MAX} adapters at a time, and this caller's share is used up"
                     ),
                     retry: MISSED_FOR,
                 });

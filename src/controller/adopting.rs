@@ -50,7 +50,7 @@ pub(super) fn arguments_problem(arguments: &str, entry: &Entry) -> Option<String
     // Replaced weights are accepted: the loaded ones keep serving.
     let rest = arguments.strip_prefix(&entry.arguments());
     rest.is_none_or(|rest| !rest.is_empty() && !rest.starts_with(' '))
-        .then(|| "its model file says another engine or other arguments now".to_owned())
+        .then(|| "its model file specifies another engine or other arguments now".to_owned())
 }
 
 impl Control {
@@ -139,7 +139,7 @@ impl Control {
             .max(reported.and_then(|seats| seats.last_end))
             .map(|at| at.min(now));
         tracing::info!(
-            "adopted {} ({replica}), process {}, which went on without us (D2)",
+            "adopted {} ({replica}), process {}, which kept running without us (D2)",
             record.model,
             adopted.pid()
         );

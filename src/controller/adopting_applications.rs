@@ -202,7 +202,7 @@ impl Control {
             .and_then(|seats| seats.last_end)
             .map(|at: Time| at.min(now));
         tracing::info!(
-            "adopted {} ({replica}), an application of Ray Serve, which went on without us (D2)",
+            "adopted {} ({replica}), an application of Ray Serve, which kept running without us (D2)",
             adopted.model
         );
         self.tasks.spawn(engine::run_application(

@@ -17,14 +17,14 @@ pub(super) struct Arrivals([AtomicU64; 2]);
 impl Arrivals {
     /// Marks a request that got its seat on arrival.
     pub fn came(&self, at: Time) {
-        self.mark(Minute::of(at), Seconds::of(at));
+        self.mark(Minute::from_time(at), Seconds::from_time(at));
     }
 
     /// Marks a request that came at `from` and waited until `now`. It counts in the minute it got its seat.
     pub fn waited(&self, from: Time, now: Time) {
-        let minute = Minute::of(now);
-        let seconds = if Minute::of(from) == minute {
-            Seconds::of(from)
+        let minute = Minute::from_time(now);
+        let seconds = if Minute::from_time(from) == minute {
+            Seconds::from_time(from)
         } else {
             Seconds::EARLIER
         };
@@ -90,7 +90,7 @@ mod tests {
     }
 
     fn taken(arrivals: &Arrivals, minute: u64) -> (Vec<u64>, bool) {
-        let seconds = arrivals.take(Minute::of(at(minute, 0)));
+        let seconds = arrivals.take(Minute::from_time(at(minute, 0)));
         (seconds.of_minute().collect(), seconds.has_earlier())
     }
 

@@ -87,14 +87,14 @@ pub enum ChangeError {
     Unknown { name: String },
     #[error("{name} comes from {origin}; remove the file and reload instead")]
     FromFile { name: String, origin: String },
-    #[error("there is a model called {name} by now")]
+    #[error("a model called {name} exists by now")]
     Taken { name: String },
     #[error(
-        "users have brought in {limit} models, as many as catalog.unknown_limit allows; an administrator removes some, or raises it"
+        "users have registered {limit} models, as many as catalog.unknown_limit allows; an administrator can remove some or raise it"
     )]
     Full { limit: u32 },
     #[error(
-        "the model's weights take {bytes}, and models registered by users already take {held} of the {room} that catalog.unknown_size allows; an administrator removes some, or raises it"
+        "the model's weights take {bytes}, and models registered by users already take {held} of the {room} that catalog.unknown_size allows; an administrator can remove some or raise it"
     )]
     TooLarge {
         bytes: Bytes,
@@ -184,7 +184,7 @@ pub(super) struct Known {
 impl Known {
     /// The measurement of an entry as it would be started now, on the devices it asks for: the maximum over all kinds of device
     /// that exist.
-    pub fn of(&self, entry: &Entry, weights: Option<u64>) -> Option<Measured> {
+    pub fn measured(&self, entry: &Entry, weights: Option<u64>) -> Option<Measured> {
         let arguments = measured_as(entry, weights);
         let fits = self.measurements.iter().filter(|(of, _)| {
             of.model == entry.name

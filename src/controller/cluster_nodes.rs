@@ -127,7 +127,7 @@ pub(super) fn shapes(config: &Config) -> Vec<NodeShape> {
             shape: ShapeId(number),
             name: shape.name.clone(),
             devices: shape.gpus,
-            bytes_per_device: memory.saturating_sub(config.inventory.headroom.of(memory)),
+            bytes_per_device: memory.saturating_sub(config.inventory.headroom.resolve(memory)),
             // The devices of a shape are known only after a node has joined; these numbers match no real kind.
             kind: KindId(u32::MAX - alike.map_or(number, |index| index as u32)),
             cost_per_hour_cents: shape
@@ -140,7 +140,7 @@ pub(super) fn shapes(config: &Config) -> Vec<NodeShape> {
 
 /// The traits that make shapes comparable. A cluster without machines of one kind may still have machines of another.
 fn sort_of(shape: &ShapeSection) -> impl PartialEq + '_ {
-    // Without the number of GPUs, which comes last.
+    // Drops the number of GPUs, which comes last.
     let gres = shape.gres.as_deref();
     let gres = gres.map(|gres| gres.rsplit_once(':').map_or(gres, |(name, _)| name));
     let slurm = (

@@ -157,7 +157,7 @@ impl Control {
             "back"
         };
         tracing::warn!(
-            "the machine's clock jumped {way} by {}; keys, tokens, sessions and leases end by it, and waits and keep-hot times do not",
+            "the machine's clock jumped {way} by {}; keys, tokens, sessions and leases follow it, waits and keep-hot times do not",
             Span(by)
         );
         self.wall_ahead = ahead;

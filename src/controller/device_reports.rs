@@ -103,11 +103,11 @@ impl Control {
         let each = |bytes: Bytes| Bytes(bytes.0 / (nodes.len().max(1) as u64));
         let reading = HostReading {
             capacity: if has_room {
-                each(parking.host_memory.of(machine.total))
+                each(parking.host_memory.resolve(machine.total))
             } else {
                 Bytes::ZERO
             },
-            reserve: each(parking.reserve.of(machine.total)),
+            reserve: each(parking.reserve.resolve(machine.total)),
             available: each(machine.available),
         };
         nodes

@@ -117,7 +117,7 @@ impl Devices {
                 tracing::warn!(
                     device = device.info.name,
                     why,
-                    "the device cannot be read; its last known figures stand"
+                    "the device cannot be read; its last known figures are kept"
                 );
                 let since = device.read_at.unwrap_or(began);
                 device.stale = Some(Stale { since, why });

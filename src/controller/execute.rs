@@ -140,7 +140,7 @@ impl Control {
             let _ = self.jobs.send(Job::Record(record));
         }
         self.remember();
-        self.keep_usage(Minute::of(self.clock.now()));
+        self.keep_usage(Minute::from_time(self.clock.now()));
     }
 
     fn named(&self, wish: Wish) -> NamedWish {

@@ -34,7 +34,7 @@ pub(super) async fn look(
                     unread.get_or_insert(fault);
                     continue;
                 };
-                tracing::info!(adapter = name, %fault, "the adapter is used as it was fetched before");
+                tracing::info!(adapter = name, %fault, "using the adapter as it was fetched before");
                 before
             }
         };
@@ -97,7 +97,7 @@ fn unusable(name: &str, problem: String) -> AdapterError {
 }
 
 fn unreachable(name: &str, fault: &SourceFault) -> AdapterError {
-    tracing::warn!(adapter = name, %fault, "an adapter cannot be brought");
+    tracing::warn!(adapter = name, %fault, "an adapter cannot be fetched");
     AdapterError::Unreachable {
         name: name.to_owned(),
         problem: fault.public(),

@@ -60,7 +60,7 @@ impl Control {
             model,
             nth,
             outcome: FetchEnd::Failed {
-                message: "the fetch ended without a word; see the log".to_owned(),
+                message: "the fetch ended without a result; see the log".to_owned(),
                 remedy: Remedy::Time,
             },
         };

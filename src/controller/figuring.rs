@@ -42,7 +42,7 @@ pub async fn first_figures(
         FirstFigures(figure_each(&catalog, &names, of, model_done))
     });
     read.await
-        .map_err(|error| format!("what the models need was not worked out: {error}"))
+        .map_err(|error| format!("the needs of the models were not computed: {error}"))
 }
 
 /// The figures of the named entries. Blocking: reads the headers of the models' files.
@@ -81,7 +81,7 @@ fn figure_each(
 
 fn of_entry(entry: &Entry, config: &Config, known: &Known) -> Result<Figures, EstimateError> {
     let weights = entry.weights_path().and_then(|path| weights_mark(&path));
-    let measured = known.of(entry, weights);
+    let measured = known.measured(entry, weights);
     let total = largest_for(entry, &known.devices);
     let (mut spec, source, estimated) = entry.spec_and_estimate(config, measured, total)?;
     spec.no_program = missing_program(&entry.name, &entry.recipe);

@@ -31,7 +31,7 @@ pub enum HubRegistrationError {
     #[error("{message}")]
     NotNow { message: String },
     #[error(
-        "users together may {what} {most} models of the hub within {within}, and this one's share of them is used up; retry in {retry}, or let an administrator load it"
+        "all users together may {what} {most} models of the hub within {within}, and this caller's share is used up; retry in {retry}, or let an administrator load it"
     )]
     TooMany {
         what: &'static str,

@@ -261,7 +261,7 @@ impl Control {
             Recipe::Remote(recipe) => Program::Remote(recipe.clone()),
             Recipe::RayServe(recipe) => Program::RayServe(ServeProgram {
                 recipe: recipe.clone(),
-                writer: self.engines.serve_writers.of(&recipe.place),
+                writer: self.engines.serve_writers.writer_for(&recipe.place),
             }),
         })
     }
@@ -279,7 +279,7 @@ impl Control {
             }
             Report::Reached { endpoint } => self.make_gate(replica, model, endpoint),
             Report::Progress { stage, percent } => {
-                let stage = self.stage(Stage::of(&stage), percent, Some(stage));
+                let stage = self.stage(Stage::parse(&stage), percent, Some(stage));
                 // The pool measures loads from the network separately from loads from disk.
                 let event = match self.node_of(replica) {
                     Some(_) if stage.stage == Stage::Fetching => Event::LoadsFrom {

@@ -48,7 +48,7 @@ pub struct LoadTimeline(Arc<Mutex<VecDeque<LoadTimes>>>);
 
 impl LoadTimeline {
     /// The model's fetches and loads that overlap this period, earliest first.
-    pub fn of(&self, model: &str, from: Time, until: Time) -> Vec<LoadTimes> {
+    pub fn steps(&self, model: &str, from: Time, until: Time) -> Vec<LoadTimes> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ran = all
             .iter()
@@ -164,7 +164,7 @@ mod tests {
             timeline.reached(ReplicaId(1), stage, Time(at));
         }
         note(&record(RecordKind::Ready, 400, Some(1)));
-        let all = timeline.of("m", Time(0), Time(1_000));
+        let all = timeline.steps("m", Time(0), Time(1_000));
         assert_eq!(all.len(), 2);
         assert!(all[0].is_fetch());
         assert_eq!(all[0].ended, Some((Time(200), Ok(()))));
@@ -174,10 +174,10 @@ mod tests {
         assert_eq!(all[1].ended, Some((Time(400), Ok(()))));
         // Later events of the replica do not belong to the load.
         note(&record(RecordKind::Evict, 900, Some(1)));
-        assert_eq!(timeline.of("m", Time(0), Time(1_000)), all);
-        assert_eq!(timeline.of("m", Time(201), Time(209)), []);
-        assert_eq!(timeline.of("m", Time(205), Time(300)).len(), 1);
-        assert_eq!(timeline.of("other", Time(0), Time(1_000)), []);
+        assert_eq!(timeline.steps("m", Time(0), Time(1_000)), all);
+        assert_eq!(timeline.steps("m", Time(201), Time(209)), []);
+        assert_eq!(timeline.steps("m", Time(205), Time(300)).len(), 1);
+        assert_eq!(timeline.steps("other", Time(0), Time(1_000)), []);
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
             timeline.record(&record(RecordKind::Load, nth, Some(nth)), Vec::new);
         }
         timeline.record(&record(RecordKind::LoadFailed, 9_000, Some(12)), Vec::new);
-        let all = timeline.of("m", Time(0), Time(10_000));
+        let all = timeline.steps("m", Time(0), Time(10_000));
         assert_eq!(all.len(), LOADS_MAX);
         let failed: Vec<_> = all.iter().filter(|load| load.ended.is_some()).collect();
         assert_eq!(failed.len(), 1);

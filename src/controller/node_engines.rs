@@ -29,7 +29,7 @@ impl Control {
 
     /// Orders the node to start the engine. Its reports arrive over the node's connection.
     pub(super) fn launch_on(&self, node: NodeId, model: ModelId, launch: Launch, kept: Kept) {
-        let mut launch = LaunchForm::of(launch);
+        let mut launch = LaunchForm::new(launch);
         let limits = &mut launch.limits;
         *limits = LivenessLimits {
             stall_after: limits.stall_after.max(LIVENESS_MIN),
@@ -38,7 +38,7 @@ impl Control {
         };
         let start = Start {
             launch,
-            kept: KeptForm::of(kept),
+            kept: KeptForm::new(kept),
             weights: self.weights_form(node, model),
         };
         self.nodes.order(node, Order::Start(Box::new(start)));
@@ -96,7 +96,7 @@ impl Control {
         self.offer(replica, model);
         let now = self.clock.now();
         tracing::info!(
-            "adopted {} ({replica}) on node {}, which went on without us (D2)",
+            "adopted {} ({replica}) on node {}, which kept running without us (D2)",
             engine.model,
             self.nodes.name(node).unwrap_or_default()
         );

@@ -24,7 +24,7 @@ impl Control {
         let mut events = Vec::with_capacity(nodes.len());
         for (number, name) in nodes {
             let node = node_id(number);
-            tracing::info!("node {name} is expected back");
+            tracing::info!("node {name} is expected to return");
             let expected = Expected {
                 name: name.clone(),
                 since,
@@ -76,7 +76,7 @@ impl Control {
             );
         }
         // A failing switch takes many nodes with it: reports them in one turn, which decides and reads once.
-        let why = format!("it has said nothing for {silent_after}");
+        let why = format!("it has sent nothing for {silent_after}");
         let silent: Vec<Event> = silent
             .into_iter()
             .filter_map(|id| self.falls_silent(id, &why))
@@ -181,7 +181,7 @@ impl Control {
         let store = Arc::clone(&self.store);
         self.tasks.spawn(async move {
             if let Err(fault) = store.save_node_credential(&name, None).await {
-                tracing::warn!(%fault, "the credential of a node that is gone stays");
+                tracing::warn!(%fault, "the credential of a node that is gone could not be removed");
             }
         });
     }

@@ -93,6 +93,6 @@ fn weights_of(facts: &BTreeMap<ModelId, ModelFacts>, model: ModelId) -> Option<P
 
 fn room(parking: &ParkingSection) -> Bytes {
     inventory::machine_memory().map_or(Bytes::ZERO, |machine| {
-        read_ahead_budget(machine.available, parking.reserve.of(machine.total))
+        read_ahead_budget(machine.available, parking.reserve.resolve(machine.total))
     })
 }

@@ -120,7 +120,7 @@ impl Control {
                     }
                     Ok(_) => {}
                     Err(fault) => {
-                        tracing::info!(model = name, %fault, "the size is guessed until the weights are here");
+                        tracing::info!(model = name, %fault, "the size is estimated until the weights are here");
                     }
                 }
             }

@@ -87,7 +87,7 @@ pub fn spawn(parts: Parts) -> (Handle, JoinHandle<()>) {
                 .is_err()
         {
             tracing::warn!(
-                "the cluster does not answer; `model-pool cluster status` shows what is still requested"
+                "the cluster does not respond; `model-pool cluster status` shows what is still requested"
             );
         }
         end_of_keeper(keeper, KEEPER_WITHIN).await;
@@ -136,7 +136,7 @@ impl Control {
                 clock: self.clock,
                 keep: self.config.pool.on_restart == OnRestart::Adopt,
             }));
-        let mut minute = Minute::of(self.clock.now());
+        let mut minute = Minute::from_time(self.clock.now());
         while !self.finished {
             if !self.store.leads() {
                 // From here on nothing is decided or ordered, not even the end of an engine: `serve` ends this process (D4).

@@ -90,7 +90,7 @@ impl Trimming {
             Stage::Usage => Ok(store.forget_usage().await? > 0),
             Stage::Facts => store.forget_facts().await.map(|_| false),
             Stage::Responses => {
-                let bounds = ResponseBounds::of(&config.state.responses);
+                let bounds = ResponseBounds::from_config(&config.state.responses);
                 store.forget_responses(now, bounds).await
             }
             Stage::Space => store.give_space_back().await,

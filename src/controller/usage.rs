@@ -13,7 +13,7 @@ const MINUTE_MS: u64 = 60_000;
 pub(super) struct Minute(u64);
 
 impl Minute {
-    pub fn of(at: Time) -> Minute {
+    pub fn from_time(at: Time) -> Minute {
         Minute(at.0 / MINUTE_MS)
     }
 
@@ -28,7 +28,7 @@ impl Minute {
 
     /// Returns the minute that has ended and starts counting the next one, or `None` within a minute.
     pub fn ended(&mut self, now: Time) -> Option<Minute> {
-        (now >= self.end()).then(|| std::mem::replace(self, Minute::of(now)))
+        (now >= self.end()).then(|| std::mem::replace(self, Minute::from_time(now)))
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     fn what_was_used_is_kept_with_the_minute_of_the_clock_that_ends() {
         let at = |minute: u64, second: u64| Time(minute * MINUTE_MS + second * 1_000);
         // The controller started in the middle of a minute, and a load ends soon after.
-        let mut minute = Minute::of(at(7, 40));
+        let mut minute = Minute::from_time(at(7, 40));
         assert_eq!(minute.ended(at(7, 50)), None);
         assert_eq!(minute.end(), at(8, 0));
         let ended = minute.ended(Time(at(8, 0).0 + 3));

@@ -61,7 +61,7 @@ async fn import(store: &Store, file: &Path) -> Vec<UsedRay> {
             let aside = file.with_extension("unreadable");
             let _ = tokio::fs::rename(file, &aside).await;
             tracing::error!(
-                "{shown} cannot be read ({error}), and is now {}: applications of this pool in a Ray that no model file names are not found; look into it for the addresses",
+                "{shown} cannot be read ({error}), and was renamed to {}: applications of this pool in Ray clusters that no model file names are not found; it contains their addresses",
                 aside.display()
             );
             return Vec::new();

@@ -200,7 +200,7 @@ impl ActivityMeter {
         }
     }
 
-    /// While the engine rests, no probe is sent and its silence means nothing.
+    /// Suspends probes while the engine rests: its silence then means nothing.
     pub fn rest(&self, resting: bool) {
         self.resting.store(resting, Ordering::Relaxed);
     }

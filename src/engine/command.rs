@@ -1,5 +1,5 @@
-//! The driver of any program that speaks OpenAI HTTP: fills in the templates of the recipe's command line. It
-//! never runs a shell: every element of the recipe stays one argument, whatever it renders to.
+//! The driver of any program that speaks OpenAI HTTP: fills in the templates of the recipe's command line. Never runs a shell:
+//! every element of the recipe stays one argument, whatever it renders to.
 
 use std::collections::BTreeMap;
 

@@ -142,7 +142,7 @@ fn facts(output: &Output, version: &str) -> Result<Facts, CudaTrouble> {
         return Err(CudaTrouble::new(
             Failure::NotExecutable,
             format!(
-                "it is of version {} and model-pool of {version}: install both of one version",
+                "its version is {}, and that of model-pool {version}: install the same version of both",
                 facts.version
             ),
         ));

@@ -85,7 +85,7 @@ impl CudaProgram {
     }
 }
 
-/// For the log and for `model-pool check`.
+/// Used in the log and by `model-pool check`.
 impl fmt::Display for CudaProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CudaProgram::Ready(ready) = self else {
@@ -94,7 +94,7 @@ impl fmt::Display for CudaProgram {
         };
         write!(
             f,
-            "{}, built for CUDA {}; the driver knows CUDA up to {}; {} {}",
+            "{}, built for CUDA {}; the driver supports CUDA up to {}; {} {}",
             ready.executable.display(),
             version(ready.built_for),
             version(ready.driver),

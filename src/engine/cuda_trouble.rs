@@ -35,7 +35,7 @@ const DRIVER_ERRORS: &[(&str, &str)] = &[
     ),
     (
         "CUDA_ERROR_STUB_LIBRARY",
-        "the libcuda.so.1 that was found is the toolkit's stub and no driver: remove the folder `stubs` from LD_LIBRARY_PATH",
+        "the libcuda.so.1 that was found is the toolkit's stub, not a driver: remove the folder `stubs` from LD_LIBRARY_PATH",
     ),
     (
         "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
@@ -68,7 +68,7 @@ pub(super) fn advice(output: &str) -> Option<(Failure, &'static str)> {
         (
             "error while loading shared libraries",
             Failure::MissingLibrary,
-            "a library has gone since model-pool was started; `model-pool check` says which one and what to do",
+            "a library has disappeared since model-pool was started; `model-pool check` says which one and what to do",
         ),
     ];
     let kernels = KERNELS.iter().find(|(text, ..)| output.contains(text));
@@ -79,7 +79,12 @@ pub(super) fn advice(output: &str) -> Option<(Failure, &'static str)> {
 
 /// Interprets the standard error of a program that ended with an error.
 pub(super) fn read(output: &str) -> CudaTrouble {
-    let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines = || {
+        output
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+    };
     if let Some(trouble) = lines().find_map(of_line) {
         return trouble;
     }
@@ -92,7 +97,7 @@ pub(super) fn read(output: &str) -> CudaTrouble {
         .collect();
     CudaTrouble::new(
         Failure::Crashed,
-        format!("it does not start: {last}; run it with `version` to see all of it"),
+        format!("it does not start: {last}; run it with `version` to see the complete output"),
     )
 }
 
@@ -112,7 +117,7 @@ fn of_line(line: &str) -> Option<CudaTrouble> {
         return Some(CudaTrouble::new(
             Failure::NotExecutable,
             format!(
-                "it was built on a newer system (it needs {version}): build it on this one, or on one as old"
+                "it was built on a newer system (it needs {version}): build it on this system, or on one that is as old"
             ),
         ));
     }
@@ -205,7 +210,7 @@ pub(super) fn of_versions(built_for: u32, driver: u32) -> Option<CudaTrouble> {
         CudaTrouble::new(
             Failure::DriverTooOld,
             format!(
-                "NVIDIA's driver is too old, it knows CUDA up to {} and the program was built for {}: {NEWER_DRIVER}",
+                "NVIDIA's driver is too old, it supports CUDA up to {}, and the program was built for {}: {NEWER_DRIVER}",
                 version(driver),
                 version(built_for)
             ),

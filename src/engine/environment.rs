@@ -39,7 +39,7 @@ const NAMES: [&str; 25] = [
 const PREFIXES: [&str; 3] = ["CUDA", "LC_", "NVIDIA_"];
 const SECRET_WORDS: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"];
 
-/// Only the pool sets these.
+/// Variables that only the pool sets.
 const RESERVED: [&str; 3] = [VISIBLE_DEVICES, DEVICE_ORDER, TAG];
 
 const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";

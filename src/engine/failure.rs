@@ -27,11 +27,11 @@ pub enum Failure {
     BinaryMissing,
     /// The program is not executable, or is built for another machine.
     NotExecutable,
-    /// The engine refused its command line, or no command line could be made.
+    /// The engine refused its command line, or none could be built.
     WrongArguments,
     /// The weights do not exist at the configured path.
     ModelMissing,
-    /// The weights are cut off or are not what their header says.
+    /// The weights are truncated, or do not match their header.
     WeightsDamaged,
     /// The weights need a licence that was not accepted, or a token.
     GatedModel,
@@ -49,15 +49,15 @@ pub enum Failure {
     PortTaken,
     /// The system has no free port.
     NoPort,
-    /// It was ready and stopped responding.
+    /// The engine was ready and stopped responding.
     Unresponsive,
-    /// It ended for a reason that is not recognised.
+    /// The engine ended for a reason that is not recognised.
     Crashed,
     /// The pool could not start the engine, which is not the engine's fault.
     NotStarted,
-    /// It never listened within the deadline of its load.
+    /// The engine did not listen within the deadline of its load.
     TimedOut,
-    /// It listened, and was not ready within the deadline of its load.
+    /// The engine listened, but was not ready within the deadline of its load.
     NeverReady,
     /// A remote endpoint refuses the pool's key, or no key is configured.
     KeyRefused,
@@ -335,7 +335,7 @@ pub(super) fn cure_of_start(
         && let Some(interpreter) = missing_interpreter(program)
     {
         return format!(
-            "the file is there, but the interpreter {interpreter} in its first line is not: its environment was moved, or its Python was removed; create the environment again"
+            "the file exists, but the interpreter {interpreter} in its first line does not: its environment was moved, or its Python was removed; create the environment again"
         );
     }
     match (of_start(source), known) {
@@ -381,7 +381,7 @@ const INSTALL: &[(&str, &str)] = &[
     ("vllm", "`pip install vllm`"),
     (
         "llama-server",
-        "install llama.cpp, whose releases on GitHub hold it",
+        "install llama.cpp, whose releases on GitHub contain it",
     ),
     ("sglang", "`pip install \"sglang[all]\"`"),
     ("trtllm-serve", "`pip install tensorrt_llm`"),

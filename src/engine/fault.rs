@@ -33,7 +33,7 @@ pub enum EngineFault {
     )]
     ReservedVariable { model: String, name: String },
     #[error(
-        "model {model}: ready_path {path:?} must begin with `/` and hold no space or control character"
+        "model {model}: ready_path {path:?} must begin with `/` and contain no space or control character"
     )]
     ReadyPath { model: String, path: String },
     #[error(
@@ -79,7 +79,7 @@ pub enum EngineFault {
         #[source]
         source: io::Error,
     },
-    #[error("the runtime directory is not this account's alone: {source}")]
+    #[error("the runtime directory is open to other accounts: {source}")]
     RuntimeDirOpen {
         #[source]
         source: io::Error,

@@ -16,7 +16,7 @@ pub struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Stopped,
-    /// It had already ended.
+    /// The engine had already ended.
     Ended,
     LeftAlone,
 }

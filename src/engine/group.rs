@@ -84,7 +84,7 @@ impl Group {
         let is_ours = match is_member.then_some(true).or_else(has_tag) {
             Some(is_ours) => is_ours,
             None if proc::is_between_programs(process) => return Kinship::Unknown,
-            // It may have completed its exec just now.
+            // The process may have completed its exec just now.
             None => has_tag().unwrap_or(false),
         };
         if is_ours && proc::is_alive(process) {
@@ -134,9 +134,9 @@ pub struct Orphan {
     pub replica: String,
 }
 
-/// Kills every process of an engine whose guardian no longer lives, and returns them. Called when the
-/// controller starts, before any launch; engines whose guardians still live, ours or another pool's, are left
-/// alone. It reads `/proc` and finds nothing where that is missing. Blocks for some milliseconds.
+/// Kills every process of an engine whose guardian is gone, and returns them. Call at the start of the controller, before any
+/// launch. Engines whose guardians live, ours or another pool's, are left alone. Without `/proc`, finds nothing. Blocks for some
+/// milliseconds.
 pub fn kill_orphans() -> Vec<Orphan> {
     let Some(namespace) = namespace() else {
         return Vec::new();
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_tag_names_the_guardian_and_is_never_given_twice() {
-        let own = ProcessId::of(std::process::id());
+        let own = ProcessId::new(std::process::id());
         let tag = new_tag(own, pool::ReplicaId(9));
         let fields: Vec<&str> = tag.split('.').collect();
         assert_eq!(fields.len(), 5, "{tag}");

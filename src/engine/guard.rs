@@ -229,7 +229,7 @@ impl Guard {
                 }
                 let _ = heard.end.set(ended);
                 heard.news.notify_waiters();
-                // The connection stays open: closing it would make the guardian think that the controller died.
+                // Keeps the connection open: closing it would look to the guardian like the controller's death.
                 std::future::pending::<()>().await;
                 drop(reader);
             }

@@ -212,7 +212,7 @@ impl Guardians {
         ours.set_nonblocking(true)?;
         Ok(Fresh {
             socket: UnixStream::from_std(ours)?,
-            id: ProcessId::of(child.id().unwrap_or_default()),
+            id: ProcessId::new(child.id().unwrap_or_default()),
             token,
             child,
         })

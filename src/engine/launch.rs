@@ -16,7 +16,7 @@ use catalog::{RemoteRecipe, ServerRecipe};
 use guardian::Masking;
 use pool::{Bytes, DeviceId, ReplicaId};
 
-/// Everything one launch needs; the driver makes no choices.
+/// The complete input of one launch; the driver makes no choices.
 #[derive(Clone, Debug)]
 pub struct Launch {
     pub replica: ReplicaId,
@@ -84,15 +84,15 @@ impl Program {
         }
     }
 
-    /// Masks everything secret that the engine is given.
+    /// Masks all secrets that the engine receives.
     pub fn masking(&self) -> Masking {
         match self {
-            Program::Candle(program) => Masking::of(&program.env, &[]),
-            Program::Command(program) => Masking::of(&program.env, &program.argv),
+            Program::Candle(program) => Masking::new(&program.env, &[]),
+            Program::Command(program) => Masking::new(&program.env, &program.argv),
             Program::Server(program) => {
                 let env = program.recipe.env.iter();
                 let env = env.map(|(name, value)| (name.clone(), value.0.clone()));
-                Masking::of(&env.collect(), &[])
+                Masking::new(&env.collect(), &[])
             }
             // Its output consists of the pool's own messages, without secrets.
             Program::Remote(_) => Masking::default(),
@@ -100,7 +100,7 @@ impl Program {
             Program::RayServe(program) => {
                 let env = program.recipe.env.iter();
                 let env = env.map(|(name, value)| (name.clone(), value.0.clone()));
-                Masking::of(&env.collect(), &[])
+                Masking::new(&env.collect(), &[])
             }
         }
     }
@@ -272,7 +272,7 @@ pub enum Listen {
     Port,
     /// A Unix socket in the runtime directory: `{{ socket }}`.
     Socket,
-    /// This address of the loopback interface; without a port, a free one is chosen: `{{ port }}`.
+    /// Listens on this loopback address. Without a port, a free one is chosen: `{{ port }}`.
     At {
         address: Ipv4Addr,
         port: Option<u16>,

@@ -142,7 +142,7 @@ impl ReplicaLog {
         }
     }
 
-    /// The same log, which also masks these secrets.
+    /// Adds these secrets to those that the log masks.
     pub fn masking(self, masking: Masking) -> ReplicaLog {
         ReplicaLog { masking, ..self }
     }

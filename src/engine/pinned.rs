@@ -35,7 +35,7 @@ const PREFIX: &str = "sha256:";
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    pub fn of(certificate: &[u8]) -> Fingerprint {
+    pub fn new(certificate: &[u8]) -> Fingerprint {
         let hash = digest::digest(&digest::SHA256, certificate);
         let mut bytes = [0; 32];
         bytes.copy_from_slice(hash.as_ref());
@@ -143,7 +143,7 @@ impl ServerCertVerifier for Pinned {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let found = Fingerprint::of(certificate);
+        let found = Fingerprint::new(certificate);
         if found == self.fingerprint {
             Ok(ServerCertVerified::assertion())
         } else {

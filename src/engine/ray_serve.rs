@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const ATTEMPTS_MAX: u32 = 60;
 /// The stage of a load that waits for earlier applications to be judged.
 const JUDGED_FIRST: &str =
-    "starting: Ray answers again; what an earlier process has deployed there is looked at first";
+    "starting: Ray responds again; applications of an earlier process are checked first";
 
 /// The last progress report of the replica.
 #[derive(Default)]
@@ -326,7 +326,7 @@ impl Load<'_> {
 }
 
 fn unknown(error: &RayError) -> String {
-    format!("starting: {error}; it is unknown how far it is")
+    format!("starting: {error}; its progress is unknown")
 }
 
 /// The kind of failure shown by Serve's message.

@@ -232,7 +232,7 @@ async fn remove_left_over(writer: &ServeWriter) {
 
 /// Queries a Ray cluster for the applications of this pool, after they have settled.
 pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -> Look {
-    let writer = writers.of(place);
+    let writer = writers.writer_for(place);
     let mut listing = match timeout(LOOK_MAX, writer.look()).await {
         Ok(Ok(listing)) => listing,
         // A Ray cluster that provides nodes does not need Serve. A cluster that was used before had Serve, and may be starting.
@@ -274,7 +274,7 @@ pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -
 fn unknown(writers: &ServeWriters, place: &RayPlace, why: &str) -> Look {
     if writers.expect_answer(place) {
         tracing::warn!(
-            "it is unknown which applications of this pool run in Ray at {}: {why}; they stay until it answers, and are adopted or removed then",
+            "it is unknown which applications of this pool run in Ray at {}: {why}; they stay until it responds, and are adopted or removed then",
             place.address
         );
     }

@@ -115,7 +115,7 @@ pub(super) fn endpoint(
         context: recipe.context,
         only_loopback: false,
     };
-    Endpoint::Remote(Arc::new(Remote::of(&there, key)))
+    Endpoint::Remote(Arc::new(Remote::new(&there, key)))
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ mod tests {
             since: now(),
             model: "far".to_owned(),
             arguments: String::new(),
-            writer: writers.of(&here),
+            writer: writers.writer_for(&here),
             name: "model-pool.lab.r1".to_owned(),
             replica: ReplicaId(1),
         };

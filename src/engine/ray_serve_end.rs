@@ -67,7 +67,7 @@ async fn until_taken_down(program: &ServeProgram, name: &str) -> Trouble {
                 if unhealthy >= UNHEALTHY_MAX {
                     return Trouble {
                         failure: Failure::Unresponsive,
-                        message: format!("Ray Serve calls it unhealthy: {message}"),
+                        message: format!("Ray Serve reports it as unhealthy: {message}"),
                     };
                 }
             }
@@ -145,7 +145,7 @@ async fn take_down(program: &ServeProgram, name: &str, within: Duration, waits: 
                 Ok(Removal::Gone) => return true,
                 Ok(Removal::Leaving) => "it is being removed".to_owned(),
                 Ok(Removal::InDoubt) => {
-                    "Ray may still carry out a write that was cut off, and start it".to_owned()
+                    "Ray may still carry out an interrupted write, and start it".to_owned()
                 }
                 Err(error) => error.to_string(),
             };

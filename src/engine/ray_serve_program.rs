@@ -72,7 +72,7 @@ impl ServeWriters {
         }
     }
 
-    pub fn of(&self, place: &RayPlace) -> Arc<ServeWriter> {
+    pub fn writer_for(&self, place: &RayPlace) -> Arc<ServeWriter> {
         let prefix = place.prefix();
         let new = || {
             let access = RayAccess {

@@ -39,7 +39,7 @@ impl Unanswered {
 
     /// Records a query without a response. Returns true if it should be logged: the first time, and then once an hour.
     pub fn found_silent(&mut self, place: &RayPlace, now: Instant) -> bool {
-        if let Some(known) = self.of(place) {
+        if let Some(known) = self.get_mut(place) {
             // A single query may fail by chance. After a second failure in a row, the cluster may be restarting.
             if std::mem::replace(&mut known.has_failed, true) {
                 known.answers_since = None;
@@ -62,7 +62,7 @@ impl Unanswered {
     /// Records that the cluster responds and not all of its applications are ready. Returns true if that may still change on its
     /// own.
     pub fn settles(&mut self, place: &RayPlace, now: Instant) -> bool {
-        self.of(place).is_some_and(|ray| {
+        self.get_mut(place).is_some_and(|ray| {
             ray.has_failed = false;
             let since = *ray.answers_since.get_or_insert(now);
             now.saturating_duration_since(since) < SETTLES_WITHIN
@@ -79,7 +79,7 @@ impl Unanswered {
         self.0.retain(|ray| ray.place.address != place.address);
     }
 
-    fn of(&mut self, place: &RayPlace) -> Option<&mut SilentRay> {
+    fn get_mut(&mut self, place: &RayPlace) -> Option<&mut SilentRay> {
         let mut all = self.0.iter_mut();
         all.find(|ray| ray.place.address == place.address)
     }

@@ -58,7 +58,7 @@ impl fmt::Display for Remote {
 }
 
 impl Remote {
-    pub(super) fn of(recipe: &RemoteRecipe, key: Option<String>) -> Remote {
+    pub(super) fn new(recipe: &RemoteRecipe, key: Option<String>) -> Remote {
         let RemoteUrl {
             https,
             host,

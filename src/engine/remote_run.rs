@@ -86,7 +86,7 @@ async fn live(
             return Trouble { failure, message };
         }
     };
-    let remote = Arc::new(Remote::of(recipe, key));
+    let remote = Arc::new(Remote::new(recipe, key));
     let endpoint = Endpoint::Remote(Arc::clone(&remote));
     report(Report::Reached {
         endpoint: endpoint.clone(),

@@ -25,7 +25,7 @@ pub(super) struct Reserved {
 static PORTS: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
 
 impl Reserved {
-    fn of(endpoint: Endpoint) -> Reserved {
+    fn new(endpoint: Endpoint) -> Reserved {
         let left = false;
         Reserved { endpoint, left }
     }
@@ -36,7 +36,7 @@ impl Reserved {
             let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
             ports.insert(*address);
         }
-        Reserved::of(endpoint)
+        Reserved::new(endpoint)
     }
 
     /// Leaves the engine to another controller: its socket stays.
@@ -64,7 +64,7 @@ impl Reserved {
             });
         }
         match TcpListener::bind(address) {
-            Ok(_) => Ok(Reserved::of(Endpoint::Tcp(address))),
+            Ok(_) => Ok(Reserved::new(Endpoint::Tcp(address))),
             Err(source) => {
                 ports.remove(&address);
                 Err(EngineFault::OwnPort { address, source })
@@ -83,7 +83,7 @@ impl Reserved {
                 .local_addr()
                 .map_err(|source| EngineFault::Port { source })?;
             if ports.insert(address) {
-                return Ok(Reserved::of(Endpoint::Tcp(address)));
+                return Ok(Reserved::new(Endpoint::Tcp(address)));
             }
             passed_over.push(listener);
         }
@@ -102,7 +102,7 @@ impl Reserved {
         let path = short_path(&folder, &name).map_err(fault)?.join(name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fault(error)),
-            _ => Ok(Reserved::of(Endpoint::Unix(path))),
+            _ => Ok(Reserved::new(Endpoint::Unix(path))),
         }
     }
 

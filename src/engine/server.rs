@@ -74,7 +74,7 @@ impl EngineDriver for ServerDriver {
             ready_path: recipe.engine.ready_path.to_owned(),
             lifeline: false,
             cleanup: command.cleanup.map(output),
-            // With a prefix, the missing program is the prefix's.
+            // With a prefix, the prefix is the program that may be missing.
             install: recipe.prefix.is_empty().then_some(recipe.engine.install),
         })
     }
@@ -150,7 +150,7 @@ mod tests {
 
     fn launch(prefix: &[&str]) -> Launch {
         let engine = find_engine("VLLMEngine").expect("an engine");
-        let mut recipe = ServerRecipe::of(engine, "/models/m");
+        let mut recipe = ServerRecipe::new(engine, "/models/m");
         recipe.prefix = prefix.iter().map(|word| (*word).to_owned()).collect();
         Launch {
             replica: ReplicaId(7),
@@ -187,7 +187,7 @@ mod tests {
                 program.weights_per_device = Some(Bytes(Bytes::GIB));
                 *program.recipe = ServerRecipe {
                     prefix: program.recipe.prefix.clone(),
-                    ..ServerRecipe::of(engine, "/models/m")
+                    ..ServerRecipe::new(engine, "/models/m")
                 };
             }
             let prepared = prepare(&launch).expect("prepared");

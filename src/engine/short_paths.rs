@@ -102,7 +102,7 @@ fn bases() -> Vec<PathBuf> {
         .collect()
 }
 
-/// This account's folder of links.
+/// The folder of this account's links.
 fn account_folder(base: &Path) -> PathBuf {
     base.join(format!("model-pool-{}", geteuid().as_raw()))
 }

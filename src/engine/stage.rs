@@ -21,7 +21,7 @@ const WARMING: [&str; 6] = ["warm", "compil", "captur", "profil", "tun", "kv cac
 
 impl Stage {
     /// The step that an engine's own text means. An unknown text means the longest step.
-    pub fn of(line: &str) -> Stage {
+    pub fn parse(line: &str) -> Stage {
         let line = line.to_lowercase();
         let has = |parts: &[&str]| parts.iter().any(|part| line.contains(part));
         if has(&FETCHING) {
@@ -62,7 +62,7 @@ mod tests {
             ("/health answers 404", Stage::Loading),
             ("", Stage::Loading),
         ] {
-            assert_eq!(Stage::of(line), stage, "{line}");
+            assert_eq!(Stage::parse(line), stage, "{line}");
         }
     }
 }

@@ -43,8 +43,8 @@ pub fn become_subreaper() {
 }
 
 impl Engine {
-    /// Must be called on the main thread: the system would end the engine when the calling thread ends. Errors
-    /// are the system's: `NotFound` when the program does not exist.
+    /// Starts the engine. Call on the main thread: the system would end the engine when the calling thread ends. Errors are the
+    /// system's: `NotFound` if the program does not exist.
     pub fn spawn(launch: &Launch) -> io::Result<(Engine, Pipes)> {
         let mut child = command(launch).spawn()?;
         let id = ProcessId::new(child.id());
@@ -285,7 +285,7 @@ pub fn close_all_on_exec() {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: fills in the structure that it is given.
+    // SAFETY: fills in the structure it receives.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
     let end = if known {
         limit.rlim_cur.min(65_536)

@@ -1,7 +1,6 @@
-//! The guardian of one engine: `model-pool guardian`, a small process between the controller and the engine. It
-//! is the engine's parent, drains its output, keeps it alive while the controller is away, and cleans up after
-//! it. It follows the orders of one controller at a time, or the rules it was given for the time without one.
-//! It has no runtime, no threads and no async code.
+//! The guardian of one engine: `model-pool guardian`, a small process between the controller and the engine. It is the engine's
+//! parent, drains its output, keeps it alive while the controller is away, and cleans up after it. It follows the orders of one
+//! controller at a time, and its configured rules while there is none. It has no runtime, no threads and no async code.
 //!
 //! ```text
 //!  controller ──socket──▶ guardian (subreaper) ──pipes, PDEATHSIG──▶ engine (own session) ─▶ …

@@ -10,11 +10,11 @@ use pool::{Bytes, ReplicaId};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attribution {
     pub by_replica: BTreeMap<ReplicaId, Bytes>,
-    /// Held by processes that the pool started and that no longer belong to a replica.
+    /// Memory of processes that the pool started and that no longer belong to a replica.
     pub orphaned: Bytes,
-    /// Held by other programs, including what the driver keeps.
+    /// Memory of other programs, including the driver's own.
     pub foreign: Bytes,
-    /// Held by the pool's engines, but NVML does not report which process holds it.
+    /// Memory of the pool's engines that NVML does not assign to a process.
     pub unattributed: Bytes,
 }
 

@@ -56,11 +56,11 @@ pub enum Link {
 pub struct DeviceUse {
     pub id: DeviceId,
     pub total: Bytes,
-    /// Held by any process.
+    /// Memory held by any process.
     pub used: Bytes,
-    /// Held by the processes that the caller passed as the pool's.
+    /// Memory held by the processes that the caller passed as the pool's.
     pub own: Bytes,
-    /// Held by other programs: never free, never evictable (M2).
+    /// Memory held by other programs: never free, never evictable (M2).
     pub foreign: Bytes,
     /// Memory of single processes by process id, the pool's and others', as far as known.
     pub processes: Vec<(u32, Bytes)>,

@@ -127,7 +127,7 @@ pub enum DeviceFault {
     Stale { device: String, since: Duration },
 
     #[error(
-        "the NVIDIA driver is away ({source}), {device} is queried again when it is back; see whether nvidia-smi works"
+        "the NVIDIA driver is away ({source}); {device} is queried again when it is back; see whether nvidia-smi works"
     )]
     DriverAway { device: String, source: NvmlError },
 

@@ -1,5 +1,5 @@
-//! Devices from the configuration, for simulations, tests and machines whose memory cannot be measured. Nothing
-//! is measured.
+//! Devices from the configuration, for simulations, tests and machines whose memory cannot be measured. Their readings are not
+//! measurements.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -101,9 +101,9 @@ impl Inventory {
                 Err(fault) => {
                     let reason = fault.why_no_gpu();
                     if settings.nvml_library.is_some() {
-                        tracing::warn!(%reason, "no NVIDIA GPU through the named library, the pool uses the host's memory");
+                        tracing::warn!(%reason, "no NVIDIA GPU through the named library; the pool uses the host's memory");
                     } else {
-                        tracing::info!(%reason, "no NVIDIA GPU here, the pool uses the host's memory");
+                        tracing::info!(%reason, "no NVIDIA GPU here; the pool uses the host's memory");
                     }
                     host::open(settings.host_memory)?
                 }

@@ -1,13 +1,12 @@
 //! NVIDIA GPUs through NVML. Every figure is queried separately, because old drivers, MIG and faulty GPUs each
 //! refuse different calls; a refused figure is absent.
 //!
-//! **Whose memory it is.** Used memory is the sum of what NVML reports, so `foreign = used − ours` plus the
-//! part that the driver reserves for itself. That needs the bytes of each of our processes, which NVML does not
-//! always give: in a container with its own process ids the list is empty, and under some drivers the bytes are
-//! missing. Then, while we have processes, ours is computed the other way round: `ours = used − foreign`, where
-//! foreign is the last certain figure of this device (measured while we had no process, or while NVML gave all
-//! bytes), but never less than what NVML now reports for others. Growth in between counts as ours. Until there
-//! is a certain figure, everything not known to be ours counts as foreign.
+//! **Attribution.** NVML reports used memory as a sum, so `foreign = used − ours` plus the part that the driver reserves for
+//! itself. That requires the bytes of each of our processes, which NVML does not always report: in a container with its own process
+//! ids the list is empty, and with some drivers the bytes are missing. While we have processes, ours is then computed the other way
+//! round: `ours = used − foreign`, where foreign is the last certain figure of this device (measured while we had no process, or
+//! while NVML reported all bytes), but never less than what NVML now reports for others. Growth in between counts as ours. Until
+//! there is a certain figure, everything not known to be ours counts as foreign.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -112,7 +111,7 @@ fn list(nvml: &Nvml) -> Result<Vec<DeviceInfo>, InventoryFault> {
         let (uuid, product_name, pci, installed) = match known {
             Ok(known) => known,
             Err(error) => {
-                tracing::warn!(gpu = index, %error, "NVML cannot read this GPU, the pool does not use it");
+                tracing::warn!(gpu = index, %error, "NVML cannot read this GPU; the pool does not use it");
                 last_error = Some(format!("GPU {index}: {error}"));
                 continue;
             }

@@ -122,7 +122,7 @@ impl Engines {
                     }
                     _ => {}
                 }
-                if let Some(report) = EngineReport::of(report) {
+                if let Some(report) = EngineReport::from_report(report) {
                     reports.engine_report(replica, report);
                 }
             };

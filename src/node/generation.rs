@@ -22,7 +22,7 @@ impl Generations {
         let highest = match std::fs::read_to_string(&path) {
             Ok(text) => Some(text.trim().parse().map_err(|_| {
                 format!(
-                    "{} does not hold the number of a controller; delete it if no other controller of this pool runs",
+                    "{} does not contain the number of a controller; delete it if no other controller of this pool runs",
                     path.display()
                 )
             })?),
@@ -51,7 +51,7 @@ impl Generations {
             let text = format!("{}\n", generation.unwrap_or_default());
             private_files::replace(&self.path, text.as_bytes()).map_err(|error| {
                 format!(
-                    "cannot remember in {} which controller leads: {error}; make the folder writable for this user",
+                    "cannot record the leading controller in {}: {error}; make the folder writable for this user",
                     self.path.display()
                 )
             })?;

@@ -179,7 +179,7 @@ impl Node {
         };
         let orphaned = async {
             let why = self.connect_again_and_again().await?;
-            tracing::warn!("{why}: its engines finish what they have, and it ends");
+            tracing::warn!("{why}: its engines finish their requests, and it ends");
             self.finish_streams().await;
             self.end_engines().await;
             Ok(())

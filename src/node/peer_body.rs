@@ -28,7 +28,7 @@ pub(super) struct PeerBody {
 impl PeerBody {
     pub fn text(text: &str, moved: Arc<AtomicU64>) -> PeerBody {
         let (sender, pieces) = mpsc::channel(1);
-        // The channel has room for one.
+        // The channel has room for one message.
         let _ = sender.try_send(Ok(Bytes::copy_from_slice(text.as_bytes())));
         PeerBody {
             pieces: Some(pieces),

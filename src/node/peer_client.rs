@@ -35,7 +35,7 @@ pub(super) struct PeerNode {
 
 impl PeerNode {
     /// Returns `None` if the form names no reachable node.
-    pub fn of(form: &PeerForm, model: &str) -> Option<PeerNode> {
+    pub fn new(form: &PeerForm, model: &str) -> Option<PeerNode> {
         let fingerprint = form
             .fingerprint
             .as_deref()

@@ -71,12 +71,12 @@ impl Refusal {
     fn text(self) -> &'static str {
         match self {
             Refusal::NoToken => {
-                "this node gives weights to other nodes of its pool, with a token that their controller makes for each transfer\n"
+                "this node sends weights only to nodes of its pool, with a token of their controller for each transfer\n"
             }
             Refusal::NotThere => "this node does not have the complete file\n",
-            Refusal::BeyondEnd => "the file ends before that\n",
+            Refusal::BeyondEnd => "the file ends before that offset\n",
             Refusal::Busy => {
-                "this node gives as many files as node.peers_at_once allows, or an engine loads here; try again later\n"
+                "this node is sending as many files as node.peers_at_once allows, or is loading an engine; try again later\n"
             }
         }
     }

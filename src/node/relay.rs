@@ -140,7 +140,7 @@ fn certificate() -> Result<(TlsAcceptor, Fingerprint), String> {
     let made = rcgen::generate_simple_self_signed(vec!["model-pool-node".to_owned()])
         .map_err(|error| failed(&error))?;
     let certificate = made.cert.der().clone();
-    let fingerprint = Fingerprint::of(&certificate);
+    let fingerprint = Fingerprint::new(&certificate);
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()

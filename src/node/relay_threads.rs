@@ -128,7 +128,7 @@ fn start(nth: usize) -> io::Result<Arc<Line>> {
         .name(format!("relay-{nth}"))
         .spawn(move || {
             if let Err(error) = relay.run() {
-                tracing::error!(%error, "a thread of the way to engines has ended");
+                tracing::error!(%error, "a thread that relays to engines has ended");
             }
         })?;
     Ok(Arc::new(Line { orders, waker }))

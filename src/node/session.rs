@@ -92,7 +92,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                 let until = heard.at() + silent_after;
                 if until <= now() {
                     return Ended::Broken(format!(
-                        "nothing has been heard of the controller for {} s",
+                        "the controller has been silent for {} s",
                         silent_after.as_secs()
                     ));
                 }

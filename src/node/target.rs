@@ -76,7 +76,7 @@ impl Target {
             "http" if fingerprint.is_none() => false,
             "http" => {
                 return Err(format!(
-                    "--fingerprint is of a certificate, and --controller {text} has none; write https://"
+                    "--fingerprint belongs to a certificate, and --controller {text} has none; write https://"
                 ));
             }
             other => {
@@ -183,7 +183,7 @@ impl Target {
         token: &str,
     ) -> Result<Connected, DialError> {
         let broken = |error: hyper::Error| {
-            DialError::Unreachable(format!("{self} broke the connection off: {error}"))
+            DialError::Unreachable(format!("{self} broke the connection: {error}"))
         };
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
@@ -192,7 +192,7 @@ impl Target {
             let _ = connection.with_upgrades().await;
         });
         let mut authorization = HeaderValue::from_str(&format!("Bearer {token}"))
-            .map_err(|_| refused("the token has characters that no token has; make another with `admin-client nodes token`"))?;
+            .map_err(|_| refused("the token contains characters that no token has; make another with `admin-client nodes token`"))?;
         authorization.set_sensitive(true);
         let request = Request::get(format!("{}/node/connect", self.base))
             .header(HOST, format!("{}:{}", self.host, self.port))
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn what_is_no_url_of_a_controller_is_refused_with_an_example() {
-        let fingerprint = Fingerprint::of(b"a certificate");
+        let fingerprint = Fingerprint::new(b"a certificate");
         for (text, fingerprint) in [
             ("pool.example", None),
             ("ftp://pool.example", None),

@@ -143,14 +143,14 @@ impl Weights {
         let origin = wanted.describe();
         let peers = peers
             .iter()
-            .filter_map(|form| PeerNode::of(form, &listing.name));
+            .filter_map(|form| PeerNode::new(form, &listing.name));
         let peers: Vec<Box<dyn Peer>> = peers.map(|peer| Box::new(peer) as Box<dyn Peer>).collect();
         let nodes: Vec<String> = peers
             .iter()
             .map(|peer| format!("node {}", peer.node()))
             .collect();
         tracing::info!(
-            "{model}: {} of weights are fetched from {}",
+            "{model}: fetching {} of weights from {}",
             Bytes(listing.bytes()),
             if nodes.is_empty() {
                 origin.clone()

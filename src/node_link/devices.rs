@@ -137,7 +137,7 @@ pub struct NodeReadings {
     /// Errors of devices that could not be read.
     pub faults: Vec<(String, String)>,
     pub machine: Option<MachineForm>,
-    /// The weights that the node can give to others; `None` from versions that give none.
+    /// The weights that the node can send to others; `None` from versions that send none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<WeightsReport>,
 }

@@ -187,7 +187,7 @@ pub struct LaunchForm {
 }
 
 impl LaunchForm {
-    pub fn of(launch: Launch) -> LaunchForm {
+    pub fn new(launch: Launch) -> LaunchForm {
         LaunchForm {
             replica: launch.replica.0,
             model: launch.model_name,
@@ -247,7 +247,7 @@ pub struct PlacedBytes {
 }
 
 impl KeptForm {
-    pub fn of(kept: Kept) -> KeptForm {
+    pub fn new(kept: Kept) -> KeptForm {
         let placement = kept.placement.into_iter();
         KeptForm {
             placement: placement
@@ -335,7 +335,7 @@ pub enum EngineReport {
 
 impl EngineReport {
     /// Returns `None` for reports that engines of a node never send.
-    pub fn of(report: Report) -> Option<EngineReport> {
+    pub fn from_report(report: Report) -> Option<EngineReport> {
         Some(match report {
             Report::Started { pid, .. } => EngineReport::Started { pid },
             Report::Reached { .. } => return None,

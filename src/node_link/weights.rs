@@ -19,7 +19,7 @@ pub struct WeightsForm {
     pub peers: Vec<PeerForm>,
 }
 
-/// A node that gives weights to others.
+/// A node that serves weights to others.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct PeerForm {
     pub node: String,
@@ -49,7 +49,7 @@ pub struct WeightsReport {
     pub readable: Vec<String>,
     /// Number of files it is sending.
     pub serving: u32,
-    /// Maximum number of files it sends simultaneously; 0 if it gives none.
+    /// Maximum number of files it sends simultaneously; 0 if it sends none.
     pub at_once: u32,
 }
 

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::process::{getegid, geteuid, getgroups};
 
-/// More symbolic links than systems follow.
+/// More symbolic links than any system follows.
 const LINKS_MAX: u32 = 40;
 const STICKY: u32 = 0o1000;
 const WRITE_BY_ALL: u32 = 0o002;
@@ -309,7 +309,7 @@ mod tests {
             assert!(refused.contains("belongs to account"), "{refused}");
             return;
         }
-        // Only root can give a folder away.
+        // Only root can change a folder's owner.
         let data = folder.join("run");
         std::fs::create_dir(&data).expect("made");
         let link = home.path().join("link");

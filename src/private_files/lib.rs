@@ -159,10 +159,7 @@ fn is_locked_by_another(file: &File) -> bool {
 }
 
 fn in_use() -> io::Error {
-    io::Error::new(
-        ErrorKind::WouldBlock,
-        "another process writes it at the moment",
-    )
+    io::Error::new(ErrorKind::WouldBlock, "another process is writing it")
 }
 
 fn folder_of(target: &Path) -> &Path {

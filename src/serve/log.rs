@@ -44,13 +44,13 @@ impl LevelSwitch {
         };
         let set = handle.reload(filter(level));
         set.err()
-            .map(|error| format!("log.level stays as it was: {error}"))
+            .map(|error| format!("log.level is unchanged: {error}"))
     }
 }
 
 fn filter(level: LogLevel) -> EnvFilter {
     let level = level.as_str();
-    // SQLite's statements and hyper's frames say nothing about the pool.
+    // SQLite's statements and hyper's frames are unrelated to the pool.
     EnvFilter::new(format!(
         "{level},sqlx=warn,hyper=warn,hyper_util=warn,tokio_cron_scheduler=warn"
     ))
@@ -81,7 +81,7 @@ pub(crate) fn start(config: &Config) -> LevelSwitch {
         all.with(lines.json().map_event_format(NamingRequest))
             .init()
     }
-    // Without this thread dropped lines are not reported, but the limits still hold.
+    // Without this thread, dropped lines are not reported, but the limits still hold.
     let reporter = std::thread::Builder::new()
         .name("log-sums".to_owned())
         .spawn(move || kinds.report_dropped());
@@ -199,7 +199,7 @@ impl Visit for EventText<'_> {
     }
 }
 
-/// Cuts lines that are too long, and makes one line of each entry.
+/// Cuts long lines, and puts each entry on one line.
 struct LineCutter<W> {
     to: W,
     /// False if each line is one JSON value; a cut line is one too.

@@ -64,8 +64,8 @@ fn unmap_own_file() {
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     for mapping in unchanged(&mappings, &program.to_string_lossy()) {
-        // SAFETY: the mapping is private, read-only, of a file, and no page of it differs from the file: whatever is dropped is
-        // read again from there with the same content. The system refuses to write to the file of a running program.
+        // SAFETY: the mapping is private, read-only, of a file, and no page of it differs from the file: dropped pages are read
+        // again from there with the same content. The system refuses writes to the file of a running program.
         unsafe {
             nix::libc::madvise(
                 mapping.start as *mut nix::libc::c_void,

@@ -231,7 +231,7 @@ async fn serve(config: Config, args: &ServeArgs, level: LevelSwitch) -> Result<(
     // The last step before the loop, whose decisions require the lead.
     let done = progress.part_done();
     let figures = controller::first_figures(&catalog, &config, &measurements, &inventory, done);
-    let name = "working out what the models need";
+    let name = "computing what the models need";
     let figures = leader.step_within(name, FIGURES_WITHIN, figures);
     let figures = figures.await??;
     let parts = Parts {

@@ -54,7 +54,7 @@ impl Reloader {
         let (models, found) = self.handle.reload(Arc::clone(&config)).await?;
         let mut warnings: Vec<String> = found.iter().map(ToString::to_string).collect();
 
-        // From here on nothing can be refused.
+        // The reload can no longer be refused from here on.
         self.edge.set(&config.server);
         self.limits.set(config.limits.clone(), config.zone());
         if let Some(prepared) = evening {
@@ -126,7 +126,7 @@ fn log_changes(by: &str, reloaded: &Reloaded) {
     );
     if !settings.needs_restart.is_empty() {
         tracing::warn!(
-            "these keys have new values that need a restart of the service: {}",
+            "these keys have new values that take effect after a restart of the service: {}",
             listed(&settings.needs_restart)
         );
     }

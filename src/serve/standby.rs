@@ -2,8 +2,8 @@
 //! store when it leads itself. Its socket stays open throughout: no connection is refused.
 //!
 //! ```text
-//! listens ─▶ stands by: answers of itself, passes requests on ─▶ leads: connections wait in the socket until it serves
-//!               │ looks every second (store::Candidate)
+//! listens ─▶ stands by: serves routes about itself, passes others on ─▶ leads: connections wait in the socket until it serves
+//!               │ checks every second (store::Candidate)
 //!               └ a signal ends it
 //! ```
 

@@ -4,8 +4,8 @@
 //! heartbeats, as long as no step exceeds its time limit.
 //!
 //! ```text
-//!  looks who leads ─▶ opens the database ─▶ keys ─▶ catalogue ─▶ engines ─▶ Ray ─▶ needs ─▶ the loop turns ─▶ serves
-//!  └─ signs of life from here, each step within its time ──────────────────────────────────┘└─ from the loop
+//!  checks the lead ─▶ opens the database ─▶ keys ─▶ catalogue ─▶ engines ─▶ Ray ─▶ needs ─▶ the loop runs ─▶ serves
+//!  └─ heartbeats from here, each step within its time limit ──────────────────────────────┘└─ from the loop
 //!                     └─ deposed: ends immediately, and its engines stay with their guardians ─────────────┘
 //! ```
 
@@ -160,7 +160,7 @@ impl SlowSteps {
             format!("{name} takes long: {passed} so far")
         } else {
             format!(
-                "{name} hangs: it has made no progress for {}, and may take {within}; the service manager gets no sign of life any more, and starts this service again if it has a watchdog",
+                "{name} hangs: it has made no progress for {}, and may take {within}; the service manager gets no more heartbeats, and restarts this service if it has a watchdog",
                 now.since(step.advanced)
             )
         })
@@ -220,7 +220,7 @@ async fn unless<T>(
 pub(super) fn deposed(guardians: &Guardians, why: &str) -> String {
     guardians.crashed();
     let message = format!(
-        "this controller is no longer the leader: {why}. It ends without another order; started again, it stands by"
+        "this controller is no longer the leader: {why}. It ends without giving further orders; after a restart, it stands by"
     );
     tracing::error!("{message}");
     message

@@ -135,6 +135,6 @@ fn a_model_for_gpus_is_not_started_in_host_memory() {
 fn a_ready_program_is_described_in_one_line() {
     assert_eq!(
         ready().to_string(),
-        "/opt/model-pool-cuda, built for CUDA 13.0; the driver knows CUDA up to 13.1; 2 GPUs; libraries from /opt/model-pool-cuda-libraries"
+        "/opt/model-pool-cuda, built for CUDA 13.0; the driver supports CUDA up to 13.1; 2 GPUs; libraries from /opt/model-pool-cuda-libraries"
     );
 }

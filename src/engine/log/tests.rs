@@ -75,7 +75,7 @@ fn a_secret_is_in_neither_the_lines_nor_the_file() {
     let home = tempfile::tempdir().unwrap();
     let env = [("HF_TOKEN".to_owned(), "secret-of-mine".to_owned())];
     let log = ReplicaLog::open(home.path(), "m", ReplicaId(1)).unwrap();
-    let log = log.masking(Masking::of(&env.into(), &[]));
+    let log = log.masking(Masking::new(&env.into(), &[]));
     log.push(LogStream::Stderr, "login with secret-of-mine failed");
     let file = std::fs::read_to_string(home.path().join("m-r1.log")).unwrap();
     let all = format!("{file}{}", log.tail(1)[0].text);

@@ -156,7 +156,7 @@ async fn a_ray_that_refuses_is_unknown_if_it_was_used_and_has_no_serve_otherwise
     assert!(writers.unanswered().is_empty());
 
     let config = application::config(&recipe(&places[0]), NAME, "far", "").expect("JSON");
-    writers.of(&places[0]).own(NAME, config).await;
+    writers.writer_for(&places[0]).own(NAME, config).await;
     start(&writers, &places, recipe_of, false).await;
     assert_eq!(writers.unanswered(), places);
 }
@@ -202,7 +202,7 @@ async fn an_application_stays_as_long_as_an_earlier_process_may_stream_through_i
     let found = start(&writers, &places, recipe_of, true).await;
     assert!(found.others.is_empty(), "{:?}", found.others);
     writers
-        .of(&places[0])
+        .writer_for(&places[0])
         .sweep()
         .await
         .expect("nothing is left over");
@@ -227,7 +227,7 @@ async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that
     let found = start(&writers, &places, recipe_of, false).await;
     assert!(names(&found).is_empty() && found.others.is_empty());
     writers
-        .of(&places[0])
+        .writer_for(&places[0])
         .sweep()
         .await
         .expect("nothing is left over");
@@ -237,7 +237,7 @@ async fn an_application_of_a_model_in_a_silent_ray_stays_in_every_ray_until_that
     let late = resolve_unanswered(&writers, true, recipe_of, |_| true).await;
     assert!(names(&late).is_empty());
     writers
-        .of(&places[0])
+        .writer_for(&places[0])
         .sweep()
         .await
         .expect("nothing is left over");

@@ -12,7 +12,7 @@ const NAME: &str = "model-pool.lab.r1";
 fn program(ray: &RayServe, writers: &ServeWriters) -> ServeProgram {
     let recipe = recipe(&place(&ray.address()));
     ServeProgram {
-        writer: writers.of(&recipe.place),
+        writer: writers.writer_for(&recipe.place),
         recipe: Box::new(recipe),
     }
 }

@@ -55,7 +55,9 @@ impl Node {
             }
         };
         if timeout(GOODBYE_WITHIN, heard).await.is_err() {
-            tracing::warn!("the controller has not heard the goodbye; it will notice the silence");
+            tracing::warn!(
+                "the controller has not received the goodbye; it will notice the silence"
+            );
         }
         tracing::info!("node {} has ended", self.settings.name);
     }

@@ -93,7 +93,7 @@ fn what_needs_a_restart_is_named_and_stays_as_it_is() {
     assert_eq!(config["server"]["listen"], "127.0.0.1:0");
     assert_eq!(config["inventory"]["devices"][0]["memory"], "16GiB");
     assert_eq!(config["pool"]["heartbeat"], "4s", "for engines from now on");
-    pool.wait_for_log("need a restart of the service");
+    pool.wait_for_log("take effect after a restart of the service");
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn d4_an_application_is_adopted_by_the_other_controller_though_its_ray_was_silen
     });
     ray.set_down(false);
     wait_for("the application to be adopted", || {
-        second.log().contains("which went on without us")
+        second.log().contains("which kept running without us")
     });
     asks_for_it(&second);
     assert_eq!(ray.writes().len(), writes, "{:?}", ray.writes());

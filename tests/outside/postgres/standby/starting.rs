@@ -128,7 +128,7 @@ fn d4_one_that_reads_models_from_a_slow_disk_says_so_and_ends_at_once_when_it_is
     assert_eq!(health(&second)["role"], "standby");
 
     first.kill();
-    let step = "working out what the models need takes long";
+    let step = "computing what the models need takes long";
     wait_for("the step in the log", || second.log().contains(step));
     manager.catch_up();
     for _ in 0..3 {
