@@ -1,5 +1,4 @@
-//! Parses one answer as it arrives: a stream's events with the times of its tokens, or one JSON object in
-//! OpenAI's form.
+//! Parses a response as it arrives: a stream's events with the times of its tokens, or one JSON object in OpenAI's format.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -9,23 +8,23 @@ use serde::Deserialize;
 /// The result of one request.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// Why it failed, if it did.
+    /// The failure, if the request failed.
     pub fault: Option<Fault>,
-    /// From the moment it was due to the last byte.
+    /// From the time it was due to the last byte.
     pub took: Duration,
-    /// How much later than due it was sent.
+    /// Delay between the time it was due and the time it was sent.
     pub late: Duration,
-    /// From the moment it was due; for streams only.
+    /// From the time it was due; only for streams.
     pub first_token: Option<Duration>,
     /// Between events with content.
     pub gaps: Vec<Duration>,
     pub bytes: u64,
     pub prompt_tokens: u64,
-    /// The endpoint's count, or else the number of events with content.
+    /// The endpoint's count, or otherwise the number of events with content.
     pub tokens: u64,
 }
 
-/// Failures are counted by label; the first message of each is kept.
+/// A failure. Failures are counted by label, and the first message of each is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub label: String,
@@ -33,7 +32,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    pub fn of(label: impl Into<String>, message: impl Into<String>) -> Fault {
+    pub fn new(label: impl Into<String>, message: impl Into<String>) -> Fault {
         let (label, message) = (label.into(), message.into());
         Fault { label, message }
     }
@@ -89,7 +88,7 @@ enum ErrorBody<'a> {
 }
 
 impl ErrorBody<'_> {
-    /// The code, or else the type, and the message.
+    /// Returns the code, or otherwise the type, and the message.
     fn read(&self) -> (String, String) {
         match self {
             ErrorBody::Text(text) => (String::new(), text.clone()),
@@ -107,23 +106,26 @@ impl ErrorBody<'_> {
 }
 
 impl Chunk<'_> {
-    /// Whether it has content; roles and ends do not count.
+    /// Returns true if the chunk has content; roles and finish reasons do not count.
     fn has_content(&self) -> bool {
         let is_filled =
-            |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|it| !it.is_empty());
+            |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|text| !text.is_empty());
         self.choices.iter().flatten().any(|choice| {
             let delta = choice.delta.as_ref().is_some_and(|delta| {
                 is_filled(&delta.content)
                     || is_filled(&delta.reasoning_content)
                     || is_filled(&delta.reasoning)
-                    || delta.tool_calls.as_ref().is_some_and(|it| !it.is_empty())
+                    || delta
+                        .tool_calls
+                        .as_ref()
+                        .is_some_and(|calls| !calls.is_empty())
             });
             delta || is_filled(&choice.text)
         })
     }
 }
 
-/// A stream that is being read.
+/// A stream in progress.
 #[derive(Debug, Default)]
 pub struct Events {
     rest: Vec<u8>,
@@ -155,7 +157,7 @@ impl Events {
         self.first.is_some()
     }
 
-    /// The fault, if one is known before the end.
+    /// The fault, if it is known before the end.
     pub fn fault(&self) -> Option<&Fault> {
         self.fault.as_ref()
     }
@@ -168,7 +170,7 @@ impl Events {
         answer.fault = match (self.fault, self.done) {
             (Some(fault), _) => Some(fault),
             (None, true) => None,
-            (None, false) => Some(Fault::of("broken off", "the stream ended without [DONE]")),
+            (None, false) => Some(Fault::new("broken off", "the stream ended without [DONE]")),
         };
     }
 
@@ -193,13 +195,13 @@ impl Events {
         let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(data) else {
             let message = String::from_utf8_lossy(&data[..data.len().min(200)]);
             self.fault
-                .get_or_insert_with(|| Fault::of("no JSON in the stream", message));
+                .get_or_insert_with(|| Fault::new("no JSON in the stream", message));
             return;
         };
         if let Some(error) = &chunk.error {
             let (label, message) = error.read();
             let label = format!("in the stream: {label}");
-            self.fault.get_or_insert_with(|| Fault::of(label, message));
+            self.fault.get_or_insert_with(|| Fault::new(label, message));
         }
         if let Some(usage) = chunk.usage {
             self.usage = Some((usage.prompt_tokens, usage.completion_tokens));
@@ -214,34 +216,34 @@ impl Events {
     }
 }
 
-/// Parses an answer that is not a stream.
+/// Parses a non-streaming response.
 pub fn read_complete(body: &[u8], answer: &mut Answer) {
     match serde_json::from_slice::<Chunk<'_>>(body) {
         Ok(chunk) => {
             if let Some(error) = &chunk.error {
                 let (label, message) = error.read();
-                answer.fault = Some(Fault::of(format!("200 with an error: {label}"), message));
+                answer.fault = Some(Fault::new(format!("200 with an error: {label}"), message));
             }
             let usage = chunk
                 .usage
-                .map(|it| (it.prompt_tokens, it.completion_tokens));
+                .map(|usage| (usage.prompt_tokens, usage.completion_tokens));
             (answer.prompt_tokens, answer.tokens) = usage.unwrap_or_default();
         }
-        Err(error) => answer.fault = Some(Fault::of("no JSON", error.to_string())),
+        Err(error) => answer.fault = Some(Fault::new("no JSON", error.to_string())),
     }
 }
 
-/// The fault of an unsuccessful answer: its status with the error's code, and the message.
+/// The fault of an unsuccessful response: its status with the error's code, and the message.
 pub fn refused(status: u16, body: &[u8]) -> Fault {
     let parsed = serde_json::from_slice::<Chunk<'_>>(body).ok();
     match parsed.as_ref().and_then(|chunk| chunk.error.as_ref()) {
         Some(error) => {
             let (label, message) = error.read();
-            Fault::of(format!("{status} {label}").trim_end(), message)
+            Fault::new(format!("{status} {label}").trim_end(), message)
         }
         None => {
             let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
-            Fault::of(status.to_string(), text.trim())
+            Fault::new(status.to_string(), text.trim())
         }
     }
 }
@@ -290,13 +292,16 @@ mod tests {
     fn errors_are_told_by_status_and_code() {
         let body =
             br#"{"error":{"message":"come back","type":"t","param":null,"code":"queue_full"}}"#;
-        assert_eq!(refused(429, body), Fault::of("429 queue_full", "come back"));
-        assert_eq!(refused(502, b"<html>"), Fault::of("502", "<html>"));
+        assert_eq!(
+            refused(429, body),
+            Fault::new("429 queue_full", "come back")
+        );
+        assert_eq!(refused(502, b"<html>"), Fault::new("502", "<html>"));
         let (answer, _) =
             read("data: {\"error\":{\"message\":\"gone\",\"code\":\"unloaded\"}}\n\n");
         assert_eq!(
             answer.fault,
-            Some(Fault::of("in the stream: unloaded", "gone"))
+            Some(Fault::new("in the stream: unloaded", "gone"))
         );
     }
 }

@@ -13,20 +13,19 @@ pub struct BenchArgs {
     /// The API key; without it none is sent.
     #[arg(long, env = "MODEL_POOL_KEY", hide_env_values = true)]
     pub key: Option<String>,
-    /// The model; by default the only one that the endpoint lists.
+    /// The model; by default the only model that the endpoint lists.
     #[arg(long)]
     pub model: Option<String>,
     #[arg(long, value_enum, default_value_t = BenchRoute::Chat)]
     pub route: BenchRoute,
-    /// Closed loop: the number of connections, each of which sends its next request when the last one is
-    /// answered; default 1. With --rate: the most requests at once, default 1,000.
+    /// Closed loop: the number of connections, each of which sends its next request after the previous response; default 1. With
+    /// --rate: the maximum number of concurrent requests, default 1,000.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub connections: Option<usize>,
-    /// Open loop: requests per second, whether or not earlier ones are answered. Times count from the moment at
-    /// which a request was due.
+    /// Open loop: requests per second, regardless of earlier responses. Times count from when a request was due.
     #[arg(long, value_name = "PER_SECOND", allow_negative_numbers = true)]
     pub rate: Option<f64>,
-    /// How the requests of --rate are spread.
+    /// Distribution of the requests of --rate over time.
     #[arg(long, value_enum, default_value_t = Arrivals::Poisson, requires = "rate")]
     pub arrivals: Arrivals,
     /// Stop after this many requests.
@@ -37,7 +36,7 @@ pub struct BenchArgs {
         allow_negative_numbers = true
     )]
     pub requests: Option<u64>,
-    /// How long to start requests; default 10s. Requests that have started are finished.
+    /// Time during which requests are started; default 10s. Requests that have started are finished.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
     /// Run the same load for this long before anything is counted.
@@ -49,7 +48,7 @@ pub struct BenchArgs {
     /// The prompt of every request.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt_tokens", "prompts"])]
     pub prompt: Option<String>,
-    /// Random prompts of this many common words, different for each request, drawn by the seed.
+    /// Random prompts of this many common words, different for each request, generated from the seed.
     #[arg(
         long,
         value_name = "N",
@@ -57,11 +56,11 @@ pub struct BenchArgs {
         allow_negative_numbers = true
     )]
     pub prompt_tokens: Option<usize>,
-    /// A file with a prompt a line, used in turn: a JSON string, or an object with `prompt`, `messages` or
-    /// `input` and any other fields of the request.
+    /// A file with one prompt per line, used in turn: a JSON string, or an object with `prompt`, `messages` or `input` and any
+    /// other fields of the request.
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
-    /// The most tokens of an answer; default 64.
+    /// Maximum number of tokens of a response; default 64.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub max_tokens: Option<u32>,
     /// A request that takes longer fails.
@@ -79,7 +78,7 @@ pub struct BenchArgs {
         allow_negative_numbers = true
     )]
     pub threads: usize,
-    /// Write the result as JSON; without a file to standard output, instead of the table.
+    /// Write the result as JSON to this file, or without a file to standard output instead of the table.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
     /// The seed of arrivals and of random prompts.

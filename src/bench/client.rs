@@ -1,4 +1,4 @@
-//! Sends one request on a connection, reads its answer, and records the times and the result.
+//! Sends one request on a connection, reads its response, and records the times and the result.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::prompts::Prompts;
 use super::target::Target;
 use crate::args::BenchRoute;
 
-/// Limit for an answer that is not a stream, or for a list of models.
+/// Maximum size of a non-streaming response, or of a list of models.
 const ANSWER_MAX: usize = 256 << 20;
 
 pub struct Client {
@@ -61,10 +61,14 @@ impl Client {
         self.opened.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// An idle connection, or a new one.
+    /// Returns an idle connection, or opens a new one.
     pub async fn connection(&self) -> Result<Connection, String> {
         loop {
-            let idle = self.idle.lock().unwrap_or_else(|it| it.into_inner()).pop();
+            let idle = self
+                .idle
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .pop();
             let Some(mut connection) = idle else { break };
             if connection.is_usable().await {
                 return Ok(connection);
@@ -78,7 +82,7 @@ impl Client {
     pub fn give_back(&self, connection: Connection) {
         self.idle
             .lock()
-            .unwrap_or_else(|it| it.into_inner())
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
             .push(connection);
     }
 
@@ -92,7 +96,7 @@ impl Client {
             Ok(Err(fault)) => answer.fault = Some(fault),
             Err(_) => {
                 let message = format!("no complete answer within {:?}", self.timeout);
-                answer.fault = Some(Fault::of("timeout", message));
+                answer.fault = Some(Fault::new("timeout", message));
                 *connection = None;
             }
         }
@@ -116,7 +120,7 @@ impl Client {
             None => self
                 .connection()
                 .await
-                .map_err(|message| Fault::of(brief(&message), &message))?,
+                .map_err(|message| Fault::new(brief(&message), &message))?,
         };
         let request = self.request(nth);
         answer.late = now().saturating_duration_since(due);
@@ -169,13 +173,13 @@ impl Client {
         Ok(())
     }
 
-    /// Opens a stream and reads until its first token; the caller must keep the connection and the rest of the
-    /// answer for the stream to stay open.
+    /// Opens a stream and reads until its first token. The stream stays open as long as the caller keeps the connection and the
+    /// rest of the response.
     pub async fn open_stream(&self, nth: u64) -> Result<(Connection, Incoming), Fault> {
         let opened = async {
             let connection = self.connection().await;
             let mut connection =
-                connection.map_err(|message| Fault::of(brief(&message), &message))?;
+                connection.map_err(|message| Fault::new(brief(&message), &message))?;
             let sent = connection.send(self.request(nth)).await;
             let response = sent.map_err(|message| no_answer(&message))?;
             let status = response.status();
@@ -194,7 +198,7 @@ impl Client {
                         }
                     }
                     Some(Err(error)) => return Err(no_answer(&describe(&error))),
-                    None => return Err(Fault::of("ended", "the stream ended at once")),
+                    None => return Err(Fault::new("ended", "the stream ended at once")),
                 }
                 if events.has_begun() {
                     return Ok((connection, body));
@@ -203,7 +207,7 @@ impl Client {
         };
         match tokio::time::timeout(self.timeout, opened).await {
             Ok(opened) => opened,
-            Err(_) => Err(Fault::of(
+            Err(_) => Err(Fault::new(
                 "timeout",
                 format!("no token within {:?}", self.timeout),
             )),
@@ -212,10 +216,10 @@ impl Client {
 }
 
 fn no_answer(message: &str) -> Fault {
-    Fault::of("broken off", message)
+    Fault::new("broken off", message)
 }
 
-/// The part of an error that is the same for all of its kind.
+/// The part of an error message that is the same for all errors of its kind.
 fn brief(message: &str) -> &str {
     message.split(':').next().unwrap_or(message)
 }

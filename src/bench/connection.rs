@@ -1,5 +1,5 @@
-//! One connection to the endpoint, HTTP/1.1 or HTTP/2. The caller that waits for an answer drives it, without a
-//! separate task, so that this program's scheduling is not measured.
+//! One connection to the endpoint, HTTP/1.1 or HTTP/2. The caller drives it while it waits for a response, without a separate task,
+//! which keeps this program's scheduling out of the measurement.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -37,7 +37,7 @@ impl Driver {
             {
                 self.0 = None;
             }
-            // What the work leaves for the driver wakes this same task.
+            // If the work leaves something for the driver, it wakes this task again.
             work.as_mut().poll(context)
         })
         .await
@@ -71,7 +71,7 @@ impl Connection {
         self.driver.during(work).await
     }
 
-    /// Whether another request can be sent on it; also notices that it was closed meanwhile.
+    /// Returns true if another request can be sent. Detects a connection that was closed while idle.
     pub async fn is_usable(&mut self) -> bool {
         self.during(async {}).await;
         let is_closed = match &self.sender {

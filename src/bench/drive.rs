@@ -16,11 +16,10 @@ use super::plan::{Load, Until};
 use super::tally::Tally;
 use crate::args::Arrivals;
 
-/// Pause of a closed loop after a failed connection, which it would otherwise retry thousands of times a
-/// second.
+/// Pause of a closed loop after a failed connection attempt; otherwise it would retry thousands of times per second.
 const AFTER_NO_CONNECTION: Duration = Duration::from_millis(100);
 
-/// The label of an answer that there is no such model: at first, all requests would have it.
+/// Label of responses that the model does not exist. If the first requests have it, all would.
 const UNKNOWN_MODEL: &str = "404 model_not_found";
 
 /// One phase of the load, with its counts.
@@ -31,9 +30,9 @@ pub struct Drive {
     pub begun: AtomicU64,
     /// Requests that have ended.
     pub ended: AtomicU64,
-    /// Each request is as good as the last one, also those that name a model that does not exist.
+    /// Continue even if the model does not exist.
     ignores_errors: bool,
-    /// The endpoint has no such model: it answered so before any request succeeded.
+    /// The endpoint responded that the model does not exist, before any request succeeded.
     unknown_model: AtomicBool,
     load: Load,
     until: Until,
@@ -65,12 +64,12 @@ impl Drive {
         self.until
     }
 
-    /// The endpoint has answered that it has no such model, and no further request was started.
+    /// Returns true if the endpoint responded that the model does not exist, which stops further requests.
     pub fn is_model_unknown(&self) -> bool {
         self.unknown_model.load(Ordering::Relaxed)
     }
 
-    /// Returns when the last request has ended. Dropping it cancels running requests.
+    /// Runs until the last request has ended. Dropping the future cancels running requests.
     pub async fn run(self: &Arc<Drive>) {
         match self.load {
             Load::Closed { connections } => self.closed(connections).await,
@@ -106,7 +105,7 @@ impl Drive {
         while lanes.join_next().await.is_some() {}
     }
 
-    /// The number of the next request, if there is one.
+    /// Returns the number of the next request, or `None` at the end of the load.
     fn next(&self, passed: Duration) -> Option<u64> {
         if self.is_model_unknown() {
             return None;
@@ -128,7 +127,7 @@ impl Drive {
         let stopped = Arc::new(AtomicBool::new(false));
         let _stop = StopAtDrop(Arc::clone(&stopped));
         let pace = Pace::new(per_second, arrivals, self.until, self.seed);
-        // A thread, because the runtime's timers have a resolution of a millisecond.
+        // A separate thread, because the runtime's timers have a resolution of a millisecond.
         std::thread::spawn(move || pace.tell(&due, &stopped));
         let seats = Arc::new(Semaphore::new(at_once));
         let mut running = JoinSet::new();
@@ -160,10 +159,13 @@ impl Drive {
     }
 
     fn count(&self, answer: Answer) {
-        let mut tally = self.tally.lock().unwrap_or_else(|it| it.into_inner());
+        let mut tally = self
+            .tally
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         let fault = answer.fault.as_ref();
-        let is_unknown = fault.is_some_and(|it| it.label == UNKNOWN_MODEL);
-        // A model that has answered was removed, or one of several endpoints lacks it: the others' answers count.
+        let is_unknown = fault.is_some_and(|fault| fault.label == UNKNOWN_MODEL);
+        // After a success, either the model was removed or some of several endpoints lack it: the other responses count.
         if !self.ignores_errors && is_unknown && tally.succeeded == 0 {
             self.unknown_model.store(true, Ordering::Relaxed);
         }
@@ -187,7 +189,7 @@ struct Pace {
     until: Until,
     random: rand_pcg::Pcg64Mcg,
     scheduled: u64,
-    /// In seconds, so that millions of gaps lose no precision.
+    /// In seconds as a float, which keeps precision over millions of gaps.
     at: f64,
 }
 
@@ -222,9 +224,9 @@ impl Pace {
         goes_on.then_some(at)
     }
 
-    /// Sends each request's time when it is due.
+    /// Sends the scheduled time of each request when it is due.
     fn tell(mut self, due: &mpsc::UnboundedSender<Instant>, stopped: &AtomicBool) {
-        // Without it the system may wake this thread 50 microseconds late.
+        // Otherwise the kernel may wake this thread 50 microseconds late.
         #[cfg(target_os = "linux")]
         let _ = nix::sys::prctl::set_timerslack(1);
         let began = now();

@@ -1,4 +1,4 @@
-//! Opens streams and holds them open, so that their cost can be measured at the endpoint.
+//! Opens streams and holds them open, to measure their cost at the endpoint.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use tokio::task::JoinSet;
 use super::answer::Fault;
 use super::client::Client;
 
-/// Streams that are opened at the same time.
+/// Number of streams to open concurrently.
 const OPENING: usize = 64;
-/// Files that this program needs in addition to its connections.
+/// File descriptors that this program needs in addition to its connections.
 const FILES_BESIDE: u64 = 64;
 
-/// Raises the limit of open files for this many connections.
+/// Raises the limit on open files for this many connections.
 pub fn allow_files(connections: u64) -> Result<(), String> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let wanted = connections + FILES_BESIDE;
@@ -39,7 +39,7 @@ pub fn allow_files(connections: u64) -> Result<(), String> {
 #[derive(Default)]
 pub struct Held {
     pub open: AtomicU64,
-    /// Streams that could not be opened, or ended by themselves.
+    /// Streams that could not be opened or ended early, by label.
     faults: std::sync::Mutex<BTreeMap<String, (u64, String)>>,
     settled: AtomicU64,
     changed: Notify,
@@ -49,12 +49,15 @@ impl Held {
     pub fn faults(&self) -> BTreeMap<String, (u64, String)> {
         self.faults
             .lock()
-            .unwrap_or_else(|it| it.into_inner())
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
             .clone()
     }
 
     fn failed(&self, fault: Fault) {
-        let mut faults = self.faults.lock().unwrap_or_else(|it| it.into_inner());
+        let mut faults = self
+            .faults
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         faults.entry(fault.label).or_insert((0, fault.message)).0 += 1;
     }
 
@@ -63,7 +66,7 @@ impl Held {
         self.changed.notify_one();
     }
 
-    /// Returns when this many streams are open or have failed.
+    /// Waits until this many streams are open or have failed.
     pub async fn all_settled(&self, streams: usize) {
         while self.settled.load(Ordering::Relaxed) < streams as u64 {
             self.changed.notified().await;
@@ -71,7 +74,7 @@ impl Held {
     }
 }
 
-/// Opens the streams and reads them for as long as they last. Dropping it closes them all.
+/// Opens the streams and reads them while they last. Dropping the future closes them all.
 pub async fn hold(client: Arc<Client>, streams: usize, held: Arc<Held>) {
     let opening = Arc::new(Semaphore::new(OPENING));
     let mut tasks = JoinSet::new();
@@ -93,7 +96,7 @@ pub async fn hold(client: Arc<Client>, streams: usize, held: Arc<Held>) {
             held.settle();
             while let Some(Ok(_)) = connection.during(body.frame()).await {}
             held.open.fetch_sub(1, Ordering::Relaxed);
-            held.failed(Fault::of("ended", "the stream ended while it was held"));
+            held.failed(Fault::new("ended", "the stream ended while it was held"));
         });
     }
     while tasks.join_next().await.is_some() {}

@@ -1,5 +1,5 @@
-//! `model-pool bench`: loads an OpenAI endpoint and measures how fast it answers. It is independent of the
-//! pool, which it treats like any other endpoint.
+//! `model-pool bench`: loads an OpenAI endpoint and measures its latency and throughput. It is independent of the pool, which it
+//! treats like any other endpoint.
 
 mod answer;
 mod args;
@@ -29,10 +29,10 @@ use self::plan::{Load, Plan, Until};
 use self::prompts::Prompts;
 use self::report::Report;
 
-/// Ends early when `stop` does. Fails if the options are invalid, the endpoint cannot be reached, or a request
-/// failed and `--allow-errors` was not given.
+/// Runs the benchmark, and ends early when `stop` does. Fails if the options are invalid, the endpoint cannot be reached, or a
+/// request failed and `--allow-errors` was not given.
 pub fn run(args: &BenchArgs, stop: impl Future<Output = ()>) -> Result<(), String> {
-    let plan = Plan::of(args)?;
+    let plan = Plan::from_args(args)?;
     let mut builder = match args.threads {
         1 => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
@@ -53,7 +53,7 @@ async fn bench(args: &BenchArgs, plan: Plan, stop: impl Future<Output = ()>) -> 
         Some(model) => model.clone(),
         None => client::only_model(&plan.target, plan.timeout).await?,
     };
-    let prompts = Prompts::of(args, &model, plan.stream)?;
+    let prompts = Prompts::from_args(args, &model, plan.stream)?;
     let run = Run {
         load: plan.load,
         until: plan.until,
@@ -110,7 +110,12 @@ impl Run {
         let took = now() - began;
         let begun = drive.begun.load(Ordering::Relaxed);
         let ended = drive.ended.load(Ordering::Relaxed);
-        let tally = std::mem::take(&mut *drive.tally.lock().unwrap_or_else(|it| it.into_inner()));
+        let tally = std::mem::take(
+            &mut *drive
+                .tally
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        );
         let report = Report {
             url: self.url(args),
             model: self.model.clone(),
@@ -151,7 +156,7 @@ impl Run {
         Drive::new(client, self.load, until, seed, args.allow_errors)
     }
 
-    /// Fails if the endpoint has answered that it has no such model.
+    /// Fails if the endpoint responded that the model does not exist.
     fn known_model(&self, args: &BenchArgs, drive: &Drive) -> Result<(), String> {
         if drive.is_model_unknown() {
             Err(format!(

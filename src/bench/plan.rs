@@ -1,4 +1,4 @@
-//! The plan of a bench, made from the command line before anything is sent. Invalid options are refused here.
+//! The plan of a benchmark, parsed from the command line before anything is sent. Invalid options are rejected here.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ const THREADS_MAX: usize = 256;
 const AT_ONCE: usize = 1_000;
 const DURATION: Duration = Duration::from_secs(10);
 
-/// How requests are sent.
+/// The pattern in which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// This many connections, each with one request at a time.
+    /// A number of connections, each with one request at a time.
     Closed { connections: usize },
-    /// This many requests a second, with a limit on concurrent ones.
+    /// A number of requests per second, with a limit on concurrent ones.
     Open {
         per_second: f64,
         arrivals: Arrivals,
         at_once: usize,
     },
-    /// This many streams that stay open.
+    /// A number of streams that stay open.
     Held { streams: usize },
 }
 
-/// When no further request starts.
+/// The condition after which no further request starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     Requests(u64),
     Passed(Duration),
-    /// Until the bench is interrupted.
+    /// The benchmark is interrupted.
     Interrupted,
 }
 
@@ -48,8 +48,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn of(args: &BenchArgs) -> Result<Plan, String> {
-        let target = Target::of(&args.url, args.key.as_deref(), args.http2)?;
+    pub fn from_args(args: &BenchArgs) -> Result<Plan, String> {
+        let target = Target::new(&args.url, args.key.as_deref(), args.http2)?;
         let within = |what: &str, number: usize, most: usize| match number {
             0 => Err(format!("--{what} 0 does nothing; give at least 1")),
             number if number > most => Err(format!("--{what} {number} is more than {most}")),
@@ -58,7 +58,7 @@ impl Plan {
         within("threads", args.threads, THREADS_MAX)?;
         let connections = args.connections;
         let connections = connections
-            .map(|it| within("connections", it, CONNECTIONS_MAX))
+            .map(|count| within("connections", count, CONNECTIONS_MAX))
             .transpose()?;
         let load = match (args.idle_streams, args.rate) {
             (Some(streams), _) => Load::Held {
@@ -121,7 +121,7 @@ impl Plan {
         })
     }
 
-    /// A description for the head of the table.
+    /// A description for the heading of the table.
     pub fn describe_load(&self) -> String {
         let plural = |count: usize, one: &str| match count {
             1 => format!("1 {one}"),
@@ -159,7 +159,7 @@ mod tests {
     fn plan(words: &[&str]) -> Result<Plan, String> {
         let all = ["bench"].iter().chain(words);
         let line = Line::try_parse_from(all).map_err(|error| error.to_string())?;
-        Plan::of(&line.args)
+        Plan::from_args(&line.args)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Shows progress on standard error: a bar on a terminal, otherwise a line from time to time.
+//! Shows progress on standard error: a bar on a terminal, otherwise a line at intervals.
 
 use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,10 @@ pub async fn show(drive: &Drive, what: &str) -> std::convert::Infallible {
         let passed = now() - began;
         let ended = drive.ended.load(Ordering::Relaxed);
         let failed = {
-            let tally = drive.tally.lock().unwrap_or_else(|it| it.into_inner());
+            let tally = drive
+                .tally
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
             tally.failures()
         };
         match &shown.0 {

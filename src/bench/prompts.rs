@@ -1,4 +1,4 @@
-//! The request bodies: the same one each time, those of a file in turn, or random ones of a given length.
+//! The request bodies: a fixed prompt, prompts from a file in turn, or random ones of a given length.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::args::{BenchArgs, BenchRoute};
 
 const PROMPT: &str = "Say hello.";
 const ANSWER_TOKENS: u32 = 64;
-/// Usually one token each, with any tokenizer.
+/// Common words, usually one token each in any tokenizer.
 const WORDS: [&str; 32] = [
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world",
     "school", "state", "family", "student", "group", "country", "problem", "hand", "part", "place",
@@ -22,7 +22,7 @@ const DRAWN_TOKENS_MAX: usize = 1_000_000;
 
 #[derive(Debug)]
 pub struct Prompts {
-    /// The fields of every body.
+    /// The fields that all bodies share.
     common: Map<String, Value>,
     route: BenchRoute,
     source: Source,
@@ -36,7 +36,7 @@ enum Source {
 
 impl Prompts {
     /// Reads the file, if there is one.
-    pub fn of(args: &BenchArgs, model: &str, stream: bool) -> Result<Prompts, String> {
+    pub fn from_args(args: &BenchArgs, model: &str, stream: bool) -> Result<Prompts, String> {
         let mut common = Map::new();
         common.insert("model".to_owned(), json!(model));
         if args.route != BenchRoute::Embeddings {
@@ -99,7 +99,7 @@ impl Prompts {
         self.with(Map::from_iter([(field.0.to_owned(), field.1)]))
     }
 
-    /// The common fields, overridden by these.
+    /// Merges these fields over the common ones.
     fn with(&self, own: Map<String, Value>) -> Bytes {
         let mut body = self.common.clone();
         body.extend(own);
@@ -167,7 +167,7 @@ mod tests {
 
     fn prompts(words: &[&str]) -> Result<Prompts, String> {
         let Line { args } = Line::parse_from(["bench"].iter().chain(words));
-        Prompts::of(&args, "m", args.stream)
+        Prompts::from_args(&args, "m", args.stream)
     }
 
     fn body(prompts: &Prompts, nth: u64) -> Value {

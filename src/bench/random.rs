@@ -1,4 +1,4 @@
-//! A random generator that repeats its sequence for a seed.
+//! A seeded random generator.
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;

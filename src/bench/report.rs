@@ -1,4 +1,4 @@
-//! The results of a bench, as a table and as JSON.
+//! The results of a benchmark, as a table and as JSON.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,12 +13,12 @@ pub struct Report {
     pub model: String,
     pub load: String,
     pub stream: bool,
-    /// Whether requests had scheduled times.
+    /// Requests had scheduled times.
     pub open_loop: bool,
-    /// From the first request to the last answer.
+    /// From the first request to the last response.
     pub took: Duration,
     pub connections_opened: u64,
-    /// Requests that were running when the bench was interrupted.
+    /// Requests that were running when the benchmark was interrupted.
     pub cut: u64,
     pub tally: Tally,
 }
@@ -144,7 +144,7 @@ fn json_of(times: &Times) -> Value {
     Value::Object(all)
 }
 
-/// A time in a unit that keeps it short.
+/// Formats a time in a unit that keeps it short.
 pub fn short(time: Duration) -> String {
     match time.as_nanos() as f64 {
         ns if ns < 1e6 => format!("{:.1} us", ns / 1e3),
@@ -165,7 +165,7 @@ mod tests {
                 took: Duration::from_millis(nth),
                 bytes: 100,
                 tokens: 5,
-                fault: (nth == 10).then(|| Fault::of("503 no_room", "come back")),
+                fault: (nth == 10).then(|| Fault::new("503 no_room", "come back")),
                 ..Answer::default()
             });
         }

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 
 use super::answer::Answer;
 
-/// Longer times are counted as this.
+/// Longer times are recorded as this value.
 const LONGEST_NS: u64 = 6 * 3600 * 1_000_000_000;
 
 #[derive(Debug)]
@@ -18,18 +18,18 @@ pub struct Tally {
     pub bytes: u64,
     pub prompt_tokens: u64,
     pub tokens: u64,
-    /// Of successful requests.
+    /// Only successful requests.
     pub latency: Times,
     pub first_token: Times,
     pub between_tokens: Times,
-    /// How much later than due requests were sent.
+    /// Delays between the time a request was due and the time it was sent.
     pub late: Times,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Failed {
     pub count: u64,
-    /// The message of the first one.
+    /// The message of the first failure.
     pub message: String,
 }
 
@@ -104,7 +104,7 @@ impl Times {
         Duration::from_nanos(self.0.max())
     }
 
-    /// Such as 99.9.
+    /// Returns a percentile, such as 99.9.
     pub fn percentile(&self, percent: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_percentile(percent))
     }
@@ -136,7 +136,7 @@ mod tests {
         let mut tally = Tally::default();
         for words in ["first", "second"] {
             tally.count(Answer {
-                fault: Some(Fault::of("503", words)),
+                fault: Some(Fault::new("503", words)),
                 ..Answer::default()
             });
         }

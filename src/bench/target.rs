@@ -1,4 +1,4 @@
-//! The target of the requests: the parsed URL, the key, and new connections by TCP or TLS.
+//! The endpoint: the parsed URL, the key, and new connections over TCP or TLS.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Both directions of a connection.
+/// A bidirectional byte stream.
 pub trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 
@@ -30,7 +30,7 @@ pub struct Target {
 }
 
 impl Target {
-    pub fn of(url: &str, key: Option<&str>, http2: bool) -> Result<Target, String> {
+    pub fn new(url: &str, key: Option<&str>, http2: bool) -> Result<Target, String> {
         let wrong =
             |why: String| format!("--url {url}: {why}; write it like http://127.0.0.1:8080/v1");
         let uri: Uri = url.parse().map_err(|error| wrong(format!("{error}")))?;
@@ -43,7 +43,9 @@ impl Target {
                 ));
             }
         };
-        let authority = uri.authority().filter(|it| !it.host().is_empty());
+        let authority = uri
+            .authority()
+            .filter(|authority| !authority.host().is_empty());
         let authority = authority.ok_or_else(|| wrong("it names no host".to_owned()))?;
         if authority.as_str().contains('@') {
             return Err(
@@ -128,7 +130,7 @@ impl Target {
 
 const USER_AGENT: &str = concat!("model-pool-bench/", env!("CARGO_PKG_VERSION"));
 
-/// The authorities that the system trusts, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+/// The system's certificate authorities, or those from `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 async fn authorities(http2: bool) -> io::Result<Arc<ClientConfig>> {
     let read = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
     let mut roots = RootCertStore::empty();
@@ -152,7 +154,7 @@ mod tests {
     use super::*;
 
     fn url(text: &str) -> Result<String, String> {
-        Target::of(text, None, false).map(|it| it.url("/models"))
+        Target::new(text, None, false).map(|target| target.url("/models"))
     }
 
     #[test]
@@ -177,10 +179,10 @@ mod tests {
 
     #[test]
     fn the_key_goes_into_a_header_that_nobody_prints() {
-        let target = Target::of("http://a", Some("mp-secret"), false).unwrap();
+        let target = Target::new("http://a", Some("mp-secret"), false).unwrap();
         assert_eq!(target.headers()["authorization"], "Bearer mp-secret");
         assert!(!format!("{target:?} {:?}", target.headers()).contains("mp-secret"));
-        let error = Target::of("http://a", Some("mp-\n"), false).unwrap_err();
+        let error = Target::new("http://a", Some("mp-\n"), false).unwrap_err();
         assert!(
             error.contains("--key") && !error.contains("mp-\n"),
             "{error}"

@@ -1,4 +1,4 @@
-//! An answer while it arrives: its text, its reasoning, and what is counted of it. Pure.
+//! A response in progress: its text, its reasoning, and its token counts. Pure.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::failure::error_of;
 use super::quantity::seconds;
 
-/// Tokens that came within less have no rate that says anything.
+/// Minimum duration for a meaningful token rate.
 const RATE_LEAST: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,12 +17,12 @@ pub struct Answer {
     pub reasoning: String,
     pub finish: Option<String>,
     pub usage: Option<Usage>,
-    /// Pieces with text, where the server counts no tokens.
+    /// Number of pieces with text, for servers that do not count tokens.
     pub pieces: u64,
-    /// From the request to the first and the last piece.
+    /// Time from the request to the first and the last piece.
     pub first_at: Option<Duration>,
     pub last_at: Option<Duration>,
-    /// How long the request waited for its model.
+    /// Time that the request waited for its model.
     pub waited: Option<Duration>,
     pub is_interrupted: bool,
 }
@@ -34,20 +34,20 @@ pub struct Usage {
     pub completion_tokens: Option<u64>,
 }
 
-/// What a piece adds.
+/// The text that a piece adds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
     pub text: String,
     pub reasoning: String,
 }
 
-/// What the data of an event is.
+/// The kind of an event's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     Piece(Piece),
     /// `[DONE]`.
     End,
-    /// The stream was cut, with this message.
+    /// The stream ended with this error message.
     Error(String),
 }
 
@@ -70,13 +70,13 @@ struct Choice {
 struct Delta {
     content: Option<String>,
     reasoning_content: Option<String>,
-    /// The same in some engines.
+    /// The name of the same field in some engines.
     reasoning: Option<String>,
     refusal: Option<String>,
 }
 
 impl Answer {
-    /// Takes the data of one event, which arrived so long after the request.
+    /// Adds the data of an event that arrived `at` after the request.
     pub fn take(&mut self, data: &str, at: Duration) -> Data {
         if data.trim() == "[DONE]" {
             return Data::End;
@@ -84,7 +84,7 @@ impl Answer {
         let Ok(value) = serde_json::from_str::<Value>(data) else {
             return Data::Error("the server sent an event that is not JSON".to_owned());
         };
-        if value.get("error").is_some_and(|it| !it.is_null()) {
+        if value.get("error").is_some_and(|error| !error.is_null()) {
             let message = error_of(&value).map(|(message, _)| message);
             return Data::Error(message.unwrap_or_else(|| "the server gave no reason".to_owned()));
         }
@@ -108,7 +108,7 @@ impl Answer {
         Data::Piece(piece)
     }
 
-    /// Time to the first token, tokens and tokens per second, in one line.
+    /// Formats the time to the first token, tokens and tokens per second in one line.
     pub fn figures(&self) -> String {
         let mut parts = Vec::new();
         if let Some(first) = self.first_at {
@@ -121,7 +121,7 @@ impl Answer {
         let took = self.last_at.unwrap_or_default();
         let took = took.saturating_sub(self.first_at.unwrap_or_default());
         parts.push(if tokens > 1 && took >= RATE_LEAST {
-            // The time begins with the first one.
+            // The rate counts from the first token.
             format!(
                 "{about}{tokens} tokens in {}, {:.1} tokens/s",
                 seconds(took),
@@ -133,13 +133,13 @@ impl Answer {
         if let Some(prompt) = self.usage.and_then(|usage| usage.prompt_tokens) {
             parts.push(format!("prompt of {prompt} tokens"));
         }
-        if let Some(waited) = self.waited.filter(|it| it.as_millis() > 0) {
+        if let Some(waited) = self.waited.filter(|waited| waited.as_millis() > 0) {
             parts.push(format!("waited {} for the model", seconds(waited)));
         }
         parts.join(", ")
     }
 
-    /// What the reader should know about how it ended, if that was not by itself.
+    /// Explains an end that was not the model's own choice.
     pub fn ending(&self) -> Option<&'static str> {
         match self.finish.as_deref() {
             Some("length") => Some(
@@ -232,7 +232,7 @@ mod tests {
             error("the server gave no reason")
         );
         assert!(matches!(answer.take("<html>", ms(1)), Data::Error(_)));
-        // Fields of another type than expected are no text.
+        // Fields of an unexpected type are ignored.
         assert_eq!(
             answer.take(r#"{"choices": 7, "error": null}"#, ms(1)),
             Data::Piece(Piece::default())

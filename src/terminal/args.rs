@@ -1,11 +1,11 @@
-//! The command lines of `chat`, `run` and `evaluate`.
+//! The command-line arguments of `chat`, `run` and `evaluate`.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// What is good for a judge, by default.
+/// Default criteria for the judge.
 const CRITERIA: &str = "correct, complete and clear";
 
 /// Shown below the options of `chat --help`.
@@ -63,7 +63,7 @@ pub struct ServerArgs {
     /// The configuration file whose listen address is used without --server
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where `key` comes from, for the message about a refused key; another program that has found the key says so here.
+    /// The origin of `key`, for the message about a refused key. Set by programs that find the key themselves.
     #[arg(skip)]
     pub key_story: Option<String>,
 }
@@ -73,10 +73,10 @@ pub struct AskArgs {
     /// Instructions that come before the conversation
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
-    /// How much chance there is in the answer; 0 is least
+    /// Randomness of the answer; 0 is lowest
     #[arg(long, value_name = "N", value_parser = temperature, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
-    /// The longest answer, in tokens
+    /// Maximum length of an answer, in tokens
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_negative_numbers = true)]
     pub max_tokens: Option<u32>,
     /// After each answer, show the time to its first token and its tokens per second
@@ -105,7 +105,7 @@ pub struct RunArgs {
     pub prompt: Vec<String>,
     #[command(flatten)]
     pub ask: AskArgs,
-    /// Print the server's whole answer as one JSON object
+    /// Print the server's complete response as one JSON object
     #[arg(long)]
     pub json: bool,
     /// Print the answer when it is complete
@@ -126,10 +126,10 @@ pub struct EvaluateArgs {
     /// The line that separates prompts of several lines in a text file
     #[arg(long, value_name = "LINE")]
     pub separator: Option<String>,
-    /// Leave out lines that cannot be used, instead of asking nothing
+    /// Skip lines that cannot be used, instead of sending no requests
     #[arg(long)]
     pub skip_broken: bool,
-    /// How many requests for a model run at the same time
+    /// Number of requests per model that run at the same time
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64), allow_negative_numbers = true)]
     pub at_once: usize,
     #[command(flatten)]
@@ -137,7 +137,7 @@ pub struct EvaluateArgs {
     /// Let this model of the pool rank the answers to each prompt; it does not learn which model wrote which
     #[arg(long, value_name = "MODEL")]
     pub judge: Option<String>,
-    /// What makes an answer good, for the judge: the best one is "most TEXT"
+    /// Criteria for the judge: the best answer is "most TEXT"
     #[arg(long, value_name = "TEXT", requires = "judge", default_value = CRITERIA)]
     pub criteria: String,
     /// Print one JSON object instead of tables
@@ -148,7 +148,7 @@ pub struct EvaluateArgs {
 }
 
 impl RunArgs {
-    /// The conversation that `run` without a prompt is.
+    /// Converts the arguments of a `run` without a prompt, which starts a conversation.
     pub fn as_chat(&self) -> ChatArgs {
         ChatArgs {
             model: self.model.clone(),

@@ -1,4 +1,4 @@
-//! One request and its answer on the screen: the wait on the status line, the text as it comes, and its end.
+//! One request and its response on the screen: the wait on the status line, the text as it arrives, and its end.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use super::quantity::seconds;
 use super::screen::Screen;
 use super::waiting::{Notice, Waiting, read};
 
-/// How often the status line changes.
+/// Interval between updates of the status line.
 const TICK: Duration = Duration::from_millis(500);
 
 const CLOSED: &str = "the server closed the connection before the answer was complete";
 
-/// How an answer is shown.
+/// The display options of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
-    /// As it comes, and not when it is complete.
+    /// Show the text as it arrives instead of when it is complete.
     pub is_streamed: bool,
     pub is_verbose: bool,
 }
 
-/// Asks and shows the answer. `stop` ends it early; what has arrived is in the answer.
+/// Sends a request and shows the response. `stop` ends it early; the returned response has what has arrived.
 pub async fn ask(
     client: &Client,
     body: &Value,
@@ -106,7 +106,7 @@ async fn receive(
                 continue;
             }
             Some(Event::Data(data)) => data,
-            // Some servers leave `[DONE]` out.
+            // Some servers omit `[DONE]`.
             None if answer.finish.is_some() => return Ok(()),
             None => {
                 return Err(Failure::Cut {
@@ -126,7 +126,7 @@ async fn receive(
     }
 }
 
-/// Asks and shows nothing.
+/// Sends a request without showing the response.
 pub async fn quietly(client: &Client, body: &Value) -> Result<Answer, Failure> {
     let clock = Clock::start();
     let mut answer = Answer::default();
@@ -155,7 +155,7 @@ pub async fn quietly(client: &Client, body: &Value) -> Result<Answer, Failure> {
     }
 }
 
-/// Shows the time that a request takes while it is awaited.
+/// Shows the elapsed time of a request on the status line.
 pub async fn with_status<T>(screen: &mut Screen, work: impl Future<Output = T>) -> T {
     let clock = Clock::start();
     let mut work = pin!(work);

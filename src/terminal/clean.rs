@@ -1,13 +1,13 @@
-//! Makes text of a model or a server harmless for a terminal: no control character reaches it.
+//! Replaces control characters in the text of models and servers, to protect the terminal.
 
-/// The text with line ends and tabs, and every other control character as a visible sign: an escape sequence is
-/// shown and not carried out. It looks at single characters, so that a sequence in pieces is harmless too.
+/// Keeps line ends and tabs, and replaces every other control character with a visible sign: escape sequences are shown instead of
+/// executed. Works on single characters, which also covers sequences split across pieces.
 pub fn clean(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
             '\n' | '\t' => shown.push(letter),
-            // Half of a line end; alone it would let a line be overwritten.
+            // Half of a line end; on its own it would let text overwrite the line.
             '\r' => {}
             '\u{0}'..='\u{1f}' => {
                 shown.extend(char::from_u32(0x2400 + u32::from(letter)));
@@ -20,7 +20,7 @@ pub fn clean(text: &str) -> String {
     shown
 }
 
-/// The same on one line.
+/// Like [`clean`], on one line.
 pub fn line(text: &str) -> String {
     clean(text).replace(['\n', '\t'], " ")
 }

@@ -1,4 +1,4 @@
-//! The HTTP client: one request at a time, streams of events, and the server's refusals.
+//! The HTTP client: single requests, event streams, and the server's errors.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use super::settings::Settings;
 use super::trust;
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// For requests that the server answers at once.
+/// Timeout of requests that the server answers immediately.
 const SHORT: Duration = Duration::from_secs(30);
-/// Looking a model up on the hub takes a while.
+/// Timeout of registrations, which look up the model on the hub.
 const REGISTER_MAX: Duration = Duration::from_secs(90);
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Client {
 
 impl Client {
     /// # Errors
-    /// If there are no certificates to trust, for example.
+    /// If TLS cannot be set up, for example without any trusted certificates.
     pub fn new(settings: Settings) -> Result<Client, Failure> {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT_MAX)
@@ -35,7 +35,7 @@ impl Client {
             .tcp_nodelay(true)
             .user_agent(concat!("model-pool/", env!("CARGO_PKG_VERSION")));
         if settings.is_local {
-            // A proxy cannot reach the loopback interface of this machine.
+            // A proxy cannot reach this machine's loopback interface.
             builder = builder.no_proxy();
         }
         if let Some(file) = &settings.ca_file {
@@ -55,7 +55,7 @@ impl Client {
         self.settings.admin_key.is_some()
     }
 
-    /// The names of the models that the sender may use.
+    /// Returns the names of the models that the key may use.
     pub async fn models(&self) -> Result<Vec<String>, Failure> {
         let request = self.request(Method::GET, "v1/models", None)?;
         let answer = self.value(request.timeout(SHORT)).await?;
@@ -65,14 +65,14 @@ impl Client {
         Ok(names.collect())
     }
 
-    /// Fails if the server does not have the model; loads nothing.
+    /// Fails if the server does not have the model. Loads nothing.
     pub async fn find(&self, model: &str) -> Result<(), Failure> {
         let path = format!("v1/models/{}", encoded(model));
         let request = self.request(Method::GET, &path, None)?;
         self.value(request.timeout(SHORT)).await.map(drop)
     }
 
-    /// Registers a model of the hub, with the admin key. Gives the model as the admin API describes it.
+    /// Registers a model of the hub with the admin key. Returns the model as the admin API describes it.
     pub async fn register(&self, model: &str) -> Result<Value, Failure> {
         let key = self.settings.admin_key.clone();
         let path = format!("admin/models?model={}", encoded(model));
@@ -80,25 +80,30 @@ impl Client {
         self.value(request.timeout(REGISTER_MAX)).await
     }
 
-    /// One answer, as the server wrote it. It takes as long as the model does.
+    /// Returns the server's complete response as text. Takes as long as the model does.
     pub async fn complete(&self, body: &Value) -> Result<String, Failure> {
         let request = self.request(Method::POST, "v1/chat/completions", None)?;
         self.text(request.json(body)).await
     }
 
-    /// One answer, as a stream.
+    /// Starts a streaming response.
     pub async fn stream(&self, body: &Value) -> Result<Stream, Failure> {
         let request = self.request(Method::POST, "v1/chat/completions", None)?;
         let request = request.header("accept", "text/event-stream").json(body);
         let response = self.accepted(request).await?;
         let kind = response.headers().get("content-type");
-        let kind = kind.and_then(|it| it.to_str().ok()).unwrap_or_default();
+        let kind = kind
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
             let status = response.status().as_u16();
             return Err(self.not_the_pool(status, &format!("an answer of the type {kind:?}")));
         }
         Ok(Stream {
-            pieces: response.bytes_stream().map(|it| it.map(Vec::from)).boxed(),
+            pieces: response
+                .bytes_stream()
+                .map(|piece| piece.map(Vec::from))
+                .boxed(),
             parser: Parser::default(),
             ready: Vec::new().into_iter(),
             server: self.settings.base.clone(),
@@ -132,7 +137,7 @@ impl Client {
             Some(value.to_owned())
         };
         let request_id = header("x-request-id");
-        let retry_after = header("retry-after").and_then(|it| it.parse().ok());
+        let retry_after = header("retry-after").and_then(|value| value.parse().ok());
         let body = response.text().await.map_err(|error| self.lost(error))?;
         let Some((message, code)) = Refusal::read(&body) else {
             return Err(self.not_the_pool(status, &body));
@@ -176,7 +181,7 @@ impl Client {
     }
 }
 
-/// An answer on its way. Dropping it stops the answer.
+/// A streaming response. Dropping it cancels the request.
 pub struct Stream {
     pieces: BoxStream<'static, Result<Vec<u8>, reqwest::Error>>,
     parser: Parser,
@@ -185,7 +190,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The next event; `None` if the server has closed the stream. Dropping the future loses nothing.
+    /// Returns the next event, or `None` if the server has closed the stream. Cancel safe.
     pub async fn next(&mut self) -> Result<Option<Event>, Failure> {
         loop {
             if let Some(event) = self.ready.next() {
@@ -206,7 +211,7 @@ impl Stream {
     }
 }
 
-/// A name in a path or a query; its slash stays.
+/// Percent-encodes a name in a path or a query, except for its slash.
 fn encoded(name: &str) -> String {
     let mut path = String::new();
     for byte in name.bytes() {
@@ -223,7 +228,7 @@ fn encoded(name: &str) -> String {
 fn lost(server: &str, error: reqwest::Error) -> Failure {
     let refused = error.is_connect();
     let timed_out = error.is_timeout();
-    // `server` has the address already.
+    // `server` already has the address.
     let error = error.without_url();
     if let Some(problem) = trust::problem(&error) {
         return Failure::Untrusted {

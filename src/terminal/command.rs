@@ -21,7 +21,7 @@ pub const HELP: &str =
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// `None`: show them. An empty text removes them.
+    /// `None` shows the instructions; an empty text removes them.
     System(Option<String>),
     Model(Option<String>),
     Settings,
@@ -56,14 +56,14 @@ pub const NAMES: [&str; 14] = [
     "/quit",
 ];
 
-/// Whether the line is a command. A path such as `/etc/hosts` begins a prompt.
+/// Returns true if the line is a command. A path such as `/etc/hosts` is the beginning of a prompt.
 pub fn is_command(line: &str) -> bool {
     let word = line.split_whitespace().next().unwrap_or_default();
     word.starts_with('/') && !word[1..].contains('/')
 }
 
 /// # Errors
-/// What is wrong with it, and what was probably meant.
+/// The problem, with the command that was probably meant.
 pub fn parse(line: &str) -> Result<Command, String> {
     let line = line.trim();
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -84,7 +84,7 @@ pub fn parse(line: &str) -> Result<Command, String> {
             Some(path) => Ok(Command::Save(PathBuf::from(path))),
             None => Err("name a file: /save conversation.md".to_owned()),
         },
-        // As other programs have them: `/show info`.
+        // Other programs have `/show info`.
         "/show" => Ok(Command::Show),
         "/help" | "/?" => Ok(Command::Help),
         "/exit" | "/bye" | "/quit" => alone(Command::Exit),
@@ -103,7 +103,7 @@ fn system(text: Option<String>) -> Command {
     }))
 }
 
-/// `temperature 0.2`, `temperature=0.2`, and with the words of other programs before it: `parameter`, `system`.
+/// Accepts `temperature 0.2` and `temperature=0.2`, optionally after the keywords of other programs: `parameter`, `system`.
 fn set(rest: &str) -> Result<Command, String> {
     let (name, value) = rest
         .split_once(|letter: char| letter.is_whitespace() || letter == '=')
@@ -186,7 +186,10 @@ mod tests {
 
     #[test]
     fn the_help_has_every_command() {
-        for name in NAMES.iter().filter(|it| !["/models", "/list"].contains(it)) {
+        for name in NAMES
+            .iter()
+            .filter(|name| !["/models", "/list"].contains(name))
+        {
             assert!(HELP.contains(name), "{name}");
         }
         assert!(HELP.starts_with("  /"), "the first line is indented, too");

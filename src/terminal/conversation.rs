@@ -31,7 +31,7 @@ pub struct Conversation {
     pub system: Option<String>,
     pub parameters: Parameters,
     messages: Vec<Message>,
-    /// A prompt that has no answer yet.
+    /// A prompt without a response.
     pending: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Conversation {
     pub fn new(model: &str, system: Option<String>) -> Conversation {
         Conversation {
             model: model.to_owned(),
-            system: system.filter(|it| !it.is_empty()),
+            system: system.filter(|text| !text.is_empty()),
             ..Conversation::default()
         }
     }
@@ -48,12 +48,12 @@ impl Conversation {
         &self.messages
     }
 
-    /// The next prompt. It is part of the conversation when it has an answer.
+    /// Sets the next prompt. It becomes part of the conversation together with its response.
     pub fn prompt(&mut self, text: String) {
         self.pending = Some(text);
     }
 
-    /// The answer to the prompt; an empty one leaves the prompt without an answer.
+    /// Adds the response to the prompt. An empty response leaves the prompt pending.
     pub fn answered(&mut self, answer: &str) {
         if answer.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Conversation {
         }
     }
 
-    /// Makes the last prompt the next one again, without its answer. `false`: there is none.
+    /// Removes the last response and makes its prompt pending again. Returns false if there is none.
     pub fn retry(&mut self) -> bool {
         if self.pending.is_none() && self.messages.len() >= 2 {
             self.messages.pop();
@@ -81,7 +81,7 @@ impl Conversation {
         self.pending = None;
     }
 
-    /// The request for the next answer.
+    /// Builds the request for the next response.
     pub fn request(&self, is_stream: bool) -> Value {
         let message = |role: &str, text: &str| json!({"role": role, "content": text});
         let mut messages = Vec::new();
@@ -89,7 +89,7 @@ impl Conversation {
         messages.extend(
             self.messages
                 .iter()
-                .map(|it| message(it.role.name(), &it.text)),
+                .map(|sent| message(sent.role.name(), &sent.text)),
         );
         messages.extend(self.pending.iter().map(|text| message("user", text)));
         let mut body = Map::new();
@@ -111,48 +111,51 @@ mod tests {
     fn texts(conversation: &Conversation) -> Vec<String> {
         let request = conversation.request(false);
         let messages = request["messages"].as_array().expect("messages");
-        let text = |it: &Value| it["content"].as_str().unwrap_or_default().to_owned();
+        let text = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
         messages.iter().map(text).collect()
     }
 
     #[test]
     fn a_prompt_without_an_answer_is_replaced_by_the_next() {
-        let mut it = Conversation::new("m", Some("be short".to_owned()));
-        it.prompt("one".to_owned());
-        it.answered("1");
-        it.prompt("two".to_owned());
-        assert_eq!(texts(&it), ["be short", "one", "1", "two"]);
-        it.answered("");
-        it.prompt("three".to_owned());
-        assert_eq!(texts(&it), ["be short", "one", "1", "three"]);
+        let mut conversation = Conversation::new("m", Some("be short".to_owned()));
+        conversation.prompt("one".to_owned());
+        conversation.answered("1");
+        conversation.prompt("two".to_owned());
+        assert_eq!(texts(&conversation), ["be short", "one", "1", "two"]);
+        conversation.answered("");
+        conversation.prompt("three".to_owned());
+        assert_eq!(texts(&conversation), ["be short", "one", "1", "three"]);
     }
 
     #[test]
     fn a_retry_asks_the_last_prompt_again_whether_it_was_answered_or_not() {
-        let mut it = Conversation::new("m", None);
-        assert!(!it.retry());
-        it.prompt("one".to_owned());
-        it.answered("1");
-        assert!(it.retry());
-        assert_eq!(texts(&it), ["one"]);
-        assert!(it.retry(), "it has no answer yet");
-        it.answered("uno");
-        assert_eq!(texts(&it), ["one", "uno"]);
-        it.clear();
-        assert!(!it.retry() && texts(&it).is_empty());
+        let mut conversation = Conversation::new("m", None);
+        assert!(!conversation.retry());
+        conversation.prompt("one".to_owned());
+        conversation.answered("1");
+        assert!(conversation.retry());
+        assert_eq!(texts(&conversation), ["one"]);
+        assert!(conversation.retry(), "it has no answer yet");
+        conversation.answered("uno");
+        assert_eq!(texts(&conversation), ["one", "uno"]);
+        conversation.clear();
+        assert!(!conversation.retry() && texts(&conversation).is_empty());
     }
 
     #[test]
     fn the_request_has_the_parameters_and_asks_for_counts_in_a_stream() {
-        let mut it = Conversation::new("m", Some(String::new()));
-        it.parameters.set("temperature", "0").expect("a number");
-        it.prompt("hi".to_owned());
+        let mut conversation = Conversation::new("m", Some(String::new()));
+        conversation
+            .parameters
+            .set("temperature", "0")
+            .expect("a number");
+        conversation.prompt("hi".to_owned());
         let message = json!([{"role": "user", "content": "hi"}]);
         assert_eq!(
-            it.request(false),
+            conversation.request(false),
             json!({"model": "m", "messages": message, "temperature": 0.0})
         );
-        let stream = it.request(true);
+        let stream = conversation.request(true);
         assert_eq!(
             (
                 &stream["stream"],

@@ -1,4 +1,4 @@
-//! The line editor at a terminal: editing, a history in a file, texts of several lines, and commands by the key Tab.
+//! The line editor for terminals: editing, a history file, multi-line texts, and completion of commands with Tab.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub type Editor = rustyline::Editor<Assistant, DefaultHistory>;
 
 const HISTORY_MAX: usize = 1000;
 
-/// An editor with the lines of this file, if it is there.
+/// Opens an editor with the history in this file, if it exists.
 pub fn open(history: Option<&PathBuf>) -> rustyline::Result<Editor> {
     let config = Config::builder()
         .max_history_size(HISTORY_MAX)?
@@ -29,13 +29,13 @@ pub fn open(history: Option<&PathBuf>) -> rustyline::Result<Editor> {
     let mut editor = Editor::with_config(config)?;
     editor.set_helper(Some(Assistant));
     if let Some(file) = history {
-        // There is none at first.
+        // The file does not exist at first.
         let _missing = editor.load_history(file);
     }
     Ok(editor)
 }
 
-/// What the editor asks while a line is edited.
+/// The editor's callbacks.
 pub struct Assistant;
 
 impl Validator for Assistant {

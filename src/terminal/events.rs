@@ -1,6 +1,6 @@
-//! Server-sent events in pieces, as they come over the network: data and comments. Pure.
+//! Parses server-sent events from pieces of a stream: data and comments. Pure.
 
-/// Longer lines are no events of a model.
+/// Maximum length of a line.
 const LINE_MAX: usize = 16 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,22 +10,22 @@ pub enum Event {
     Data(String),
 }
 
-/// A line is longer than any event.
+/// A line exceeds the maximum length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// The beginning of a line.
+    /// The beginning of an incomplete line.
     rest: Vec<u8>,
     data: Vec<String>,
 }
 
 impl Parser {
-    /// The events that this piece completes.
+    /// Adds a piece and returns the events that it completes.
     ///
     /// # Errors
-    /// If a line never ends.
+    /// If a line is too long.
     pub fn push(&mut self, mut piece: &[u8]) -> Result<Vec<Event>, TooLong> {
         let mut events = Vec::new();
         while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {

@@ -10,13 +10,13 @@ use super::trust::CertificateProblem;
 
 #[derive(Debug)]
 pub enum Failure {
-    /// The command line, a file that it names, or the text on standard input cannot be used.
+    /// The command line, a file it names, or standard input cannot be used.
     Usage(String),
     Runtime(io::Error),
-    /// The server did not answer, or the connection broke.
+    /// The server did not respond, or the connection was lost.
     Unreachable {
         server: String,
-        /// Nothing listens there.
+        /// The connection was refused: nothing listens there.
         refused: bool,
         why: String,
     },
@@ -26,7 +26,7 @@ pub enum Failure {
         problem: CertificateProblem,
     },
     Refused(Box<Refusal>),
-    /// The answer is not in the form of OpenAI's API.
+    /// The response is not in the format of OpenAI's API.
     NotThePool {
         server: String,
         status: u16,
@@ -36,7 +36,7 @@ pub enum Failure {
     Cut {
         message: String,
     },
-    /// Some of several results did not come.
+    /// Some of several results are missing.
     Incomplete {
         message: String,
     },
@@ -44,7 +44,7 @@ pub enum Failure {
     Output(io::Error),
 }
 
-/// A server's refusal, in OpenAI's form.
+/// A server's error response, in OpenAI's format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
@@ -53,22 +53,22 @@ pub struct Refusal {
     pub request_id: Option<String>,
     /// In seconds.
     pub retry_after: Option<u64>,
-    /// What the sender can do about a refused key.
+    /// Advice for a refused key.
     pub key_story: String,
-    /// What to do about this refusal, where the sender knows more than the server.
+    /// Advice for this refusal, if the client knows more than the server.
     pub advice: Option<String>,
     pub body: String,
 }
 
 impl Refusal {
-    /// The message and code of an error object; `None` if it is none.
+    /// Returns the message and code of an error object, or `None` if `body` is not one.
     pub fn read(body: &str) -> Option<(String, String)> {
         let body: Value = serde_json::from_str(body).ok()?;
         error_of(&body)
     }
 }
 
-/// The message and code of `{"error": {…}}`, or of the error object itself.
+/// Returns the message and code of `{"error": {…}}`, or of the error object itself.
 pub fn error_of(body: &Value) -> Option<(String, String)> {
     let error = body.get("error").unwrap_or(body);
     let text = |name: &str| error.get(name).and_then(Value::as_str);
@@ -83,18 +83,18 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Unreachable { .. } | Failure::Untrusted { .. } => 3,
             Failure::Interrupted => 130,
-            // The reader of the output has enough, as with `| head`.
+            // The reader of the output has closed it, as with `| head`.
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             _ => 1,
         }
     }
 
-    /// Whether the server does not know the model.
+    /// Returns true if the server does not know the model.
     pub fn is_unknown_model(&self) -> bool {
         matches!(self, Failure::Refused(refusal) if refusal.code == "model_not_found")
     }
 
-    /// Adds what to do about a refusal.
+    /// Adds advice to a refusal.
     pub fn advise(mut self, advice: String) -> Failure {
         if let Failure::Refused(refusal) = &mut self {
             refusal.advice = Some(advice);
@@ -102,7 +102,7 @@ impl Failure {
         self
     }
 
-    /// What is printed: the failure, and in further lines what to do. `None`: nothing.
+    /// Formats the failure, and advice in further lines. Returns `None` if nothing is to be printed.
     pub fn explain(&self) -> Option<String> {
         match self {
             Failure::Interrupted => return None,
@@ -111,7 +111,7 @@ impl Failure {
         }
         let advice = self
             .advice()
-            .map(|it| format!("\n{it}"))
+            .map(|advice| format!("\n{advice}"))
             .unwrap_or_default();
         Some(format!("model-pool: {self}{advice}"))
     }

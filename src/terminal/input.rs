@@ -1,5 +1,5 @@
-//! What a person or a script writes: lines with editing and a history at a terminal, plain lines otherwise, and texts
-//! of several lines between `"""`.
+//! The input of a person or a script: lines with editing and a history at a terminal, plain lines otherwise, and multi-line texts
+//! between `"""`.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use super::quotes::{QUOTES, closes, opens};
 
 const PROMPT: &str = ">>> ";
 const PROMPT_WITHIN: &str = "... ";
-/// A longer line is no prompt; servers refuse it anyway.
+/// Maximum length of a line; servers refuse longer prompts anyway.
 const LINE_MAX: u64 = 64 << 20;
 
-/// What was written.
+/// One unit of input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     Prompt(String),
@@ -47,7 +47,7 @@ enum Source {
 }
 
 impl Input {
-    /// With a line editor if there is a terminal on both sides.
+    /// Opens the input, with a line editor if both input and output are terminals.
     pub fn open(keeps_history: bool) -> Input {
         let is_typed = io::stdin().is_terminal();
         let plain = Source::Plain {
@@ -72,7 +72,7 @@ impl Input {
         matches!(self.source, Source::Editor { .. })
     }
 
-    /// The next prompt or command.
+    /// Reads the next prompt or command.
     pub fn message(&mut self) -> Result<Message, Failure> {
         let first = match self.line(PROMPT)? {
             Line::Text(text) => text,
@@ -125,7 +125,7 @@ impl Input {
                 Ok(line) => Ok(Line::Text(line)),
                 Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
                 Err(ReadlineError::Eof) => Ok(Line::End),
-                // The terminal is gone.
+                // The terminal was closed.
                 Err(ReadlineError::Io(error)) => Err(Failure::Output(error)),
                 Err(error) => Err(Failure::Output(io::Error::other(error.to_string()))),
             },
@@ -183,7 +183,7 @@ fn too_long() -> Failure {
     Failure::Usage(format!("a prompt is longer than {} MiB", LINE_MAX >> 20))
 }
 
-/// Everything on standard input.
+/// Reads all of standard input.
 pub fn all(input: &mut impl Read) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let read = input.take(LINE_MAX + 1).read_to_end(&mut bytes);
@@ -201,9 +201,9 @@ pub fn all(input: &mut impl Read) -> Result<String, Failure> {
     })
 }
 
-/// `$XDG_STATE_HOME/model-pool/chat_history`, in a folder for its owner alone.
+/// `$XDG_STATE_HOME/model-pool/chat_history`, in a folder only its owner can access.
 fn history_file() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let state = variable("XDG_STATE_HOME").map(PathBuf::from);
     let state = state.or_else(|| Some(Path::new(&variable("HOME")?).join(".local/state")))?;
     let folder = state.join("model-pool");

@@ -1,8 +1,8 @@
-//! Ctrl-C while the program waits for the server.
+//! Handles Ctrl-C while the program waits for the server.
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Ends with the next Ctrl-C. From the first call on, the signal does not end the program by itself.
+/// Completes on the next Ctrl-C. After the first call, the signal no longer ends the program.
 pub async fn interrupted() {
     match signal(SignalKind::interrupt()) {
         Ok(mut signal) => {

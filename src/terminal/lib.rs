@@ -1,5 +1,5 @@
-//! `model-pool chat`, `run` and `evaluate`: a client of a running pool for the terminal. It knows the HTTP API alone,
-//! so that it works with a pool on any machine.
+//! `model-pool chat`, `run` and `evaluate`: a terminal client of a running pool. It uses only the HTTP API, and therefore works
+//! with pools on other machines.
 //!
 //! ```text
 //! chat ─▶ session: input ─▶ command, or a prompt ─▶ ask ─▶ screen
@@ -51,14 +51,14 @@ use client::Client;
 use failure::Failure;
 use settings::Settings;
 
-/// `model-pool chat MODEL`.
+/// Runs `model-pool chat MODEL`.
 pub fn chat(args: &ChatArgs, defaults: &Defaults) -> ExitCode {
     end(&with_client(&args.server, defaults, |runtime, client| {
         session::run(runtime, client, args)
     }))
 }
 
-/// `model-pool run MODEL [PROMPT]`. Without a prompt it is a conversation, if there is a terminal for one.
+/// Runs `model-pool run MODEL [PROMPT]`. Starts a conversation without a prompt if there is a terminal.
 pub fn run(args: &RunArgs, defaults: &Defaults) -> ExitCode {
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if args.prompt.is_empty() && is_terminal && !args.json {
@@ -69,7 +69,7 @@ pub fn run(args: &RunArgs, defaults: &Defaults) -> ExitCode {
     }))
 }
 
-/// `model-pool evaluate MODEL… --file FILE`.
+/// Runs `model-pool evaluate MODEL… --file FILE`.
 pub fn evaluate(args: &EvaluateArgs, defaults: &Defaults) -> ExitCode {
     end(&with_client(&args.server, defaults, |runtime, client| {
         evaluate::run(runtime, client, args)
@@ -81,7 +81,7 @@ fn with_client(
     defaults: &Defaults,
     work: impl FnOnce(&tokio::runtime::Runtime, &Client) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    // An error means that another part of this program has installed it already.
+    // Fails if another part of this program has installed it already, which is fine.
     let _installed = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,5 +1,4 @@
-//! The names of models: those of the hub in the forms that other programs write them, and how a model of the hub
-//! becomes one of the pool.
+//! Model names: normalises hub names as written for other programs, and registers models of the hub in the pool.
 
 use serde_json::Value;
 
@@ -8,7 +7,7 @@ use super::client::Client;
 use super::failure::Failure;
 use super::screen::Screen;
 
-/// A model's name without the address of the hub before it: `hf.co/org/name:Q4_K_M` is `org/name:Q4_K_M`.
+/// Removes the hub's address from a model name: `hf.co/org/name:Q4_K_M` becomes `org/name:Q4_K_M`.
 pub fn hub_name(text: &str) -> String {
     let text = text.trim();
     let plain = text.strip_prefix("https://").unwrap_or(text);
@@ -17,14 +16,14 @@ pub fn hub_name(text: &str) -> String {
     plain.unwrap_or(text).trim_end_matches('/').to_owned()
 }
 
-/// Such a model may come into the catalogue when a request names it.
+/// Returns true for names that a request may add to the catalogue.
 pub fn may_be_of_the_hub(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     parts.len() == 2 && parts.iter().all(|part| !part.is_empty())
 }
 
-/// Sees that the pool has the model before anybody writes to it. A model of the hub is registered if there is an
-/// admin key for that; without one the pool decides when it is asked.
+/// Checks that the pool has the model before the first prompt. Registers a model of the hub if there is an admin key; without one,
+/// the pool decides on the first request.
 pub async fn ensure(client: &Client, screen: &mut Screen, name: &str) -> Result<(), Failure> {
     match with_status(screen, client.find(name)).await {
         Err(failure) if failure.is_unknown_model() && may_be_of_the_hub(name) => {
@@ -38,7 +37,7 @@ pub async fn ensure(client: &Client, screen: &mut Screen, name: &str) -> Result<
     }
 }
 
-/// Registers a model of the hub that the pool does not know. Gives `unknown` if the key may not do that.
+/// Registers a model of the hub that the pool does not know. Returns `unknown` if the key does not permit that.
 pub async fn register(
     client: &Client,
     screen: &mut Screen,
@@ -53,7 +52,7 @@ pub async fn register(
             screen.aside(&registered(name, &view));
             Ok(())
         }
-        // The key is not an administrator's.
+        // The key does not belong to an administrator.
         Err(Failure::Refused(refusal)) if matches!(refusal.status, 401 | 403) => {
             let is_off = refusal.code == "registration_off";
             Err(if is_off {
@@ -66,7 +65,7 @@ pub async fn register(
     }
 }
 
-/// What to do about an unknown model that the hub may have.
+/// Adds advice to an unknown model that the hub may have.
 pub fn advised(unknown: Failure, name: &str) -> Failure {
     if !unknown.is_unknown_model() || !may_be_of_the_hub(name) {
         return unknown;

@@ -1,4 +1,4 @@
-//! `run` with a prompt: one answer on standard output.
+//! `run` with a prompt: prints one response to standard output.
 
 use std::io::{self, IsTerminal};
 
@@ -38,7 +38,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), Fai
     outcome
 }
 
-/// The parameters that options set.
+/// Sets the parameters given as options.
 pub fn set(conversation: &mut Conversation, args: &AskArgs) {
     if let Some(temperature) = args.temperature {
         conversation.parameters.put("temperature", temperature);
@@ -48,7 +48,7 @@ pub fn set(conversation: &mut Conversation, args: &AskArgs) {
     }
 }
 
-/// Standard input, unless it is a terminal, then the words of the command line.
+/// Joins standard input, unless it is a terminal, and the words on the command line.
 fn prompt(arguments: &[String]) -> Result<String, Failure> {
     let mut parts = Vec::new();
     if !io::stdin().is_terminal() {

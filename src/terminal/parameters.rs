@@ -1,9 +1,9 @@
-//! The parameters of a request that `/set` changes: their names, the names that other programs give them, and their
-//! form. Their ranges are checked by the server.
+//! The request parameters that `/set` changes: their names, alternative names in other programs, and types. The server checks their
+//! ranges.
 
 use serde_json::{Map, Value, json};
 
-/// What a value has to be.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Number,
@@ -14,7 +14,7 @@ enum Form {
 
 struct Known {
     name: &'static str,
-    /// Names in other programs.
+    /// Alternative names in other programs.
     others: &'static [&'static str],
     form: Form,
     about: &'static str,
@@ -98,19 +98,20 @@ const KNOWN: &[Known] = &[
     ),
 ];
 
-/// The parameters that were set, as they are in a request.
+/// The parameters that were set, as request fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parameters(Map<String, Value>);
 
 impl Parameters {
-    /// Sets a parameter from its text; `none` removes it. Gives the name that requests use.
+    /// Sets a parameter from its text; `none` removes it. Returns the name used in requests.
     ///
     /// # Errors
-    /// For an unknown name, with the nearest one, and for a value of another form.
+    /// For an unknown name, with the nearest known one, and for a value of the wrong type.
     pub fn set(&mut self, name: &str, value: &str) -> Result<&'static str, String> {
         let lower = name.to_lowercase();
-        let is_it = |it: &&Known| it.name == lower || it.others.contains(&lower.as_str());
-        let Some(known) = KNOWN.iter().find(is_it) else {
+        let is_named =
+            |known: &&Known| known.name == lower || known.others.contains(&lower.as_str());
+        let Some(known) = KNOWN.iter().find(is_named) else {
             return Err(unknown(&lower));
         };
         let value = value.trim();
@@ -129,7 +130,7 @@ impl Parameters {
                 Err(_) => return wrong("a whole number such as 200"),
             },
             Form::Texts if value.is_empty() => return wrong("a text"),
-            // A list in JSON, or one text.
+            // A JSON list, or a single text.
             Form::Texts => match serde_json::from_str::<Vec<String>>(value) {
                 Ok(texts) => json!(texts),
                 Err(_) => json!([value.trim_matches('"')]),
@@ -149,12 +150,19 @@ impl Parameters {
         &self.0
     }
 
-    /// All names, with what is set.
+    /// Lists all names with their values.
     pub fn describe(&self) -> String {
-        let widest = KNOWN.iter().map(|it| it.name.len()).max().unwrap_or(0);
-        let line = |it: &Known| {
-            let now = self.0.get(it.name).map_or("-".to_owned(), Value::to_string);
-            format!("  {:widest$}  {now:<6}  {}", it.name, it.about)
+        let widest = KNOWN
+            .iter()
+            .map(|known| known.name.len())
+            .max()
+            .unwrap_or(0);
+        let line = |known: &Known| {
+            let now = self
+                .0
+                .get(known.name)
+                .map_or("-".to_owned(), Value::to_string);
+            format!("  {:widest$}  {now:<6}  {}", known.name, known.about)
         };
         let lines: Vec<String> = KNOWN.iter().map(line).collect();
         lines.join("\n")
@@ -165,7 +173,7 @@ fn unknown(name: &str) -> String {
     if name == "num_ctx" {
         return "the context of a model is not set for one request; it is max_total_tokens in the model's file".to_owned();
     }
-    let names: Vec<&str> = KNOWN.iter().map(|it| it.name).collect();
+    let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
     match nearest(name, names.iter().copied()) {
         Some(near) => format!("there is no parameter {name}; did you mean {near}?"),
         None => format!(
@@ -175,7 +183,7 @@ fn unknown(name: &str) -> String {
     }
 }
 
-/// The name that was probably meant.
+/// Returns the name that was probably meant.
 pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let alike = |known: &'a str| (strsim::normalized_damerau_levenshtein(name, known), known);
     let best = names

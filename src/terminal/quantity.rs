@@ -1,8 +1,8 @@
-//! Times and sizes in words. Pure.
+//! Formats times and sizes for people. Pure.
 
 use std::time::Duration;
 
-/// `0.31 s`, `4.2 s`, `48 s`, `3 min 20 s`, `2 h 5 min`.
+/// Formats as `0.31 s`, `4.2 s`, `48 s`, `3 min 20 s` or `2 h 5 min`.
 pub fn seconds(time: Duration) -> String {
     let total = time.as_secs();
     match total {
@@ -21,7 +21,7 @@ fn two(large: u64, unit: &str, small: u64, below: &str) -> String {
     }
 }
 
-/// `512 B`, `1.5 GiB`.
+/// Formats as `512 B` or `1.5 GiB`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {
@@ -29,7 +29,7 @@ pub fn bytes(count: u64) -> String {
     }
     let mut value = count as f64 / 1024.0;
     let mut unit = 0;
-    // What would be shown as 1024.0 is 1.0 of the next unit.
+    // Values that would round to 1024.0 are shown as 1.0 of the next unit.
     while value >= 1023.95 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;

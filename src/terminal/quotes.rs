@@ -1,11 +1,10 @@
-//! Texts of several lines between `"""`. Pure.
+//! Multi-line texts between `"""`. Pure.
 
 use super::command::is_command;
 
 pub const QUOTES: &str = "\"\"\"";
 
-/// The text before `"""` and the text after it, if the line begins a text of several lines: at its beginning, or
-/// anywhere in a command.
+/// Returns the text before and after `"""` if the line opens a multi-line text: at its beginning, or anywhere in a command.
 pub fn opens(line: &str) -> Option<(&str, &str)> {
     if is_command(line) {
         line.split_once(QUOTES)
@@ -14,7 +13,7 @@ pub fn opens(line: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Removes the `"""` at the end, if it is there.
+/// Removes a trailing `"""`. Returns true if there was one.
 pub fn closes(text: &mut String) -> bool {
     let Some(inner) = text.trim_end().strip_suffix(QUOTES) else {
         return false;
@@ -24,7 +23,7 @@ pub fn closes(text: &mut String) -> bool {
     true
 }
 
-/// Whether more lines belong to the text.
+/// Returns true if the text continues on further lines.
 pub fn is_open(text: &str) -> bool {
     opens(text).is_some_and(|(_, inner)| !closes(&mut inner.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Writes a conversation to a file: as the JSON of a request, or as Markdown.
+//! Writes a conversation to a file, as the JSON of a request or as Markdown.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use super::conversation::Conversation;
 
-/// Writes the file. One that is there already is replaced only if `replaces`.
+/// Writes the file. An existing file is replaced only if `replaces`.
 ///
 /// # Errors
-/// Why the file cannot be written, and what to do.
+/// The reason the file cannot be written, with a remedy.
 pub fn save(conversation: &Conversation, path: &Path, replaces: bool) -> Result<PathBuf, String> {
     let path = with_home(path);
-    let is_json = path.extension().is_some_and(|it| it == "json");
+    let is_json = path
+        .extension()
+        .is_some_and(|extension| extension == "json");
     let text = if is_json {
         let request = conversation.request(false);
         serde_json::to_string_pretty(&request).map_err(|error| error.to_string())? + "\n"
@@ -38,7 +40,7 @@ pub fn save(conversation: &Conversation, path: &Path, replaces: bool) -> Result<
     }
 }
 
-/// `~/` is the home folder, as in a shell.
+/// Expands `~/` to the home folder, as in a shell.
 fn with_home(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), std::env::var_os("HOME")) {
         (Ok(rest), Some(home)) => Path::new(&home).join(rest),
@@ -63,10 +65,10 @@ mod tests {
     use super::*;
 
     fn conversation() -> Conversation {
-        let mut it = Conversation::new("tiny", Some("Be short.".to_owned()));
-        it.prompt("Hello".to_owned());
-        it.answered("Hi\x1b[0m");
-        it
+        let mut conversation = Conversation::new("tiny", Some("Be short.".to_owned()));
+        conversation.prompt("Hello".to_owned());
+        conversation.answered("Hi\x1b[0m");
+        conversation
     }
 
     #[test]

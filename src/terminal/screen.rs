@@ -1,5 +1,5 @@
-//! Where a conversation is shown: answers on standard output, everything else on standard error. Control characters of
-//! a model or a server reach neither.
+//! The output of a conversation: responses on standard output, everything else on standard error. Makes control characters
+//! from models and servers visible.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -15,19 +15,20 @@ pub struct Screen {
     status: StatusLine,
     /// Standard output is a terminal.
     is_terminal: bool,
-    /// It may be dimmed.
+    /// Standard output may use dim text.
     is_coloured: bool,
-    /// Notes may be dimmed.
+    /// Standard error may use dim text.
     has_coloured_notes: bool,
     is_reasoning: bool,
-    /// Reasoning was shown and no text yet.
+    /// Reasoning has been shown, but no text.
     is_after_reasoning: bool,
     is_line_open: bool,
 }
 
 impl Screen {
     pub fn new() -> Screen {
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty()) || is_dumb();
+        let plain =
+            std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is_dumb();
         let is_terminal = io::stdout().is_terminal();
         Screen {
             status: StatusLine::of_stderr(),
@@ -40,7 +41,7 @@ impl Screen {
         }
     }
 
-    /// A part of the answer.
+    /// Shows a part of the response.
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
         if self.is_reasoning && !text.is_empty() {
             self.end_reasoning()?;
@@ -57,7 +58,7 @@ impl Screen {
         self.write(&clean(text))
     }
 
-    /// A part of the reasoning before the answer; it is for people at a terminal alone.
+    /// Shows a part of the reasoning, only on a terminal.
     pub fn reasoning(&mut self, text: &str) -> Result<(), Failure> {
         if !self.is_terminal || text.is_empty() {
             return Ok(());
@@ -84,7 +85,7 @@ impl Screen {
         }
     }
 
-    /// Ends the line and all dimming, whatever was shown last.
+    /// Ends the line and resets dim text.
     pub fn end_answer(&mut self) -> Result<(), Failure> {
         self.status.erase();
         if std::mem::take(&mut self.is_reasoning) && self.is_coloured {
@@ -98,20 +99,20 @@ impl Screen {
         }
     }
 
-    /// Text that is no part of a conversation, as it is.
+    /// Prints text that does not belong to a conversation, unchanged.
     pub fn print(&mut self, text: &str) -> Result<(), Failure> {
         self.status.erase();
         self.write(text)
     }
 
-    /// A message beside the answers.
+    /// Shows a message on standard error.
     pub fn note(&mut self, text: &str) {
         self.status.erase();
         let mut err = io::stderr().lock();
         let _closed = writeln!(err, "{}", clean(text));
     }
 
-    /// A message of less weight.
+    /// Shows a less important message on standard error.
     pub fn aside(&mut self, text: &str) {
         self.status.erase();
         let mut err = io::stderr().lock();
@@ -123,7 +124,7 @@ impl Screen {
     }
 
     pub fn status(&mut self, text: &str) {
-        // It would be in the middle of the answer.
+        // The line would appear in the middle of the response.
         if !(self.is_line_open && self.is_terminal) {
             self.status.show(text);
         }

@@ -1,5 +1,5 @@
-//! `chat`: reads prompts and commands until the end, and keeps the conversation. At a terminal a failure is shown and
-//! the conversation goes on; in a script it ends with it.
+//! `chat`: reads prompts and commands until the end, and keeps the conversation. At a terminal, a failure is shown and the
+//! conversation continues; in a script, it ends the conversation.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ struct Session<'a> {
     conversation: Conversation,
     is_verbose: bool,
     is_interactive: bool,
-    /// Files of this conversation; it may write them again.
+    /// Files this conversation has written; it may overwrite them.
     saved: BTreeSet<PathBuf>,
 }
 
@@ -70,7 +70,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &ChatArgs) -> Result<(), Fa
         match done {
             Ok(true) => return Ok(()),
             Ok(false) => {}
-            // Without an output or a terminal there is nothing to go on with.
+            // Without output or a terminal, the conversation cannot continue.
             Err(failure @ Failure::Output(_)) => return Err(failure),
             Err(failure) if !session.is_interactive => return Err(failure),
             Err(failure) => {
@@ -83,7 +83,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &ChatArgs) -> Result<(), Fa
 }
 
 impl Session<'_> {
-    /// Sees that the pool has the model. Ctrl-C ends the look-up.
+    /// Checks that the pool has the model. Ctrl-C cancels the lookup.
     fn ensure(&mut self, name: &str) -> Result<(), Failure> {
         let work = models::ensure(self.client, &mut self.screen, name);
         let stop = stop(self.is_interactive);
@@ -95,7 +95,7 @@ impl Session<'_> {
         })
     }
 
-    /// Asks for the answer to the prompt that has none.
+    /// Requests a response to the pending prompt.
     fn ask(&mut self) -> Result<(), Failure> {
         let body = self.conversation.request(true);
         let manner = Manner {
@@ -116,7 +116,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Carries a command out. `true`: it ends the conversation.
+    /// Executes a command. Returns true if it ends the conversation.
     fn command(&mut self, line: &str) -> Result<bool, Failure> {
         let command = command::parse(line).map_err(Failure::Usage)?;
         match command {
@@ -206,20 +206,20 @@ impl Session<'_> {
     }
 
     fn show(&mut self) {
-        let it = &self.conversation;
-        let system = it.system.as_deref().unwrap_or("none");
-        let prompts = it.messages().len() / 2;
+        let conversation = &self.conversation;
+        let system = conversation.system.as_deref().unwrap_or("none");
+        let prompts = conversation.messages().len() / 2;
         let text = format!(
             "model         {}\nserver        {}\nprompts       {prompts}\ninstructions  {system}\n{}",
-            it.model,
+            conversation.model,
             self.client.server(),
-            it.parameters.describe()
+            conversation.parameters.describe()
         );
         self.screen.note(&text);
     }
 }
 
-/// Ends with Ctrl-C at a terminal. In a script the signal ends the program, as it does everywhere.
+/// Completes on Ctrl-C at a terminal. In a script, the signal ends the program as usual.
 async fn stop(is_interactive: bool) {
     if is_interactive {
         interrupted().await

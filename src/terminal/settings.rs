@@ -1,5 +1,5 @@
-//! Finds the server and the keys: options first, then the environment, then what the configuration of this machine
-//! says. The admin key is used only to register a model of the hub.
+//! Finds the server and the keys: from options first, then the environment, then this machine's configuration. The admin key is
+//! used only to register models of the hub.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use reqwest::Url;
 use super::args::{Key, ServerArgs};
 use super::failure::Failure;
 
-/// What the configuration of this machine says of its own pool.
+/// The settings of this machine's own pool, from its configuration.
 #[derive(Clone, Debug)]
 pub struct Defaults {
     /// The server's URL.
@@ -28,21 +28,21 @@ impl Default for Defaults {
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// With the base path, without a trailing slash: `http://127.0.0.1:8080/llm`.
+    /// The URL with the base path, without a trailing slash: `http://127.0.0.1:8080/llm`.
     pub base: String,
-    /// Whether the server is on this machine.
+    /// The server runs on this machine.
     pub is_local: bool,
     pub key: Option<Key>,
     /// Certificates to trust in addition to the system's authorities.
     pub ca_file: Option<PathBuf>,
-    /// Which key was sent, or why none was, and what to do about it.
+    /// The origin of the key, or the reason no key was sent, with advice.
     pub key_story: String,
     pub admin_key: Option<Key>,
 }
 
 impl Settings {
     /// # Errors
-    /// `Failure::Usage` if the URL is none, or a named key file cannot be read.
+    /// `Failure::Usage` if the URL is invalid, or a named key file cannot be read.
     pub fn find(args: &ServerArgs, defaults: &Defaults) -> Result<Settings, Failure> {
         let server = args.server.as_deref().unwrap_or(&defaults.server);
         let (base, is_local) = base_of(server)?;
@@ -84,9 +84,13 @@ impl Settings {
     }
 }
 
-/// As admin-client finds it. Without one, the user's own key may be an administrator's.
+/// Finds the key like admin-client does. Without one, the user's own key may be an administrator's.
 fn admin_key(file: Option<&Path>) -> Option<Key> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|it| !it.trim().is_empty());
+    let variable = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .filter(|value| !value.trim().is_empty())
+    };
     if let Some(text) = variable("MODEL_POOL_ADMIN_KEY") {
         return Some(Key::from(text.as_str()));
     }
@@ -126,7 +130,7 @@ fn base_of(server: &str) -> Result<(String, bool), Failure> {
     let is_local = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
     let path = match url.path().trim_end_matches('/') {
         "" => "/llm",
-        // The address that OpenAI's clients are given.
+        // The address for OpenAI clients.
         path => path.strip_suffix("/v1").unwrap_or(path),
     };
     let origin = url.origin().ascii_serialization();

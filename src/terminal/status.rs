@@ -1,5 +1,4 @@
-//! One line on standard error that changes in place and is erased: what a wait or a download is doing. Without a
-//! terminal there is no such line.
+//! A line on standard error that is updated in place and erased, for waits and downloads. Not shown without a terminal.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -21,7 +20,7 @@ impl StatusLine {
         self.is_enabled
     }
 
-    /// Replaces the line. What is wider than the terminal is cut, because a second line could not be erased.
+    /// Replaces the line. Truncates it to the terminal's width, because a second line could not be erased.
     pub fn show(&mut self, text: &str) {
         if !self.is_enabled {
             return;
@@ -47,7 +46,7 @@ impl Drop for StatusLine {
     }
 }
 
-/// A terminal that carries out no escape sequences.
+/// Returns true for terminals without escape sequences.
 pub fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }

@@ -1,4 +1,4 @@
-//! The certificates that a client of the pool trusts, and the reason why it does not trust one.
+//! The certificates that a client of the pool trusts, and the explanation of certificate errors.
 
 use std::error::Error;
 use std::fmt;
@@ -17,11 +17,11 @@ use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
-/// The client's settings of TLS: the authorities of the system, and the certificates of this PEM file. A server may also
-/// present a certificate of the file itself.
+/// The client's TLS settings: trusts the system's authorities and the certificates of this PEM file. A server may also present a
+/// certificate of the file itself.
 ///
 /// # Errors
-/// The file cannot be read, or holds no certificate.
+/// If the file cannot be read, or contains no certificate.
 pub fn client_config(file: &Path) -> Result<ClientConfig, String> {
     let wrong = |why: String| {
         format!(
@@ -53,13 +53,13 @@ pub fn client_config(file: &Path) -> Result<ClientConfig, String> {
         named,
         by_authority,
     });
-    // The verifier checks signature and name. The library calls every other verifier than its own dangerous.
+    // The verifier checks signature and name. The library calls every custom verifier dangerous.
     let builder = builder.dangerous();
     let config = builder.with_custom_certificate_verifier(verifier);
     Ok(config.with_no_client_auth())
 }
 
-/// Accepts certificates that an authority has signed, and the certificates of the file.
+/// Accepts certificates signed by an authority, and the certificates in the file.
 struct NamedOrSigned {
     named: Vec<CertificateDer<'static>>,
     by_authority: Arc<WebPkiServerVerifier>,
@@ -88,7 +88,7 @@ impl ServerCertVerifier for NamedOrSigned {
             now,
         );
         let is_named = self.named.iter().any(|named| named == end_entity);
-        // `openssl req -x509` makes an authority of a server's own certificate, which the library refuses.
+        // `openssl req -x509` marks a server's own certificate as an authority, which the library rejects.
         match verified {
             Err(error) if is_named && is_of_authority(&error) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
@@ -127,12 +127,12 @@ fn is_of_authority(error: &TlsError) -> bool {
     error.to_string().contains(OWN_CERTIFICATE)
 }
 
-/// The library's word for a certificate that is an authority's and presented as a server's.
+/// The library's error for an authority's certificate that is presented by a server.
 const OWN_CERTIFICATE: &str = "CaUsedAsEndEntity";
 
-/// The problem with a server's certificate, and what to do, if that is why a request failed.
+/// Returns the problem with a server's certificate and its remedy, if that is why a request failed.
 pub fn problem(error: &(dyn Error + 'static)) -> Option<CertificateProblem> {
-    // The innermost cause has no further words of the libraries between.
+    // The innermost cause, without the messages of the libraries in between.
     let mut innermost: &dyn Error = error;
     while let Some(cause) = innermost.source() {
         innermost = cause;
@@ -189,7 +189,7 @@ pub fn problem(error: &(dyn Error + 'static)) -> Option<CertificateProblem> {
 pub struct CertificateProblem {
     pub what: &'static str,
     pub advice: &'static str,
-    /// In the library's words.
+    /// The library's message.
     pub detail: String,
 }
 

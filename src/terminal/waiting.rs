@@ -1,11 +1,11 @@
-//! What the pool says in comments of a stream while a request waits for its model, and how that is shown.
+//! Parses and formats the pool's stream comments about a request that waits for its model.
 
 use std::time::Duration;
 
 use super::clean;
 use super::quantity::seconds;
 
-/// A comment that is understood.
+/// A recognised comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     Waiting(Waiting),
@@ -15,7 +15,7 @@ pub enum Notice {
     },
 }
 
-/// The place of a request in the queue, and what the load of its model is doing.
+/// The queue position of a request, and the progress of its model's load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     pub position: u64,
@@ -24,7 +24,7 @@ pub struct Waiting {
     pub expected: Option<Duration>,
 }
 
-/// Reads a comment such as `waiting position=1 stage=loading percent=40 expected_seconds=3`. Other comments are `None`.
+/// Parses a comment such as `waiting position=1 stage=loading percent=40 expected_seconds=3`. Returns `None` for other comments.
 pub fn read(comment: &str) -> Option<Notice> {
     let mut words = comment.split_whitespace();
     let kind = words.next()?;
@@ -35,9 +35,11 @@ pub fn read(comment: &str) -> Option<Notice> {
         match name {
             "position" => waiting.position = number.unwrap_or(0),
             "stage" => waiting.stage = value.chars().take(40).collect(),
-            "percent" => waiting.percent = value.parse().ok().filter(|it| *it <= 100),
+            "percent" => waiting.percent = value.parse().ok().filter(|percent| *percent <= 100),
             "expected_seconds" => {
-                waiting.expected = number.filter(|it| *it > 0).map(Duration::from_secs);
+                waiting.expected = number
+                    .filter(|seconds| *seconds > 0)
+                    .map(Duration::from_secs);
             }
             "waited_ms" => waited = Duration::from_millis(number.unwrap_or(0)),
             _ => {}
@@ -51,7 +53,7 @@ pub fn read(comment: &str) -> Option<Notice> {
 }
 
 impl Waiting {
-    /// One line, with the most important part first: narrow terminals show its beginning.
+    /// Formats one line with the most important part first, because narrow terminals show only its beginning.
     pub fn line(&self, so_far: Duration) -> String {
         let stage = match self.stage.as_str() {
             "queued" | "" => "waiting".to_owned(),
@@ -61,7 +63,7 @@ impl Waiting {
         };
         let percent = self
             .percent
-            .map(|it| format!(" {it} %"))
+            .map(|percent| format!(" {percent} %"))
             .unwrap_or_default();
         let position = match self.position {
             0 | 1 => String::new(),

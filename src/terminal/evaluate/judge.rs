@@ -1,33 +1,33 @@
-//! A model as the judge: what it is asked about the answers to one prompt, and how its verdict is read. The answers have letters
-//! and no names, and each model gets each letter about equally often, since judges prefer what stands first. Pure.
+//! A model as the judge: builds the question about the responses to one prompt, and parses the verdict. The responses have letters
+//! instead of names, and each model gets each letter about equally often, since judges prefer the first position. Pure.
 
 use serde_json::{Deserializer, Value, json};
 
-/// Models that can be compared at once: one letter each.
+/// Maximum number of models to compare: one letter each.
 pub const MODELS_MAX: usize = 26;
-/// Braces before the ranking at which its object may begin.
+/// Number of braces before the ranking to try as the beginning of its object.
 const BEGINNINGS: usize = 8;
 const REASON_CHARACTERS_MAX: usize = 400;
 
-/// The answers to one prompt, in the order in which the judge reads them.
+/// The responses to one prompt, in the order the judge sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     prompt: String,
-    /// The model's place in the evaluation, and its answer.
+    /// The model's index in the evaluation, and its response.
     answers: Vec<(usize, String)>,
 }
 
-/// What a judge decided.
+/// A judge's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The models' places in the evaluation, the best first.
+    /// The models' indices in the evaluation, the best first.
     pub ranking: Vec<usize>,
     pub reason: Option<String>,
 }
 
 impl Case {
-    /// `None` if there are no two answers to compare. `turn` is the number of the prompt.
-    pub fn of(prompt: &str, answers: Vec<(usize, String)>, turn: usize) -> Option<Case> {
+    /// Returns `None` if there are fewer than two responses to compare. `turn` is the number of the prompt.
+    pub fn new(prompt: &str, answers: Vec<(usize, String)>, turn: usize) -> Option<Case> {
         let mut answers = answers;
         if answers.len() < 2 {
             return None;
@@ -40,7 +40,7 @@ impl Case {
         })
     }
 
-    /// What the judge is asked.
+    /// Builds the judge's prompt.
     pub fn question(&self, criteria: &str) -> String {
         let letters: Vec<String> = (0..self.answers.len()).map(letter).collect();
         let example = json!({"reason": "…", "ranking": letters});
@@ -59,7 +59,7 @@ impl Case {
         text
     }
 
-    /// The verdict in what the judge wrote.
+    /// Parses the verdict from the judge's text.
     pub fn verdict(&self, text: &str) -> Result<Verdict, String> {
         let shape = format!(
             "{{\"ranking\": [{}]}}",
@@ -95,10 +95,10 @@ impl Case {
             ));
         }
         let reason = object["reason"].as_str().map(str::trim);
-        let reason = reason.filter(|it| !it.is_empty());
+        let reason = reason.filter(|text| !text.is_empty());
         Ok(Verdict {
             ranking,
-            reason: reason.map(|it| it.chars().take(REASON_CHARACTERS_MAX).collect()),
+            reason: reason.map(|text| text.chars().take(REASON_CHARACTERS_MAX).collect()),
         })
     }
 }
@@ -108,7 +108,7 @@ fn letter(place: usize) -> String {
     char::from(b'A' + place).to_string()
 }
 
-/// The last JSON object with a ranking. Judges write before and behind it.
+/// Finds the last JSON object with a ranking. Judges write text before and after it.
 fn last_ranking(text: &str) -> Option<Value> {
     let key = text.rfind("\"ranking\"")?;
     let beginnings = text[..key].rmatch_indices('{').take(BEGINNINGS);
@@ -116,7 +116,9 @@ fn last_ranking(text: &str) -> Option<Value> {
         let mut values = Deserializer::from_str(&text[at..]).into_iter::<Value>();
         values.next()?.ok()
     });
-    objects.into_iter().find(|it| it["ranking"].is_array())
+    objects
+        .into_iter()
+        .find(|object| object["ranking"].is_array())
 }
 
 #[cfg(test)]
@@ -126,7 +128,7 @@ mod tests {
     fn case(turn: usize) -> Case {
         let answers = ["four", "five", "4"].iter().enumerate();
         let answers = answers.map(|(model, text)| (model, (*text).to_owned()));
-        Case::of("2 + 2?", answers.collect(), turn).expect("three answers")
+        Case::new("2 + 2?", answers.collect(), turn).expect("three answers")
     }
 
     #[test]
@@ -143,7 +145,7 @@ mod tests {
         assert!(at("letter=\"A\">\nfive") < at("letter=\"B\">\n4"));
         assert!(at("letter=\"B\">\n4") < at("letter=\"C\">\nfour"));
         assert!(at("most correct, complete and clear") < at("\"ranking\":[\"A\",\"B\",\"C\"]"));
-        assert_eq!(Case::of("?", vec![(0, "alone".to_owned())], 0), None);
+        assert_eq!(Case::new("?", vec![(0, "alone".to_owned())], 0), None);
     }
 
     #[test]
@@ -155,7 +157,7 @@ mod tests {
         ] {
             let verdict = case(1)
                 .verdict(text)
-                .unwrap_or_else(|it| panic!("{text}: {it}"));
+                .unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(verdict.ranking, [2, 0, 1], "{text}");
             assert_eq!(verdict.reason.as_deref(), Some("B counts."));
         }

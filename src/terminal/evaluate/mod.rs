@@ -1,5 +1,5 @@
-//! `model-pool evaluate`: the prompts of a file for several models, one model after another, so that a pool loads each
-//! once; the answers beside each other, with tokens and times.
+//! `model-pool evaluate`: runs the prompts of a file on several models, one model after another, which loads each model only once.
+//! Shows the responses side by side, with tokens and times.
 
 mod judge;
 mod outcome;
@@ -75,7 +75,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
     }
 }
 
-/// Fails for a model that the pool does not have, before the others answer in vain. What else is wrong shows in the table.
+/// Fails if the pool lacks a model, before other models respond in vain. Other problems are shown in the table.
 async fn find_all(client: &Client, evaluation: &Evaluation) -> Result<(), Failure> {
     for name in evaluation.models.iter().chain(&evaluation.judge) {
         if let Err(failure) = client.find(name).await
@@ -101,7 +101,7 @@ async fn ask_and_judge(
     }
 }
 
-/// Asks the judge about every prompt that has several answers.
+/// Sends every prompt with several responses to the judge.
 async fn judge_all(
     client: &Client,
     args: &EvaluateArgs,
@@ -118,7 +118,7 @@ async fn judge_all(
         conversation.parameters.put("temperature", 0.0);
         conversation.prompt(case.question(&args.criteria));
         let answer = quietly(client, &conversation.request(true)).await;
-        (row, answer.map(|it| case.verdict(&it.text)))
+        (row, answer.map(|answer| case.verdict(&answer.text)))
     };
     let mut verdicts = stream::iter(cases)
         .map(request)
@@ -141,7 +141,7 @@ async fn judge_all(
     Ok(())
 }
 
-/// Asks each model all prompts, several at a time. A server that cannot be reached ends it; a refusal is an outcome.
+/// Sends all prompts to each model, several at a time. An unreachable server ends the run; a refusal is an outcome.
 async fn ask_all(
     client: &Client,
     args: &EvaluateArgs,

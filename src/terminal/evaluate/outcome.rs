@@ -1,4 +1,4 @@
-//! The results of an evaluation: an answer or a failure for each prompt and model, and their sums. Pure.
+//! The results of an evaluation: a response or a failure for each prompt and model, and their totals. Pure.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum Outcome {
     Failure(String),
 }
 
-/// Of the answers to one prompt.
+/// The judge's result for one prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement {
     Verdict(Verdict),
@@ -26,34 +26,34 @@ pub enum Judgement {
 pub struct Evaluation {
     pub models: Vec<String>,
     pub prompts: Vec<Prompt>,
-    /// By prompt, then by model; `None`: it was not asked.
+    /// By prompt, then by model; `None` if the request was not sent.
     outcomes: Vec<Vec<Option<Outcome>>>,
     /// The model that ranks the answers.
     pub judge: Option<String>,
-    /// By prompt; `None`: there were no two answers, or it was not asked.
+    /// By prompt; `None` if there were fewer than two responses, or the judge was not called.
     pub judgements: Vec<Option<Judgement>>,
 }
 
-/// The sums of one model.
+/// The totals of one model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sums {
     pub answers: usize,
     pub failures: usize,
     pub prompt_tokens: u64,
     pub answer_tokens: u64,
-    /// The middle of the times to the first token and to the last, after the wait for the model.
+    /// Median times to the first and the last token, after the wait for the model.
     pub first_token: Option<Duration>,
     pub total: Option<Duration>,
     /// The longest wait for the model.
     pub waited: Duration,
-    /// Verdicts on its answers, how many of them put it first, and the sum of its ranks from 1.
+    /// Number of verdicts on its responses, number of first places, and sum of its ranks from 1.
     pub verdicts: usize,
     pub firsts: usize,
     pub ranks: usize,
 }
 
 impl Sums {
-    /// The mean of its ranks.
+    /// The mean rank.
     pub fn rank(&self) -> Option<f64> {
         (self.verdicts > 0).then(|| self.ranks as f64 / self.verdicts as f64)
     }
@@ -78,25 +78,26 @@ impl Evaluation {
         &self.outcomes[row]
     }
 
-    /// What the judge is asked about a prompt.
+    /// The judge's case for a prompt.
     pub fn case(&self, row: usize) -> Option<Case> {
         let answers = self.outcomes[row].iter().enumerate();
         let answers = answers.filter_map(|(column, outcome)| match outcome {
             Some(Outcome::Answer(answer)) => Some((column, answer.text.trim().to_owned())),
             _ => None,
         });
-        Case::of(&self.prompts[row].text, answers.collect(), row)
+        Case::new(&self.prompts[row].text, answers.collect(), row)
     }
 
-    /// How often the judge was asked.
+    /// Number of calls to the judge.
     pub fn judged(&self) -> usize {
         self.judgements.iter().flatten().count()
     }
 
-    /// How often it gave no verdict.
+    /// Number of calls without a verdict.
     pub fn unjudged(&self) -> usize {
         let all = self.judgements.iter().flatten();
-        all.filter(|it| matches!(it, Judgement::Failure(_))).count()
+        all.filter(|judgement| matches!(judgement, Judgement::Failure(_)))
+            .count()
     }
 
     pub fn count(&self) -> usize {
@@ -106,7 +107,7 @@ impl Evaluation {
     pub fn failed(&self) -> usize {
         let outcomes = self.outcomes.iter().flatten().flatten();
         outcomes
-            .filter(|it| matches!(it, Outcome::Failure(_)))
+            .filter(|outcome| matches!(outcome, Outcome::Failure(_)))
             .count()
     }
 
@@ -133,7 +134,7 @@ impl Evaluation {
             let Judgement::Verdict(Verdict { ranking, .. }) = judgement else {
                 continue;
             };
-            if let Some(place) = ranking.iter().position(|it| *it == column) {
+            if let Some(place) = ranking.iter().position(|model| *model == column) {
                 sums.verdicts += 1;
                 sums.firsts += usize::from(place == 0);
                 sums.ranks += place + 1;
@@ -176,10 +177,10 @@ impl Evaluation {
                 Some(Outcome::Answer(answer)) => json!({
                     "model": model,
                     "text": answer.text,
-                    "reasoning": Some(&answer.reasoning).filter(|it| !it.is_empty()),
+                    "reasoning": Some(&answer.reasoning).filter(|text| !text.is_empty()),
                     "finish_reason": answer.finish,
-                    "prompt_tokens": answer.usage.and_then(|it| it.prompt_tokens),
-                    "completion_tokens": answer.usage.and_then(|it| it.completion_tokens),
+                    "prompt_tokens": answer.usage.and_then(|usage| usage.prompt_tokens),
+                    "completion_tokens": answer.usage.and_then(|usage| usage.completion_tokens),
                     "first_token_ms": answer.first_at.map(milliseconds),
                     "whole_ms": answer.last_at.map(milliseconds),
                     "waited_ms": answer.waited.map(milliseconds),
@@ -191,7 +192,7 @@ impl Evaluation {
                 object["verdict"] = match judgement {
                     Judgement::Failure(error) => json!({"error": error}),
                     Judgement::Verdict(verdict) => {
-                        let names = verdict.ranking.iter().map(|it| &self.models[*it]);
+                        let names = verdict.ranking.iter().map(|model| &self.models[*model]);
                         json!({"ranking": names.collect::<Vec<_>>(), "reason": verdict.reason})
                     }
                 };

@@ -1,5 +1,5 @@
-//! The prompts of an evaluation: lines of a text, parts of one between separators, or lines of JSON. Every line that
-//! cannot be used is named.
+//! The prompts of an evaluation: lines of a text, sections between separators, or lines of JSON. Lines that cannot be used are
+//! reported.
 
 use std::fmt;
 use std::io::Read;
@@ -9,15 +9,15 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// Larger files are no lists of prompts.
+/// Maximum size of a prompt file.
 const FILE_MAX: u64 = 64 << 20;
 const PROMPTS_MAX: usize = 10_000;
-/// Keys that hold the prompt in a line of JSON; the second is Aviary's.
+/// Keys of the prompt in a JSON line; the second is Aviary's.
 const KEYS: [&str; 2] = ["prompt", "user_input"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// Where it begins, from 1.
+    /// Line number of its beginning, from 1.
     pub line: usize,
     pub text: String,
 }
@@ -42,7 +42,7 @@ pub struct Prompts {
     pub flaws: Vec<PromptError>,
 }
 
-/// `-` is standard input.
+/// Reads a file of prompts; `-` is standard input.
 pub fn read(file: &Path, separator: Option<&str>) -> Result<Prompts, Failure> {
     let name = if file.as_os_str() == "-" {
         "standard input".to_owned()
@@ -68,7 +68,7 @@ pub fn read(file: &Path, separator: Option<&str>) -> Result<Prompts, Failure> {
     })?;
     let is_json = file
         .extension()
-        .is_some_and(|it| it == "jsonl" || it == "json");
+        .is_some_and(|extension| extension == "jsonl" || extension == "json");
     let read = match (is_json, separator) {
         (true, _) => of_json(&name, &text),
         (false, Some(separator)) => between(&text, separator),
@@ -99,7 +99,7 @@ fn of_lines(text: &str) -> Prompts {
     }
 }
 
-/// Parts of several lines, between lines that are the separator.
+/// Splits a text into sections at separator lines.
 fn between(text: &str, separator: &str) -> Prompts {
     let mut read = Prompts::default();
     let mut part: Option<Prompt> = None;
@@ -185,7 +185,9 @@ mod tests {
 
     fn texts(read: &Prompts) -> Vec<(usize, &str)> {
         let prompts = read.prompts.iter();
-        prompts.map(|it| (it.line, it.text.as_str())).collect()
+        prompts
+            .map(|prompt| (prompt.line, prompt.text.as_str()))
+            .collect()
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! An evaluation as text: for each prompt the answers in columns beside each other, then the sums of each model. Pure.
+//! Formats an evaluation as text: for each prompt the responses in columns side by side, then the totals of each model. Pure.
 
 use super::outcome::{Evaluation, Judgement, Outcome, Sums};
 use crate::clean::{clean, line};
 use crate::quantity::seconds;
 
-/// Where the output is no terminal, or says no width.
+/// Width if the output is not a terminal or does not report its width.
 const USUAL_WIDTH: usize = 120;
-/// Narrower columns hold no sentence: then the answers stand below each other.
+/// Minimum column width; responses are listed below each other if columns would be narrower.
 const COLUMN_MIN: usize = 24;
 const GAP: &str = " │ ";
 
-/// The columns of the terminal.
+/// The width of the terminal in characters.
 pub fn width_of_terminal(is_terminal: bool) -> usize {
     let size = is_terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()));
     let columns = size
@@ -51,7 +51,7 @@ pub fn text(evaluation: &Evaluation, width: usize) -> String {
     text + &sums(evaluation)
 }
 
-/// `judged: 1. org/large, 2. org/small (It is complete.)`.
+/// Formats a verdict, such as `judged: 1. org/large, 2. org/small (It is complete.)`.
 fn verdict(evaluation: &Evaluation, judgement: &Judgement) -> String {
     match judgement {
         Judgement::Failure(error) => format!("(not judged: {})", line(error)),
@@ -61,7 +61,9 @@ fn verdict(evaluation: &Evaluation, judgement: &Judgement) -> String {
                 format!("{}. {}", place + 1, line(&evaluation.models[*model]))
             });
             let reason = verdict.reason.as_deref().map(line);
-            let reason = reason.map(|it| format!(" ({it})")).unwrap_or_default();
+            let reason = reason
+                .map(|reason| format!(" ({reason})"))
+                .unwrap_or_default();
             format!("judged: {}{reason}", places.collect::<Vec<_>>().join(", "))
         }
     }
@@ -81,7 +83,7 @@ fn cell(outcome: &Option<Outcome>) -> String {
     }
 }
 
-/// Texts in columns of this width.
+/// Formats texts side by side in columns of this width.
 fn beside(texts: &[String], width: usize) -> String {
     let columns: Vec<Vec<String>> = texts.iter().map(|text| wrapped(text, width)).collect();
     let height = columns.iter().map(Vec::len).max().unwrap_or(0);
@@ -98,7 +100,7 @@ fn beside(texts: &[String], width: usize) -> String {
     text
 }
 
-/// Lines of at most so many letters, broken between words where that is possible.
+/// Wraps a text to `width` characters, between words if possible.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for paragraph in text.replace('\t', "    ").lines() {
@@ -150,7 +152,7 @@ fn sums(evaluation: &Evaluation) -> String {
     if evaluation.judge.is_some() {
         heads.extend(["judged", "first", "mean rank"]);
     }
-    let mut rows: Vec<Vec<String>> = vec![heads.iter().map(|it| (*it).to_owned()).collect()];
+    let mut rows: Vec<Vec<String>> = vec![heads.iter().map(|head| (*head).to_owned()).collect()];
     for (column, model) in evaluation.models.iter().enumerate() {
         let sums = evaluation.sums(column);
         let rank = sums.rank();
@@ -183,7 +185,7 @@ fn sums(evaluation: &Evaluation) -> String {
         if evaluation.judge.is_some() {
             row.push(verdicts.to_string());
             row.push(firsts.to_string());
-            row.push(rank.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}")));
+            row.push(rank.map_or_else(|| "-".to_owned(), |rank| format!("{rank:.2}")));
         }
         rows.push(row);
     }
