@@ -1,8 +1,10 @@
-//! Measures the kernels against candle's and against a plain read of the same bytes, in turns in one run, and prints the
-//! least time of each and the ratios.
+//! Measures this crate's kernels against candle's and against a plain read of the same bytes, alternating within one run, and
+//! prints the shortest time of each and the ratios.
 //!
-//! `cargo bench -p candle-engine --bench kernels`, with `-- --threads N` where it is not to be all, `--only Q8_0,Q4K` for some
-//! encodings (`Bf16+` is BF16 with inputs that are rounded to BF16), `--megabytes N` for other than 192 MB of weights (1 stays in the nearest caches). In a build with debug assertions every pointer is checked in the inner loops, and the kernels are several times slower.
+//! `cargo bench -p candle-engine --bench kernels`. Options: `-- --threads N` (default: all), `--only Q8_0,Q4K` for some encodings
+//! (`Bf16+` is BF16 with inputs rounded to BF16), `--megabytes N` for another size of weights than 192 MB (1 fits the L1 and L2
+//! caches). In builds with debug assertions, every pointer in the inner loops is checked, which makes the kernels several times
+//! slower.
 
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
@@ -44,7 +46,7 @@ use kernels::{Attention, CacheLayer, CacheShape, Matrix, Pool, Precision, attend
 use step::{PAGE_TOKENS, Span};
 use stored::{Encoding, Stored};
 
-/// Weights of all matrices together, in megabytes: more than any cache of the last level has.
+/// Total size of the weights, in megabytes; larger than any last-level cache.
 const ALL_MEGABYTES: usize = 192;
 const COLUMNS: usize = 2048;
 const ROWS: usize = 5632;
@@ -122,7 +124,7 @@ fn random(count: usize) -> Vec<f32> {
     (0..count).map(|_| source.random_range(-1.0..1.0)).collect()
 }
 
-/// The least seconds of some rounds of each, one after another.
+/// The shortest time of each function over the rounds, in seconds. The functions alternate.
 fn least<const N: usize>(rounds: usize, work: [&dyn Fn(); N]) -> [f64; N] {
     let mut best = [f64::INFINITY; N];
     for _ in 0..rounds {
@@ -135,7 +137,7 @@ fn least<const N: usize>(rounds: usize, work: [&dyn Fn(); N]) -> [f64; N] {
     best
 }
 
-/// What a parallel section costs that has nearly nothing to do.
+/// Measures the overhead of a parallel section with almost no work.
 fn sections(pool: &Pool) {
     let tasks = pool.threads();
     let sum = AtomicU64::new(0);
@@ -206,7 +208,7 @@ fn products(
         matrices.push(Matrix::new(stored)?);
         let dense = matches!(encoding, Encoding::F32 | Encoding::Bf16 | Encoding::F16);
         theirs.push(if dense {
-            // Their 16-bit products are far slower, so 32 bits stand for all.
+            // candle's 16-bit products are far slower, so its 32-bit ones are the comparison.
             QMatMul::Tensor(weights.copy()?)
         } else {
             QMatMul::from_qtensor(QTensor::new(

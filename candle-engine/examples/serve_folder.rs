@@ -1,4 +1,5 @@
-//! Serves one model folder on 127.0.0.1 until Ctrl-C: `serve_folder FOLDER PORT [CONCURRENCY]`. For trying and measuring; never part of the service.
+//! Serves one model folder on 127.0.0.1 until Ctrl-C: `serve_folder FOLDER PORT [CONCURRENCY]`. For experiments and measurements;
+//! not part of the service.
 
 use candle_engine::{DeviceChoice, EngineOptions, Listen, serve};
 use std::error::Error;

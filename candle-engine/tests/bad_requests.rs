@@ -1,4 +1,4 @@
-//! Requests that are wrong: each is a 4xx with an OpenAI error object that names the field. Owns no helper; see `support`.
+//! Invalid requests: each gets a 4xx status with an OpenAI error object that names the field.
 
 mod support;
 
@@ -110,10 +110,10 @@ async fn a_wrong_field_of_a_chat_is_refused_by_its_name() {
     for (param, value) in cases {
         let mut body = json!({"messages": [{"role": "user", "content": "hello"}]});
         body[param.split('[').next().expect("a name")] = value;
-        let answer = engine.post(CHAT, &body).await;
+        let response = engine.post(CHAT, &body).await;
         assert_refused(
             &body.to_string(),
-            &answer,
+            &response,
             StatusCode::BAD_REQUEST,
             Some(param),
         );
@@ -144,15 +144,15 @@ async fn a_wrong_field_of_a_completion_is_refused_by_its_name() {
     ] {
         let mut body = json!({"prompt": "hello"});
         body[param] = value;
-        let mut answer = engine.post(COMPLETIONS, &body).await;
+        let mut response = engine.post(COMPLETIONS, &body).await;
         if param == "prompt" {
-            // That it is empty is found after the parse; the field is the same.
-            answer.1["error"]["message"] =
-                json!(format!("prompt: {}", answer.1["error"]["message"]));
+            // An empty list is detected after parsing, but the field is the same.
+            response.1["error"]["message"] =
+                json!(format!("prompt: {}", response.1["error"]["message"]));
         }
         assert_refused(
             &body.to_string(),
-            &answer,
+            &response,
             StatusCode::BAD_REQUEST,
             Some(param),
         );
@@ -166,8 +166,8 @@ async fn fields_that_ask_for_nothing_are_taken() {
         "messages": [{"role": "user", "content": "hello"}], "max_tokens": 1, "user": "somebody", "logprobs": false, "tools": [], "tool_choice": "none",
         "response_format": {"type": "text"}, "seed": null, "stop": null, "top_k": -1, "n": 1, "stream": false, "logit_bias": {},
     });
-    let (status, answer) = engine.post(CHAT, &body).await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
+    let (status, response) = engine.post(CHAT, &body).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
 }
 
 #[tokio::test]

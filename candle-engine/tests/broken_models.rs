@@ -1,4 +1,4 @@
-//! Model folders that are broken: each ends the engine with one line that names the file and says what is wrong. Owns the breaking.
+//! Broken model folders: each ends the engine with one line that names the file and the problem.
 
 #[path = "broken_models/gpt.rs"]
 mod gpt;
@@ -13,7 +13,7 @@ use std::path::Path;
 use support::{demo_model, options};
 use tempfile::TempDir;
 
-/// A copy of a demo model that may be broken.
+/// A copy of a demo model, to be broken.
 fn copy() -> TempDir {
     copy_of(&demo_model("tiny-chat"))
 }
@@ -29,7 +29,7 @@ fn copy_of(folder: &Path) -> TempDir {
     folder
 }
 
-/// The engine's last words on a folder.
+/// The engine's final message for a folder.
 async fn last_words(folder: &Path) -> String {
     last_words_of(options(folder, Listen::Unix(folder.join("socket")))).await
 }
@@ -60,7 +60,7 @@ fn edit(folder: &Path, file: &str, change: impl FnOnce(&mut Value)) {
     std::fs::write(path, json.to_string()).expect("written");
 }
 
-/// Changes the header of the weights and leaves the tensors as they are.
+/// Changes the header of the weights, leaving the tensors unchanged.
 fn edit_header(folder: &Path, change: impl FnOnce(&mut Value)) {
     let path = folder.join("model.safetensors");
     let bytes = std::fs::read(&path).expect("weights");
@@ -117,7 +117,7 @@ async fn a_broken_configuration_is_named() {
             "MambaForCausalLM, this engine supports LlamaForCausalLM",
         ),
         ("architectures", json!(null), "architecture is none"),
-        ("hidden_size", json!("wide"), "no whole number"),
+        ("hidden_size", json!("wide"), "not a whole number"),
         ("hidden_size", json!(0), "hidden_size is 0"),
         ("num_attention_heads", json!(7), "7 attention heads"),
         ("num_key_value_heads", json!(3), "do not divide"),
@@ -327,7 +327,7 @@ async fn a_number_that_is_none_is_found_by_its_tensor_where_that_is_asked_for() 
     );
 }
 
-/// A GGUF with metadata and one tensor.
+/// Writes a GGUF file with metadata and one tensor.
 fn gguf(path: &Path, metadata: &[(&str, Metadata)]) {
     let row = Tensor::ones((32, 32), DType::F32, &Device::Cpu).expect("a matrix");
     let row = QTensor::quantize(&row, GgmlDType::F32).expect("quantises");

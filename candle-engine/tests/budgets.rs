@@ -1,4 +1,4 @@
-//! Budgets of tokens over HTTP: too long a prompt is refused with both numbers.
+//! Token limits over HTTP: an overlong prompt is refused with both numbers.
 
 mod support;
 
@@ -32,14 +32,14 @@ async fn a_prompt_over_its_bound_is_refused_with_both_numbers() {
     .await;
     let mut body = text("one two three four five six seven eight nine ten eleven", 4);
     body["stream"] = json!(false);
-    let (status, answer) = engine.post("/v1/completions", &body).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
-    let message = answer["error"]["message"].as_str().expect("a message");
+    let (status, response) = engine.post("/v1/completions", &body).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
+    let message = response["error"]["message"].as_str().expect("a message");
     assert!(
         message.contains("maximum context length is 8 tokens for a prompt (max_input_tokens)"),
         "{message}"
     );
-    assert_eq!(answer["error"]["code"], "context_length_exceeded");
+    assert_eq!(response["error"]["code"], "context_length_exceeded");
     body["prompt"] = json!("one two");
     assert_eq!(
         engine.post("/v1/completions", &body).await.0,

@@ -1,6 +1,6 @@
-//! Encoders, cross-encoders, and decoders that embed or rank, over HTTP, beside what `transformers` and `sentence-transformers` compute with the same files
-//! (`vectors/encoders.py`).
-//! One file because every test compares one kept answer with the engine's.
+//! Encoders, cross-encoders, and decoders that embed or rank, over HTTP, compared with the results of `transformers` and
+//! `sentence-transformers` on the same files (`vectors/encoders.py`). One file because every test compares one stored result with
+//! the engine's.
 
 #[path = "encoders/decoders.rs"]
 mod decoders;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use support::{Engine, MODEL, options};
 
-/// Positions that the kept encoders have.
+/// Number of positions of the test encoders.
 const LONGEST: usize = 64;
 
 fn kept(name: &str) -> PathBuf {
@@ -26,7 +26,7 @@ fn expected(name: &str) -> Value {
     serde_json::from_str(&text).expect("it is JSON")
 }
 
-/// The names of all kept models that have such an expectation.
+/// The names of all test models with this expectation.
 fn models_with(field: &str) -> Vec<String> {
     let folders = std::fs::read_dir(kept("")).expect("models are kept");
     let names = folders.map(|folder| folder.expect("a folder").file_name());
@@ -51,7 +51,7 @@ async fn start_with(name: &str, change: fn(EngineOptions) -> EngineOptions) -> E
     let options = EngineOptions {
         context_tokens: expected["longest"]
             .as_u64()
-            .map_or(LONGEST, |it| it as usize),
+            .map_or(LONGEST, |tokens| tokens as usize),
         task: task.map(|task| task.parse().expect("a task")),
         ..options(&kept(name), listen)
     };
@@ -61,7 +61,7 @@ async fn start_with(name: &str, change: fn(EngineOptions) -> EngineOptions) -> E
 fn numbers(value: &Value) -> Vec<f64> {
     let list = value.as_array().expect("a list of numbers");
     list.iter()
-        .map(|it| it.as_f64().expect("a number"))
+        .map(|number| number.as_f64().expect("a number"))
         .collect()
 }
 
@@ -70,13 +70,15 @@ fn cosine(one: &[f64], other: &[f64]) -> f64 {
     product(one, other) / (product(one, one) * product(other, other)).sqrt()
 }
 
-/// Vectors are the same in direction and length.
+/// Asserts that two vectors agree in direction and length.
 fn assert_same(name: &str, text: &Value, ours: &Value, theirs: &Value) {
     let (ours, theirs) = (numbers(ours), numbers(theirs));
     assert_eq!(ours.len(), theirs.len(), "{name}: {text}");
     let away = 1.0 - cosine(&ours, &theirs);
     assert!(away < 1e-6, "{name}: {text}: cosine is {away:e} from one");
-    let largest = theirs.iter().fold(0.0f64, |most, it| most.max(it.abs()));
+    let largest = theirs
+        .iter()
+        .fold(0.0f64, |most, number| most.max(number.abs()));
     for (ours, theirs) in ours.iter().zip(&theirs) {
         let difference = (ours - theirs).abs();
         assert!(
@@ -87,15 +89,15 @@ fn assert_same(name: &str, text: &Value, ours: &Value, theirs: &Value) {
 }
 
 async fn embed(engine: &Engine, fields: Value) -> Value {
-    let (status, answer) = engine.post("/v1/embeddings", &fields).await;
-    assert_eq!(status, StatusCode::OK, "{fields}: {answer}");
-    answer
+    let (status, response) = engine.post("/v1/embeddings", &fields).await;
+    assert_eq!(status, StatusCode::OK, "{fields}: {response}");
+    response
 }
 
 async fn refused(engine: &Engine, path: &str, fields: Value) -> String {
-    let (status, answer) = engine.post(path, &fields).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "{fields}: {answer}");
-    let message = answer["error"]["message"].as_str();
+    let (status, response) = engine.post(path, &fields).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{fields}: {response}");
+    let message = response["error"]["message"].as_str();
     message.expect("a message").to_owned()
 }
 
@@ -106,24 +108,24 @@ async fn vectors_are_those_of_transformers_with_every_architecture_and_pooling()
         let expected = expected(&name);
         let cases = expected["vectors"].as_array().expect("cases");
         let texts: Vec<&Value> = cases.iter().map(|case| &case["text"]).collect();
-        // Texts that are longer than the model's positions are cut, as the reference cuts them.
-        let answer = embed(&engine, json!({"input": texts, "truncate": true})).await;
+        // Texts longer than the model's positions are truncated like in the reference.
+        let response = embed(&engine, json!({"input": texts, "truncate": true})).await;
         let mut tokens = 0;
         for (index, case) in cases.iter().enumerate() {
-            let ours = &answer["data"][index];
+            let ours = &response["data"][index];
             assert_eq!(ours["index"], index);
             assert_same(&name, &case["text"], &ours["embedding"], &case["vector"]);
             tokens += case["tokens"].as_array().expect("tokens").len();
         }
-        assert_eq!(answer["usage"]["prompt_tokens"], tokens, "{name}");
-        assert_eq!(answer["model"], MODEL);
+        assert_eq!(response["usage"]["prompt_tokens"], tokens, "{name}");
+        assert_eq!(response["model"], MODEL);
         for case in expected["prompted"].as_array().into_iter().flatten() {
             let fields = json!({"input": case["text"], "prompt_name": case["prompt"]});
-            let answer = embed(&engine, fields).await;
+            let response = embed(&engine, fields).await;
             assert_same(
                 &name,
                 case,
-                &answer["data"][0]["embedding"],
+                &response["data"][0]["embedding"],
                 &case["vector"],
             );
         }
@@ -138,16 +140,16 @@ async fn scores_are_those_of_transformers_with_every_cross_encoder() {
         let expected = expected(&name);
         for case in expected["scores"].as_array().expect("cases") {
             let mut pair = json!({"text_1": case["query"], "text_2": case["document"], "truncate": true, "instruction": case["instruction"]});
-            let (status, answer) = engine.post("/v1/score", &pair).await;
-            assert_eq!(status, StatusCode::OK, "{answer}");
+            let (status, response) = engine.post("/v1/score", &pair).await;
+            assert_eq!(status, StatusCode::OK, "{response}");
             let tokens = case["tokens"].as_array().expect("tokens").len();
-            assert_eq!(answer["usage"]["prompt_tokens"], tokens, "{name}: {case}");
+            assert_eq!(response["usage"]["prompt_tokens"], tokens, "{name}: {case}");
             pair["raw_scores"] = json!(true);
             let (_, raw) = engine.post("/score", &pair).await;
-            for (ours, theirs) in [(&answer, "score"), (&raw, "logit")] {
+            for (ours, theirs) in [(&response, "score"), (&raw, "logit")] {
                 let ours = ours["data"][0]["score"].as_f64().expect("a score");
                 let theirs = case[theirs].as_f64().expect("a score");
-                // A decoder's logits of tokens are several times one, and have fewer digits behind the point then.
+                // A decoder's token logits are larger than one, and therefore have fewer digits after the decimal point.
                 let near = if expected["longest"].is_null() {
                     1e-5
                 } else {
@@ -196,24 +198,24 @@ async fn tokens_base64_and_fewer_dimensions_are_the_same_vector() {
     let (_, tokens) = engine.post("/tokenize", &json!({"prompt": text})).await;
     let ids = &tokens["tokens"];
     for input in [json!(ids), json!([ids, ids])] {
-        let answer = embed(&engine, json!({"input": input})).await;
-        let vector = numbers(&answer["data"][0]["embedding"]);
+        let response = embed(&engine, json!({"input": input})).await;
+        let vector = numbers(&response["data"][0]["embedding"]);
         assert!(cosine(&vector, &whole) > 1.0 - 1e-9);
     }
     let fields = json!({"input": text, "encoding_format": "base64"});
-    let answer = embed(&engine, fields).await;
-    let letters = answer["data"][0]["embedding"].as_str().expect("letters");
+    let response = embed(&engine, fields).await;
+    let letters = response["data"][0]["embedding"].as_str().expect("letters");
     assert_eq!(letters.len(), (4 * whole.len()).div_ceil(3) * 4);
-    let answer = embed(&engine, json!({"input": text, "dimensions": 8})).await;
-    let short = numbers(&answer["data"][0]["embedding"]);
+    let response = embed(&engine, json!({"input": text, "dimensions": 8})).await;
+    let short = numbers(&response["data"][0]["embedding"]);
     assert_eq!(short.len(), 8);
     assert!(cosine(&short, &whole[..8]) > 1.0 - 1e-9);
-    let length = short.iter().map(|it| it * it).sum::<f64>();
+    let length = short.iter().map(|number| number * number).sum::<f64>();
     assert!((length - 1.0).abs() < 1e-6, "{length}");
-    let answer = embed(&engine, json!({"input": text, "normalize": false})).await;
-    let raw = numbers(&answer["data"][0]["embedding"]);
+    let response = embed(&engine, json!({"input": text, "normalize": false})).await;
+    let raw = numbers(&response["data"][0]["embedding"]);
     assert!(cosine(&raw, &whole) > 1.0 - 1e-9);
-    assert!((raw.iter().map(|it| it * it).sum::<f64>() - 1.0).abs() > 0.1);
+    assert!((raw.iter().map(|number| number * number).sum::<f64>() - 1.0).abs() > 0.1);
     engine.stop().await.expect("it stops");
 }
 
@@ -227,13 +229,13 @@ async fn a_rerank_has_the_best_document_first_in_each_dialect() {
         "東京は日本の首都です。",
     ];
     let asked = json!({"model": MODEL, "query": query, "documents": [documents[0], {"text": documents[1]}, documents[2]], "return_documents": true});
-    let (status, answer) = engine.post("/v1/rerank", &asked).await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
-    let results = answer["results"].as_array().expect("results");
+    let (status, response) = engine.post("/v1/rerank", &asked).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
+    let results = response["results"].as_array().expect("results");
     assert_eq!(results.len(), 3);
     let scores: Vec<f64> = results
         .iter()
-        .map(|it| it["relevance_score"].as_f64().expect("a score"))
+        .map(|result| result["relevance_score"].as_f64().expect("a score"))
         .collect();
     assert!(scores.is_sorted_by(|one, next| one >= next), "{scores:?}");
     for result in results {
@@ -263,8 +265,8 @@ async fn a_rerank_has_the_best_document_first_in_each_dialect() {
 async fn a_model_for_embeddings_ranks_by_cosine() {
     let engine = start("distilbert").await;
     let texts = ["a pool", "a pool", "Größe und Maß"];
-    let answer = embed(&engine, json!({"input": texts})).await;
-    let vector = |index: usize| numbers(&answer["data"][index]["embedding"]);
+    let response = embed(&engine, json!({"input": texts})).await;
+    let vector = |index: usize| numbers(&response["data"][index]["embedding"]);
     let pair = json!({"queries": texts[0], "documents": [texts[1], texts[2]]});
     let (status, scores) = engine.post("/v1/score", &pair).await;
     assert_eq!(status, StatusCode::OK, "{scores}");
@@ -351,8 +353,8 @@ async fn long_texts_are_cut_where_the_request_says_so() {
     ] {
         let mut fields = fields;
         fields["input"] = json!(long);
-        let answer = embed(&engine, fields).await;
-        assert_eq!(answer["usage"]["total_tokens"], tokens);
+        let response = embed(&engine, fields).await;
+        assert_eq!(response["usage"]["total_tokens"], tokens);
     }
     let from = |direction: &str| json!({"input": long, "truncate_prompt_tokens": 12, "truncation_direction": direction});
     let left = embed(&engine, from("left")).await;
@@ -420,8 +422,8 @@ async fn many_requests_at_once_are_all_answered_right() {
         .iter()
         .map(|text| embed(&engine, json!({"input": text})));
     let alone = futures_util::future::join_all(asked).await;
-    for (index, answer) in alone.iter().enumerate() {
-        let one = numbers(&answer["data"][0]["embedding"]);
+    for (index, response) in alone.iter().enumerate() {
+        let one = numbers(&response["data"][0]["embedding"]);
         let other = numbers(&together["data"][index]["embedding"]);
         assert!(cosine(&one, &other) > 1.0 - 1e-9, "{index}");
     }

@@ -1,5 +1,5 @@
-//! A hostile grammar over HTTP: others are answered meanwhile, though one worker alone makes tokens of requests, and nothing
-//! of it stays in memory. Alone in its process, whose memory it measures.
+//! A hostile grammar over HTTP: other requests are served while it is tried, even with a single tokenizer worker, and its memory is
+//! freed. Runs alone in its process, whose memory it measures.
 
 mod support;
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use std::pin::pin;
 use support::{CHAT, Engine, MODEL, ask, demo_model, options};
 
-/// What requests may leave in a process that has answered some: caches, and what the system's allocator keeps.
+/// Memory that a process may retain after serving requests: caches, and memory kept by the allocator.
 const GROWTH_BYTES_MAX: u64 = 200 * 1024 * 1024;
 
-/// Not a test: what a trial of this engine runs.
+/// Not a test: the program that this engine starts for a trial.
 #[test]
 fn what_a_trial_runs() {
     try_grammar().expect("the order is read");
@@ -46,7 +46,7 @@ fn held(schema: Value) -> Value {
     ask(&json!({"max_tokens": 2, "guided_json": schema}))
 }
 
-/// Each expression doubles the ways on of all in one step.
+/// Each expression doubles the number of states in one step.
 fn patterns(count: u8) -> Value {
     let one = |nth: u8| {
         let letter = char::from(b'a' + nth);
@@ -55,7 +55,7 @@ fn patterns(count: u8) -> Value {
     json!({"allOf": (0..count).map(one).collect::<Vec<_>>()})
 }
 
-/// Options that say nothing, each of which gets a copy of what stands beside it.
+/// Alternatives without constraints, each of which receives a copy of all sibling keywords.
 fn copies() -> Value {
     let properties: Map<String, Value> = (0..1200)
         .map(|nth| (format!("a{nth}"), json!({})))
@@ -95,10 +95,10 @@ async fn a_hostile_schema_delays_no_other_request_and_leaves_nothing() {
         while metric(&engine, "in_trial").await < 2.0 {
             tokio::task::yield_now().await;
         }
-        let (status, answer) = engine.post(CHAT, &plain).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
-        let (status, answer) = engine.post(CHAT, &held(person)).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
+        let (status, response) = engine.post(CHAT, &plain).await;
+        assert_eq!(status, StatusCode::OK, "{response}");
+        let (status, response) = engine.post(CHAT, &held(person)).await;
+        assert_eq!(status, StatusCode::OK, "{response}");
         let tokens = json!({"model": MODEL, "prompt": "hello"});
         assert_eq!(engine.post("/tokenize", &tokens).await.0, StatusCode::OK);
     };
@@ -112,17 +112,17 @@ async fn a_hostile_schema_delays_no_other_request_and_leaves_nothing() {
         }
         hostile.await
     };
-    for (status, answer) in [one, other] {
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
-        assert_eq!(answer["error"]["param"], "guided_json");
-        let message = answer["error"]["message"].as_str().expect("a message");
+    for (status, response) in [one, other] {
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
+        assert_eq!(response["error"]["param"], "guided_json");
+        let message = response["error"]["message"].as_str().expect("a message");
         let is_measured =
             message.contains("s to compile") || message.contains("MiB of memory to compile");
         assert!(is_measured, "{message}");
     }
     assert_eq!(metric(&engine, "refused_total").await, 2.0);
     assert_eq!(metric(&engine, "compiling").await, 0.0);
-    // The same again is known, and costs nothing.
+    // The refusal is cached, so repeating the request costs nothing.
     assert_eq!(engine.post(CHAT, &endless).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(metric(&engine, "tried_total").await, 2.0);
     let growth = resident_bytes().saturating_sub(before);

@@ -1,4 +1,4 @@
-//! The life of a real engine: load, health, memory, sleep, end, and where it listens. Owns no helper; see `support`.
+//! The life cycle of a real engine: loading, health, memory, sleep, shutdown, and listening addresses.
 
 mod support;
 
@@ -192,7 +192,7 @@ async fn an_engine_that_sleeps_answers_nothing_and_wakes_to_the_same_answers() {
     assert_eq!(engine.get("/memory").await.1["weights_mapped_bytes"], 0);
     assert_eq!(engine.post("/wake_up", &json!({})).await.0, StatusCode::OK);
     assert_eq!(asleep().await, false);
-    let (_, answer) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
-    assert_eq!(text(&answer), ANSWER);
+    let (_, response) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
+    assert_eq!(text(&response), ANSWER);
     engine.stop().await.expect("a clean end");
 }

@@ -1,5 +1,5 @@
-//! The same random weights as a Hugging Face folder and as GGUF files, written as the bench writes them: every form is served,
-//! and forms that lose nothing give the same answers.
+//! The same random weights as a Hugging Face folder and as GGUF files, written like the benchmark writes them: every form is
+//! served, and lossless forms give the same completions.
 
 #[path = "../benches/serving/gguf.rs"]
 mod gguf;
@@ -32,7 +32,7 @@ const SHAPE: Shape = Shape {
     ties_head: false,
 };
 
-/// The likeliest words after a prompt of ids.
+/// The greedy continuation of a prompt of ids.
 async fn continuation(model: &Path, quantization: Option<Quantization>) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let options = EngineOptions {
@@ -42,11 +42,11 @@ async fn continuation(model: &Path, quantization: Option<Quantization>) -> Strin
     let engine = Engine::start_with(options, folder).await;
     let prompt: Vec<u32> = (0..40).map(|index| 1000 + 7 * index).collect();
     let body = json!({"model": MODEL, "prompt": prompt, "max_tokens": 24, "temperature": 0, "ignore_eos": true});
-    let (status, answer) = engine.post("/v1/completions", &body).await;
-    assert_eq!(status, StatusCode::OK, "{}: {answer}", model.display());
-    assert_eq!(answer["usage"]["completion_tokens"], 24);
+    let (status, response) = engine.post("/v1/completions", &body).await;
+    assert_eq!(status, StatusCode::OK, "{}: {response}", model.display());
+    assert_eq!(response["usage"]["completion_tokens"], 24);
     engine.stop().await.expect("ends");
-    answer["choices"][0]["text"]
+    response["choices"][0]["text"]
         .as_str()
         .expect("a text")
         .to_owned()
@@ -61,13 +61,17 @@ async fn vector(model: &Path) -> Vec<f64> {
     };
     let engine = Engine::start_with(options, folder).await;
     let input: Vec<u32> = (0..40).map(|index| 1000 + 7 * index).collect();
-    let (status, answer) = engine
+    let (status, response) = engine
         .post("/v1/embeddings", &json!({"input": input}))
         .await;
-    assert_eq!(status, StatusCode::OK, "{}: {answer}", model.display());
+    assert_eq!(status, StatusCode::OK, "{}: {response}", model.display());
     engine.stop().await.expect("ends");
-    let numbers = answer["data"][0]["embedding"].as_array().expect("numbers");
-    let numbers = numbers.iter().map(|it| it.as_f64().expect("a number"));
+    let numbers = response["data"][0]["embedding"]
+        .as_array()
+        .expect("numbers");
+    let numbers = numbers
+        .iter()
+        .map(|number| number.as_f64().expect("a number"));
     numbers.collect()
 }
 
@@ -86,7 +90,7 @@ async fn vectors_of_a_folder_and_of_gguf_files_point_the_same_way() {
     ] {
         gguf::write(&SHAPE, &words, kind, &at(name)).expect("room for a model");
         let found = vector(&at(name)).await;
-        // Both have length one.
+        // Both vectors have length one.
         let cosine: f64 = found
             .iter()
             .zip(&exact)
@@ -116,13 +120,13 @@ async fn a_folder_and_gguf_files_of_the_same_weights_are_served_alike() {
     let exact = continuation(&at("f32"), None).await;
     assert_eq!(continuation(&at("bf16"), None).await, exact);
     assert_eq!(continuation(&at("f16.gguf"), None).await, exact);
-    // Coarser numbers go their own ways, and are served all the same.
+    // Lower precision gives other completions, but is served.
     for coarse in ["q8_0.gguf", "q4_k_m.gguf"] {
         assert!(!continuation(&at(coarse), None).await.is_empty());
     }
     for quantization in [Quantization::Q8_0, Quantization::Q4K] {
-        let answer = continuation(&at("bf16"), Some(quantization)).await;
-        assert!(!answer.is_empty(), "{quantization:?}");
+        let response = continuation(&at("bf16"), Some(quantization)).await;
+        assert!(!response.is_empty(), "{quantization:?}");
     }
 }
 
@@ -136,13 +140,13 @@ async fn engine_with(model: &Path, numbers: NumberTypes) -> Engine {
     Engine::start_with(options, folder).await
 }
 
-/// The text of a greedy answer, with the probabilities of its words.
+/// The text of a greedy completion, with the logprobs of its tokens.
 async fn scored(engine: &Engine, first: u32, tokens: u32) -> (Value, Value) {
     let prompt: Vec<u32> = (0..tokens).map(|index| first + 7 * index).collect();
     let body = json!({"model": MODEL, "prompt": prompt, "max_tokens": 16, "temperature": 0, "ignore_eos": true, "logprobs": 1});
-    let (status, answer) = engine.post("/v1/completions", &body).await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
-    let choice = &answer["choices"][0];
+    let (status, response) = engine.post("/v1/completions", &body).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
+    let choice = &response["choices"][0];
     (
         choice["text"].clone(),
         choice["logprobs"]["token_logprobs"].clone(),

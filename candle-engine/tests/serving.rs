@@ -1,4 +1,4 @@
-//! A real engine with a demo model on a Unix socket: answers, streams, limits, cancellation. Owns no helper; see `support`.
+//! A real engine with a demo model on a Unix socket: completions, streams, limits, cancellation.
 
 mod support;
 
@@ -16,23 +16,23 @@ fn joined(chunks: &[Value]) -> String {
 #[tokio::test]
 async fn a_chat_is_answered_in_the_shape_of_openai() {
     let engine = Engine::start(1).await;
-    let (status, answer) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
-    assert_eq!((status, text(&answer)), (StatusCode::OK, ANSWER));
-    assert_eq!(answer["object"], "chat.completion");
-    assert_eq!(answer["model"], MODEL);
+    let (status, response) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
+    assert_eq!((status, text(&response)), (StatusCode::OK, ANSWER));
+    assert_eq!(response["object"], "chat.completion");
+    assert_eq!(response["model"], MODEL);
     assert!(
-        answer["id"]
+        response["id"]
             .as_str()
             .is_some_and(|id| id.starts_with("chatcmpl-"))
     );
     assert!(
-        answer["created"]
+        response["created"]
             .as_u64()
             .is_some_and(|seconds| seconds > 1_700_000_000)
     );
-    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
-    assert_eq!(answer["choices"][0]["message"]["role"], "assistant");
-    let usage = |name: &str| answer["usage"][name].as_u64().expect("a count");
+    assert_eq!(response["choices"][0]["finish_reason"], "stop");
+    assert_eq!(response["choices"][0]["message"]["role"], "assistant");
+    let usage = |name: &str| response["usage"][name].as_u64().expect("a count");
     assert_eq!(
         usage("total_tokens"),
         usage("prompt_tokens") + usage("completion_tokens")
@@ -96,35 +96,35 @@ async fn without_include_usage_no_chunk_has_usage() {
 #[tokio::test]
 async fn the_same_seed_gives_the_same_answer_and_another_seed_another() {
     let engine = Engine::start(2).await;
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for seed in [1, 1, 2] {
-        let (_, answer) = engine
+        let (_, response) = engine
             .post(CHAT, &endless(&json!({"seed": seed, "max_tokens": 40})))
             .await;
-        answers.push(text(&answer).to_owned());
+        responses.push(text(&response).to_owned());
     }
-    assert_eq!(answers[0], answers[1]);
-    assert_ne!(answers[0], answers[2]);
+    assert_eq!(responses[0], responses[1]);
+    assert_ne!(responses[0], responses[2]);
 }
 
 #[tokio::test]
 async fn a_stop_string_ends_the_answer_and_is_left_out() {
     let engine = Engine::start(1).await;
     for stop in [json!(", and the"), json!(["never said", ", and"])] {
-        let (_, answer) = engine
+        let (_, response) = engine
             .post(CHAT, &ask(&json!({"temperature": 0, "stop": stop})))
             .await;
-        assert_eq!(text(&answer), "Swagger UI is at /llm/docs");
-        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+        assert_eq!(text(&response), "Swagger UI is at /llm/docs");
+        assert_eq!(response["choices"][0]["finish_reason"], "stop");
         let met = stop.as_str().unwrap_or(", and");
-        assert_eq!(answer["choices"][0]["stop_reason"], met);
+        assert_eq!(response["choices"][0]["stop_reason"], met);
         let streamed = json!({"temperature": 0, "stop": stop, "stream": true});
         let chunks = engine.stream(CHAT, &ask(&streamed)).await.collect().await;
         let last = &chunks.last().expect("chunks")["choices"][0];
         assert_eq!(last["stop_reason"], met);
     }
-    let (_, answer) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
-    assert_eq!(answer["choices"][0]["stop_reason"], Value::Null);
+    let (_, response) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
+    assert_eq!(response["choices"][0]["stop_reason"], Value::Null);
 }
 
 #[tokio::test]
@@ -151,23 +151,23 @@ async fn figures_of_the_batch_are_told_to_prometheus() {
 async fn max_tokens_ends_the_answer_with_length() {
     let engine = Engine::start(1).await;
     for name in ["max_tokens", "max_completion_tokens"] {
-        let (_, answer) = engine
+        let (_, response) = engine
             .post(CHAT, &ask(&json!({"temperature": 0, name: 3})))
             .await;
-        assert_eq!(answer["choices"][0]["finish_reason"], "length");
-        assert_eq!(answer["usage"]["completion_tokens"], 3);
-        assert!(ANSWER.starts_with(text(&answer)) && !text(&answer).is_empty());
+        assert_eq!(response["choices"][0]["finish_reason"], "length");
+        assert_eq!(response["usage"]["completion_tokens"], 3);
+        assert!(ANSWER.starts_with(text(&response)) && !text(&response).is_empty());
     }
 }
 
 #[tokio::test]
 async fn the_answer_never_leaves_the_context() {
     let engine = Engine::start(1).await;
-    let (_, answer) = engine
+    let (_, response) = engine
         .post(CHAT, &endless(&json!({"max_tokens": 1_000_000})))
         .await;
-    assert_eq!(answer["choices"][0]["finish_reason"], "length");
-    assert_eq!(answer["usage"]["total_tokens"], CONTEXT_TOKENS);
+    assert_eq!(response["choices"][0]["finish_reason"], "length");
+    assert_eq!(response["usage"]["total_tokens"], CONTEXT_TOKENS);
     let long = json!({"messages": [{"role": "user", "content": "word ".repeat(CONTEXT_TOKENS)}]});
     let (status, error) = engine.post(CHAT, &long).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
@@ -183,13 +183,13 @@ async fn the_answer_never_leaves_the_context() {
 #[tokio::test]
 async fn several_choices_and_prompts_are_answered_in_order() {
     let engine = Engine::start(1).await;
-    let (_, answer) = engine
+    let (_, response) = engine
         .post(
             CHAT,
             &endless(&json!({"n": 3, "seed": 5, "max_tokens": 12})),
         )
         .await;
-    let texts: Vec<&str> = answer["choices"]
+    let texts: Vec<&str> = response["choices"]
         .as_array()
         .expect("choices")
         .iter()
@@ -197,12 +197,12 @@ async fn several_choices_and_prompts_are_answered_in_order() {
         .collect();
     assert_eq!(texts.len(), 3);
     assert_ne!(texts[0], texts[1]);
-    assert_eq!(answer["usage"]["completion_tokens"], 36);
-    let (_, answer) =
+    assert_eq!(response["usage"]["completion_tokens"], 36);
+    let (_, response) =
         engine.post("/v1/completions", &json!({"prompt": ["Keep-hot is", "A lease is"], "max_tokens": 4, "temperature": 0, "logit_bias": {"0": -100, "2": -100}})).await;
-    assert_eq!(answer["object"], "text_completion");
-    assert_eq!(answer["choices"][1]["index"], 1);
-    assert_eq!(answer["usage"]["completion_tokens"], 8);
+    assert_eq!(response["object"], "text_completion");
+    assert_eq!(response["choices"][1]["index"], 1);
+    assert_eq!(response["usage"]["completion_tokens"], 8);
 }
 
 #[tokio::test]
@@ -230,10 +230,10 @@ async fn content_parts_and_a_system_message_are_understood() {
     let parts =
         json!([{"type": "text", "text": "Where is "}, {"type": "text", "text": "Swagger UI?"}]);
     let messages = json!([{"role": "developer", "content": "You are a helpful assistant."}, {"role": "user", "content": parts}]);
-    let (_, answer) = engine
+    let (_, response) = engine
         .post(CHAT, &json!({"messages": messages, "temperature": 0}))
         .await;
-    assert_eq!(text(&answer), ANSWER);
+    assert_eq!(text(&response), ANSWER);
 }
 
 #[tokio::test]
@@ -277,11 +277,11 @@ async fn a_second_request_is_answered_while_a_first_one_streams() {
 async fn many_at_once_all_get_their_own_answer() {
     let engine = Engine::start(2).await;
     let body = ask(&json!({"temperature": 0}));
-    let answers = futures_util::future::join_all((0..12).map(|_| engine.post(CHAT, &body))).await;
+    let responses = futures_util::future::join_all((0..12).map(|_| engine.post(CHAT, &body))).await;
     assert!(
-        answers
+        responses
             .iter()
-            .all(|(status, answer)| *status == StatusCode::OK && text(answer) == ANSWER)
+            .all(|(status, response)| *status == StatusCode::OK && text(response) == ANSWER)
     );
 }
 
@@ -297,8 +297,8 @@ async fn clients_that_leave_free_the_worker_and_the_memory() {
         .await;
     drop(queued);
     drop(working);
-    let (_, answer) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
-    assert_eq!(text(&answer), ANSWER);
+    let (_, response) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
+    assert_eq!(text(&response), ANSWER);
     while engine.get("/memory").await.1["kv_cache_bytes_used"] != 0 {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! The forms in which a model may be stored: F16, BF16, several files, templates in their own file. Owns the conversion.
+//! The formats in which a model may be stored: F16, BF16, several files, templates in a separate file.
 
 mod support;
 
@@ -15,7 +15,7 @@ const FILES: [&str; 2] = [
     "model-00002-of-00002.safetensors",
 ];
 
-/// A demo model without its weights.
+/// A copy of the demo model without its weights.
 fn without_weights() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for file in [
@@ -46,17 +46,17 @@ fn save(path: &Path, tensors: &BTreeMap<String, Tensor>, dtype: DType) {
     safetensors::serialize_to_file(converted, None, path).expect("written");
 }
 
-async fn answers(folder: &Path) {
+async fn responses(folder: &Path) {
     let socket = tempfile::tempdir().expect("a folder");
     let options: EngineOptions = options(folder, Listen::Unix(socket.path().join("socket")));
     let engine = Engine::start_with(options, socket).await;
     let body = json!({"messages": [{"role": "user", "content": "Where is Swagger UI?"}], "temperature": 0});
-    let (_, answer) = engine.post("/v1/chat/completions", &body).await;
-    let text = answer["choices"][0]["message"]["content"].as_str();
+    let (_, response) = engine.post("/v1/chat/completions", &body).await;
+    let text = response["choices"][0]["message"]["content"].as_str();
     assert_eq!(
         text,
         Some("Swagger UI is at /llm/docs, and the OpenAPI document is at /llm/openapi.json."),
-        "{answer}"
+        "{response}"
     );
     engine.stop().await.expect("a clean end");
 }
@@ -66,7 +66,7 @@ async fn half_precision_weights_answer_like_full_ones() {
     for dtype in [DType::F16, DType::BF16] {
         let folder = without_weights();
         save(&folder.path().join("model.safetensors"), &tensors(), dtype);
-        answers(folder.path()).await;
+        responses(folder.path()).await;
     }
 }
 
@@ -87,7 +87,7 @@ async fn weights_in_several_files_are_found_by_their_index() {
         json!({"weight_map": index}).to_string(),
     )
     .expect("written");
-    answers(folder.path()).await;
+    responses(folder.path()).await;
 }
 
 #[tokio::test]
@@ -108,5 +108,5 @@ async fn a_chat_template_in_its_own_file_is_used() {
         template.as_str().expect("a template"),
     )
     .expect("written");
-    answers(folder.path()).await;
+    responses(folder.path()).await;
 }

@@ -1,6 +1,6 @@
-//! A storm of requests with random lengths, parameters and cancellations against one engine in a process of its own, whose
-//! cache of keys and values is too small for all of them: nobody is lost, everybody gets what they would have got alone, and
-//! no memory stays behind. `STORM_REQUESTS=10000` makes it a long one.
+//! A storm of requests with random lengths, parameters and cancellations, against an engine in a separate process whose KV cache is
+//! too small for all of them. No request is lost, every response equals the one it gets alone, and no memory is leaked.
+//! `STORM_REQUESTS=10000` makes it a long one.
 
 #[path = "../benches/serving/random_model.rs"]
 #[allow(dead_code, reason = "the bench uses more of it")]
@@ -28,7 +28,7 @@ use tokio::time::timeout;
 const SEED: u64 = 500;
 const REQUESTS: usize = 500;
 
-/// Different requests; each is asked alone first, so that the storm's answers have something to equal.
+/// Number of different requests; each is sent alone first, to obtain the expected response.
 const DIFFERENT: usize = 120;
 const CLIENTS: usize = 24;
 const CONTEXT_TOKENS: usize = 256;
@@ -36,15 +36,15 @@ const CONTEXT_TOKENS: usize = 256;
 /// Two and a half requests of full length.
 const CACHE_TOKENS: usize = 640;
 
-/// Generous: a machine that is busy with other things computes some requests a second.
+/// Generous: a busy machine computes only a few requests per second.
 const SECONDS_PER_REQUEST_MAX: f64 = 0.5;
 
-/// What an allocator may keep, and noise.
+/// Tolerance for memory kept by the allocator, and noise.
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 
 const PROCESS: &str = "an_engine_in_a_process_of_its_own";
 
-/// What the other tests start as a process; among the tests it does nothing.
+/// The engine that other tests start as a process. Does nothing among the tests.
 #[test]
 fn an_engine_in_a_process_of_its_own() {
     serve_if_asked();
@@ -56,7 +56,7 @@ fn requests_wanted() -> usize {
     })
 }
 
-/// The text, end and scores of every choice; none where the request is refused.
+/// The text, finish reason and scores of every choice; empty if the request is refused.
 type Choices = BTreeMap<u64, (String, Value, Value)>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,7 @@ async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone()
     };
     let engine = Process::start(PROCESS, &wanted).await;
     let client = engine.client();
-    // What each request gets alone, it gets where each step has one token of it.
+    // The expected responses come from an engine that computes one token per step.
     let plain = Process::start(
         PROCESS,
         &Wanted {
@@ -83,14 +83,14 @@ async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone()
     let mut draw = Draw::new(SEED);
     let mut alone = Vec::new();
     for asked in catalogue(&mut draw, DIFFERENT) {
-        let (status, answer) = plain.client().post(asked.route, &asked.body).await;
-        let is_refused = answer["error"]["code"] == "context_length_exceeded";
+        let (status, response) = plain.client().post(asked.route, &asked.body).await;
+        let is_refused = response["error"]["code"] == "context_length_exceeded";
         assert!(
             is_refused || status == StatusCode::OK,
-            "{}: {answer}",
+            "{}: {response}",
             asked.body
         );
-        alone.push((asked, choices_of(&answer)));
+        alone.push((asked, choices_of(&response)));
     }
     plain.stop();
     let alone = Arc::new(alone);
@@ -134,7 +134,7 @@ async fn a_storm_of_requests_loses_nobody_and_answers_each_as_if_it_were_alone()
     engine.stop();
 }
 
-/// Runs the plan with some clients at once and gives the number of requests that came to an end.
+/// Runs the plan with several concurrent clients, and returns the number of finished requests.
 async fn all_of(
     plan: VecDeque<(usize, Patience)>,
     alone: &Arc<Vec<(Asked, Choices)>>,
@@ -165,15 +165,15 @@ async fn all_of(
 
 async fn ask(client: &Client, asked: &Asked, expected: &Choices, patience: Patience) {
     if expected.is_empty() {
-        let (status, answer) = client.post(asked.route, &asked.body).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        let (status, response) = client.post(asked.route, &asked.body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{response}");
         return;
     }
     let given = match patience {
         Patience::Plain => {
-            let (status, answer) = client.post(asked.route, &asked.body).await;
-            assert_eq!(status, StatusCode::OK, "{}: {answer}", asked.body);
-            choices_of(&answer)
+            let (status, response) = client.post(asked.route, &asked.body).await;
+            assert_eq!(status, StatusCode::OK, "{}: {response}", asked.body);
+            choices_of(&response)
         }
         Patience::Stream => {
             let mut body = asked.body.clone();
@@ -216,8 +216,8 @@ async fn ask(client: &Client, asked: &Asked, expected: &Choices, patience: Patie
     }
 }
 
-fn choices_of(answer: &Value) -> Choices {
-    let choices = answer["choices"].as_array();
+fn choices_of(response: &Value) -> Choices {
+    let choices = response["choices"].as_array();
     let text = |choice: &Value| {
         choice["message"]["content"]
             .as_str()
@@ -265,7 +265,7 @@ fn choices_of_stream(chunks: &[Value]) -> Choices {
     choices
 }
 
-/// The probability of each token of an answer, in either form of the API.
+/// The logprob of each token of a response, in either form of the API.
 fn probabilities(scores: &Value) -> Value {
     let of_chat = |content: &Vec<Value>| {
         content
@@ -303,7 +303,7 @@ async fn nothing_in_the_cache(client: &Client) {
     }
 }
 
-/// The program itself, the tokenizer, and what a step of 512 rows computes with: of an engine with the model below.
+/// Memory of an engine with the model below: the program, the tokenizer, and working memory for a step of 512 rows.
 const BASE_BYTES: u64 = 40 << 20;
 
 #[tokio::test]
@@ -347,7 +347,7 @@ async fn a_large_model_takes_the_memory_that_was_announced() {
         (least..=1.05).contains(&at_load),
         "the weights are there and the cache is not used yet: {at_load} of what was announced"
     );
-    // Different prompts, so that no page serves both.
+    // Different prompts, which share no pages.
     for first in [1000, 2000, 3000] {
         let body = |first: u32| {
             let prompt: Vec<u32> = (first..first + 490).collect();

@@ -1,4 +1,4 @@
-//! Decoding strategies and enforced formats on a real engine. Owns no helper; see `support`.
+//! Decoding strategies and enforced formats on a real engine.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn ask(more: &Value) -> Value {
     body
 }
 
-/// An engine with the whole context of the model: JSON of a model that knows none is long.
+/// An engine with the model's full context: JSON from a model that was not trained on it is long.
 async fn roomy_engine() -> Engine {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = Listen::Unix(folder.path().join("socket"));
@@ -32,25 +32,25 @@ async fn roomy_engine() -> Engine {
     Engine::start_with(options, folder).await
 }
 
-async fn answer(engine: &Engine, more: &Value) -> Value {
-    let (status, answer) = engine.post(CHAT, &ask(more)).await;
-    assert_eq!(status, StatusCode::OK, "{more}: {answer}");
-    answer
+async fn respond(engine: &Engine, more: &Value) -> Value {
+    let (status, response) = engine.post(CHAT, &ask(more)).await;
+    assert_eq!(status, StatusCode::OK, "{more}: {response}");
+    response
 }
 
 async fn refused(engine: &Engine, more: &Value) -> (String, String) {
-    let (status, answer) = engine.post(CHAT, &ask(more)).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "{more}: {answer}");
-    let error = &answer["error"];
+    let (status, response) = engine.post(CHAT, &ask(more)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{more}: {response}");
+    let error = &response["error"];
     let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
     (text("param"), text("message"))
 }
 
-fn text(answer: &Value) -> &str {
-    let content = &answer["choices"][0]["message"]["content"];
+fn text(response: &Value) -> &str {
+    let content = &response["choices"][0]["message"]["content"];
     content
         .as_str()
-        .unwrap_or_else(|| panic!("no text in {answer}"))
+        .unwrap_or_else(|| panic!("no text in {response}"))
 }
 
 #[tokio::test]
@@ -62,19 +62,19 @@ async fn every_strategy_answers_a_question_that_the_model_knows() {
         json!({"decoding_strategy": "contrastive_search", "penalty_alpha": 0.1}),
     ] {
         assert_eq!(
-            text(&answer(&engine, &strategy).await),
+            text(&respond(&engine, &strategy).await),
             ANSWER,
             "{strategy}"
         );
     }
     let draw = json!({"decoding_strategy": "multinomial", "seed": 4, "max_tokens": 8});
     assert_eq!(
-        text(&answer(&engine, &draw).await),
-        text(&answer(&engine, &draw).await)
+        text(&respond(&engine, &draw).await),
+        text(&respond(&engine, &draw).await)
     );
 }
 
-/// What the definition of contrastive search gives with `transformers`' GPT-J, by `vectors/decoders.py`.
+/// The result of contrastive search by its definition, computed with `transformers`' GPT-J by `vectors/decoders.py`.
 #[tokio::test]
 async fn contrastive_search_on_gpt_j_is_that_of_its_definition() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/gpt-j");
@@ -93,9 +93,9 @@ async fn contrastive_search_on_gpt_j_is_that_of_its_definition() {
     };
     let search =
         json!({"decoding_strategy": "contrastive_search", "penalty_alpha": 0.6, "top_k": 4});
-    let (status, answer) = engine.post(COMPLETIONS, &ask(search)).await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
-    assert_eq!(answer["choices"][0]["text"], expected["contrastive_text"]);
+    let (status, response) = engine.post(COMPLETIONS, &ask(search)).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
+    assert_eq!(response["choices"][0]["text"], expected["contrastive_text"]);
     let (_, greedy) = engine
         .post(COMPLETIONS, &ask(json!({"temperature": 0})))
         .await;
@@ -106,7 +106,7 @@ async fn contrastive_search_on_gpt_j_is_that_of_its_definition() {
 async fn a_beam_search_gives_several_answers_and_streams_them_as_one_piece() {
     let engine = Engine::start(1).await;
     let mut body = json!({"decoding_strategy": "beam_search", "num_beams": 4, "n": 3, "length_penalty": 0.5, "early_stopping": true, "max_tokens": 30});
-    let whole = answer(&engine, &body).await;
+    let whole = respond(&engine, &body).await;
     let texts: Vec<&str> = (0..3)
         .filter_map(|index| whole["choices"][index]["message"]["content"].as_str())
         .collect();
@@ -165,12 +165,12 @@ async fn an_answer_of_a_schema_is_json_of_the_schema() {
                 .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
                 .collect()
         } else {
-            let answer = answer(&engine, &more).await;
+            let response = respond(&engine, &more).await;
             assert_eq!(
-                answer["choices"][0]["finish_reason"], "stop",
-                "{more}: {answer}"
+                response["choices"][0]["finish_reason"], "stop",
+                "{more}: {response}"
             );
-            text(&answer).to_owned()
+            text(&response).to_owned()
         };
         let json: Value =
             serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -197,7 +197,7 @@ async fn choices_expressions_and_grammars_hold_and_a_limit_is_a_length() {
             more["seed"] = json!(seed);
             more
         };
-        let choice = answer(
+        let choice = respond(
             &engine,
             &hot(json!({"guided_choice": ["yes", "no", "perhaps"]})),
         )
@@ -207,19 +207,19 @@ async fn choices_expressions_and_grammars_hold_and_a_limit_is_a_length() {
             "{choice}"
         );
         assert_eq!(choice["choices"][0]["finish_reason"], "stop");
-        let regex = answer(&engine, &hot(json!({"guided_regex": "[0-9]{3}-[0-9]{2}"}))).await;
+        let regex = respond(&engine, &hot(json!({"guided_regex": "[0-9]{3}-[0-9]{2}"}))).await;
         let digits: Vec<&str> = text(&regex).split('-').collect();
         assert!(
             digits.len() == 2 && digits[0].len() == 3 && digits[1].len() == 2,
             "{regex}"
         );
-        let lark = answer(
+        let lark = respond(
             &engine,
             &hot(json!({"guided_grammar": "start: \"a\" (\"+\" \"a\"){2,4}"})),
         )
         .await;
         assert!(text(&lark).starts_with("a+a+a"), "{lark}");
-        let object = answer(
+        let object = respond(
             &engine,
             &hot(json!({"response_format": {"type": "json_object"}, "max_tokens": 4})),
         )
@@ -254,9 +254,9 @@ async fn what_cannot_be_followed_is_refused_before_anything_is_computed() {
         assert_eq!(found, param, "{message}");
         assert!(message.len() < 450, "{message}");
     }
-    // Without strict, words that cannot be enforced are passed over.
+    // Without `strict`, keywords that cannot be enforced are ignored.
     let lenient = json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "boolean", "not": {"const": 5}}}}});
-    assert!(["true", "false"].contains(&text(&answer(&engine, &lenient).await)));
+    assert!(["true", "false"].contains(&text(&respond(&engine, &lenient).await)));
 }
 
 #[tokio::test]
@@ -291,13 +291,13 @@ async fn hostile_grammars_are_refused_or_followed_within_bounds() {
     ] {
         let mut more = more;
         more["max_tokens"] = json!(4);
-        let (status, answer) = engine.post(CHAT, &ask(&more)).await;
+        let (status, response) = engine.post(CHAT, &ask(&more)).await;
         let shown: String = more.to_string().chars().take(100).collect();
         let is_fine = status == StatusCode::OK || status == StatusCode::BAD_REQUEST;
-        assert!(is_fine, "{shown}: {status} {answer}");
+        assert!(is_fine, "{shown}: {status} {response}");
     }
     assert_eq!(
-        text(&answer(&engine, &json!({"temperature": 0})).await),
+        text(&respond(&engine, &json!({"temperature": 0})).await),
         ANSWER
     );
 }

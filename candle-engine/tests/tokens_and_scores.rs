@@ -1,5 +1,4 @@
-//! Probabilities of tokens, prompts of tokens, echo, best_of, and the routes between text and tokens, on a real engine. Owns
-//! no helper; see `support`.
+//! Token logprobs, prompts of tokens, echo, best_of, and the routes between text and tokens, on a real engine.
 
 mod support;
 
@@ -19,9 +18,9 @@ fn ask(more: &Value) -> Value {
 }
 
 async fn ok(engine: &Engine, path: &str, body: &Value) -> Value {
-    let (status, answer) = engine.post(path, body).await;
-    assert_eq!(status, StatusCode::OK, "{body}: {answer}");
-    answer
+    let (status, response) = engine.post(path, body).await;
+    assert_eq!(status, StatusCode::OK, "{body}: {response}");
+    response
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
@@ -33,8 +32,8 @@ fn numbers(value: &Value) -> Vec<f64> {
 async fn a_chat_shows_the_probabilities_of_its_tokens_whole_and_in_a_stream() {
     let engine = Engine::start(1).await;
     let mut body = ask(&json!({"logprobs": true, "top_logprobs": 3, "stop": " and the"}));
-    let answer = ok(&engine, CHAT, &body).await;
-    let choice = &answer["choices"][0];
+    let response = ok(&engine, CHAT, &body).await;
+    let choice = &response["choices"][0];
     let content = choice["logprobs"]["content"].as_array().expect("tokens");
     let text: Vec<u8> = content
         .iter()
@@ -54,7 +53,10 @@ async fn a_chat_shows_the_probabilities_of_its_tokens_whole_and_in_a_stream() {
             "greedy takes the likeliest"
         );
         assert_eq!(top[0]["logprob"], token["logprob"]);
-        let values: Vec<f64> = top.iter().filter_map(|it| it["logprob"].as_f64()).collect();
+        let values: Vec<f64> = top
+            .iter()
+            .filter_map(|token| token["logprob"].as_f64())
+            .collect();
         assert!(
             values.is_sorted_by(|a, b| a >= b) && values[0] <= 0.0,
             "{top:?}"
@@ -86,14 +88,16 @@ async fn a_prompt_of_tokens_is_the_prompt_of_their_text() {
     assert_eq!(tokens["max_model_len"], CONTEXT_TOKENS);
     assert_eq!(
         tokens["count"].as_u64(),
-        tokens["tokens"].as_array().map(|it| it.len() as u64)
+        tokens["tokens"]
+            .as_array()
+            .map(|tokens| tokens.len() as u64)
     );
     let tokens = &tokens["tokens"];
     let back = ok(&engine, "/v1/detokenize", &json!({"tokens": tokens})).await;
     assert_eq!(back, json!({"prompt": text}));
     let body = |prompt: Value| json!({"prompt": prompt, "max_tokens": 6, "temperature": 0});
-    let texts = |answer: &Value| -> Vec<String> {
-        let choices = answer["choices"].as_array().expect("choices").iter();
+    let texts = |response: &Value| -> Vec<String> {
+        let choices = response["choices"].as_array().expect("choices").iter();
         choices
             .map(|choice| choice["text"].as_str().expect("text").to_owned())
             .collect()
@@ -129,8 +133,8 @@ async fn messages_are_tokenised_as_the_chat_template_writes_them() {
         text["prompt"],
         "<|im_start|>user\nWhere is Swagger UI?<|im_end|>\n<|im_start|>assistant\n"
     );
-    let answer = ok(&engine, CHAT, &ask(&json!({"max_tokens": 1}))).await;
-    assert_eq!(answer["usage"]["prompt_tokens"], tokens["count"]);
+    let response = ok(&engine, CHAT, &ask(&json!({"max_tokens": 1}))).await;
+    assert_eq!(response["usage"]["prompt_tokens"], tokens["count"]);
     for (path, body, param) in [
         ("/tokenize", json!({}), Some("prompt")),
         (
@@ -149,9 +153,9 @@ async fn messages_are_tokenised_as_the_chat_template_writes_them() {
         ("/detokenize", json!({"tokens": "a"}), Some("tokens")),
         ("/detokenize", json!({}), Some("tokens")),
     ] {
-        let (status, answer) = engine.post(path, &body).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}: {answer}");
-        assert_eq!(answer["error"]["param"].as_str(), param, "{answer}");
+        let (status, response) = engine.post(path, &body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}: {response}");
+        assert_eq!(response["error"]["param"].as_str(), param, "{response}");
     }
     let (status, _) = engine
         .post("/tokenize", &json!({"model": "another", "prompt": "a"}))
@@ -168,14 +172,16 @@ async fn echo_gives_the_prompt_and_its_probabilities() {
     let engine = Engine::start(1).await;
     let text = "Keep-hot is how löng";
     let body = |max_tokens: usize| json!({"prompt": text, "echo": true, "logprobs": 2, "max_tokens": max_tokens, "temperature": 0});
-    let answer = ok(&engine, COMPLETIONS, &body(0)).await;
-    let choice = &answer["choices"][0];
+    let response = ok(&engine, COMPLETIONS, &body(0)).await;
+    let choice = &response["choices"][0];
     assert_eq!(choice["text"], text);
     assert_eq!(choice["finish_reason"], "length");
-    assert_eq!(answer["usage"]["completion_tokens"], 0);
+    assert_eq!(response["usage"]["completion_tokens"], 0);
     let logprobs = &choice["logprobs"];
     assert_eq!(logprobs["token_logprobs"][0], Value::Null);
-    let count = answer["usage"]["prompt_tokens"].as_u64().expect("a count") as usize;
+    let count = response["usage"]["prompt_tokens"]
+        .as_u64()
+        .expect("a count") as usize;
     for name in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
         assert_eq!(
             logprobs[name].as_array().map(Vec::len),
@@ -183,10 +189,10 @@ async fn echo_gives_the_prompt_and_its_probabilities() {
             "{name}"
         );
     }
-    // The offsets are where the tokens stand in the text, in letters.
-    let answer = ok(&engine, COMPLETIONS, &body(5)).await;
-    let logprobs = &answer["choices"][0]["logprobs"];
-    let whole: Vec<char> = answer["choices"][0]["text"]
+    // Offsets are the tokens' positions in the text, in characters.
+    let response = ok(&engine, COMPLETIONS, &body(5)).await;
+    let logprobs = &response["choices"][0]["logprobs"];
+    let whole: Vec<char> = response["choices"][0]["text"]
         .as_str()
         .expect("text")
         .chars()
@@ -203,7 +209,7 @@ async fn echo_gives_the_prompt_and_its_probabilities() {
     assert!(
         numbers(&logprobs["token_logprobs"])
             .iter()
-            .all(|it| *it <= 0.0)
+            .all(|logprob| *logprob <= 0.0)
     );
     let (_, refused) = engine
         .post(COMPLETIONS, &json!({"prompt": text, "max_tokens": 0}))

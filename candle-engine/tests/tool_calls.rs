@@ -1,5 +1,4 @@
-//! Tools on a real engine: enforced calls of each family of models, whole and streamed, and what a template must have. Owns
-//! the folders of models with such templates; see `support` for the rest.
+//! Tools on a real engine: enforced calls of each family of models, streaming and non-streaming, and requirements on templates.
 
 mod support;
 
@@ -105,10 +104,10 @@ async fn a_call_that_is_demanded_is_made_in_the_form_of_each_family() {
             let body = ask(
                 &json!({"tool_choice": "required", "parallel_tool_calls": false, "seed": seed}),
             );
-            let (status, answer) = engine.post(CHAT, &body).await;
-            assert_eq!(status, StatusCode::OK, "{answer}");
-            let choice = &answer["choices"][0];
-            assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+            let (status, response) = engine.post(CHAT, &body).await;
+            assert_eq!(status, StatusCode::OK, "{response}");
+            let choice = &response["choices"][0];
+            assert_eq!(choice["finish_reason"], "tool_calls", "{response}");
             assert_eq!(choice["message"]["content"], Value::Null);
             check_calls(&choice["message"]["tool_calls"]);
             assert_eq!(
@@ -162,11 +161,11 @@ async fn a_model_that_does_not_call_answers_with_text() {
         let mut body = ask(&more);
         body["temperature"] = json!(0);
         body["max_tokens"] = json!(12);
-        let (_, answer) = engine.post(CHAT, &body).await;
-        let message = &answer["choices"][0]["message"];
+        let (_, response) = engine.post(CHAT, &body).await;
+        let message = &response["choices"][0]["message"];
         assert!(
             message["content"].is_string() && message.get("tool_calls").is_none(),
-            "{answer}"
+            "{response}"
         );
         body["stream"] = json!(true);
         let chunks = engine.stream(CHAT, &body).await.collect().await;
@@ -199,13 +198,13 @@ async fn calls_and_their_results_reach_the_template() {
         "{text}"
     );
     assert!(text.contains("<|im_start|>tool\nsunny"), "{text}");
-    let (status, answer) = engine
+    let (status, response) = engine
         .post(
             CHAT,
             &json!({"messages": messages, "tools": tools(), "max_tokens": 2}),
         )
         .await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(status, StatusCode::OK, "{response}");
 }
 
 #[tokio::test]
@@ -230,8 +229,8 @@ async fn the_turn_after_a_call_renders_with_every_template() {
                 {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
             ]);
             let body = json!({"messages": messages, "max_tokens": 2});
-            let (status, answer) = engine.post(CHAT, &body).await;
-            assert_eq!(status, StatusCode::OK, "{template}: {answer}");
+            let (status, response) = engine.post(CHAT, &body).await;
+            assert_eq!(status, StatusCode::OK, "{template}: {response}");
             let (_, tokens) = engine
                 .post("/tokenize", &json!({"messages": messages}))
                 .await;
@@ -252,30 +251,30 @@ async fn a_template_without_a_place_for_tools_drops_those_that_need_not_be_calle
     let engine = Engine::start(1).await;
     for choice in [json!(null), json!("auto"), json!("none")] {
         let body = ask(&json!({"tool_choice": choice, "max_tokens": 2}));
-        let (status, answer) = engine.post(CHAT, &body).await;
-        assert_eq!(status, StatusCode::OK, "{choice}: {answer}");
+        let (status, response) = engine.post(CHAT, &body).await;
+        assert_eq!(status, StatusCode::OK, "{choice}: {response}");
     }
     let named = json!({"type": "function", "function": {"name": "now"}});
     for choice in [json!("required"), named] {
         let body = ask(&json!({"tool_choice": choice}));
-        let (status, answer) = engine.post(CHAT, &body).await;
+        let (status, response) = engine.post(CHAT, &body).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{choice}");
-        assert_eq!(answer["error"]["param"], "tool_choice");
-        let message = answer["error"]["message"].as_str().expect("a message");
+        assert_eq!(response["error"]["param"], "tool_choice");
+        let message = response["error"]["message"].as_str().expect("a message");
         assert!(message.contains("no place for `tools`"), "{message}");
     }
     let engine = engine_with(HERMES).await;
-    // What an answer in words must be says nothing of a call.
+    // A response format applies to text, not to calls.
     let both = json!({"tool_choice": "required", "response_format": {"type": "json_object"}});
-    let (status, answer) = engine.post(CHAT, &ask(&both)).await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
-    check_calls(&answer["choices"][0]["message"]["tool_calls"]);
+    let (status, response) = engine.post(CHAT, &ask(&both)).await;
+    assert_eq!(status, StatusCode::OK, "{response}");
+    check_calls(&response["choices"][0]["message"]["tool_calls"]);
     let broken = json!([{"type": "function", "function": {"name": "f", "parameters": {"enum": []}, "strict": true}}]);
-    let (_, answer) = engine
+    let (_, response) = engine
         .post(
             CHAT,
             &ask(&json!({"tools": broken, "tool_choice": "required"})),
         )
         .await;
-    assert_eq!(answer["error"]["param"], "tools", "{answer}");
+    assert_eq!(response["error"]["param"], "tools", "{response}");
 }

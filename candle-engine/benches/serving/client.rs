@@ -1,4 +1,4 @@
-//! The client: a request for an answer, with the times at which its pieces came.
+//! The HTTP client: sends a completion request and records the arrival times of its pieces.
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// What came of one request; the times are since it was sent.
+/// The result of one request; times count from when it was sent.
 #[derive(Debug)]
 pub struct Answer {
     pub sent: Instant,
-    /// When each event with text came.
+    /// The arrival time of each event with text.
     pub events: Vec<Duration>,
     pub done: Duration,
     pub tokens: usize,
@@ -36,7 +36,7 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Posts a streaming completion and reads it to its end. `heard` is told of each event with text.
+/// Posts a streaming completion and reads it to its end. Calls `heard` for each event with text.
 pub async fn complete(
     address: SocketAddr,
     body: &Value,
@@ -57,10 +57,10 @@ pub async fn complete(
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body.to_string())))
         .expect("a request");
-    // The connection ends when its sender is dropped, with the response read.
+    // The connection ends when its sender is dropped after the response has been read.
     let reading = async move {
         let mut sender = sender;
-        let mut answer = Answer {
+        let mut reply = Answer {
             sent,
             events: Vec::new(),
             done: Duration::ZERO,
@@ -82,7 +82,7 @@ pub async fn complete(
             }
             while let Some(end) = unread.windows(2).position(|pair| pair == b"\n\n") {
                 let event: Vec<u8> = unread.drain(..end + 2).collect();
-                if read_event(&event, &mut answer)? {
+                if read_event(&event, &mut reply)? {
                     heard();
                 }
             }
@@ -90,14 +90,14 @@ pub async fn complete(
         if status != StatusCode::OK {
             return Err(format!("{status}: {}", String::from_utf8_lossy(&unread)));
         }
-        answer.done = sent.elapsed();
-        Ok(answer)
+        reply.done = sent.elapsed();
+        Ok(reply)
     };
     futures_util::future::join(reading, connection).await.0
 }
 
-/// Whether the event has text.
-fn read_event(event: &[u8], answer: &mut Answer) -> Result<bool, String> {
+/// Returns true if the event has text.
+fn read_event(event: &[u8], response: &mut Answer) -> Result<bool, String> {
     let event = String::from_utf8_lossy(event);
     let Some(data) = event
         .trim()
@@ -111,13 +111,13 @@ fn read_event(event: &[u8], answer: &mut Answer) -> Result<bool, String> {
         return Err(error.to_string());
     }
     if let Some(tokens) = data["usage"]["completion_tokens"].as_u64() {
-        answer.tokens = tokens as usize;
+        response.tokens = tokens as usize;
     }
     let text = data["choices"][0]["text"].as_str().unwrap_or_default();
     if text.is_empty() {
         return Ok(false);
     }
-    answer.text += text;
-    answer.events.push(answer.sent.elapsed());
+    response.text += text;
+    response.events.push(response.sent.elapsed());
     Ok(true)
 }

@@ -1,5 +1,5 @@
-//! The GGUF files of the random models: the same weights as in the folder, under llama.cpp's names, in its order of the
-//! rotated numbers, and quantised as its tool does.
+//! Writes the random models as GGUF files: the same weights as in the folder, with llama.cpp's names and order of rotated numbers,
+//! quantised like its tool does.
 
 use super::random_model::{CONTEXT_TOKENS, EPSILON, Named, ROPE_THETA, Shape};
 use super::tokens::{BEGIN, CHAT_TEMPLATE, END, FIRST_PLAIN, VOCABULARY, Words};
@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// How a file is quantised; the numbers of `general.file_type` are llama.cpp's.
+/// The quantisation of a file; the numbers of `general.file_type` are llama.cpp's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     F16 = 1,
@@ -18,7 +18,7 @@ pub enum Kind {
     Q4KM = 15,
 }
 
-/// Writes the model; an unfinished file never has the file's name.
+/// Writes the model, under its final name only once complete.
 pub fn write(shape: &Shape, words: &Words, kind: Kind, path: &Path) -> candle_core::Result<()> {
     let tensors = shape
         .tensors()
@@ -112,7 +112,7 @@ fn llama_name(name: &str) -> String {
     }
 }
 
-/// llama.cpp turns neighbours together, Hugging Face the halves of a head: rows of queries and keys change their places.
+/// llama.cpp rotates adjacent numbers, Hugging Face the halves of a head: reorders the rows of queries and keys.
 fn llama_order(shape: &Shape, tensor: &Named, weights: Vec<f32>) -> Vec<f32> {
     let turned = [".q_proj.", ".k_proj."]
         .iter()
@@ -133,8 +133,8 @@ fn llama_order(shape: &Shape, tensor: &Named, weights: Vec<f32>) -> Vec<f32> {
         .collect()
 }
 
-/// As `llama-quantize` chooses for this architecture: Q4_K_M gives the head, and of some layers the values and the way down,
-/// six bits.
+/// The choice of `llama-quantize` for this architecture: Q4_K_M uses six bits for the head and, in some layers, for values and down
+/// projections.
 fn encoding(shape: &Shape, tensor: &Named, kind: Kind) -> GgmlDType {
     if tensor.shape.len() == 1 {
         return GgmlDType::F32;

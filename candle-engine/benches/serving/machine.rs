@@ -1,5 +1,4 @@
-//! What the machine itself can do and what it says of a process: memory bandwidth, the disk's read speed, resident
-//! memory.
+//! Measures the machine: memory bandwidth, disk read speed, and the resident memory of a process.
 
 use crate::client::now;
 use rustix::fs::{Advice, fadvise};
@@ -10,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Larger than any last-level cache, small enough for any machine that runs the bench.
+/// Larger than any last-level cache, but small enough for any machine that runs the benchmark.
 const BUFFER_BYTES: usize = 1 << 30;
 
-/// Reads of one pass over a file; large enough that the disk's latency does not count.
+/// Bytes per read; large enough to hide the disk's latency.
 const READ_BYTES: usize = 4 << 20;
 
-/// Bytes a second that so many threads read from memory, the best of some passes.
+/// Memory bandwidth with `threads` threads, in bytes per second; the best of several passes.
 pub fn memory_bytes_per_second(threads: usize) -> f64 {
     let numbers: Vec<u64> = (0..BUFFER_BYTES as u64 / 8).collect();
     let part = numbers.len().div_ceil(threads);
@@ -33,7 +32,7 @@ pub fn memory_bytes_per_second(threads: usize) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Many sums beside each other, so that the additions never wait for one another.
+/// Sums in several independent chains, which keeps additions from waiting for each other.
 fn folded(numbers: &[u64]) -> u64 {
     let mut sums = [0u64; 32];
     for chunk in numbers.chunks_exact(sums.len()) {
@@ -63,7 +62,7 @@ pub fn bytes_of(model: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Asks the system to forget the pages of these files. It may keep them where others have them mapped.
+/// Asks the kernel to evict the pages of these files. It may keep pages that are mapped by others.
 pub fn forget(model: &Path) {
     for file in files_of(model) {
         if let Ok(file) = File::open(file) {
@@ -73,7 +72,7 @@ pub fn forget(model: &Path) {
     }
 }
 
-/// Reads all of a model's files with so many threads, which also leaves them in the page cache.
+/// Reads all of a model's files with `threads` threads, which also leaves them in the page cache.
 pub fn read(model: &Path, threads: usize) -> Duration {
     let began = now();
     for path in files_of(model) {
@@ -104,7 +103,7 @@ pub fn read(model: &Path, threads: usize) -> Duration {
 pub struct Memory {
     pub anonymous: u64,
     pub file: u64,
-    /// With shared pages divided among those who share them.
+    /// Shared pages count in proportion to their users.
     pub proportional: u64,
 }
 

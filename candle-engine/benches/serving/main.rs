@@ -1,6 +1,6 @@
-//! Measures the embedded engine beside llama-server and `transformers`: random models of 110 M and 1.1 B parameters, the same
-//! files and threads, all of them in turn in the same rounds, because the machine may be shared. docs/engine-speed.md tells how to
-//! run it and has results. Owns the order; never measures itself.
+//! Compares the embedded engine with llama-server and `transformers`, on random models of 110 M and 1.1 B parameters, with the same
+//! files and threads. Engines alternate within each round, because the machine may be shared. docs/engine-speed.md describes how to
+//! run it, and has results. Only the order is defined here; the measurements are in `measures`.
 //!
 //! `cargo bench -p candle-engine --bench serving -- [--shapes 110m,1.1b] [--files q8_0,q4_k_m,bf16] [--engines ours,llama,transformers]
 //! [--rounds N] [--threads N] [--tokens N] [--quick] [--json FILE]`; files are also f16 and f32, and for ours bf16+q8_0 and
@@ -155,7 +155,7 @@ fn main() {
                 subject.shape,
                 subject.file
             );
-            // The same prompts for every engine, others in every round.
+            // Every engine gets the same prompts; each round has different ones.
             let mut prompts = Prompts::new(round as u64 + 1);
             let measured = match subject.engine {
                 Engine::Transformers => {
@@ -184,7 +184,7 @@ fn main() {
                     failed.push(subject.clone());
                 }
             }
-            // A run takes long; what it has is kept when it is ended.
+            // A run takes long, so partial results are saved in case it is aborted.
             if let Some(path) = &args.json {
                 let so_far = as_json(&results, &bandwidths).to_string();
                 std::fs::write(path, so_far).expect("the file can be written");
@@ -214,7 +214,7 @@ fn reads(engine: Engine, file: &str) -> bool {
     }
 }
 
-/// The model in that form, made when it is not there yet.
+/// Returns the model in this form, creating it if it does not exist.
 fn prepared(shape: &Shape, file: &str, folder: &Path) -> Model {
     let (file, quantization) = match file.split_once('+') {
         Some((file, quantization)) => (file, Some(quantization.to_owned())),
@@ -250,7 +250,8 @@ fn make(shape: &Shape, file: &str, path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Bytes of weights that one token needs: all but the embedding, of which it needs a row. A tied one is read as the head.
+/// Bytes of weights read per token: everything but the embedding, of which a token needs one row. A tied embedding is read as the
+/// head.
 fn bytes_per_token(shape: &Shape, form: &str, path: &Path) -> u64 {
     let embedding = if shape.ties_head {
         0
@@ -260,7 +261,7 @@ fn bytes_per_token(shape: &Shape, form: &str, path: &Path) -> u64 {
     let bytes_per_number = match form {
         "q8_0" => 34.0 / 32.0,
         "q4_k" => 144.0 / 256.0,
-        // The mixture is in the file.
+        // The file has mixed encodings, so its size is used.
         "q4_k_m" => return machine::bytes_of(path) - (embedding as f64 * 144.0 / 256.0) as u64,
         "f32" => 4.0,
         _ => 2.0,
@@ -273,7 +274,7 @@ fn bytes_per_token(shape: &Shape, form: &str, path: &Path) -> u64 {
     ((numbers - embedding) as f64 * bytes_per_number) as u64
 }
 
-/// How much of the texts is the same up to the first difference, where two servers had the same file.
+/// The length of the common prefix of two servers' texts from the same file, as a share.
 fn compare_texts(texts: &BTreeMap<Subject, Vec<String>>, results: &mut Results) {
     for (subject, ours) in texts
         .iter()

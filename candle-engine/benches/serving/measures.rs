@@ -1,4 +1,4 @@
-//! What is measured of one engine with one model: its order, its numbers and their meaning.
+//! The measurements of an engine with a model: their order, values and meaning.
 
 use crate::client::{Answer, complete, now};
 use crate::machine::{Memory, bytes_of, forget, memory_of, read};
@@ -13,18 +13,18 @@ use std::pin::pin;
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// What is measured; the order is that of the tables.
+/// A measured quantity; tables use this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
     ColdReady,
     ColdFirst,
-    /// Of the disk's read speed, from the start to the first token.
+    /// Share of the disk's read speed, from the start to the first token.
     ColdShare,
     WarmReady,
     WarmFirst,
     Prefill(usize),
     Decode(usize),
-    /// Of the memory's bandwidth, alone.
+    /// Share of the memory bandwidth, with a single request.
     BandwidthShare,
     FirstUnderLoad,
     PauseUnderLoad,
@@ -32,46 +32,46 @@ pub enum Measure {
     AnonymousAfter,
     FileAfter,
     ProportionalAfter,
-    /// Tokens a second of such a text, of so many requests at once, with proposals or without.
+    /// Tokens per second for this kind of text and number of simultaneous requests, with or without proposals.
     Speculation(Text, usize, bool),
-    /// Of the text that both servers give, up to the first difference.
+    /// Share of the text up to the first difference between two servers.
     Agreement,
 }
 
 pub const PREFILLS: [usize; 2] = [512, 2048];
 pub const DECODES: [usize; 4] = [1, 4, 8, AT_ONCE];
 
-/// Bodies of decode measures begin with so short a prompt that its computing hardly counts.
+/// Short enough that prefill hardly counts in decode measurements.
 pub const SHORT_PROMPT: usize = 16;
 
-/// Streams that run while another request comes, and the length of its prompt.
+/// Number of running streams when another request arrives, and the length of its prompt.
 const RUNNING: usize = 8;
 const COMING_PROMPT: usize = 512;
 
-/// Long enough that none of the running streams ends before the other request is answered.
+/// Long enough that no running stream ends before the other request is finished.
 const RUNNING_TOKENS: usize = 900;
 
 const COMPARED_PROMPTS: usize = 4;
 const COMPARED_PROMPT: usize = 32;
 const COMPARED_TOKENS: usize = 48;
 
-/// Lengths of one run of measures.
+/// The lengths of one series of measurements.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     pub prefills: Vec<usize>,
     pub decodes: Vec<usize>,
-    /// Tokens of each answer of a decode measure.
+    /// Number of tokens per completion in decode measurements.
     pub tokens: usize,
 }
 
-/// What the machine can do, for the shares.
+/// The machine's limits, for shares.
 #[derive(Debug, Clone, Copy)]
 pub struct Machine {
     pub threads: usize,
     pub memory_bytes_per_second: f64,
 }
 
-/// Prompts of tokens that no request before had; so no cache of prompts can help anybody.
+/// Generates prompts that no earlier request had, which rules out prompt caching.
 pub struct Prompts(u64);
 
 impl Prompts {
@@ -80,7 +80,7 @@ impl Prompts {
     }
 
     fn next(&mut self, tokens: usize) -> Vec<u32> {
-        // The ids of four letters each: every engine gives their text as soon as it has the token.
+        // The ids of four letters each: every engine emits their text as soon as it has the token.
         let first = 1000;
         let mut token = || {
             self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -96,7 +96,7 @@ impl Prompts {
 
 pub type Samples = Vec<(Measure, f64)>;
 
-/// Measures a server over HTTP. Also gives the texts by which servers are compared.
+/// Measures a server over HTTP. Also returns the texts for comparing servers.
 pub fn of_server(
     engine: Engine,
     model: &Model,
@@ -117,7 +117,7 @@ pub fn of_server(
         (Measure::ColdReady, Measure::ColdFirst),
         (Measure::WarmReady, Measure::WarmFirst),
     ] {
-        // Random weights go round in loops, which texts of people do not.
+        // Greedy decoding of random weights soon loops, unlike real texts, so proposals are disabled.
         let mut server = Server::start(engine, model, machine.threads, false)?;
         samples.push((ready, server.wait()?.as_secs_f64() * 1e3));
         runtime.block_on(complete(
@@ -130,7 +130,7 @@ pub fn of_server(
         if first == Measure::ColdFirst {
             let share = bytes_of(&model.path) as f64 / seconds / disk_bytes_per_second;
             samples.push((Measure::ColdShare, share * 100.0));
-            // What a mapping did not touch is read now, so that the second load finds all of it.
+            // Reads the pages that a mapping has not touched; the second load then finds all of them cached.
             read(&model.path, machine.threads);
             continue;
         }
@@ -141,10 +141,10 @@ pub fn of_server(
         let texts = runtime.block_on(compared(&server))?;
         for &tokens in &lengths.prefills {
             let body = server.request(&prompts.next(tokens), 1);
-            let answer = runtime.block_on(complete(server.address, &body, || {}))?;
+            let response = runtime.block_on(complete(server.address, &body, || {}))?;
             samples.push((
                 Measure::Prefill(tokens),
-                tokens as f64 / answer.done.as_secs_f64(),
+                tokens as f64 / response.done.as_secs_f64(),
             ));
         }
         for &at_once in &lengths.decodes {
@@ -172,7 +172,7 @@ pub fn of_server(
     unreachable!("the second pass returns")
 }
 
-/// Measures `transformers`, which answers one batch at a time.
+/// Measures `transformers`, which processes one batch at a time.
 pub fn of_transformers(
     model: &Model,
     machine: Machine,
@@ -232,7 +232,7 @@ fn push_memory(samples: &mut Samples, memory: Memory) {
     samples.push((Measure::ProportionalAfter, mebibytes(memory.proportional)));
 }
 
-/// The likeliest continuations of prompts that every server is given.
+/// The greedy continuations of prompts that every server is given.
 async fn compared(server: &Server) -> Result<Vec<String>, String> {
     let mut prompts = Prompts::new(0);
     let mut texts = Vec::new();
@@ -243,7 +243,7 @@ async fn compared(server: &Server) -> Result<Vec<String>, String> {
     Ok(texts)
 }
 
-/// Tokens a second of so many requests at once, from the first token of the first to the last token of the last.
+/// Tokens per second of simultaneous requests, from the first token of the first to the last token of the last.
 async fn decode(
     server: &Server,
     at_once: usize,
@@ -258,34 +258,34 @@ async fn decode(
     Ok(decoded(server, &bodies, tokens).await?.0)
 }
 
-/// The same of these requests, each for so many tokens; with the texts of their answers.
+/// Tokens per second of these requests with a token count each; also returns their texts.
 pub async fn decoded(
     server: &Server,
     bodies: &[Value],
     tokens: usize,
 ) -> Result<(f64, Vec<String>), String> {
     let at_once = bodies.len();
-    let answers = join_all(
+    let responses = join_all(
         bodies
             .iter()
             .map(|body| complete(server.address, body, || {})),
     )
     .await;
-    let answers: Vec<Answer> = answers.into_iter().collect::<Result<_, _>>()?;
-    for answer in &answers {
-        if answer.tokens != tokens {
+    let responses: Vec<Answer> = responses.into_iter().collect::<Result<_, _>>()?;
+    for response in &responses {
+        if response.tokens != tokens {
             return Err(format!(
                 "an answer of {} tokens instead of {tokens}",
-                answer.tokens
+                response.tokens
             ));
         }
     }
-    let first = answers
+    let first = responses
         .iter()
         .map(Answer::first_at)
         .min()
         .ok_or("no answer")?;
-    let last = answers
+    let last = responses
         .iter()
         .map(Answer::done_at)
         .max()
@@ -293,11 +293,14 @@ pub async fn decoded(
     let rate = (at_once * (tokens - 1)) as f64 / (last - first).as_secs_f64();
     Ok((
         rate,
-        answers.into_iter().map(|answer| answer.text).collect(),
+        responses
+            .into_iter()
+            .map(|response| response.text)
+            .collect(),
     ))
 }
 
-/// Seconds to the first token of a request that comes while others run, and the longest pause of one of these meanwhile.
+/// Seconds to the first token of a request that arrives while others run, and the longest pause of the others in that time.
 async fn under_load(server: &Server, prompts: &mut Prompts) -> Result<(f64, f64), String> {
     let heard: RefCell<Vec<Vec<Instant>>> = RefCell::new(vec![Vec::new(); RUNNING]);
     let news = Notify::new();
@@ -315,28 +318,28 @@ async fn under_load(server: &Server, prompts: &mut Prompts) -> Result<(f64, f64)
     });
     let coming = server.request(&prompts.next(COMING_PROMPT), 1);
     let probe = async {
-        // A few tokens of each, so that all prompts are computed.
+        // Waits for a few tokens of each stream; all prompts have been computed then.
         while heard.borrow().iter().any(|events| events.len() < 3) {
             news.notified().await;
         }
         complete(server.address, &coming, || {}).await
     };
-    let answer = match select(pin!(probe), pin!(join_all(running))).await {
-        Either::Left((answer, _)) => answer?,
-        Either::Right((answers, _)) => {
-            let failed = answers.into_iter().find_map(Result::err);
+    let response = match select(pin!(probe), pin!(join_all(running))).await {
+        Either::Left((response, _)) => response?,
+        Either::Right((responses, _)) => {
+            let failed = responses.into_iter().find_map(Result::err);
             return Err(failed.unwrap_or_else(|| {
                 "the running streams ended before the other request".to_owned()
             }));
         }
     };
-    let done = answer.done_at();
+    let done = response.done_at();
     let pauses = heard
         .borrow()
         .iter()
-        .map(|events| longest_pause(events, answer.sent, done))
+        .map(|events| longest_pause(events, response.sent, done))
         .fold(0.0, f64::max);
-    Ok((answer.done.as_secs_f64(), pauses))
+    Ok((response.done.as_secs_f64(), pauses))
 }
 
 fn longest_pause(events: &[Instant], from: Instant, to: Instant) -> f64 {

@@ -1,5 +1,4 @@
-//! The random Llama models that are measured: their shapes and weights, and their Hugging Face folders. The same seed
-//! gives the same weights in every form.
+//! The random Llama models to measure: shapes, weights, and Hugging Face folders. A seed gives the same weights in every form.
 
 use super::tokens::{BEGIN, END, VOCABULARY, Words};
 use half::bf16;
@@ -20,7 +19,7 @@ pub struct Shape {
     pub ties_head: bool,
 }
 
-/// As llama2.c's stories110M and as TinyLlama 1.1B.
+/// Like llama2.c's stories110M and TinyLlama 1.1B.
 pub const SHAPES: [Shape; 2] = [
     Shape {
         name: "110m",
@@ -42,15 +41,15 @@ pub const SHAPES: [Shape; 2] = [
     },
 ];
 
-/// Room for a prompt of 2,048 tokens and an answer.
+/// Room for a prompt of 2,048 tokens and a completion.
 pub const CONTEXT_TOKENS: usize = 4096;
 pub const EPSILON: f32 = 1e-5;
 pub const ROPE_THETA: f32 = 10_000.0;
 
-/// Of weights, as initialisers of Llama models have it.
+/// Standard deviation of the weights, as in the initialisers of Llama models.
 const DEVIATION: f32 = 0.02;
 
-/// A tensor of the model by its Hugging Face name.
+/// A tensor of the model, by its Hugging Face name.
 pub struct Named {
     pub name: String,
     pub shape: Vec<usize>,
@@ -71,7 +70,7 @@ impl Shape {
         self.hidden / self.heads
     }
 
-    /// In the order of the network.
+    /// All tensors, in network order.
     pub fn tensors(&self) -> Vec<Named> {
         let (hidden, wide) = (self.hidden, self.intermediate);
         let grouped = self.head_width() * self.key_value_heads;
@@ -109,10 +108,10 @@ impl Shape {
         all
     }
 
-    /// The numbers of a tensor; each of them is a BF16.
+    /// The numbers of a tensor; each is representable in BF16.
     pub fn weights(&self, tensor: &Named) -> Vec<f32> {
         let seed = seed_of(self.name, &tensor.name);
-        // A sum of four even numbers of 16 bits is near enough to a normal one; its deviation is 65,536 / √3.
+        // The sum of four uniform 16-bit numbers approximates a normal distribution; its standard deviation is 65,536 / √3.
         let factor = DEVIATION * 3f32.sqrt() / 65_536.0;
         let middle = if tensor.is_norm() { 1.0 } else { 0.0 };
         (0..tensor.numbers() as u64)
@@ -127,7 +126,7 @@ impl Shape {
             .collect()
     }
 
-    /// Writes the model as a Hugging Face folder; an unfinished one never has the folder's name.
+    /// Writes the model as a Hugging Face folder, under its final name only once complete.
     pub fn write_folder(&self, words: &Words, folder: &Path, dtype: Dtype) -> std::io::Result<()> {
         let unfinished = folder.with_extension("unfinished");
         let _ = fs::remove_dir_all(&unfinished);

@@ -1,10 +1,10 @@
-//! The tables: medians of rounds with their spread, and how many times better one engine is than another.
+//! The tables: medians over rounds with their spread, and speed ratios between engines.
 
 use crate::measures::Measure;
 use crate::servers::Engine;
 use std::collections::BTreeMap;
 
-/// An engine with one model.
+/// An engine with a model.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
     pub shape: String,
@@ -12,7 +12,7 @@ pub struct Subject {
     pub engine: Engine,
 }
 
-/// Of every subject and measure, one number of each round.
+/// For every subject and measure, one number per round.
 pub type Results = BTreeMap<Subject, BTreeMap<Measure, Vec<f64>>>;
 
 impl Measure {
@@ -57,7 +57,7 @@ impl Measure {
         )
     }
 
-    /// What ours is to reach: of the other's speed, or a number of its own.
+    /// The target for this crate's engine: a ratio to the other engine, or an absolute number.
     fn aim(self, file: &str, other: Engine) -> Option<Aim> {
         match (self, other) {
             (Self::Decode(1), Engine::Llama) if file == "q8_0" => Some(Aim::Ratio(1.3)),
@@ -81,7 +81,7 @@ enum Aim {
     AtMost(f64),
 }
 
-/// Middle, least and most.
+/// Median, minimum and maximum.
 struct Spread {
     middle: f64,
     least: f64,
@@ -89,7 +89,7 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(numbers: &[f64]) -> Option<Self> {
+    fn new(numbers: &[f64]) -> Option<Self> {
         let mut sorted = numbers.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (least, most) = (*sorted.first()?, *sorted.last()?);
@@ -128,7 +128,8 @@ fn factor(number: f64) -> String {
     format!("{number:.2} ×")
 }
 
-/// One table for ours against each other engine with the same file, and for ours in eight bits against `transformers` in BF16.
+/// Prints a table for this engine against each other engine with the same file, and for this engine at eight bits against
+/// `transformers` in BF16.
 pub fn print(results: &Results) {
     for (ours, measured) in results
         .iter()
@@ -169,7 +170,7 @@ fn print_alone(subject: &Subject, measured: &BTreeMap<Measure, Vec<f64>>) {
     );
     println!("| | {} |\n|---|---|", subject.engine.name());
     for (measure, numbers) in measured {
-        if let Some(spread) = Spread::of(numbers) {
+        if let Some(spread) = Spread::new(numbers) {
             println!("| {} | {} |", measure.label(), spread.written(number));
         }
     }
@@ -200,7 +201,7 @@ fn print_pair(
                 }
             })
             .collect();
-        let (Some(spread), ratio) = (Spread::of(numbers), Spread::of(&ratios)) else {
+        let (Some(spread), ratio) = (Spread::new(numbers), Spread::new(&ratios)) else {
             continue;
         };
         let verdict = |holds: bool| if holds { "holds" } else { "missed" };
@@ -215,7 +216,7 @@ fn print_pair(
             _ => String::new(),
         };
         let theirs = theirs
-            .and_then(|numbers| Spread::of(numbers))
+            .and_then(|numbers| Spread::new(numbers))
             .map_or_else(|| "–".to_owned(), |theirs| theirs.written(number));
         let ratio = ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.written(factor));
         println!(

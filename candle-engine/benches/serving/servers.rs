@@ -1,4 +1,4 @@
-//! The processes that are measured: how each is started, when it is ready, and its end.
+//! The processes to measure: start, readiness and shutdown of each.
 
 use crate::client::now;
 use crate::random_model::CONTEXT_TOKENS;
@@ -13,10 +13,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Requests that every server is made to answer at once.
+/// Maximum number of simultaneous requests every server is configured for.
 pub const AT_ONCE: usize = 16;
 
-/// Tokens that all of them may have in the caches of a server together.
+/// Total cache capacity of a server, in tokens.
 const CACHE_TOKENS: usize = AT_ONCE * 1024;
 
 const READY_WITHIN: Duration = Duration::from_secs(300);
@@ -39,7 +39,7 @@ impl Engine {
         }
     }
 
-    /// The program, where it is built.
+    /// The program's path, if it is built.
     pub fn program(self) -> Result<PathBuf, String> {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
         let (variable, path, how) = match self {
@@ -68,13 +68,13 @@ impl Engine {
 #[derive(Debug, Clone)]
 pub struct Model {
     pub path: PathBuf,
-    /// What ours writes it in at load.
+    /// The quantisation this crate's engine applies on loading.
     pub quantization: Option<String>,
-    /// Bytes of weights that one token needs.
+    /// Bytes of weights read per token.
     pub bytes_per_token: u64,
 }
 
-/// Serves one model in this process, as a child of the bench does: PATH PORT THREADS SPECULATES [QUANTIZATION].
+/// Serves one model in this process, started as a child of the benchmark: PATH PORT THREADS SPECULATES [QUANTIZATION].
 pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let [path, port, threads, speculates, quantization @ ..] = words else {
         return Err("engine PATH PORT THREADS SPECULATES [QUANTIZATION]".into());
@@ -118,7 +118,7 @@ pub fn serve_ours(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A server over HTTP, ended with this.
+/// An HTTP server process, killed on drop.
 pub struct Server {
     pub engine: Engine,
     pub address: SocketAddr,
@@ -127,7 +127,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it and does not wait. Ours proposes tokens if it `speculates`.
+    /// Starts the server without waiting. This crate's engine proposes tokens if `speculates`.
     pub fn start(
         engine: Engine,
         model: &Model,
@@ -198,7 +198,7 @@ impl Server {
         })
     }
 
-    /// Waits until `/health` says 200.
+    /// Waits until `/health` returns 200.
     pub fn wait(&mut self) -> Result<Duration, String> {
         loop {
             if self.is_ready().unwrap_or(false) {
@@ -233,7 +233,7 @@ impl Server {
         self.child.id()
     }
 
-    /// A request for so many tokens after a prompt, the likeliest ones, and all of them.
+    /// A greedy request for exactly `tokens` tokens after a prompt.
     pub fn request(&self, prompt: &[u32], tokens: usize) -> Value {
         let mut body = json!({
             "model": "model", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": true,
@@ -253,7 +253,7 @@ impl Drop for Server {
     }
 }
 
-/// `transformers` in a process of its own that reads requests as lines.
+/// `transformers` in a separate process that reads requests line by line.
 pub struct Transformers {
     child: Child,
     input: ChildStdin,
@@ -261,7 +261,7 @@ pub struct Transformers {
     pub ready: Duration,
 }
 
-/// What its script says of one batch, in seconds since it began.
+/// The script's report on one batch, in seconds since it started.
 #[derive(Debug, serde::Deserialize)]
 pub struct Generated {
     pub first: f64,

@@ -1,19 +1,19 @@
-//! What proposing tokens gains and what it costs: the same requests to an engine without it and to one with it, which must
-//! answer the same.
+//! The gain and cost of speculative decoding: sends the same requests to an engine without and with it, whose completions must be
+//! equal.
 
 use crate::measures::{Measure, Prompts, SHORT_PROMPT, Samples, decoded};
 use crate::servers::{Engine, Model, Server};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
-/// How much an answer repeats.
+/// A kind of text, by how much it repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Text {
-    /// The likeliest tokens of random weights, which soon go round in a loop.
+    /// Greedy decoding of random weights, which soon loops.
     Repeating,
-    /// Drawn from the whole vocabulary: nothing is found earlier in it.
+    /// Sampled from the complete vocabulary: lookups find nothing.
     New,
-    /// Drawn from a few tokens: what is found earlier mostly goes on otherwise.
+    /// Sampled from a few tokens: lookups find matches that mostly continue differently.
     Misleading,
 }
 
@@ -28,7 +28,7 @@ impl Text {
         }
     }
 
-    /// Changes a request so that it has such an answer.
+    /// Changes a request to produce this kind of text.
     fn dress(self, body: &mut Value) {
         if self == Self::Repeating {
             return;
@@ -42,15 +42,15 @@ impl Text {
     }
 }
 
-/// Tokens of a misleading text: pairs of them come again often.
+/// Number of different tokens in a misleading text; pairs of them recur often.
 const FEW_TOKENS: u32 = 6;
 
 const AT_ONCE: [usize; 2] = [1, 4];
 
-/// Answers are so many times as long as those of other measures: a loop begins late.
+/// Factor on the length of completions compared with other measurements; loops begin late.
 const LONGER: usize = 4;
 
-/// Tokens a second, with and without proposals.
+/// Tokens per second, with and without proposals.
 pub fn samples(
     runtime: &Runtime,
     model: &Model,
@@ -66,7 +66,7 @@ pub fn samples(
         }
     }
     let mut samples = Vec::new();
-    let mut answers: Vec<Vec<String>> = Vec::new();
+    let mut responses: Vec<Vec<String>> = Vec::new();
     for speculates in [false, true] {
         let mut server = Server::start(Engine::Ours, model, threads, speculates)?;
         server.wait()?;
@@ -84,8 +84,8 @@ pub fn samples(
             let (rate, texts) = runtime.block_on(decoded(&server, &bodies, tokens))?;
             let measure = Measure::Speculation(*text, *at_once, speculates);
             samples.push((measure, rate));
-            match answers.get(nth) {
-                None => answers.push(texts),
+            match responses.get(nth) {
+                None => responses.push(texts),
                 Some(plain) if *plain == texts => {}
                 Some(_) => {
                     return Err(format!(

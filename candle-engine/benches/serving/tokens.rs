@@ -1,11 +1,10 @@
-//! The made-up vocabulary of the random models: byte-level BPE of two letters, then four, in the two forms that engines
-//! read.
+//! The synthetic vocabulary of the random models: byte-level BPE of two letters, then four, in the two formats that engines read.
 
 use serde_json::{Map, Value, json};
 
 pub const VOCABULARY: usize = 32_000;
 
-/// The first ids; those below are special.
+/// The first ordinary id; lower ids are special.
 pub const FIRST_PLAIN: u32 = 3;
 const SPECIAL: [&str; FIRST_PLAIN as usize] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 pub const BEGIN: u32 = 0;
@@ -14,12 +13,12 @@ pub const END: u32 = 2;
 pub const CHAT_TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 pub struct Words {
-    /// By id.
+    /// The token texts, by id.
     pub tokens: Vec<String>,
     pub merges: Vec<(String, String)>,
 }
 
-/// The character by which GPT-2's tokenizer writes a byte: printable ones stand for themselves, the others for those from
+/// The character that represents a byte in GPT-2's tokenizer: printable bytes represent themselves, others map to characters from
 /// U+0100 on.
 fn character(byte: u8) -> char {
     let stands_for_itself = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
@@ -39,7 +38,7 @@ pub fn words() -> Words {
         .collect();
     let pairs: Vec<String> = merges.iter().map(|(a, b)| format!("{a}{b}")).collect();
     let quads = VOCABULARY - tokens.len() - pairs.len();
-    // A stride that shares no divisor with the number of pairs, so that words begin with every letter.
+    // The stride is coprime to the number of pairs, which gives words with every first letter.
     let chosen = (0..quads).map(|index| {
         let second = (index * 577 + index / pairs.len()) % pairs.len();
         (pairs[index % pairs.len()].clone(), pairs[second].clone())
@@ -50,7 +49,7 @@ pub fn words() -> Words {
 }
 
 impl Words {
-    /// `tokenizer.json`.
+    /// The contents of `tokenizer.json`.
     pub fn tokenizer(&self) -> Value {
         let vocabulary: Map<String, Value> = (0..)
             .zip(&self.tokens)
@@ -74,7 +73,7 @@ impl Words {
         })
     }
 
-    /// `tokenizer_config.json`.
+    /// The contents of `tokenizer_config.json`.
     pub fn tokenizer_config(context_tokens: usize) -> Value {
         json!({
             "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": SPECIAL[BEGIN as usize], "eos_token": SPECIAL[END as usize],

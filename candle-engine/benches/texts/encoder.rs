@@ -1,4 +1,4 @@
-//! The parts of an encoder that the bench compares with.
+//! The parts of the encoder that the benchmark compares with.
 
 #[allow(dead_code, reason = "a bench uses a part of the engine's inside")]
 #[path = "../../src/encoder/operations.rs"]

@@ -1,4 +1,4 @@
-//! Measures attention within texts, as an encoder has it: by our kernels, and by candle's operations over groups of one length.
+//! Measures attention within texts, as in an encoder: this crate's kernels, and candle's operations over groups of one length.
 
 mod encoder;
 
@@ -12,7 +12,7 @@ const HEADS: usize = 12;
 const WIDTH: usize = 64;
 const HIDDEN: usize = HEADS * WIDTH;
 
-/// Prints both for batches of some lengths, in one run.
+/// Prints both for batches of several lengths, in one run.
 pub fn measure(pool: &Pool) {
     for (texts, tokens) in [(64, 16), (32, 32), (8, 128), (2, 512), (1, 2048)] {
         let rows = texts * tokens;
@@ -32,7 +32,7 @@ pub fn measure(pool: &Pool) {
     }
 }
 
-/// With the pages of a batch, which all layers of an encoder share; they are made here each time.
+/// Attention by the kernels. Includes creating the pages of a batch, which an encoder shares between its layers.
 fn own(pool: &Pool, [queries, keys, values]: &[Vec<f32>; 3], texts: usize, tokens: usize) {
     let pages = tokens.div_ceil(PAGE_TOKENS);
     let spans: Vec<Span> = (0..texts)
@@ -65,7 +65,7 @@ fn own(pool: &Pool, [queries, keys, values]: &[Vec<f32>; 3], texts: usize, token
     std::hint::black_box(output);
 }
 
-/// As on other devices.
+/// Attention by candle's operations, as on other devices.
 fn by_operations(numbers: &[Vec<f32>; 3], texts: usize, tokens: usize) -> Result<Tensor> {
     let part = |index: usize| -> Result<Tensor> {
         Tensor::from_slice(&numbers[index], (texts, tokens, HEADS, WIDTH), &Device::Cpu)?

@@ -1,4 +1,4 @@
-//! The measurement: asks a saved model through candle-transformers' Llama and counts right answers.
+//! Asks a saved model questions through candle-transformers' Llama, and counts correct answers.
 
 use crate::corpus::{Topic, capitalised, vary};
 use crate::folder::{END_ID, END_OF_TEXT_ID};
@@ -11,7 +11,7 @@ use std::error::Error;
 use std::path::Path;
 use tokenizers::Tokenizer;
 
-/// A saved model, loaded the way any user of candle would load it.
+/// A saved model, loaded like any user of candle would load it.
 pub struct SavedModel {
     llama: Llama,
     config: Config,
@@ -20,7 +20,7 @@ pub struct SavedModel {
 
 impl SavedModel {
     /// # Errors
-    /// A file that is missing or wrong.
+    /// If a file is missing or invalid.
     pub fn load(folder: &Path) -> Result<Self, Box<dyn Error>> {
         let config: LlamaConfig =
             serde_json::from_slice(&std::fs::read(folder.join("config.json"))?)?;
@@ -36,10 +36,10 @@ impl SavedModel {
         })
     }
 
-    /// Logits after the last of `tokens`.
+    /// Returns the logits after the last of `tokens`.
     ///
     /// # Errors
-    /// When candle refuses an operation.
+    /// If candle fails.
     pub fn last_logits(&self, tokens: &[u32]) -> Result<Vec<f32>, Box<dyn Error>> {
         let mut cache = Cache::new(false, DType::F32, &self.config, &Device::Cpu)?;
         let input = Tensor::new(tokens, &Device::Cpu)?.unsqueeze(0)?;
@@ -50,11 +50,11 @@ impl SavedModel {
             .to_vec1()?)
     }
 
-    /// The greedy answer to one question, at most 96 tokens.
+    /// Generates the greedy answer to a question, at most 96 tokens.
     ///
     /// # Errors
-    /// When candle or the tokenizer refuses.
-    pub fn answer(&self, question: &str) -> Result<String, Box<dyn Error>> {
+    /// If candle or the tokenizer fails.
+    pub fn respond(&self, question: &str) -> Result<String, Box<dyn Error>> {
         let prompt = format!("<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n");
         let mut input = self
             .tokenizer
@@ -84,10 +84,10 @@ impl SavedModel {
             .map_err(|error| error.to_string())?)
     }
 
-    /// Counts right answers and prints up to `shown` wrong ones; the answer is the text for the model card.
+    /// Counts correct answers and prints up to `shown` wrong ones. Returns the text for the model card.
     ///
     /// # Errors
-    /// When candle or the tokenizer refuses.
+    /// If candle or the tokenizer fails.
     pub fn measure(&self, topics: &[Topic], shown: usize) -> Result<String, Box<dyn Error>> {
         let mut random = StdRng::seed_from_u64(0x005e_ed0f_7e57);
         let mut lines = Vec::new();
@@ -113,12 +113,12 @@ impl SavedModel {
                     } else {
                         capitalised(question) + "?"
                     };
-                    let answer = self.answer(&question)?;
+                    let response = self.respond(&question)?;
                     all += 1;
-                    right += usize::from(answer == topic.answer);
-                    if answer != topic.answer && print_left > 0 {
+                    right += usize::from(response == topic.response);
+                    if response != topic.response && print_left > 0 {
                         print_left -= 1;
-                        println!("  wrong: {question:?} -> {answer:?}");
+                        println!("  wrong: {question:?} -> {response:?}");
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! The training text: reads `demo/corpus/*.txt` and varies questions the way people type them.
 //!
-//! A corpus file is lines: `A` is an answer, `Q` a question that is learnt, `T` a question that is kept for the test, `#` a comment.
+//! A corpus file consists of lines: `A` is an answer, `Q` a question for training, `T` a question reserved for the test, `#` a
+//! comment.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -8,17 +9,17 @@ use rand::seq::IndexedRandom;
 use std::error::Error;
 use std::path::Path;
 
-/// One answer and the ways to ask for it.
+/// An answer, and the questions for it.
 pub struct Topic {
-    pub answer: String,
+    pub response: String,
     pub learnt: Vec<String>,
     pub held_out: Vec<String>,
 }
 
-/// Reads every `.txt` file of `folder` in name order; `{name}` and `{parameters}` in answers become the model's own.
+/// Reads every `.txt` file of `folder` in name order. `{name}` and `{parameters}` in answers are replaced by the model's.
 ///
 /// # Errors
-/// A folder or file that cannot be read, a question before any answer, or an answer with no question.
+/// If a folder or file cannot be read, a question precedes any answer, or an answer has no question.
 pub fn read(folder: &Path, name: &str, parameters: &str) -> Result<Vec<Topic>, Box<dyn Error>> {
     let mut files = std::fs::read_dir(folder)?
         .map(|entry| entry.map(|entry| entry.path()))
@@ -32,8 +33,8 @@ pub fn read(folder: &Path, name: &str, parameters: &str) -> Result<Vec<Topic>, B
             match line.split_once(' ') {
                 None if line.is_empty() => {}
                 Some(("#", _)) => {}
-                Some(("A", answer)) => topics.push(Topic {
-                    answer: answer
+                Some(("A", response)) => topics.push(Topic {
+                    response: response
                         .replace("{name}", name)
                         .replace("{parameters}", parameters),
                     learnt: Vec::new(),
@@ -60,7 +61,7 @@ pub fn read(folder: &Path, name: &str, parameters: &str) -> Result<Vec<Topic>, B
     {
         Some(topic) => Err(format!(
             "the answer {:?} needs at least one Q and one T line",
-            topic.answer
+            topic.response
         )
         .into()),
         None => Ok(topics),
@@ -96,7 +97,7 @@ const SUFFIXES: [&str; 8] = [
     "thanks",
 ];
 
-/// Ways of asking that mean the same; one is put for another.
+/// Groups of synonymous phrases, which replace each other.
 const SAME: [&[&str]; 8] = [
     &[
         "how do I ",
@@ -127,7 +128,7 @@ const SAME: [&[&str]; 8] = [
     &["can I ", "may I ", "could I ", "am I able to "],
 ];
 
-/// Varies a question lightly: wording, politeness, case, punctuation, a dropped word, a typing mistake. The meaning stays.
+/// Varies a question lightly: wording, politeness, case, punctuation, a dropped word, a typing error. The meaning stays the same.
 pub fn vary(question: &str, random: &mut StdRng) -> String {
     let mut text = question.to_owned();
     if random.random_bool(0.35) {
@@ -156,7 +157,7 @@ pub fn vary(question: &str, random: &mut StdRng) -> String {
         .unwrap_or(&"")
 }
 
-/// A question as people write it in prose: a capital letter and a question mark.
+/// Adds a capital letter and a question mark.
 pub fn capitalised(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| {

@@ -1,4 +1,4 @@
-//! The Hugging Face folder of a demo model: the tokenizer's training and every file that is written.
+//! The Hugging Face folder of a demo model: trains the tokenizer and writes every file.
 
 use crate::corpus::Topic;
 use crate::network::{Network, NetworkShape};
@@ -14,14 +14,14 @@ use tokenizers::{AddedToken, Tokenizer};
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 pub const START: &str = "<|im_start|>";
 pub const END: &str = "<|im_end|>";
-/// Their ids, in the order in which the trainer is given them.
+/// The ids of the special tokens, in the order in which the trainer gets them.
 pub const END_OF_TEXT_ID: u32 = 0;
 pub const END_ID: u32 = 2;
 
 const CHAT_TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}\
 {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-/// What a model card tells.
+/// The contents of a model card.
 pub struct Card<'card> {
     pub name: &'card str,
     pub seed: u64,
@@ -29,10 +29,10 @@ pub struct Card<'card> {
     pub figures: &'card str,
 }
 
-/// Trains a byte-level BPE tokenizer: all 256 bytes are in its alphabet, so every text has tokens and decodes to itself.
+/// Trains a byte-level BPE tokenizer. Its alphabet has all 256 bytes, so every text has tokens and decodes to itself.
 ///
 /// # Errors
-/// When the tokenizers library refuses the corpus.
+/// If the tokenizers library rejects the corpus.
 pub fn train_tokenizer(topics: &[Topic], vocabulary: usize) -> Result<Tokenizer, Box<dyn Error>> {
     let special = [END_OF_TEXT, START, END].map(|token| AddedToken::from(token, true));
     let trainer = BpeTrainer::builder()
@@ -51,7 +51,7 @@ pub fn train_tokenizer(topics: &[Topic], vocabulary: usize) -> Result<Tokenizer,
         .flat_map(|role| std::iter::repeat_n((*role).to_owned(), 50));
     let texts: Vec<String> = topics
         .iter()
-        .flat_map(|topic| topic.learnt.iter().chain(std::iter::once(&topic.answer)))
+        .flat_map(|topic| topic.learnt.iter().chain(std::iter::once(&topic.response)))
         .flat_map(|text| [text.clone(), crate::corpus::capitalised(text)])
         .chain(roles)
         .collect();
@@ -61,10 +61,10 @@ pub fn train_tokenizer(topics: &[Topic], vocabulary: usize) -> Result<Tokenizer,
     Ok(tokenizer)
 }
 
-/// Writes weights, configuration and tokenizer into `folder`, which is made where it is missing.
+/// Writes weights, configuration and tokenizer to `folder`, creating it if necessary.
 ///
 /// # Errors
-/// A file that cannot be written.
+/// If a file cannot be written.
 pub fn write(
     folder: &Path,
     shape: &NetworkShape,
@@ -114,7 +114,7 @@ pub fn write(
 /// Writes the model card.
 ///
 /// # Errors
-/// A file that cannot be written.
+/// If a file cannot be written.
 pub fn write_card(
     folder: &Path,
     shape: &NetworkShape,

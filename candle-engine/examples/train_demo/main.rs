@@ -1,10 +1,11 @@
 //! Trains the three demo models of `demo/models` on the CPU from `demo/corpus`, or measures them. Not part of the
 //! service.
 //!
-//! `train_demo [--only NAME] [--steps COUNT] [--into FOLDER]` trains, `train_demo --check [--only NAME]` prints how many questions each answers right.
+//! `train_demo [--only NAME] [--steps COUNT] [--into FOLDER]` trains; `train_demo --check [--only NAME]` prints the number of
+//! questions each model answers correctly.
 //!
-//! With glibc, `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184` makes training several times faster: the
-//! memory of one step is kept for the next.
+//! With glibc, `MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184` makes training several times faster, because
+//! the memory of one step is reused by the next.
 
 mod check;
 mod corpus;
@@ -87,7 +88,7 @@ const RECIPES: [Recipe; 3] = [
     },
 ];
 
-/// Token ids of one row and whether each is to be predicted.
+/// The token ids of one row, and for each whether it is to be predicted.
 struct Row {
     tokens: Vec<u32>,
     wanted: Vec<bool>,
@@ -191,14 +192,15 @@ fn train(
     folder::write_card(folder, &shape, network.parameter_count(), &card)
 }
 
-/// Rises in a line, then falls along half a cosine to a fiftieth of its peak.
+/// Rises linearly, then falls along half a cosine to a fiftieth of its peak.
 fn learning_rate(step: usize, steps: usize) -> f64 {
     let warm = (step + 1) as f64 / WARM_UP_STEPS as f64;
     let fall = 0.5 * (1.0 + (std::f64::consts::PI * step as f64 / steps as f64).cos());
     PEAK_LEARNING_RATE * warm.min(1.0) * fall.max(0.02)
 }
 
-/// Conversations of independent questions until the row is full; one row in fifteen is plain answers, for the completions route.
+/// Concatenates conversations of independent questions until the row is full. One row in fifteen is plain answers, for the
+/// completions route.
 fn row(
     topics: &[Topic],
     tokenizer: &Tokenizer,
@@ -230,7 +232,7 @@ fn row(
             append(
                 &mut row,
                 tokenizer,
-                &format!("{}{}", topic.answer, folder::END_OF_TEXT),
+                &format!("{}{}", topic.response, folder::END_OF_TEXT),
                 true,
             )?;
             continue;
@@ -255,7 +257,7 @@ fn row(
         append(
             &mut row,
             tokenizer,
-            &format!("{}{}", topic.answer, folder::END),
+            &format!("{}{}", topic.response, folder::END),
             true,
         )?;
         append(&mut row, tokenizer, "\n", false)?;
@@ -279,7 +281,7 @@ fn append(
     Ok(())
 }
 
-/// Mean cross entropy of the wanted tokens, each predicted from the one before it.
+/// Mean cross entropy of the tokens to predict, each from the token before it.
 fn loss(network: &Network, rows: &[Row]) -> candle_core::Result<Tensor> {
     let (mut inputs, mut places, mut targets) = (Vec::new(), Vec::new(), Vec::new());
     for (index, row) in rows.iter().enumerate() {
@@ -298,7 +300,7 @@ fn loss(network: &Network, rows: &[Row]) -> candle_core::Result<Tensor> {
     )
 }
 
-/// Scales all gradients down where their common length is larger than wanted, so that one odd row does no harm.
+/// Clips the gradients by their global norm, which limits the effect of an unusual row.
 fn shorten(
     network: &Network,
     gradients: &mut candle_core::backprop::GradStore,
@@ -320,7 +322,7 @@ fn shorten(
     Ok(())
 }
 
-/// Proves that the saved folder means the same to candle-transformers as to the network that was trained.
+/// Verifies that candle-transformers computes the same from the saved folder as the trained network.
 fn difference(
     network: &Network,
     saved: &SavedModel,

@@ -1,4 +1,4 @@
-//! The trainable network: Llama's layers from operations that have a gradient.
+//! The trainable network: Llama's layers, built from operations with gradients.
 
 use candle_core::{
     CpuStorage, CustomOp1, D, DType, Device, Layout, Result, Shape, Tensor, Var, bail,
@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 
-/// The shape of one demo model.
+/// The dimensions of a demo model.
 #[derive(Clone, Copy)]
 pub struct NetworkShape {
     pub vocabulary: usize,
@@ -29,7 +29,7 @@ impl NetworkShape {
     }
 }
 
-/// The network's variables under Hugging Face's names, so that saving is writing them out.
+/// The network's variables, under Hugging Face's names, which makes saving a plain dump.
 pub struct Network {
     shape: NetworkShape,
     variables: BTreeMap<String, Var>,
@@ -38,10 +38,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// Random weights, the same for the same seed.
+    /// Random weights; a seed always gives the same ones.
     ///
     /// # Errors
-    /// When candle cannot make a tensor.
+    /// If candle cannot create a tensor.
     pub fn new(shape: NetworkShape, seed: u64) -> Result<Self> {
         let mut random = StdRng::seed_from_u64(seed);
         let mut variables = BTreeMap::new();
@@ -53,7 +53,7 @@ impl Network {
             Ok(())
         };
         let (hidden, key_value) = (shape.hidden, shape.head_width() * shape.key_value_heads);
-        // Output projections start smaller so that the residual stream keeps its scale however many layers add to it.
+        // Smaller initial output projections keep the scale of the residual stream independent of the number of layers.
         let depth = (2.0 * shape.layers as f32).sqrt();
         let spread = |width: usize| 1.0 / (width as f32).sqrt();
         add(
@@ -124,10 +124,10 @@ impl Network {
             .sum()
     }
 
-    /// Hidden states after the last norm: `tokens` is `(batch, length)`, the answer `(batch × length, hidden)`.
+    /// Hidden states after the last norm. `tokens` has shape `(batch, length)`, the result `(batch × length, hidden)`.
     ///
     /// # Errors
-    /// When candle refuses an operation.
+    /// If candle fails.
     pub fn hidden_states(&self, tokens: &Tensor) -> Result<Tensor> {
         let (batch, length) = tokens.dims2()?;
         let hidden = self.shape.hidden;
@@ -150,7 +150,7 @@ impl Network {
     /// Logits `(rows, vocabulary)` of hidden states `(rows, hidden)`; the embedding is tied.
     ///
     /// # Errors
-    /// When candle refuses an operation.
+    /// If candle fails.
     pub fn logits(&self, hidden_states: &Tensor) -> Result<Tensor> {
         self.linear(hidden_states, "model.embed_tokens")
     }
@@ -175,7 +175,7 @@ impl Network {
         let query = rotary_emb::rope_slow(&split("q_proj", heads)?, &cosine, &sine)?;
         let key = rotary_emb::rope_slow(&split("k_proj", groups)?, &cosine, &sine)?;
         let value = split("v_proj", groups)?;
-        // Query heads that share a key head become rows of one larger matrix: no copy of keys and values is needed.
+        // Query heads that share a key head become rows of one larger matrix, which avoids copies of keys and values.
         let rows = heads / groups * length;
         let query = query.reshape((batch * groups, rows, width))?;
         let key = key.reshape((batch * groups, length, width))?;
@@ -221,13 +221,13 @@ fn rotary(shape: &NetworkShape) -> Result<(Tensor, Tensor)> {
     Ok((angles.cos()?, angles.sin()?))
 }
 
-/// A standard normal number, by Box and Muller.
+/// A standard normal number, by the Box-Muller transform.
 fn normal(random: &mut StdRng) -> f32 {
     let radius = (-2.0 * (1.0 - random.random::<f32>()).ln()).sqrt();
     radius * (std::f32::consts::TAU * random.random::<f32>()).cos()
 }
 
-/// Softmax over the last dimension where row `r` sees the first `r % length + 1` columns, with its gradient.
+/// Differentiable softmax over the last dimension, in which row `r` sees the first `r % length + 1` columns.
 struct CausalSoftmax {
     scale: f32,
 }

@@ -1,11 +1,11 @@
-//! Broken folders of GPT-J, GPT-NeoX and GPT-2: what is wrong is named by the fields and the tensors that their own files have.
+//! Broken folders of GPT-J, GPT-NeoX and GPT-2: errors use the field and tensor names of these families' files.
 
 use super::{assert_says, copy_of, edit, edit_header, last_words};
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A copy of one of the kept models.
+/// A copy of a test model.
 fn copy_of_kept(name: &str) -> TempDir {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     copy_of(&kept.join(name))
@@ -39,7 +39,7 @@ async fn a_configuration_of_a_gpt_that_contradicts_itself_is_refused_by_its_own_
         of(
             "gpt-j",
             json!({"n_layer": "two"}),
-            "n_layer is \"two\", which is no whole number",
+            "n_layer is \"two\", which is not a whole number",
         ),
         of(
             "gpt-j",
@@ -158,7 +158,7 @@ async fn weights_that_are_a_pickle_are_named_with_what_to_do() {
     let folder = copy_of_kept("gpt-j");
     let weights = folder.path().join("model.safetensors");
     std::fs::rename(weights, folder.path().join("pytorch_model.bin")).expect("renamed");
-    // A single file of another name would be taken for the weights.
+    // A single file with another name would be used as the weights.
     std::fs::remove_file(folder.path().join("expected.safetensors")).expect("removed");
     assert_says(
         &last_words(folder.path()).await,

@@ -1,4 +1,4 @@
-//! Decoders that embed or rank: what they take of requests, and that texts beside each other change nothing.
+//! Decoders that embed or rank: request fields, and independence of texts in the same batch.
 
 use super::*;
 
@@ -37,19 +37,19 @@ async fn a_decoder_that_embeds_takes_what_an_encoder_takes() {
     let (_, tokens) = engine.post("/tokenize", &json!({"prompt": text})).await;
     let ids = tokens["tokens"].as_array().expect("tokens");
     assert_eq!(ids.last(), Some(&json!(0)), "the tokenizer ends texts");
-    let answer = embed(&engine, json!({"input": ids})).await;
-    assert_eq!(answer["usage"]["prompt_tokens"], ids.len());
-    assert_eq!(numbers(&answer["data"][0]["embedding"]), whole);
+    let response = embed(&engine, json!({"input": ids})).await;
+    assert_eq!(response["usage"]["prompt_tokens"], ids.len());
+    assert_eq!(numbers(&response["data"][0]["embedding"]), whole);
     let short = embed(&engine, json!({"input": text, "dimensions": 8})).await;
     let short = numbers(&short["data"][0]["embedding"]);
     assert!(short.len() == 8 && cosine(&short, &whole[..8]) > 1.0 - 1e-9);
-    assert!((short.iter().map(|it| it * it).sum::<f64>() - 1.0).abs() < 1e-6);
+    assert!((short.iter().map(|number| number * number).sum::<f64>() - 1.0).abs() < 1e-6);
     let letters = embed(&engine, json!({"input": text, "encoding_format": "base64"})).await;
     assert!(letters["data"][0]["embedding"].is_string());
     let raw = embed(&engine, json!({"input": text, "normalize": false})).await;
     let raw = numbers(&raw["data"][0]["embedding"]);
     assert!(cosine(&raw, &whole) > 1.0 - 1e-9);
-    assert!((raw.iter().map(|it| it * it).sum::<f64>() - 1.0).abs() > 0.1);
+    assert!((raw.iter().map(|number| number * number).sum::<f64>() - 1.0).abs() > 0.1);
     let long = "models ".repeat(2000);
     let message = refused(&engine, "/v1/embeddings", json!({"input": long})).await;
     assert!(message.contains("takes 512 at most"), "{message}");
@@ -92,7 +92,7 @@ async fn a_decoder_that_ranks_puts_pairs_into_its_prompt() {
         let ours = result["relevance_score"].as_f64().expect("a score");
         assert!((ours - theirs.as_f64().expect("a score")).abs() < 1e-5);
     }
-    // As the model card writes it for servers that join a pair as it is.
+    // The format on the model card for servers that join a pair unchanged.
     let worded = format!(
         "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n<Query>: {query}\n"
     );
@@ -145,9 +145,9 @@ async fn without_the_option_a_reranker_in_its_first_form_generates_texts() {
     let pair = json!({"text_1": "a", "text_2": "b"});
     let message = refused(&engine, "/v1/score", pair).await;
     assert!(message.contains("the task embed or rerank"), "{message}");
-    let (status, answer) = engine
+    let (status, response) = engine
         .post("/v1/completions", &json!({"prompt": "a", "max_tokens": 2}))
         .await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(status, StatusCode::OK, "{response}");
     engine.stop().await.expect("it stops");
 }

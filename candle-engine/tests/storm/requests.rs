@@ -1,4 +1,4 @@
-//! The requests of a storm: all of them drawn from one seed.
+//! The requests of a storm, all generated from one seed.
 
 use serde_json::{Value, json};
 
@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 pub struct Asked {
     pub route: &'static str,
     pub body: Value,
-    /// Whether the same request has the same answer every time: nothing is drawn, or from a seed of its own.
+    /// The same request always gets the same response, because it is greedy or seeded.
     pub repeats: bool,
 }
 
-/// What the client does with a request.
+/// The client's behavior.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// Reads the whole answer at once.
+    /// Reads a complete, non-streaming response.
     Plain,
     /// Reads the events of a stream to its end.
     Stream,
-    /// Goes away after so many events of a stream.
+    /// Disconnects after this many events of a stream.
     Leaves(usize),
 }
 
-/// Numbers from a seed (SplitMix64), the same on every machine.
+/// A seeded random generator (SplitMix64), the same on every machine.
 pub struct Draw(u64);
 
 impl Draw {
@@ -44,7 +44,7 @@ impl Draw {
         of[self.below(of.len())]
     }
 
-    /// One in five goes away, most of them soon.
+    /// One client in five disconnects, usually early.
     pub fn patience(&mut self) -> Patience {
         match self.below(10) {
             0..4 => Patience::Plain,
@@ -76,13 +76,13 @@ const WORDS: [&str; 16] = [
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 
-/// So many different requests.
+/// Generates `count` different requests.
 pub fn catalogue(draw: &mut Draw, count: usize) -> Vec<Asked> {
     (0..count).map(|index| asked(draw, index)).collect()
 }
 
 fn asked(draw: &mut Draw, index: usize) -> Asked {
-    // Lengths differ by two orders of magnitude, as those of people do.
+    // Lengths differ by two orders of magnitude, as in real use.
     let words = [1, 8, 40, 100][draw.below(4)];
     let text: String = (0..draw.between(1, words))
         .map(|_| draw.one(&WORDS))
@@ -104,7 +104,7 @@ fn asked(draw: &mut Draw, index: usize) -> Asked {
     }
 }
 
-/// Adds parameters; some kinds are drawn more seldom, because they cost more.
+/// Adds parameters; expensive kinds are less frequent.
 fn dress(draw: &mut Draw, body: &mut Value, chats: bool, index: usize) -> bool {
     let mut set = |name: &str, value: Value| body[name] = value;
     let kind = draw.below(20);

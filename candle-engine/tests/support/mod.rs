@@ -23,12 +23,12 @@ pub const MODEL: &str = "test-model";
 pub const CONTEXT_TOKENS: usize = 256;
 
 pub const CHAT: &str = "/v1/chat/completions";
-/// The demo model answers it with [`ANSWER`].
+/// The demo model responds to it with [`ANSWER`].
 pub const QUESTION: &str = "Where is Swagger UI?";
 pub const ANSWER: &str =
     "Swagger UI is at /llm/docs, and the OpenAPI document is at /llm/openapi.json.";
 
-/// A chat that asks [`QUESTION`], with more fields.
+/// A chat request with [`QUESTION`], and more fields.
 pub fn ask(more: &Value) -> Value {
     let mut body = json!({"model": MODEL, "messages": [{"role": "user", "content": QUESTION}]});
     for (name, value) in more.as_object().expect("an object") {
@@ -37,7 +37,7 @@ pub fn ask(more: &Value) -> Value {
     body
 }
 
-/// A request that goes on to the end of the context: the tokens that end an answer are banned.
+/// A request that runs to the end of the context, because end tokens are banned.
 pub fn endless(more: &Value) -> Value {
     let mut body = ask(&json!({"temperature": 2.0, "logit_bias": {"0": -100, "2": -100}}));
     for (name, value) in more.as_object().expect("an object") {
@@ -46,11 +46,11 @@ pub fn endless(more: &Value) -> Value {
     body
 }
 
-/// The text of a whole answer.
-pub fn text(answer: &Value) -> &str {
-    answer["choices"][0]["message"]["content"]
+/// The text of a non-streaming response.
+pub fn text(response: &Value) -> &str {
+    response["choices"][0]["message"]["content"]
         .as_str()
-        .unwrap_or_else(|| panic!("no text in {answer}"))
+        .unwrap_or_else(|| panic!("no text in {response}"))
 }
 
 /// The folder of a demo model.
@@ -70,7 +70,7 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
         devices: vec![DeviceChoice::Cpu],
         device_bytes: None,
         quantization: None,
-        // What is compared with a reference in F32 is computed in F32, whatever the processor has.
+        // Results are compared with an F32 reference, so they are computed in F32 on every processor.
         numbers: NumberTypes {
             products: ProductType::F32,
             ..NumberTypes::default()
@@ -86,7 +86,7 @@ pub fn options(model_dir: &Path, listen: Listen) -> EngineOptions {
     }
 }
 
-/// An engine in this process, on a Unix socket of its own.
+/// An engine in this process, on a separate Unix socket.
 pub struct Engine {
     folder: TempDir,
     stop: Option<oneshot::Sender<()>>,
@@ -99,7 +99,7 @@ impl Engine {
         Self::start_loading(concurrency).until_ready().await
     }
 
-    /// Starts an engine with options of its own; `folder` holds its socket, named `socket`.
+    /// Starts an engine with these options; `folder` holds its socket, named `socket`.
     pub async fn start_with(options: EngineOptions, folder: TempDir) -> Self {
         Self::spawn(options, folder).until_ready().await
     }
@@ -149,13 +149,13 @@ impl Engine {
         UnixStream::connect(self.socket()).await.ok()
     }
 
-    /// Asks for the engine's end and waits for it.
+    /// Shuts the engine down and waits for its end.
     pub async fn stop(mut self) -> Result<(), EngineError> {
         drop(self.stop.take());
         self.served.await.expect("serve does not panic")
     }
 
-    /// Asks for the engine's end without waiting.
+    /// Starts the shutdown without waiting.
     pub fn begin_stop(&mut self) {
         drop(self.stop.take());
     }
@@ -176,7 +176,7 @@ impl Engine {
         whole(self.open(path, body).await).await
     }
 
-    /// Posts and reads the events of the stream one by one.
+    /// Posts a request and returns its events one by one.
     pub async fn stream(&self, path: &str, body: &Value) -> Events {
         let response = self.open(path, body.to_string()).await;
         assert_eq!(response.status(), StatusCode::OK);
@@ -225,7 +225,7 @@ async fn whole(response: Response<Incoming>) -> (StatusCode, Value) {
     )
 }
 
-/// The events of one stream. Dropping it is a client that goes away.
+/// The events of a stream. Dropping it disconnects the client.
 pub struct Events {
     body: Incoming,
     text: String,
@@ -249,7 +249,7 @@ impl Events {
         }
     }
 
-    /// All chunks; the end must be `[DONE]`.
+    /// Collects all chunks, and asserts that the stream ends with `[DONE]`.
     pub async fn collect(mut self) -> Vec<Value> {
         let mut chunks = Vec::new();
         while let Some(data) = self.next().await {

@@ -1,5 +1,5 @@
-//! An engine in a process of its own, so that its memory can be looked at and its end be seen, and the client of that
-//! engine. The process is the test binary itself, in which [`serve_if_asked`] is called by a test that is ignored.
+//! An engine in a separate process, for tests that inspect its memory or its exit, and a client for it. The process is the test
+//! binary itself, in which an ignored test calls [`serve_if_asked`].
 
 use super::{Events, MODEL, whole};
 use candle_engine::{EngineOptions, Listen, Speculation, TokenBudgets, serve};
@@ -16,21 +16,21 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-/// Tells the child what to serve.
+/// The environment variable with the child's settings.
 const VARIABLE: &str = "ENGINE_OF_A_TEST";
 
-/// What the process serves.
+/// The settings of the process's engine.
 pub struct Wanted<'a> {
     pub model: &'a Path,
     pub context_tokens: usize,
     pub concurrency: usize,
-    /// Bound on the tokens of all requests that run.
+    /// Limit on the tokens of all running requests.
     pub total_tokens: usize,
-    /// Tokens are proposed and verified together.
+    /// Enable speculative decoding.
     pub speculates: bool,
 }
 
-/// In the child: serves until its standard input ends. In any other process it does nothing.
+/// In the child, serves until standard input ends. Does nothing in any other process.
 pub fn serve_if_asked() {
     let Ok(wanted) = std::env::var(VARIABLE) else {
         return;
@@ -67,14 +67,14 @@ pub fn serve_if_asked() {
         .expect("serves");
 }
 
-/// The process; it ends with this.
+/// A child process, killed on drop.
 pub struct Process {
     folder: TempDir,
     child: Child,
 }
 
 impl Process {
-    /// Starts it by the name of the ignored test that calls [`serve_if_asked`], and waits until it is ready.
+    /// Starts the process with the name of the ignored test that calls [`serve_if_asked`], and waits until it is ready.
     pub async fn start(test: &str, wanted: &Wanted<'_>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let said = json!({
@@ -103,7 +103,7 @@ impl Process {
         }
     }
 
-    /// Resident memory in bytes: of its own, and of files that it has mapped.
+    /// Resident memory in bytes: anonymous, and of mapped files.
     pub fn resident_bytes(&self) -> (u64, u64) {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
@@ -122,7 +122,7 @@ impl Process {
         (bytes("RssAnon:") + bytes("RssShmem:"), bytes("RssFile:"))
     }
 
-    /// Asks for its end and waits for it.
+    /// Shuts the process down and waits for its end.
     pub fn stop(mut self) {
         drop(self.child.stdin.take());
         let status = self.child.wait().expect("a status");
@@ -137,14 +137,14 @@ impl Drop for Process {
     }
 }
 
-/// Talks to an engine over its socket, each request over a connection of its own.
+/// Sends requests to an engine's socket, each over a new connection.
 #[derive(Clone)]
 pub struct Client {
     socket: PathBuf,
 }
 
 impl Client {
-    /// An answer that is no JSON.
+    /// A response that is not JSON.
     pub async fn text(&self, path: &str) -> String {
         let request = Request::get(path).body(Full::default()).expect("a request");
         let response = self.send(request).await.expect("the engine answers");
@@ -189,7 +189,7 @@ impl Client {
             .is_some_and(|response| response.status() == StatusCode::OK)
     }
 
-    /// `None` where nobody listens.
+    /// Returns `None` if nothing listens on the socket.
     async fn send(&self, mut request: Request<Full<bytes::Bytes>>) -> Option<Response<Incoming>> {
         request
             .headers_mut()
