@@ -7,7 +7,8 @@ use config::Config;
 use terminal::{Defaults, ServerArgs};
 
 /// # Errors
-/// A configuration named explicitly cannot be read. The default one may be missing or broken: a server on another machine needs none.
+/// A configuration named explicitly cannot be read. The default one may be missing or broken: a server on another machine needs
+/// none.
 pub fn defaults(args: &ServerArgs) -> Result<Defaults, String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     match Config::load(args.config.as_deref(), &environment) {

@@ -103,13 +103,13 @@ fn with_defaults(args: &ServerArgs, run: impl FnOnce(&Defaults) -> ExitCode) -> 
 /// Prints one line for the `model-pool` that searches a program with CUDA (`engine::find_cuda`).
 fn cuda_probe() -> Result<(), String> {
     let facts = candle_engine::cuda_facts()?;
-    let answer = serde_json::json!({
+    let response = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "built_for": facts.built_for,
         "driver": facts.driver,
         "gpus": facts.gpus,
     });
-    println!("{answer}");
+    println!("{response}");
     Ok(())
 }
 

@@ -177,23 +177,23 @@ impl Control {
             readings: self.engines.read_gates(),
         }];
         news.extend(events);
-        let mut answers = VecDeque::new();
+        let mut responses = VecDeque::new();
         let mut has_recorded = false;
         let idle_matters = loop {
-            let answer = self.pool.step_all(now, news);
-            self.wake = answer.wake;
-            has_recorded |= answer.actions.iter().any(is_record);
-            if has_recorded && answer.actions.iter().any(ends_a_wait) {
+            let response = self.pool.step_all(now, news);
+            self.wake = response.wake;
+            has_recorded |= response.actions.iter().any(is_record);
+            if has_recorded && response.actions.iter().any(ends_a_wait) {
                 // A caller that is admitted or refused now and then reads the pool must see the records made before.
                 self.publish();
                 has_recorded = false;
             }
-            for action in answer.actions {
-                answers.extend(self.execute(action));
+            for action in response.actions {
+                responses.extend(self.execute(action));
             }
-            match answers.pop_front() {
+            match responses.pop_front() {
                 Some(event) => news = vec![event],
-                None => break answer.idle_matters,
+                None => break response.idle_matters,
             }
         };
         let mattered = self
@@ -209,7 +209,7 @@ impl Control {
         if self.orders.has_settled() {
             // Callers that wait for an order must be able to see its effects.
             self.publish();
-            self.orders.answer_settled();
+            self.orders.response_settled();
         }
     }
 

@@ -45,7 +45,7 @@ pub enum Seat {
 #[derive(Debug)]
 pub struct Waiting {
     pub ticket: Ticket,
-    answer: oneshot::Receiver<Result<Lease, Refusal>>,
+    response: oneshot::Receiver<Result<Lease, Refusal>>,
     inbox: mpsc::UnboundedSender<Message>,
     answered: bool,
 }
@@ -53,9 +53,9 @@ pub struct Waiting {
 impl Waiting {
     /// Waits for the seat, or for the reason it is refused. Cancel safe.
     pub async fn seat(&mut self) -> Result<Lease, Refusal> {
-        let answer = (&mut self.answer).await;
+        let response = (&mut self.response).await;
         self.answered = true;
-        answer.unwrap_or(Err(Refusal::ShuttingDown))
+        response.unwrap_or(Err(Refusal::ShuttingDown))
     }
 }
 
@@ -140,7 +140,8 @@ impl Handle {
 
     /// Takes a seat on a ready replica, or a place in the queue.
     ///
-    /// - `conversation` identifies the prefix that the request continues: among several replicas, the one that has computed it is preferred.
+    /// - `conversation` identifies the prefix that the request continues: among several replicas, the one that has computed it is
+    ///   preferred.
     /// - `adapter` is the adapter that the request uses: replicas that have loaded it come first, then replicas with room for it.
     /// - `gives_up` is the time at which the client is expected to leave.
     pub fn seat(
@@ -155,7 +156,7 @@ impl Handle {
             return Ok(Seat::Now(lease));
         }
         let ticket = Ticket(self.number());
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let message = Message::Seat {
             ticket,
             model: route.model,
@@ -166,7 +167,7 @@ impl Handle {
         self.inbox.send(message).map_err(|_| Busy)?;
         Ok(Seat::Wait(Waiting {
             ticket,
-            answer,
+            response,
             inbox: self.inbox.clone(),
             answered: false,
         }))
@@ -238,20 +239,20 @@ impl Handle {
 
     /// The decision for a load, without carrying it out, with its candidates in words.
     pub async fn plan(&self, load: LoadOrder) -> Result<Option<(Plan, Vec<String>)>, Busy> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.inbox
             .send(Message::Plan { load, reply })
             .map_err(|_| Busy)?;
-        answer.await.map_err(|_| Busy)
+        response.await.map_err(|_| Busy)
     }
 
     /// The number of requests that wait for a seat, counted after all earlier messages. An error means the controller is gone.
     pub async fn waiting(&self) -> Result<usize, Busy> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.inbox
             .send(Message::Waiting { reply })
             .map_err(|_| Busy)?;
-        answer.await.map_err(|_| Busy)
+        response.await.map_err(|_| Busy)
     }
 
     /// Serves the connection of a node until it ends, and logs the reason.
@@ -279,9 +280,9 @@ impl Handle {
 
     /// The pool's decisions under these assumptions, made on a copy of the pool.
     pub async fn what_if(&self, assumptions: &Assumptions) -> Result<WhatIf, Busy> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.inbox.send(Message::Copy { reply }).map_err(|_| Busy)?;
-        let pool = answer.await.map_err(|_| Busy)?;
+        let pool = response.await.map_err(|_| Busy)?;
         Ok(what_if(*pool, self.clock.now(), assumptions))
     }
 
@@ -295,7 +296,7 @@ impl Handle {
         document: serde_json::Value,
         terms: Terms,
     ) -> Result<Vec<Warning>, ChangeError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.inbox
             .send(Message::Register {
                 document,
@@ -303,17 +304,17 @@ impl Handle {
                 reply,
             })
             .map_err(|_| ChangeError::Gone)?;
-        answer.await.map_err(|_| ChangeError::Gone)?
+        response.await.map_err(|_| ChangeError::Gone)?
     }
 
     /// Removes a registered model from the catalogue; its replicas drain.
     pub async fn remove(&self, name: &str) -> Result<(), ChangeError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let name = name.to_owned();
         self.inbox
             .send(Message::Remove { name, reply })
             .map_err(|_| ChangeError::Gone)?;
-        answer.await.map_err(|_| ChangeError::Gone)?
+        response.await.map_err(|_| ChangeError::Gone)?
     }
 
     /// Reads the catalogue's files again as this configuration names them, and applies only the differences. If they can be read,
@@ -322,11 +323,11 @@ impl Handle {
         &self,
         config: Arc<Config>,
     ) -> Result<(Changes, Vec<Warning>), ChangeError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.inbox
             .send(Message::Reload { config, reply })
             .map_err(|_| ChangeError::Gone)?;
-        answer.await.map_err(|_| ChangeError::Gone)?
+        response.await.map_err(|_| ChangeError::Gone)?
     }
 
     /// Ends the loop without a shutdown: the guardians expect another controller. Requests that still wait are refused.

@@ -1,4 +1,5 @@
-//! Launches the engines of replicas: builds a launch from the catalogue's recipe and the placement, and turns an engine's reports into events, gates and snapshots.
+//! Launches the engines of replicas: builds a launch from the catalogue's recipe and the placement, and turns an engine's reports
+//! into events, gates and snapshots.
 //!
 //! One file because a launch and the reports of its engine share the replica's record.
 

@@ -125,7 +125,7 @@ impl NodeConnections {
         let now = self.clock.now();
         let numbers = self.store.node_numbers(&hello.name, &names, now).await?;
         let (orders, waiting) = mpsc::unbounded_channel();
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let link = Arc::new(NodeLink {
             orders,
             heard: AtomicU64::new(now.0),
@@ -151,7 +151,7 @@ impl NodeConnections {
         let _ = self
             .inbox
             .send(Message::Node(NodeMessage::Hello(Box::new(joining))));
-        let admitted = match answer.await {
+        let admitted = match response.await {
             Ok(Ok(admitted)) => admitted,
             Ok(Err(refused)) => return Ok(Err(refused)),
             Err(_) => return Ok(Err(not_now("the controller is stopping"))),

@@ -75,7 +75,7 @@ impl Orders {
         !self.settled.is_empty()
     }
 
-    pub fn answer_settled(&mut self) {
+    pub fn response_settled(&mut self) {
         for (order, outcome) in std::mem::take(&mut self.settled) {
             if let Some(replies) = self.replies.remove(&order) {
                 // A caller that waits only for the acceptance must find the outcome.

@@ -80,7 +80,7 @@ impl Publishing {
     }
 
     pub fn route(&self, model: ModelId) -> Option<Arc<Route>> {
-        self.routes.load().get(model).cloned()
+        self.routes.load().route(model).cloned()
     }
 }
 

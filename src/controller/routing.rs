@@ -120,7 +120,7 @@ impl Routes {
             .collect()
     }
 
-    pub fn get(&self, model: ModelId) -> Option<&Arc<Route>> {
+    pub fn route(&self, model: ModelId) -> Option<&Arc<Route>> {
         self.by_model.get(&model)
     }
 
@@ -139,7 +139,7 @@ impl Routes {
         };
         for (name, entry) in routes.catalog.entries() {
             let model = ids[name];
-            let before = old.get(model);
+            let before = old.route(model);
             let gates = before.map(|route| route.gates.load_full());
             let arrivals = before.map(|route| Arc::clone(&route.arrivals));
             let route = Arc::new(Route {

@@ -245,11 +245,11 @@ impl Control {
                 self.turn(Event::TimerFired);
                 // Uses the time of that turn: for a later time, the preview would copy the entire pool.
                 let plan = self.pool.preview(self.turned, &load);
-                let answer = plan.map(|plan| {
+                let response = plan.map(|plan| {
                     let candidates = self.pool.candidates(&plan);
                     (plan, candidates)
                 });
-                let _ = reply.send(answer);
+                let _ = reply.send(response);
             }
             Message::Waiting { reply } => {
                 // The caller may have left.

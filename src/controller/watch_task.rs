@@ -94,7 +94,7 @@ fn picture(sights: &Sights, now: Time, unanswered: Option<Span>) -> Picture {
             .iter()
             .filter(servable)
             .filter_map(|model| {
-                let gates = routes.get(model.model)?.gates.load();
+                let gates = routes.route(model.model)?.gates.load();
                 let gate = gates.iter().find(|gate| gate.has_room())?;
                 Some(Servable {
                     model: model.name.clone(),

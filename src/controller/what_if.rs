@@ -77,7 +77,7 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
     let after = pool.view(now);
     let concerned = assumptions.priorities.iter().map(|(model, _)| *model);
     let mut concerned: BTreeSet<ModelId> = concerned.collect();
-    let mut answer = WhatIf::default();
+    let mut response = WhatIf::default();
     let stays: BTreeSet<ReplicaId> = replicas(&after)
         .filter(|(_, replica)| !is_leaving(replica.state))
         .map(|(_, replica)| replica.replica)
@@ -91,7 +91,7 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
         }
         concerned.insert(model.model);
         let reason = reasons.get(&replica.replica).copied();
-        answer.leaving.push(WhatIfReplica {
+        response.leaving.push(WhatIfReplica {
             reason: plain(reason.unwrap_or("its load would be given up")),
             ..described(model, replica)
         });
@@ -101,7 +101,7 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
         .collect();
     let new = replicas(&after)
         .filter(|(_, replica)| !known.contains(&replica.replica) && !is_leaving(replica.state));
-    answer.loads = new
+    response.loads = new
         .map(|(model, replica)| described(model, replica))
         .collect();
     for model in &after.models {
@@ -124,10 +124,10 @@ pub fn what_if(mut pool: Pool, now: Time, assumptions: &Assumptions) -> WhatIf {
         };
         if let Some(plan) = pool.preview(now, &load) {
             let candidates = pool.candidates(&plan);
-            answer.next.push((plan, candidates));
+            response.next.push((plan, candidates));
         }
     }
-    answer
+    response
 }
 
 /// Has the copy take an order, as the shell would: wishes are kept, and gates close with the requests that are inside.
@@ -141,9 +141,9 @@ fn give(
     let mut events = vec![Event::OrderReceived { order, command }];
     for _ in 0..ANSWERS_MAX {
         let Some(event) = events.pop() else { return };
-        let answer = pool.step(now, event);
+        let response = pool.step(now, event);
         events.extend(
-            answer
+            response
                 .actions
                 .into_iter()
                 .filter_map(|action| match action {
@@ -228,9 +228,9 @@ mod tests {
     fn run(pool: &mut Pool, event: Event) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
-            let answer = pool.step(Time(1_000), event);
+            let response = pool.step(Time(1_000), event);
             events.extend(
-                answer
+                response
                     .actions
                     .into_iter()
                     .filter_map(|action| match action {
@@ -280,16 +280,16 @@ mod tests {
             cordoned: vec![device],
             ..Assumptions::default()
         };
-        let answer = what_if(pool.clone(), Time(1_000), &assumed);
-        assert_eq!(names(&answer.leaving), ["hot"]);
-        let reason = &answer.leaving[0].reason;
+        let response = what_if(pool.clone(), Time(1_000), &assumed);
+        assert_eq!(names(&response.leaving), ["hot"]);
+        let reason = &response.leaving[0].reason;
         assert!(
             reason.contains("cordoned") && !reason.contains("order"),
             "{reason}"
         );
-        assert_eq!(names(&answer.loads), ["hot"]);
-        assert_ne!(answer.loads[0].shares[0].device, device);
-        assert!(answer.next.is_empty());
+        assert_eq!(names(&response.loads), ["hot"]);
+        assert_ne!(response.loads[0].shares[0].device, device);
+        assert!(response.next.is_empty());
         assert_eq!(format!("{:?}", pool.view(Time(1_000))), before);
     }
 
@@ -353,10 +353,10 @@ mod tests {
             cordoned: vec![device_of(&pool, "hot")],
             ..Assumptions::default()
         };
-        let answer = what_if(pool, Time(1_000), &assumed);
-        assert_eq!(names(&answer.leaving), ["hot"]);
-        assert!(answer.loads.is_empty(), "{:?}", answer.loads);
-        let (plan, _) = &answer.next[0];
+        let response = what_if(pool, Time(1_000), &assumed);
+        assert_eq!(names(&response.leaving), ["hot"]);
+        assert!(response.loads.is_empty(), "{:?}", response.loads);
+        let (plan, _) = &response.next[0];
         let refusal = plan.refusal.as_ref().unwrap().to_string();
         assert!(refusal.contains("warm"), "{refusal}");
     }

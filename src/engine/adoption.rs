@@ -1,4 +1,6 @@
-//! Adopts engines of an earlier controller: finds them by the journal and the guardians' sockets, verifies them by process number, start time and token, probes them, and then adopts them, stops them or leaves them alone. The caller decides whether a model still needs its engine.
+//! Adopts engines of an earlier controller: finds them by the journal and the guardians' sockets, verifies them by process number,
+//! start time and token, probes them, and then adopts them, stops them or leaves them alone. The caller decides whether a model
+//! still needs its engine.
 //!
 //! One file because the steps from a found process to its fate follow each other, and each may end it.
 //!
@@ -350,8 +352,8 @@ async fn sick(record: &Record) -> Option<String> {
     let asking = async {
         loop {
             match probe(&endpoint, &record.ready_path).await {
-                Ok(answer) if (200..300).contains(&answer.status) => return,
-                Ok(answer) => problem = format!("answers {}", answer.status),
+                Ok(response) if (200..300).contains(&response.status) => return,
+                Ok(response) => problem = format!("answers {}", response.status),
                 Err(error) => problem = error.to_string(),
             }
             sleep(PAUSE).await;

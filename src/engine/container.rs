@@ -59,8 +59,8 @@ pub(super) async fn main_process(clean_up: &[String]) -> u32 {
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .output();
-        if let Ok(Ok(answer)) = timeout(COMMAND_MAX, inspection).await
-            && let Ok(pid) = String::from_utf8_lossy(&answer.stdout).trim().parse()
+        if let Ok(Ok(response)) = timeout(COMMAND_MAX, inspection).await
+            && let Ok(pid) = String::from_utf8_lossy(&response.stdout).trim().parse()
             && pid != 0
         {
             return pid;

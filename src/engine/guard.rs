@@ -1,4 +1,5 @@
-//! One engine, controlled through its guardian: the launch, the engine's journal file, and the report of its end. Dropping it ends the engine, unless the controller leaves its engines to a successor.
+//! One engine, controlled through its guardian: the launch, the engine's journal file, and the report of its end. Dropping it ends
+//! the engine, unless the controller leaves its engines to a successor.
 //!
 //! One file because the launch, the journal and the report of the end share the state of one handle.
 
@@ -96,7 +97,7 @@ impl Started {
             })?;
         let (mut reader, mut writer) = talk(fresh.socket);
         let mut early = Vec::new();
-        let answer = async {
+        let response = async {
             writer.send(&order).await.ok()?;
             loop {
                 match reader.next_within(START_MAX).await? {
@@ -112,7 +113,7 @@ impl Started {
                 }
             }
         };
-        let engine = match answer.await {
+        let engine = match response.await {
             Some(Ok(engine)) => engine,
             other => {
                 journal.remove(launch.replica);

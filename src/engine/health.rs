@@ -96,7 +96,7 @@ async fn ask(
         std::future::pending::<Infallible>().await
     };
     tokio::select! {
-        answer = question => answer,
+        reply = question => reply,
         never = drive => match never {},
     }
 }
@@ -111,8 +111,8 @@ pub(super) async fn until_ready(
 ) {
     loop {
         match probe(endpoint, path).await {
-            Ok(answer) if is_success(answer.status) => return,
-            Ok(answer) => not_yet(answer),
+            Ok(response) if is_success(response.status) => return,
+            Ok(response) => not_yet(response),
             // The engine does not listen yet, or is too busy to respond.
             Err(_) => {}
         }

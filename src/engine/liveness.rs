@@ -1,4 +1,5 @@
-//! Judges whether a ready engine is still alive, by a heartbeat to its health route, the age of its latest token while requests wait, and one tiny request after long idleness. The caller acts on the verdict.
+//! Judges whether a ready engine is still alive, by a heartbeat to its health route, the age of its latest token while requests
+//! wait, and one tiny request after long idleness. The caller acts on the verdict.
 //!
 //! One file because the three signs of life give one verdict.
 //!
@@ -306,9 +307,9 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
                 }
                 judge.passed(passed, watch.activity.look())
             }
-            answer = answer_of(&mut health) => {
+            response = response_of(&mut health) => {
                 health = None;
-                match answer {
+                match response {
                     Ok(()) => {
                         hurried = false;
                         judge.good_health();
@@ -320,7 +321,7 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
                     }
                 }
             }
-            probed = answer_of(&mut probe) => {
+            probed = response_of(&mut probe) => {
                 probe = None;
                 if probed == Probed::Unreachable {
                     (hurried, ask_next) = (true, looked);
@@ -340,7 +341,7 @@ pub(super) async fn until_dead(endpoint: &Endpoint, ready_path: &str, watch: &Wa
 }
 
 /// Pending forever while no request is in flight.
-async fn answer_of<T>(asking: &mut Asking<T>) -> T {
+async fn response_of<T>(asking: &mut Asking<T>) -> T {
     match asking {
         Some(asking) => asking.await,
         None => std::future::pending().await,
@@ -356,10 +357,10 @@ fn ask(
     let is_remote = matches!(endpoint, Endpoint::Remote(_));
     Box::pin(async move {
         match timeout(within, health::get(&endpoint, &path)).await {
-            Ok(Ok(answer)) if is_success(answer.status) => Ok(()),
+            Ok(Ok(response)) if is_success(response.status) => Ok(()),
             // An endpoint that rate-limits probes is alive.
-            Ok(Ok(answer)) if answer.status == 429 && is_remote => Ok(()),
-            Ok(Ok(answer)) => Err(Miss::Answered(answer.status)),
+            Ok(Ok(response)) if response.status == 429 && is_remote => Ok(()),
+            Ok(Ok(response)) => Err(Miss::Answered(response.status)),
             Ok(Err(error)) if is_refusal(&*error) => Err(Miss::Refused),
             Ok(Err(_)) | Err(_) => Err(Miss::Silent),
         }
@@ -393,7 +394,7 @@ fn one_token(
     Box::pin(async move {
         for (path, body) in both {
             match timeout(within, health::post(&endpoint, path, body)).await {
-                Ok(Ok(answer)) => match answer.status {
+                Ok(Ok(response)) => match response.status {
                     200..=299 => return Probed::Works,
                     400..=499 | 501 => {}
                     status => return Probed::Broken(Some(status)),

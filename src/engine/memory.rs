@@ -32,8 +32,8 @@ impl Mapped {
             return std::future::pending().await;
         };
         loop {
-            if let Ok(answer) = probe(endpoint, path).await
-                && let Some(bytes) = mapped_in(&answer.body)
+            if let Ok(response) = probe(endpoint, path).await
+                && let Some(bytes) = mapped_in(&response.body)
             {
                 self.0.store(bytes, Ordering::Relaxed);
             }

@@ -58,8 +58,8 @@ pub async fn wake(
         SleepBy::Commands { wake, .. } => run(wake, timeout).await?,
     }
     match probe(endpoint, health).await {
-        Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
-        Ok(answer) => Err(format!("after waking {health} answers {}", answer.status)),
+        Ok(response) if (200..300).contains(&response.status) => Ok(()),
+        Ok(response) => Err(format!("after waking {health} answers {}", response.status)),
         Err(error) => Err(format!("after waking {health} does not answer: {error}")),
     }
 }
@@ -97,16 +97,16 @@ async fn confirm_sleep(endpoint: &Endpoint, routes: &Parking, asleep: bool) -> R
     let Some(route) = routes.is_sleeping else {
         return Ok(());
     };
-    let answer = probe(endpoint, route)
+    let response = probe(endpoint, route)
         .await
         .map_err(|error| format!("GET {route}: {error}"))?;
-    let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let body: serde_json::Value = serde_json::from_slice(&response.body).unwrap_or_default();
     match body.get("is_sleeping").and_then(serde_json::Value::as_bool) {
         Some(reply) if reply == asleep => Ok(()),
         Some(reply) => Err(format!("GET {route} says is_sleeping: {reply}")),
         None => Err(format!(
             "GET {route} answers {} without is_sleeping",
-            answer.status
+            response.status
         )),
     }
 }
@@ -146,7 +146,7 @@ async fn ask(endpoint: &Endpoint, call: Call) -> Result<(u16, String), Failure> 
         .body(Full::new(bytes::Bytes::from_static(
             call.body.unwrap_or_default().as_bytes(),
         )))?;
-    let answer = async {
+    let reply = async {
         let response = sender.send_request(request).await?;
         let status = response.status().as_u16();
         let body = Limited::new(response.into_body(), BODY_BYTES_MAX);
@@ -158,7 +158,7 @@ async fn ask(endpoint: &Endpoint, call: Call) -> Result<(u16, String), Failure> 
         std::future::pending::<std::convert::Infallible>().await
     };
     tokio::select! {
-        answer = answer => answer,
+        reply = reply => reply,
         never = drive => match never {},
     }
 }

@@ -290,22 +290,22 @@ impl Load<'_> {
     ) -> Result<Option<String>, Trouble> {
         let path = &self.program.recipe.health_path;
         let message = match timeout(QUESTION_MAX, health::get(endpoint, path)).await {
-            Ok(Ok(answer)) if is_success(answer.status) => return Ok(None),
-            Ok(Ok(answer)) if [401, 403].contains(&answer.status) => {
+            Ok(Ok(response)) if is_success(response.status) => return Ok(None),
+            Ok(Ok(response)) if [401, 403].contains(&response.status) => {
                 return Err(Trouble {
                     failure: Failure::KeyRefused,
                     message: format!(
                         "{endpoint}{path} answers {}; correct the key that engine_config.api_key_file, api_key_env or headers name, then load the model again",
-                        answer.status
+                        response.status
                     ),
                 });
             }
             // The proxy learns of the route shortly after the application runs.
-            Ok(Ok(answer)) => {
+            Ok(Ok(response)) => {
                 *attempts = 0;
                 return Ok(Some(format!(
                     "{endpoint}{path} answers {}; engine_config.health_path has to be a route of the application",
-                    answer.status
+                    response.status
                 )));
             }
             Ok(Err(error)) => format!("{endpoint}: {}", explain(&*error)),

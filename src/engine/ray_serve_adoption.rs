@@ -162,7 +162,7 @@ pub(super) async fn resolve_looks(
                     });
                 }
                 (Ok(_), None) => {}
-                (Err(NotAdopted::Yet(address)), _) => writers.spare_until_answer(Awaiting {
+                (Err(NotAdopted::Yet(address)), _) => writers.spare_until_response(Awaiting {
                     address,
                     since: now(),
                     model: model.unwrap_or_default(),
@@ -272,7 +272,7 @@ pub(super) async fn look(writers: &ServeWriters, place: &RayPlace, keep: bool) -
 }
 
 fn unknown(writers: &ServeWriters, place: &RayPlace, why: &str) -> Look {
-    if writers.expect_answer(place) {
+    if writers.expect_response(place) {
         tracing::warn!(
             "it is unknown which applications of this pool run in Ray at {}: {why}; they stay until it responds, and are adopted or removed then",
             place.address

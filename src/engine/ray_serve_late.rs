@@ -125,7 +125,7 @@ mod tests {
         let config = application::config(&recipe(&here), name, "far", "").expect("JSON");
         ray.deploy(name, config.get());
         let writers = ServeWriters::default();
-        writers.expect_answer(&here);
+        writers.expect_response(&here);
         let gone = |_: &str, _: &str| Err("the model is no longer in the catalogue".to_owned());
         let mut looks = LateLooks::new(&writers, true);
         looks.begin(&gone);

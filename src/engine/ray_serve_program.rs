@@ -134,8 +134,8 @@ impl ServeWriters {
     }
 
     /// Keeps applications of earlier processes until the cluster responds. Returns true if the silence should be logged.
-    pub(super) fn expect_answer(&self, place: &RayPlace) -> bool {
-        self.shared.expect_answer(&place.address);
+    pub(super) fn expect_response(&self, place: &RayPlace) -> bool {
+        self.shared.expect_response(&place.address);
         locked(&self.unanswered).found_silent(place, now())
     }
 
@@ -163,8 +163,8 @@ impl ServeWriters {
     }
 
     /// Keeps the application until its model's Ray cluster has responded.
-    pub(super) fn spare_until_answer(&self, application: Awaiting) {
-        let why = Spared::UntilAnswer(application.address.clone());
+    pub(super) fn spare_until_response(&self, application: Awaiting) {
+        let why = Spared::UntilResponse(application.address.clone());
         self.shared.spare(&application.name, why);
         let mut awaiting = locked(&self.awaiting);
         if !awaiting.iter().any(|known| known.name == application.name) {

@@ -100,11 +100,11 @@ async fn live(
     loop {
         let probe = health::get(&endpoint, &recipe.health_path);
         let message = match timeout(QUESTION_MAX, probe).await {
-            Ok(Ok(answer)) if is_success(answer.status) => break,
-            Ok(Ok(answer)) => {
+            Ok(Ok(response)) if is_success(response.status) => break,
+            Ok(Ok(response)) => {
                 attempts = 0;
                 let at = format!("{remote}{}", recipe.health_path);
-                match verdict(answer.status, &at, recipe.key.as_ref()) {
+                match verdict(response.status, &at, recipe.key.as_ref()) {
                     Ok(message) => message,
                     Err(trouble) => return trouble,
                 }

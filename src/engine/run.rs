@@ -1,4 +1,5 @@
-//! Runs one engine from launch to exit: prepare, start, watch, stop, and one last report. The driver handles the kind of engine, the guardian its processes.
+//! Runs one engine from launch to exit: prepare, start, watch, stop, and one last report. The driver handles the kind of engine,
+//! the guardian its processes.
 //!
 //! One file because a launched and an adopted engine share the loop from ready to exit.
 
@@ -105,7 +106,7 @@ async fn run_logged(
                         guard,
                         is_ready: false,
                         watch: launch.watch.clone(),
-                        answers: false,
+                        responses: false,
                     };
                     let kind = Kind {
                         driver,
@@ -184,7 +185,7 @@ pub async fn run_adopted(
         guard: adopted.guard,
         is_ready: true,
         watch,
-        answers: true,
+        responses: true,
     };
     let (exit, guard) = engine.live(None, &log, stop, &report).await;
     report(Report::Exited(exit));
@@ -204,7 +205,7 @@ struct Engine {
     is_ready: bool,
     watch: Watch,
     /// The health route has responded, with any status.
-    answers: bool,
+    responses: bool,
 }
 
 async fn start(
@@ -280,7 +281,7 @@ impl Engine {
                 (output, "lost with its guardian".to_owned())
             }
         };
-        let mut failure = match (end.requested, end.was_ready, self.answers) {
+        let mut failure = match (end.requested, end.was_ready, self.responses) {
             _ if end.dead.is_some() => Failure::Unresponsive,
             (_, true, _) => Failure::Crashed,
             (true, false, false) => Failure::TimedOut,
@@ -379,10 +380,10 @@ impl Engine {
         let mut notice = None;
         let path = guard.record.ready_path.clone();
         let endpoint = guard.reserved.endpoint.clone();
-        let answers = &mut self.answers;
-        let not_yet = |answer| {
-            *answers = true;
-            let progress = kind.and_then(|kind| progress_of(kind.driver, &path, &answer));
+        let responses = &mut self.responses;
+        let not_yet = |response| {
+            *responses = true;
+            let progress = kind.and_then(|kind| progress_of(kind.driver, &path, &response));
             if progress != notice
                 && let Some((stage, percent)) = progress.clone()
             {
@@ -532,10 +533,10 @@ async fn end_dead(guard: &mut Guard, lingers: impl FnOnce()) -> Ended {
 fn progress_of(
     driver: &dyn EngineDriver,
     path: &str,
-    answer: &Answer,
+    response: &Answer,
 ) -> Option<(String, Option<u8>)> {
-    match answer.status {
-        503 => driver.progress(&answer.body),
+    match response.status {
+        503 => driver.progress(&response.body),
         status => Some((format!("{path} answers {status}"), None)),
     }
 }

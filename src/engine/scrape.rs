@@ -38,10 +38,10 @@ pub(super) async fn follow(
     let mut last = EngineLoad::default();
     loop {
         let ended = watch.activity.ended();
-        if let Ok(answer) = get_long(endpoint, metrics.path, TEXT_BYTES_MAX).await
-            && answer.status == 200
+        if let Ok(response) = get_long(endpoint, metrics.path, TEXT_BYTES_MAX).await
+            && response.status == 200
         {
-            let text = String::from_utf8_lossy(&answer.body);
+            let text = String::from_utf8_lossy(&response.body);
             if let Some(name) = metrics.generated {
                 let tokens = sum(&text, name).map(|tokens| tokens as u64);
                 watch.activity.counted(tokens, ended);

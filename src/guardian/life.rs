@@ -1,4 +1,5 @@
-//! The life of one guardian: one thread, one loop around `poll`, one engine. It starts, keeps, stops and sweeps the engine on the controller's orders, or by its rules for the time without a controller.
+//! The life of one guardian: one thread, one loop around `poll`, one engine. It starts, keeps, stops and sweeps the engine on the
+//! controller's orders, or by its rules for the time without a controller.
 //!
 //! One file because one loop owns the engine, the socket and the pipe, and each of its events may end the others.
 

@@ -75,7 +75,8 @@ impl Inventory {
     /// Finds the devices. Blocks for up to a minute.
     ///
     /// # Errors
-    /// [`InventoryFault`] if provider `nvml` finds no library or no GPU, with the library's own message, if NVML does not respond, if the settings name a GPU that does not exist, or if a setting leaves a device without memory.
+    /// [`InventoryFault`] if provider `nvml` finds no library or no GPU, with the library's own message, if NVML does not respond,
+    /// if the settings name a GPU that does not exist, or if a setting leaves a device without memory.
     pub fn open(settings: &InventorySettings) -> Result<Inventory, InventoryFault> {
         Inventory::open_within(settings, OPEN_DEADLINE)
     }

@@ -84,10 +84,10 @@ impl PeerNode {
         }
         let request = request.body(Empty::<Bytes>::new());
         let request = request.map_err(|error| failed(error.to_string()))?;
-        let answer = sender.send_request(request).await.map_err(broken)?;
-        let offset = match answer.status() {
+        let response = sender.send_request(request).await.map_err(broken)?;
+        let offset = match response.status() {
             StatusCode::OK => 0,
-            StatusCode::PARTIAL_CONTENT if begins_at(answer.headers(), offset) => offset,
+            StatusCode::PARTIAL_CONTENT if begins_at(response.headers(), offset) => offset,
             StatusCode::SERVICE_UNAVAILABLE => return Err(PeerError::Busy),
             StatusCode::NOT_FOUND => {
                 return Err(failed("it does not have the file any more".to_owned()));
@@ -99,7 +99,7 @@ impl PeerNode {
             }
             status => return Err(failed(format!("it answers {}", status.as_u16()))),
         };
-        let body = BodyDataStream::new(answer.into_body()).map(move |piece| {
+        let body = BodyDataStream::new(response.into_body()).map(move |piece| {
             // The connection must live as long as the body.
             let _held = (&driver, &sender);
             piece.map_err(|error| format!("the connection broke: {error}"))

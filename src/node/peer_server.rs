@@ -125,7 +125,7 @@ impl PeerServer {
         let service = service_fn(|request: Request<Incoming>| {
             let (server, moved) = (Arc::clone(self), Arc::clone(&moved));
             let (head, _) = request.into_parts();
-            async move { Ok::<_, Infallible>(server.answer(&head, moved).await) }
+            async move { Ok::<_, Infallible>(server.respond(&head, moved).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -151,7 +151,7 @@ impl PeerServer {
         }
     }
 
-    async fn answer(&self, head: &Parts, moved: Arc<AtomicU64>) -> Response<PeerBody> {
+    async fn respond(&self, head: &Parts, moved: Arc<AtomicU64>) -> Response<PeerBody> {
         let path = head.uri.path();
         let is_get = head.method == Method::GET;
         let named = path.strip_prefix(ROUTE).filter(|_| is_get);
@@ -161,7 +161,7 @@ impl PeerServer {
             Some((model, blob)) => self.grant(model, blob, offset_of(headers)).await,
             None => Err(Refusal::NoToken),
         };
-        let mut answer = Response::new(PeerBody::text("", Arc::clone(&moved)));
+        let mut response = Response::new(PeerBody::text("", Arc::clone(&moved)));
         match granted {
             Ok(granted) => {
                 let Granted {
@@ -171,24 +171,24 @@ impl PeerServer {
                     seat,
                 } = granted;
                 if offset > 0 {
-                    *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
+                    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
                     let range = format!("bytes {offset}-{}/{size}", size - 1);
-                    put(&mut answer, CONTENT_RANGE, &range);
+                    put(&mut response, CONTENT_RANGE, &range);
                 }
-                put(&mut answer, ACCEPT_RANGES, "bytes");
+                put(&mut response, ACCEPT_RANGES, "bytes");
                 let blob = path.rsplit('/').next().unwrap_or_default();
-                put(&mut answer, ETAG, &format!("\"{blob}\""));
-                *answer.body_mut() = PeerBody::file(file, size - offset, moved, seat);
+                put(&mut response, ETAG, &format!("\"{blob}\""));
+                *response.body_mut() = PeerBody::file(file, size - offset, moved, seat);
             }
             Err(refusal) => {
-                *answer.status_mut() = refusal.status();
+                *response.status_mut() = refusal.status();
                 if refusal == Refusal::Busy {
-                    put(&mut answer, RETRY_AFTER, "1");
+                    put(&mut response, RETRY_AFTER, "1");
                 }
-                *answer.body_mut() = PeerBody::text(refusal.text(), moved);
+                *response.body_mut() = PeerBody::text(refusal.text(), moved);
             }
         }
-        answer
+        response
     }
 
     /// Returns true if the request carries a token for this model.
@@ -257,9 +257,9 @@ fn offset_of(headers: &HeaderMap) -> u64 {
     from.and_then(|from| from.parse().ok()).unwrap_or(0)
 }
 
-fn put(answer: &mut Response<PeerBody>, name: HeaderName, value: &str) {
+fn put(response: &mut Response<PeerBody>, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
-        answer.headers_mut().insert(name, value);
+        response.headers_mut().insert(name, value);
     }
 }
 

@@ -39,7 +39,8 @@ pub enum NotPublished {
 /// A symbolic link is replaced itself. Blocks.
 ///
 /// # Errors
-/// The target is unchanged, unless the last step failed: syncing the folder to the disk. Also if another writer is writing the target.
+/// The target is unchanged, unless the last step failed: syncing the folder to the disk. Also if another writer is writing the
+/// target.
 pub fn replace(target: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = PrivateFile::filled(target, |file| file.write_all(bytes))?;
     file.publish().map_err(|problem| match problem {

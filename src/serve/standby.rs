@@ -83,7 +83,7 @@ pub(super) async fn until_leader(
     let mut wait = Wait {
         front: Standby::new(Arc::clone(edge), clock, config.server.base_path.as_str()),
         has_tls: config.server.tls.is_some(),
-        answers: None,
+        responses: None,
         logged: None,
     };
     let stopped = CancellationToken::new();
@@ -140,7 +140,7 @@ pub(super) async fn until_leader(
     let store = looked?;
     tracing::info!("this controller leads");
     let mut left = vec![hearing];
-    let has_followed = wait.answers.is_some();
+    let has_followed = wait.responses.is_some();
     left.extend(wait.leads());
     Ok(Ended::Leads(Led {
         store,
@@ -155,7 +155,7 @@ struct Wait {
     front: Standby,
     has_tls: bool,
     /// The server, once it runs, and the token that stops it.
-    answers: Option<(AbortOnDropHandle<()>, CancellationToken)>,
+    responses: Option<(AbortOnDropHandle<()>, CancellationToken)>,
     /// The last logged reason, and the number of checks since.
     logged: Option<(String, u32)>,
 }
@@ -198,14 +198,14 @@ impl Wait {
 
     /// Starts to listen, if it has not yet. Before the first check, it is unknown whether this process stands by at all.
     fn serve(&mut self, listener: &Listener) -> Result<(), String> {
-        if self.answers.is_some() {
+        if self.responses.is_some() {
             return Ok(());
         }
         // The same socket: connections that wait in it when this server stops are accepted by the leader's server.
         let own = listener.try_clone().map_err(line)?;
         let stop = CancellationToken::new();
         let server = start(self.front.clone().serve(own, stop.clone()));
-        self.answers = Some((AbortOnDropHandle::new(server), stop));
+        self.responses = Some((AbortOnDropHandle::new(server), stop));
         let scheme = if self.has_tls { "https" } else { "http" };
         let address = listener.shown(scheme).map_err(line)?;
         tracing::info!("serving {address}/v1 for the leading controller: this one stands by");
@@ -216,13 +216,13 @@ impl Wait {
     /// From now on connections wait in the socket. Responses in progress continue in the returned task.
     fn leads(self) -> Option<AbortOnDropHandle<()>> {
         self.front.leads();
-        let (server, stop) = self.answers?;
+        let (server, stop) = self.responses?;
         stop.cancel();
         Some(server)
     }
 
     async fn finish(self) {
-        if let Some((server, stop)) = self.answers {
+        if let Some((server, stop)) = self.responses {
             stop.cancel();
             let _ = tokio::time::timeout(CONNECTIONS_WITHIN, server).await;
         }

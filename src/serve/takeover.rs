@@ -119,11 +119,11 @@ impl TakeoverSocket {
             socket.set_read_timeout(Some(MESSAGE_WITHIN))?;
             socket.set_write_timeout(Some(MESSAGE_WITHIN))?;
             send_with(&socket, &own_message(), &listening)?;
-            let answer = receive(&mut BufReader::new(&socket))?;
-            if answer.received {
+            let response = receive(&mut BufReader::new(&socket))?;
+            if response.received {
                 Ok(Successor {
                     socket,
-                    pid: answer.pid,
+                    pid: response.pid,
                 })
             } else {
                 Err(io::Error::other(

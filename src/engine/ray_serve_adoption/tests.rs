@@ -98,8 +98,8 @@ async fn a_ray_that_never_answers_delays_none_of_the_others() {
     let (here, hanging) = (place(&ray.address()), place(&format!("http://{address}")));
     let writers = ServeWriters::default();
     let recipe_of = |_: &str, _: &str| Ok(recipe(&here));
-    writers.expect_answer(&hanging);
-    writers.expect_answer(&here);
+    writers.expect_response(&hanging);
+    writers.expect_response(&here);
     let mut looks = LateLooks::new(&writers, true);
     looks.begin(&recipe_of);
     let look = looks.looked().await.expect("one has answered");

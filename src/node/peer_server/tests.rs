@@ -46,7 +46,7 @@ impl Scene {
             request = request.header(RANGE, range);
         }
         let (head, ()) = request.body(()).expect("a request").into_parts();
-        self.server.answer(&head, Arc::default()).await
+        self.server.respond(&head, Arc::default()).await
     }
 
     async fn status(&self, path: &str, token: &str) -> u16 {
@@ -54,8 +54,8 @@ impl Scene {
     }
 }
 
-async fn text(answer: Response<PeerBody>) -> String {
-    let body = answer.into_body().collect().await.expect("a body");
+async fn text(response: Response<PeerBody>) -> String {
+    let body = response.into_body().collect().await.expect("a body");
     String::from_utf8_lossy(&body.to_bytes()).into_owned()
 }
 

@@ -124,10 +124,10 @@ async fn much_goes_both_ways_at_once_in_clear_and_inside_tls() {
                 gateway_out.write_all(&much).await.expect("taken");
                 gateway_out.flush().await.expect("sent");
             };
-            let answer = engine_out.write_all(&much);
+            let response = engine_out.write_all(&much);
             let (_, answered, to_engine, to_gateway) = tokio::join!(
                 question,
-                answer,
+                response,
                 read(&mut engine_in, much.len()),
                 read(&mut gateway_in, much.len()),
             );
@@ -169,18 +169,18 @@ async fn the_last_bytes_of_an_engine_on_a_socket_come_before_its_end() {
 #[tokio::test]
 async fn an_engine_that_answers_and_ends_before_it_has_read_the_request_is_heard() {
     // More than the buffers on the way hold.
-    let (request, answer) = (vec![b'?'; 16 << 20], vec![b'!'; 32 << 10]);
+    let (request, response) = (vec![b'?'; 16 << 20], vec![b'!'; 32 << 10]);
     for is_plain in [true, false] {
         let scene = Scene::new(is_plain).await;
         let refusing = async {
             let (mut gateway, mut engine) = scene.talk().await;
-            engine.write_all(&answer).await.expect("taken");
+            engine.write_all(&response).await.expect("taken");
             engine.shutdown().await.expect("ended");
             gateway.write_all(&request).await.expect("taken");
             gateway.flush().await.expect("sent");
             let mut all = Vec::new();
             gateway.read_to_end(&mut all).await.expect("a clean end");
-            assert!(all == answer, "{} bytes", all.len());
+            assert!(all == response, "{} bytes", all.len());
         };
         scene.serving(refusing).await;
     }

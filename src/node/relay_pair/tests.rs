@@ -175,9 +175,9 @@ fn the_answer_of_an_engine_that_closes_before_it_has_read_the_request_reaches_th
     refused(&mut pair, &mut far_gateway, now);
     let turn = pair.turn(&mut buffer, now);
     assert!(matches!(turn, Turn::WaitsUntil(_)), "{turn:?}");
-    let mut answer = Vec::new();
-    far_gateway.read_to_end(&mut answer).expect("and the end");
-    assert_eq!(answer, b"too large");
+    let mut response = Vec::new();
+    far_gateway.read_to_end(&mut response).expect("and the end");
+    assert_eq!(response, b"too large");
     // After the gateway has left, the pair ends.
     drop(far_gateway);
     let turn = loop {
@@ -211,9 +211,9 @@ fn what_a_gateway_sends_after_the_end_of_its_engine_is_dropped_for_a_while_and_d
     let turn = pair.turn(&mut buffer, now + LINGERS_MAX);
     assert!(matches!(turn, Turn::Ended(Ok(()))), "{turn:?}");
     drop(pair);
-    let mut answer = Vec::new();
-    far_gateway.read_to_end(&mut answer).expect("and the end");
-    assert_eq!(answer, b"too large");
+    let mut response = Vec::new();
+    far_gateway.read_to_end(&mut response).expect("and the end");
+    assert_eq!(response, b"too large");
 }
 
 #[test]
@@ -232,9 +232,9 @@ fn an_engine_that_has_ended_does_not_wait_for_a_gateway_that_lingers() {
     let end = far_engine.read_to_end(&mut rest);
     assert_eq!(end.expect("the end, while the pair is still there"), 0);
     // The gateway has received everything, too.
-    let mut answer = Vec::new();
-    far_gateway.read_to_end(&mut answer).expect("and the end");
-    assert_eq!(answer, b"hello");
+    let mut response = Vec::new();
+    far_gateway.read_to_end(&mut response).expect("and the end");
+    assert_eq!(response, b"hello");
     drop(pair);
 }
 
