@@ -29,7 +29,7 @@ impl Catalog {
                 line: None,
                 key: Some("base_model_id".to_owned()),
                 message: format!(
-                    "the adapter is left out: no file describes a model {}{near}",
+                    "the adapter is skipped: no file describes a model {}{near}",
                     file.base.escape_debug()
                 ),
             }));

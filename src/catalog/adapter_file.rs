@@ -75,7 +75,7 @@ pub(super) fn read(
         key => notes.refuse(key, problem),
     })?;
     if form.enabled == Some(false) {
-        notes.warn("enabled", "is false, so the adapter is left out");
+        notes.warn("enabled", "is false, so the adapter is skipped");
         return Ok(None);
     }
     // The path is relative to this file, and the base model's file may be in another folder.

@@ -51,7 +51,7 @@ pub struct AdapterBucket {
 
 impl AdapterBucket {
     /// Returns how to fetch the adapter in `folder`. The caller has checked the name.
-    pub fn of(&self, folder: &str) -> Fetch {
+    pub fn fetch(&self, folder: &str) -> Fetch {
         let mut fetch = self.fetch.clone();
         if let Origin::Bucket(bucket) = &mut fetch.origin {
             let BucketUri { prefix, .. } = &mut bucket.uri;

@@ -29,7 +29,7 @@ pub(super) fn of_engine(
     let takes = kind.lora.is_some_and(|lora| lora.modules.is_some());
     if !engine.lora_adapters.is_empty() && !takes {
         let problem = format!(
-            "{} is given no adapters by the pool that are written down; CandleEngine and VLLMEngine are",
+            "{} cannot load the adapters of a model file; CandleEngine and VLLMEngine can",
             kind.name()
         );
         return Err(notes.refuse(KEY, problem));
@@ -52,10 +52,7 @@ pub(super) fn read(
     for key in ["enable_lora", "lora_modules", "lora_paths"] {
         if engine.engine_kwargs.contains_key(key) {
             let field = format!("engine_config.engine_kwargs.{key}");
-            return Err(notes.refuse(
-                &field,
-                format!("is set by {KEY}; write adapters there alone"),
-            ));
+            return Err(notes.refuse(&field, format!("is set by {KEY}; list adapters only there")));
         }
     }
     let mut seen = BTreeSet::new();
@@ -76,7 +73,7 @@ pub(super) fn read(
                 let path = notes.path(&field("path"), path)?;
                 if !path.exists() {
                     let message = format!(
-                        "there is no {}; loads will fail until it is there",
+                        "there is no {}; loads will fail until it exists",
                         path.display()
                     );
                     notes.warn(&field("path"), message);
@@ -86,13 +83,13 @@ pub(super) fn read(
             (None, Some(_)) => match &engine.model_path {
                 Some(folder) if engine.is_fetched => Path::new(folder).join(place(&adapter.name)),
                 _ => {
-                    return Err(notes.refuse(&field("bucket_uri"), "is fetched together with the base model, which the pool does not fetch here; bring the adapter into a folder and name it in path"));
+                    return Err(notes.refuse(&field("bucket_uri"), "is fetched together with the base model, but the pool does not fetch this base model; copy the adapter into a folder and set path to it"));
                 }
             },
             _ => {
                 return Err(notes.refuse(
                     &field("path"),
-                    "or bucket_uri says where the adapter is; write one of them",
+                    "or bucket_uri must give the adapter's location; set exactly one",
                 ));
             }
         };

@@ -138,7 +138,7 @@ mod tests {
         std::fs::write(&origin, config).expect("written");
         let mut files = ModelFiles {
             weights: Weights::default(),
-            architecture: Architecture::of(&origin),
+            architecture: Architecture::new(&origin),
             by_config: false,
         };
         files.architecture.attention_heads = Some(4);

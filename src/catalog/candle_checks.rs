@@ -16,7 +16,7 @@ pub(super) fn context(
     match (context, summary.context) {
         (Some(wanted), Some(most)) if u64::from(wanted) > most => Err(notes.refuse(
             "engine_config.max_total_tokens",
-            format!("is {wanted}, and the model was made for {most} tokens; write {most} at most, or remove it"),
+            format!("is {wanted}, but the model was trained for {most} tokens; set at most {most}, or remove it"),
         )),
         _ => Ok(()),
     }
@@ -37,7 +37,7 @@ pub(super) fn quantization(
         return Err(notes.refuse(
             field,
             format!(
-                "is {}, and encoders are computed in wide numbers; remove it",
+                "is {}, but encoders are always computed in wide numbers; remove it",
                 form.as_str()
             ),
         ));
@@ -45,7 +45,7 @@ pub(super) fn quantization(
     if candle_models::gguf_file(path).is_some() {
         notes.warn(
             field,
-            "concerns the wide numbers of a GGUF file alone; what is quantised in it stays as it is",
+            "only affects the wide numbers of a GGUF file; quantised weights stay unchanged",
         );
     }
     Ok(())
@@ -65,7 +65,7 @@ pub(super) fn numbers(
         return Err(notes.refuse(
             &format!("engine_config.engine_kwargs.{key}"),
             format!(
-                "is {value}, and on {} the types of numbers are those of the weights; remove it",
+                "is {value}, and on {} the number types are the weights' own; remove it",
                 device.as_str()
             ),
         ));
@@ -74,7 +74,7 @@ pub(super) fn numbers(
     if is_encoder && numbers.kv_cache != CacheType::Auto {
         return Err(notes.refuse(
             "engine_config.engine_kwargs.kv_cache_dtype",
-            format!("is {kv_cache}, and encoders keep no keys and values; remove it"),
+            format!("is {kv_cache}, but encoders have no key-value cache; remove it"),
         ));
     }
     Ok(())
@@ -87,12 +87,12 @@ pub(super) fn task(
     notes: &Diagnostics,
 ) -> Result<(), CatalogError> {
     match (task, summary) {
-        (Some(task), Some(summary)) if summary.is_fixed && Serves::of(task) != summary.serves => {
+        (Some(task), Some(summary)) if summary.is_fixed && Serves::new(task) != summary.serves => {
             let own = summary.serves.task().as_str();
             Err(notes.refuse(
                 "engine_config.engine_kwargs.task",
                 format!(
-                    "is {}, and the model's form is for {own} alone; remove it",
+                    "is {}, but the model only supports {own}; remove it",
                     task.as_str()
                 ),
             ))

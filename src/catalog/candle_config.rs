@@ -142,7 +142,7 @@ pub(super) fn candle(
     Ok(CandleRecipe {
         model_path,
         serves: task
-            .map(Serves::of)
+            .map(Serves::new)
             .or(summary.map(|summary| summary.serves)),
         task,
         context,
@@ -214,9 +214,9 @@ pub(super) fn option_fate(key: &str, value: &Value) -> OptionFate {
     if is_read {
         OptionFate::Taken
     } else if key == "speculative_config" {
-        OptionFate::Refused("proposes tokens by `method: ngram` alone".to_owned())
+        OptionFate::Refused("only supports `method: ngram`".to_owned())
     } else {
-        OptionFate::Refused("has no such type of numbers".to_owned())
+        OptionFate::Refused("does not support this number type".to_owned())
     }
 }
 
@@ -241,7 +241,7 @@ fn check_overflow(
         )),
         Some(Overflow::Cpu) if !around.has_memory_figure => Err(notes.refuse(
             field,
-            "is cpu, and nothing says what the model may take of GPUs; set pool_config.memory_gib, and what does not fit in it is computed on the CPU",
+            "is cpu, but the model has no memory figure for GPUs; set pool_config.memory_gib, and layers that exceed it are computed on the CPU",
         )),
         _ => Ok(()),
     }
@@ -300,7 +300,7 @@ fn check_budgets(
     if let Some(input) = budgets.input.filter(|input| *input >= context) {
         return Err(notes.refuse(
             &format!("{kwargs}.max_input_tokens"),
-            format!("is {input}, and must be less than max_total_tokens, which is {context}, so that an answer has room"),
+            format!("is {input}, and must be less than max_total_tokens, which is {context}to leave room for a response"),
         ));
     }
     match budgets.total.filter(|total| *total < context) {

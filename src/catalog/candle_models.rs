@@ -22,7 +22,7 @@ pub enum Serves {
 }
 
 impl Serves {
-    pub(super) fn of(task: Task) -> Serves {
+    pub(super) fn new(task: Task) -> Serves {
         match task {
             Task::Generate => Serves::Texts,
             Task::Embed => Serves::Embeddings,
@@ -119,7 +119,7 @@ pub(super) fn look(path: &Path) -> Result<Option<ModelSummary>, String> {
         None if names.is_empty() => return Ok(None),
         None => {
             return Err(format!(
-                "{} names {}, which the embedded engine does not compute; it knows {}",
+                "{} names {}, which the embedded engine does not support; it supports {}",
                 config.display(),
                 shown(&names),
                 known()
@@ -173,7 +173,7 @@ fn look_at_gguf(file: &Path) -> Result<Option<ModelSummary>, String> {
     };
     if !GGUF_FORMS.iter().any(|(form, _)| *form == name) {
         return Err(format!(
-            "{} is of the form {}, which the embedded engine does not compute; of GGUF files it knows {}",
+            "{} has the architecture {}, which the embedded engine does not support; for GGUF files it supports {}",
             file.display(),
             shown(&[name]),
             GGUF_FORMS.map(|(form, _)| form).join(", ")

@@ -188,7 +188,7 @@ mod tests {
 
     /// Ten layers, with weights of `bytes` bytes per number.
     fn files(bytes: u64) -> ModelFiles {
-        let mut architecture = Architecture::of(Path::new("config.json"));
+        let mut architecture = Architecture::new(Path::new("config.json"));
         let heads = LayerCache::Heads {
             heads: 2,
             key_size: 64,

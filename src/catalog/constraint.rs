@@ -116,7 +116,7 @@ impl DeviceConstraint {
             };
             if !devices.iter().any(is) {
                 let kind = kind.escape_debug();
-                let why = "a kind is made of words of a product's name";
+                let why = "a kind consists of words of a product name";
                 add(
                     "kinds",
                     nth,

@@ -40,12 +40,12 @@ impl Diagnostics {
     pub fn of_file(path: &Path, positions: Arc<Positions>) -> Diagnostics {
         Diagnostics {
             positions,
-            ..Diagnostics::of(&Source::File(path.to_owned()))
+            ..Diagnostics::for_source(&Source::File(path.to_owned()))
         }
     }
 
     /// Diagnostics for a document without line numbers, such as a document from the API.
-    pub fn of(source: &Source) -> Diagnostics {
+    pub fn for_source(source: &Source) -> Diagnostics {
         match source {
             Source::File(path) => Diagnostics {
                 folder: path.parent().map(Path::to_owned),
@@ -61,13 +61,15 @@ impl Diagnostics {
         let expanded =
             config::expanded_here(path).map_err(|error| self.refuse(field, error.to_string()))?;
         let expanded = expanded.to_string_lossy();
-        let resolved = relative_paths::resolve(&expanded, self.folder.as_deref())
-            .map_err(|error| self.refuse(field, format!("`{path}` is no usable path: {error}")))?;
+        let resolved =
+            relative_paths::resolve(&expanded, self.folder.as_deref()).map_err(|error| {
+                self.refuse(field, format!("`{path}` is not a usable path: {error}"))
+            })?;
         if let Some(better) = resolved.write_instead {
             self.warn(
                 field,
                 format!(
-                    "`{path}` counts from the folder of this file, where it does not exist; {} is used, which counts from the folder in which model-pool was started: write {better}",
+                    "`{path}` is relative to the folder of this file, where it does not exist; {} is used instead, relative to the working directory of model-pool: write {better}",
                     resolved.path.display()
                 ),
             );
@@ -110,14 +112,16 @@ impl Diagnostics {
         };
         if self.is_strict {
             let problem = format!(
-                "is known to no release that wrote this form, and catalog.strict is true{hint}"
+                "does not exist in any release with this form, and catalog.strict is true{hint}"
             );
             let refusal = self.refuse(key, problem);
             self.unknown.get_or_insert(refusal);
         } else {
             self.warn(
                 key,
-                format!("has no effect: no release that wrote this form knows the key{hint}"),
+                format!(
+                    "has no effect: the key does not exist in any release with this form{hint}"
+                ),
             )
         }
     }
@@ -177,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_key_that_moved_is_spoken_of_as_the_file_has_it_with_its_line() {
-        let positions = Positions::of("model_config:\n  generation:\n    stops: [a, 3]\n");
+        let positions = Positions::parse("model_config:\n  generation:\n    stops: [a, 3]\n");
         let mut notes = Diagnostics::of_file(Path::new("m.yaml"), Arc::new(positions));
         notes.moved("engine_config.generation", "model_config.generation");
         notes.warn("engine_config.generation.stops[1]", "no");

@@ -80,7 +80,7 @@ pub(super) fn read(
         notes.warn(
             PATH,
             format!(
-                "has no effect: {} takes no adapters while it runs; these do: {}",
+                "has no effect: {} cannot load adapters at run time; these engines can:  {}",
                 engine.unwrap_or("the engine"),
                 names.join(", ")
             ),
@@ -118,7 +118,7 @@ pub(super) fn read(
         if is_given {
             notes.warn(
                 key,
-                "has no effect: an adapter is looked for again with its next request",
+                "has no effect: every request for a missing adapter looks it up again",
             );
         }
     }
@@ -151,7 +151,7 @@ fn folder(
     let folder = notes.path(PATH, path)?;
     if !folder.is_dir() {
         let message = format!(
-            "there is no folder {}; no adapter is found until it is there",
+            "the folder {} does not exist; no adapter is found until it does",
             folder.display()
         );
         notes.warn(PATH, message);
@@ -179,7 +179,7 @@ fn bucket(
     if cache_bytes_max < bytes_max {
         return Err(notes.refuse(
             CACHE,
-            format!("is {cache_bytes_max}, and one adapter may take {bytes_max} (lora_config.max_adapter_gib); write as much at least"),
+            format!("is {cache_bytes_max}, and one adapter may take {bytes_max} (lora_config.max_adapter_gib); set at least that much"),
         ));
     }
     // Warnings about this environment are reported where the engine's own environment is read.
@@ -191,7 +191,7 @@ fn bucket(
     };
     let root = root.and_then(|folder| std::path::absolute(folder).ok());
     let Some(root) = root else {
-        return Err(notes.refuse(PATH, "there is no place to fetch adapters to: neither HF_HUB_CACHE, HF_HOME nor HOME is set; set sources.cache_dir"));
+        return Err(notes.refuse(PATH, "no folder to fetch adapters to: HF_HUB_CACHE, HF_HOME and HOME are not set; set sources.cache_dir"));
     };
     let cache = root.join(CACHE_FOLDER);
     Ok(AdapterBucket {

@@ -31,7 +31,7 @@ pub(super) fn recipe(
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(notes.refuse(
                 "engine_config.env",
-                format!("`{name}` is no name of an environment variable"),
+                format!("`{name}` is not a valid name of an environment variable"),
             ));
         }
         let kind = engine.engine.as_deref().or(reference_engine);
@@ -50,7 +50,7 @@ pub(super) fn recipe(
     if engine.gguf_file.is_some() && kind.as_deref() != Some(CANDLE) {
         return Err(notes.refuse(
             "engine_config.gguf_file",
-            format!("is read with type: {CANDLE} alone; name the file in engine_config.model_path, or give the engine its own option"),
+            format!("is only read with type: {CANDLE}; name the file in engine_config.model_path, or give the engine its own option"),
         ));
     }
     let fetch = match fetching(&engine, kind.as_deref()) {
@@ -128,7 +128,7 @@ pub(super) fn with_environment(engine: &EngineConfig, notes: &mut Diagnostics) -
             }
             Err(_) => notes.warn(
                 "engine_config.env_vars_to_propogate",
-                format!("{name} is not set in the environment of model-pool, so the engine does not get it"),
+                format!("{name} is not set in the environment of model-pool, so the engine does not receive it"),
             ),
         }
     }
@@ -168,7 +168,7 @@ fn command(engine: &EngineConfig, notes: &mut Diagnostics) -> Result<CommandReci
     {
         return Err(notes.refuse(
             "engine_config.ready_path",
-            format!("`{ready_path}` is no path; write one like {READY_PATH}"),
+            format!("`{ready_path}` is not a path; write one like {READY_PATH}"),
         ));
     }
     if engine
@@ -221,11 +221,11 @@ fn sleep_commands(
         (None, None) => return Ok(None),
         (Some(sleep), Some(wake)) => (sleep, wake),
         (Some(_), None) => {
-            let why = "is missing, and engine_config.sleep_command is there; write both or none";
+            let why = "is missing, but engine_config.sleep_command is set; set both or neither";
             return Err(notes.refuse("engine_config.wake_command", why));
         }
         (None, Some(_)) => {
-            let why = "is missing, and engine_config.wake_command is there; write both or none";
+            let why = "is missing, but engine_config.wake_command is set; set both or neither";
             return Err(notes.refuse("engine_config.sleep_command", why));
         }
     };

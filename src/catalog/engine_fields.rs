@@ -78,7 +78,7 @@ pub(super) fn warn_of_paths(engine: &EngineConfig, path: &Path, notes: &mut Diag
         notes.warn(
             &format!("engine_config.{key}"),
             format!(
-                "there is no {}; loads will fail until it is there",
+                "there is no {}; loads will fail until it exists",
                 path.display()
             ),
         );

@@ -21,7 +21,7 @@ pub(super) fn check(name: &str) -> Result<(), String> {
 pub(super) fn what_is_run() -> String {
     let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name()).collect();
     format!(
-        "this version runs {CANDLE} (embedded), {}, {REMOTE}, an endpoint of another server, {RAY_SERVE}, an application of Ray Serve, and {COMMAND}, which starts any program that speaks the OpenAI API by engine_config.command",
+        "this version supports {CANDLE} (embedded), {}, {REMOTE} (an endpoint of another server), {RAY_SERVE} (an application in Ray Serve), and {COMMAND} (any program with an OpenAI API, started with engine_config.command)",
         names.join(", ")
     )
 }

@@ -138,7 +138,7 @@ impl ServerRecipe {
             // Half of a large device is enough for any engine.
             Err(_) => CommandLine::default(),
         };
-        let mut options = EngineOptions::of(self.engine.kind, &line);
+        let mut options = EngineOptions::new(self.engine.kind, &line);
         // The options follow from the reservation, unless the file sets a share.
         options.share_per_mille = self.share_per_mille;
         options.model = Some(self.model.clone());
@@ -260,10 +260,10 @@ fn count(text: &str) -> Option<u64> {
 
 impl EngineOptions {
     fn read(line: &CommandLine) -> EngineOptions {
-        EngineOptions::of(line.kind(), line)
+        EngineOptions::new(line.kind(), line)
     }
 
-    fn of(kind: EngineKind, line: &CommandLine) -> EngineOptions {
+    fn new(kind: EngineKind, line: &CommandLine) -> EngineOptions {
         let mut options = EngineOptions {
             kind,
             share_per_mille: kind.share_per_mille(),

@@ -121,7 +121,7 @@ impl Entry {
         config: &Config,
         reference: &Reference,
     ) -> Result<(Entry, Vec<Warning>), CatalogError> {
-        let mut notes = Diagnostics::of(&source);
+        let mut notes = Diagnostics::for_source(&source);
         notes.is_strict = config.catalog.strict;
         let read = document::typed(document.clone(), None, &mut notes)?;
         let Some(read) = read else {
@@ -151,7 +151,7 @@ impl Entry {
     ) -> Result<Entry, CatalogError> {
         let mut document = self.document.clone();
         document.engine_config.lora_adapters.push(adapter.clone());
-        let mut notes = Diagnostics::of(&self.source);
+        let mut notes = Diagnostics::for_source(&self.source);
         Entry::from_read(document, self.source.clone(), &mut notes, config, reference)
     }
 

@@ -23,12 +23,12 @@ pub enum EstimateError {
     NotLocal,
     /// A command whose model cannot be inspected.
     #[error(
-        "nothing says how much memory {model} needs: {why}; set pool_config.memory_gib in its file to what one replica takes on all its GPUs together"
+        "the memory of {model} is unknown: {why}; set pool_config.memory_gib in its file to the memory of one replica on all its GPUs together"
     )]
     NoFigure { model: String, why: String },
     /// A bug in this program that affects only this model.
     #[error(
-        "it cannot be worked out how much memory {model} needs: reading its files panicked ({message}); its model file: {file}"
+        "the memory of {model} cannot be determined: reading its files panicked ({message}); its model file: {file}"
     )]
     Panicked {
         model: String,

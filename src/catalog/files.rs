@@ -49,7 +49,7 @@ pub(super) fn find(
     let root = match folder.canonicalize() {
         Ok(root) => root,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let message = "there is no such folder, so no model comes from a file; set catalog.models_dir, or register models";
+            let message = "the folder does not exist, so there are no model files; set catalog.models_dir, or register models";
             warnings.push(Warning::of_file(folder.display(), message));
             return Ok(Vec::new());
         }
@@ -100,7 +100,7 @@ impl Search<'_> {
             .is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known));
         if !is_folder && !is_model {
             if name.contains(".yaml") || name.contains(".yml") {
-                let message = "the file is left out: its name does not end in .yaml, .yml or .json; rename it if it is a model";
+                let message = "the file is skipped: its name does not end in .yaml, .yml or .json; rename it if it is a model";
                 self.warnings
                     .push(Warning::of_file(path.display(), message));
             }
@@ -113,7 +113,7 @@ impl Search<'_> {
             return Err(of_file(
                 path,
                 format!(
-                    "is a link to {}, outside of the folder of models; copy it there, or set catalog.models_dir to that folder",
+                    "is a link to {}, outside of the models folder; copy it there, or set catalog.models_dir to that folder",
                     real.display()
                 ),
             ));
@@ -121,7 +121,7 @@ impl Search<'_> {
         if is_folder && depth_left == 0 {
             Err(of_file(
                 path,
-                format!("lies more than {DEPTH_MAX} folders deep"),
+                format!("is nested more than {DEPTH_MAX} folders deep"),
             ))
         } else if is_folder {
             self.look_into(path, depth_left - 1)
@@ -200,7 +200,7 @@ pub(super) fn read(
     if let Some(instead) = instead {
         return Err(Failed::of_file(path, None, no_document(path, instead)));
     }
-    let positions = Arc::new(Positions::of(&text));
+    let positions = Arc::new(Positions::parse(&text));
     let new_notes = || {
         let mut notes = Diagnostics::of_file(path, Arc::clone(&positions));
         notes.is_strict = config.catalog.strict;
@@ -208,7 +208,7 @@ pub(super) fn read(
             notes.warn(
                 &twice.path,
                 format!(
-                    "is given twice, in line {} and line {}; the last one counts",
+                    "is given twice, in line {} and line {}; the last one wins",
                     twice.first_line, twice.last_line
                 ),
             );
@@ -225,8 +225,7 @@ pub(super) fn read(
         ));
     }
     if forms::is_something_else(&value) {
-        let message =
-            "the file is left out: it has no key of a model's file, such as engine_config";
+        let message = "the file is skipped: it has no key of a model file, such as engine_config";
         return Ok(vec![(Ok(None), vec![Warning::of_file(origin, message)])]);
     }
     let source = || Source::File(path.to_owned());
@@ -242,13 +241,13 @@ pub(super) fn read(
                     Entry::from_read(document, source(), notes, config, reference).map(model)
                 }
                 None => {
-                    notes.warn("enabled", "is false, so the model is left out");
+                    notes.warn("enabled", "is false, so the model is skipped");
                     Ok(None)
                 }
             }
         };
         if parts.is_empty() {
-            let message = "the file holds no model: there is nothing in llm_configs, or in the args of an application";
+            let message = "the file contains no model: llm_configs and the args of the applications are empty";
             notes.warnings.push(Warning::of_file(&origin, message));
         }
         if parts.len() > MODELS_MAX {
@@ -284,7 +283,7 @@ pub(super) fn read(
                 Entry::from_read(document, source(), notes, config, reference).map(model)
             }
             None => {
-                notes.warn("enabled", "is false, so the model is left out");
+                notes.warn("enabled", "is false, so the model is skipped");
                 Ok(None)
             }
         }
@@ -357,7 +356,7 @@ fn several(
         notes.is_strict = is_strict;
         let name = name_in(&value);
         let item = if value.is_string() {
-            let message = "names another file; it is read when it lies in catalog.models_dir";
+            let message = "refers to another file; it is only read if it is in catalog.models_dir";
             notes.warn(&place, message);
             Ok(None)
         } else {

@@ -104,7 +104,7 @@ impl Entry {
             let weights = safetensors_in(path);
             if weights.len() != 1 {
                 found.missing(format!(
-                    "{} holds no weights that the embedded engine reads: model.safetensors, shards with model.safetensors.index.json, or one GGUF file",
+                    "{} has no weights that the embedded engine reads: model.safetensors, shards with model.safetensors.index.json, or one GGUF file",
                     path.display()
                 ));
             }
@@ -127,7 +127,7 @@ impl Entry {
         for (name, path) in &recipe.adapters {
             // Adapters from buckets are fetched with the model.
             if !path.exists() && self.fetch.is_none() {
-                let problem = format!("there is no {} for the adapter {name}", path.display());
+                let problem = format!("{} for the adapter {name} does not exist", path.display());
                 found.prevents("engine_config.lora_adapters", problem);
             }
         }
@@ -148,7 +148,7 @@ impl Entry {
         let name = recipe.engine.name();
         if model_files::bytes_of_weight_files(path).is_none() {
             found.missing(format!(
-                "{} holds no weights: {name} reads *.safetensors and *.bin",
+                "{} has no weights: {name} reads *.safetensors and *.bin",
                 path.display()
             ));
         }
@@ -174,11 +174,11 @@ fn of_key(key: Option<&KeySource>, found: &mut Findings) {
     match key {
         Some(KeySource::File(path)) if !path.is_file() => found.prevents(
             "engine_config.api_key_file",
-            format!("there is no file {}; write the key into it, or name another", path.display()),
+            format!("the file {} does not exist; write the key into it, or set another file", path.display()),
         ),
         Some(KeySource::Environment(name)) if std::env::var_os(name).is_none() => found.note(
             "engine_config.api_key_env",
-            format!("{name} is not set in this environment; a load fails unless it is set in that of the service"),
+            format!("{name} is not set in this environment; loads fail unless it is set in the service's environment"),
         ),
         _ => {}
     }
@@ -189,7 +189,7 @@ fn of_ray_serve(recipe: &RayServeRecipe, found: &mut Findings) {
     let token = recipe.place.token_file.as_deref();
     if let Some(path) = token.filter(|path| recipe.place.is_of_model && !path.is_file()) {
         let problem = format!(
-            "there is no file {}; write Ray's token into it (`ray get-auth-token` prints it), or remove the key",
+            "the file {} does not exist; write Ray's token into it (`ray get-auth-token` prints it), or remove the key",
             path.display()
         );
         found.prevents("engine_config.token_file", problem);
@@ -236,7 +236,7 @@ impl Findings {
     fn folder(&mut self, key: &str, folder: Option<&Path>) {
         if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
             let problem = format!(
-                "there is no folder {}; create it, or name another",
+                "the folder {} does not exist; create it, or set another folder",
                 folder.display()
             );
             self.prevents(key, problem);
@@ -247,7 +247,7 @@ impl Findings {
     fn damaged(&mut self, path: &Path) -> bool {
         if !path.exists() {
             let problem = format!(
-                "there is no {}; bring the model there, or name the folder in which it is",
+                "there is no {}; copy the model there, or set the key to its folder",
                 path.display()
             );
             self.prevents(&self.key.clone(), problem);
@@ -263,7 +263,7 @@ impl Findings {
 fn with_advice(error: &FileError) -> String {
     match error {
         FileError::Read { .. } => {
-            format!("{error}; make it readable for the account of the service")
+            format!("{error}; make it readable for the service's account")
         }
         FileError::Damaged { .. } | FileError::StandIn { .. } => error.to_string(),
         FileError::Broken { problem, .. } if problem.contains("again") => error.to_string(),

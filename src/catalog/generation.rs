@@ -170,8 +170,8 @@ fn drop_stop_tokens(
         notes.warn(
             &field,
             match family {
-                Vllm => "lists of token ids have no effect: this engine ends an answer at single ones; write the text that they are",
-                _ => "token ids have no effect: this engine ends an answer at texts alone, and at the end tokens of the model; write the texts that they are",
+                Vllm => "lists of token ids have no effect: this engine only supports single ids as stops; write the text they stand for",
+                _ => "token ids have no effect: this engine only supports texts as stops, and the model's own end tokens; write the texts they stand for",
             },
         );
     }
@@ -245,7 +245,9 @@ fn default(
         Some(name) => {
             let before = defaults.insert(name.to_owned(), value.clone());
             if let Some(before) = before.filter(|before| *before != value) {
-                let other = format!("counts, and not the {before} of another name for the same");
+                let other = format!(
+                    "is used instead of {before}, which another name for the same parameter sets"
+                );
                 notes.warn(field, other);
             }
         }
@@ -272,7 +274,7 @@ fn penalise_in_chats(generation: &mut Generation, at: &str, notes: &mut Diagnost
             if generation.defaults.contains_key("presence_penalty") {
                 notes.warn(
                     &format!("{at}.generate_kwargs.presence_penalty"),
-                    "has no effect in chats: this engine makes one penalty of both, and repetition_penalty counts",
+                    "has no effect in chats: this engine combines both penalties, and repetition_penalty takes precedence",
                 );
             }
             let field = "presence_penalty".to_owned();
@@ -280,7 +282,7 @@ fn penalise_in_chats(generation: &mut Generation, at: &str, notes: &mut Diagnost
         }
         None => notes.warn(
             &format!("{at}.generate_kwargs.repetition_penalty"),
-            "has no effect in chats: there this engine takes one up to 4",
+            "has no effect in chats: this engine only supports values up to 4 there",
         ),
     }
 }
@@ -302,7 +304,7 @@ fn ending(
     let id = |value: &Value| value.as_u64().filter(|id| *id <= u64::from(u32::MAX));
     match stop {
         Value::String(text) if text.is_empty() => {
-            return Err(notes.refuse(field, "is empty, and would end every answer; remove it"));
+            return Err(notes.refuse(field, "is empty and would end every response; remove it"));
         }
         // RayLLM accepted digits in a text as an id.
         Value::String(text) => match text.parse::<u32>() {

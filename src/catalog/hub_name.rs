@@ -35,7 +35,7 @@ pub(super) fn read<'a>(
     let shown = name.escape_debug();
     if name.is_empty() || name.len() > QUANTIZATION_MAX || !name.bytes().all(is_plain) {
         return refuse(format!(
-            "`{shown}` behind the `:` is no quantization; write one such as {plain}:Q4_K_M"
+            "`{shown}` after the `:` is not a quantization; write one such as {plain}:Q4_K_M"
         ));
     }
     if !around.reads_one_gguf {
@@ -70,7 +70,7 @@ fn check_id(id: &str, notes: &Diagnostics) -> Result<(), CatalogError> {
     if id.len() <= ID_MAX && id.split('/').count() <= 2 && id.split('/').all(is_part) {
         return Ok(());
     }
-    Err(notes.refuse(ID, format!("`{}` is no name on the hub: organisation/name, of at most {ID_MAX} letters, digits and `-_.`, without `--` and `..`; a folder is named in engine_config.model_path", id.escape_debug())))
+    Err(notes.refuse(ID, format!("`{}` is not a name on the hub: organisation/name, of at most {ID_MAX} letters, digits and `-_.`, without `--` and `..`; a folder is named in engine_config.model_path", id.escape_debug())))
 }
 
 #[cfg(test)]

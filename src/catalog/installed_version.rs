@@ -115,15 +115,15 @@ impl Installed {
                 match of.cmp(&package.flags_of) {
                     Ordering::Equal => return None,
                     Ordering::Less => format!(
-                        "{installed}, and the pool knows the flags of {name} {known}: a key of engine_config.engine_kwargs that only later versions know is accepted by the pool, and {name} refuses it at its start; remove such a key, or update {name} (pip install -U {pip})"
+                        "{installed}, and the pool knows the flags of {name} {known}: the pool accepts keys of engine_config.engine_kwargs that only later versions support, and {name} refuses them at start; remove such keys, or update {name} (pip install -U {pip})"
                     ),
                     Ordering::Greater => format!(
-                        "{installed}, and the pool knows the flags of {name} {known}: {name} may refuse at its start what it had then, and the pool refuses what is new since; if a load fails with an unknown argument, remove its key from engine_config.engine_kwargs, or install {name} {known} (pip install '{pip}=={known}.*')"
+                        "{installed}, and the pool knows the flags of {name} {known}: {name} may refuse flags that have been removed since, and the pool refuses newer flags; if a load fails with an unknown argument, remove its key from engine_config.engine_kwargs, or install {name} {known} (pip install '{pip}=={known}.*')"
                     ),
                 }
             }
             Installed::Incomplete { metadata, pip } => format!(
-                "{} has no line with a version, so that {name} is installed incompletely and may not start; install it again (pip install --force-reinstall {pip})",
+                "{} has no line with a version: {name} is installed incompletely and may not start; install it again (pip install --force-reinstall {pip})",
                 metadata.display()
             ),
             Installed::Nameless {
@@ -133,7 +133,7 @@ impl Installed {
             } => {
                 let own = package.names[0];
                 format!(
-                    "{} has {other} and no {own}-*.dist-info, in which {name} looks for its own version, so that a load fails; make the folder {own}-{version}.dist-info with a file METADATA of the lines `Metadata-Version: 2.1`, `Name: {own}` and `Version: {version}`, or install {name} again",
+                    "{} has {other} and no {own}-*.dist-info, in which {name} looks up its own version, so loads fail; create the folder {own}-{version}.dist-info with a file METADATA of the lines `Metadata-Version: 2.1`, `Name: {own}` and `Version: {version}`, or install {name} again",
                     folder.display()
                 )
             }

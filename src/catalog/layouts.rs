@@ -87,7 +87,7 @@ impl Entry {
         measured: &BTreeMap<u32, Measured>,
         device_total: Option<Bytes>,
     ) -> Result<Vec<Layout>, EstimateError> {
-        let figures = Figures::of(self);
+        let figures = Figures::new(self);
         self.device_counts(&figures)
             .into_iter()
             .map(|devices| {

@@ -65,7 +65,7 @@ impl Entry {
         measured: Option<Measured>,
         device_total: Option<Bytes>,
     ) -> Result<(ModelSpec, NeedSource), EstimateError> {
-        self.spec_by(&Figures::of(self), config, measured, device_total)
+        self.spec_by(&Figures::new(self), config, measured, device_total)
     }
 
     /// Like `spec_on`, plus the estimated memory per device ignoring the measurement. Reads the files once for both.
@@ -75,7 +75,7 @@ impl Entry {
         measured: Option<Measured>,
         device_total: Option<Bytes>,
     ) -> Result<(ModelSpec, NeedSource, Option<Bytes>), EstimateError> {
-        let figures = Figures::of(self);
+        let figures = Figures::new(self);
         let (spec, source) = self.spec_by(&figures, config, measured, device_total)?;
         let estimated = match measured {
             None => Some(spec.bytes_per_device),
@@ -227,7 +227,7 @@ impl Entry {
 
     /// The local path of the weights.
     pub fn weights_path(&self) -> Option<PathBuf> {
-        Figures::of(self).path()
+        Figures::new(self).path()
     }
 
     /// The disk that holds the weights, and the time to read them.
@@ -246,7 +246,7 @@ impl Entry {
 
     /// The weights' share on each of `devices` devices, if their files can be read. Reads headers: call it outside the event loop.
     pub fn weights_per_device(&self, devices: u32) -> Option<Bytes> {
-        let figures = Figures::of(self);
+        let figures = Figures::new(self);
         let weights = figures.files().ok()?.weights.stored_bytes;
         Some(estimate::share(Bytes(weights), devices))
     }
@@ -255,7 +255,7 @@ impl Entry {
     /// engine itself reads: a command may read other files, a prefix may mount other files under the same path, and downloads are
     /// verified against their source. Reads the files again: call it outside the event loop.
     pub fn damage(&self) -> Option<String> {
-        self.damage_in(&Figures::of(self))
+        self.damage_in(&Figures::new(self))
     }
 
     fn damage_in(&self, figures: &Figures<'_>) -> Option<String> {
@@ -286,7 +286,7 @@ impl Entry {
         devices: u32,
         measured: Option<Measured>,
     ) -> Result<(Demand, NeedSource), EstimateError> {
-        Figures::of(self).demand(devices, measured)
+        Figures::new(self).demand(devices, measured)
     }
 }
 
@@ -297,7 +297,7 @@ pub(super) struct Figures<'a> {
 }
 
 impl<'a> Figures<'a> {
-    pub(super) fn of(entry: &'a Entry) -> Figures<'a> {
+    pub(super) fn new(entry: &'a Entry) -> Figures<'a> {
         Figures {
             entry,
             files: OnceCell::new(),
@@ -493,7 +493,7 @@ impl<'a> Figures<'a> {
         let size = name_size::of_name(named)?;
         let weights = Bytes(size.bytes());
         let reason = format!(
-            "its name tells of {} thousand million parameters of {} bits, {weights}",
+            "its name suggests {} billion parameters of {} bits, {weights}",
             (size.parameters * 100.0).round() / 100.0,
             size.bits
         );

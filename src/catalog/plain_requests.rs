@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn of_the_table_one_engine_is_asked_plainly() {
         let plain = ENGINES.iter().filter(|engine| {
-            let recipe = Recipe::Server(Box::new(ServerRecipe::of(engine, "m")));
+            let recipe = Recipe::Server(Box::new(ServerRecipe::new(engine, "m")));
             recipe.takes_plain_requests()
         });
         let words: Vec<&str> = plain.map(|engine| engine.word).collect();

@@ -118,7 +118,7 @@ pub(super) fn read(
         let why = if place.is_of_model {
             why
         } else {
-            format!("is that of cluster.ray.address, which {why}")
+            format!("is derived from cluster.ray.address, which {why}")
         };
         notes.refuse("engine_config.address", why)
     })?;
@@ -164,7 +164,7 @@ fn place(
         if engine.token_file.is_some() {
             return Err(notes.refuse(
                 "engine_config.token_file",
-                "is given without engine_config.address; write both, or cluster.ray.address and cluster.ray.token_file into the configuration",
+                "is set without engine_config.address; set both, or cluster.ray.address and cluster.ray.token_file in the configuration",
             ));
         }
         return RayPlace::of_config(config).ok_or_else(|| {
@@ -222,7 +222,7 @@ fn own(
     if around.devices_in_document > 1 {
         return Err(notes.refuse(
             "pool_config.gpus_per_replica",
-            "is read for ray.serve.llm only; an application with engine_config.import_path says its GPUs itself, or by ray_actor_options in engine_config.deployments",
+            "is read for ray.serve.llm only; an application with engine_config.import_path defines its GPUs itself, or with ray_actor_options in engine_config.deployments",
         ));
     }
     if let Some(nth) = engine.deployments.iter().position(|item| !item.is_object()) {
@@ -273,7 +273,7 @@ pub(super) fn check_document(
         // Otherwise Ray's token and the prompts would be sent to any address in the document.
         return Err(notes.refuse(
             &format!("engine_config.{key}"),
-            "is not taken over the API; write a model file, or cluster.ray into the configuration",
+            "is not accepted over the API; write a model file, or set cluster.ray in the configuration",
         ));
     }
     let scaling = document.deployment_config.autoscaling_config.as_ref();

@@ -35,7 +35,7 @@ pub(super) fn read(
         (Some(path), _) => {
             return Err(notes.refuse(
                 "engine_config.model_path",
-                format!("`{path}` is no absolute path; write the folder as Ray's machines have it, or the model's name in engine_config.hf_model_id"),
+                format!("`{path}` is not an absolute path; write the folder's path on Ray's machines, or the model's name in engine_config.hf_model_id"),
             ));
         }
         (None, Some(id)) => id,
@@ -45,7 +45,9 @@ pub(super) fn read(
     if let Some(kind) = accelerator.filter(|kind| !is_accelerator(kind)) {
         return Err(notes.refuse(
             "engine_config.accelerator_type",
-            format!("`{kind}` is no kind of GPU; write it as Ray does, such as H100 or A100-40G"),
+            format!(
+                "`{kind}` is not a kind of GPU; write it as Ray does, such as H100 or A100-40G"
+            ),
         ));
     }
     let mut kwargs = engine.engine_kwargs.clone();

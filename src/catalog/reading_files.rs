@@ -55,7 +55,7 @@ fn check_unknown_engine(config: &Config) -> Result<(), CatalogError> {
     const FIELD: &str = "catalog.unknown_engine";
     engine_names::check(&config.catalog.unknown_engine).map_err(|problem| {
         let text = config.file.as_deref().map(std::fs::read_to_string);
-        let line = text.and_then(|text| Positions::of(&text.ok()?).line(FIELD));
+        let line = text.and_then(|text| Positions::parse(&text.ok()?).line(FIELD));
         let file = config.file.as_ref().map(|file| file.display().to_string());
         CatalogError::Field {
             origin: file.unwrap_or_else(|| "the configuration".to_owned()),

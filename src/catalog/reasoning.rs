@@ -44,7 +44,7 @@ mod tests {
 
     fn fields_for(word: &str, wish: ReasoningWish) -> Value {
         let engine = ENGINES.iter().find(|engine| engine.word == word).unwrap();
-        let recipe = Recipe::Server(Box::new(ServerRecipe::of(engine, "m")));
+        let recipe = Recipe::Server(Box::new(ServerRecipe::new(engine, "m")));
         let fields_for = recipe.reasoning(&wish);
         let object = |all: Vec<(&'static str, Value)>| {
             all.into_iter()
@@ -118,7 +118,7 @@ mod tests {
             budget_tokens: Some(9),
         };
         for engine in ENGINES {
-            let recipe = Recipe::Server(Box::new(ServerRecipe::of(engine, "m")));
+            let recipe = Recipe::Server(Box::new(ServerRecipe::new(engine, "m")));
             let fields_for = engine.reasoning.fields(&wish, true);
             for (name, _) in fields_for.fields {
                 let ask = crate::Ask::Chat;
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn each_level_is_known_by_its_word() {
         for effort in Effort::ALL {
-            assert_eq!(Effort::of(effort.word()), Some(effort));
+            assert_eq!(Effort::parse(effort.word()), Some(effort));
         }
-        assert_eq!(Effort::of("x"), None);
+        assert_eq!(Effort::parse("x"), None);
     }
 }

@@ -41,7 +41,7 @@ impl Reference {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let warning = Warning::of_file(
                     path.display(),
-                    "there is no such file; models whose own file says nothing take 1 GPU and priority 0",
+                    "the file does not exist; models default to 1 GPU and priority 0",
                 );
                 Ok((Reference::default(), vec![warning]))
             }
@@ -66,7 +66,7 @@ impl Reference {
             if let Some(problem) = limits::model_id_problem(&name) {
                 errors.push(CatalogError::Field {
                     origin: origin.clone(),
-                    line: Positions::of(text).line(&name),
+                    line: Positions::parse(text).line(&name),
                     field: format!("\"{}\"", limits::shown(&name)),
                     problem,
                 });

@@ -85,7 +85,7 @@ pub(super) fn read(
     let Some(url) = engine.url.as_deref() else {
         return Err(notes.refuse(
             "engine_config.url",
-            "is missing; name the endpoint, such as https://api.example.org/v1",
+            "is missing; set it to the endpoint, such as https://api.example.org/v1",
         ));
     };
     let url = RemoteUrl::parse(url).map_err(|why| notes.refuse("engine_config.url", why))?;
@@ -114,7 +114,7 @@ pub(super) fn served_model_name(
     if served.is_some_and(|name| name.trim().is_empty()) {
         return Err(notes.refuse(
             "engine_config.served_model_name",
-            "is empty; name the model as the endpoint does, or remove it",
+            "is empty; set it to the endpoint's name for the model, or remove it",
         ));
     }
     Ok(engine.served_model_name.clone())
@@ -130,7 +130,7 @@ pub(super) fn health_path(
     {
         return Err(notes.refuse(
             "engine_config.health_path",
-            format!("`{path}` is no path; write one like {HEALTH_PATH}, which counts from the path of the url"),
+            format!("`{path}` is not a path; write one like {HEALTH_PATH}, relative to the path of the url"),
         ));
     }
     Ok(path.to_owned())
@@ -154,22 +154,22 @@ pub(super) fn key(
         Err(notes.refuse(&field, problem))
     };
     match (&engine.api_key_env, &engine.api_key_file) {
-        (Some(_), Some(_)) => refuse(
-            "api_key_env",
-            "is given, and api_key_file too; the key is read from one of them, remove the other",
-        ),
+        (Some(_), Some(_)) => refuse("api_key_env", "and api_key_file are both set; remove one"),
         (Some(name), None) => {
             if name.is_empty() || name.contains(['=', '\0']) {
                 // The value may be the key itself and is not repeated.
                 refuse(
                     "api_key_env",
-                    "is no name of an environment variable; write the variable's name, not the key",
+                    "is not a valid name of an environment variable; write the variable's name, not the key",
                 )
             } else {
                 Ok(Some(KeySource::Environment(name.clone())))
             }
         }
-        (None, Some(_)) => refuse("api_key_file", "is empty; name the file that holds the key"),
+        (None, Some(_)) => refuse(
+            "api_key_file",
+            "is empty; set it to the file that contains the key",
+        ),
         (None, None) => Ok(None),
     }
 }
@@ -184,19 +184,22 @@ pub(super) fn headers(
         let lower = name.to_ascii_lowercase();
         let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if lower.is_empty() || !lower.bytes().all(token) {
-            return Err(notes.refuse(&field, "is no name of an HTTP header"));
+            return Err(notes.refuse(&field, "is not a valid name of an HTTP header"));
         }
         if HEADERS_OF_THE_POOL.contains(&lower.as_str()) {
             return Err(notes.refuse(
                 &field,
-                "is set by the pool itself; the key is named by engine_config.api_key_file or api_key_env",
+                "is set by the pool itself; the key is set with engine_config.api_key_file or api_key_env",
             ));
         }
         if value.0.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
             return Err(notes.refuse(&field, "has a value with control characters"));
         }
         if headers.insert(lower, value.clone()).is_some() {
-            return Err(notes.refuse(&field, "is given twice; names differ by more than capitals"));
+            return Err(notes.refuse(
+                &field,
+                "is given twice; names must differ by more than case",
+            ));
         }
     }
     Ok(headers)
@@ -279,7 +282,7 @@ pub(super) fn check_document(
         return Err(notes.refuse(
             "pool_config.idle_probe",
             format!(
-                "has no meaning for a {REMOTE}: the pool sends it no requests of its own, which may cost money; remove it"
+                "has no meaning for a {REMOTE}: the pool sends it no probing requests, which may cost money; remove it"
             ),
         ));
     }
@@ -287,7 +290,7 @@ pub(super) fn check_document(
         if !recipe.url.is_loopback() {
             return Err(notes.refuse(
                 "engine_config.url",
-                "is http, and over the API only https is registered, or http to this machine itself; use https, or write a model file",
+                "is http, but only https, or http to this machine, can be registered over the API; use https, or write a model file",
             ));
         }
         recipe.only_loopback = true;

@@ -28,7 +28,7 @@ impl RemoteUrl {
         let wrong = |what: &str| Err(format!("{what}; {like}"));
         if text.len() > URL_BYTES_MAX || text.contains(|letter: char| !letter.is_ascii_graphic()) {
             return wrong(&format!(
-                "is longer than {URL_BYTES_MAX} bytes, or holds spaces or letters beyond ASCII"
+                "is longer than {URL_BYTES_MAX} bytes, or contains spaces or non-ASCII characters"
             ));
         }
         let lower = text.to_ascii_lowercase();
@@ -43,11 +43,13 @@ impl RemoteUrl {
         };
         if authority.contains('@') {
             return wrong(
-                "holds a user or password, which would be shown; name the key by engine_config.api_key_file or api_key_env",
+                "contains a user or password, which would be displayed; set the key with engine_config.api_key_file or api_key_env",
             );
         }
         if rest.contains(['?', '#', '\\', '"', '<', '>']) {
-            return wrong("holds a query, a fragment or a letter that no path has");
+            return wrong(
+                "contains a query, a fragment or a character that is not allowed in paths",
+            );
         }
         let (host, port) = match authority.strip_prefix('[') {
             Some(address) => {
@@ -55,7 +57,7 @@ impl RemoteUrl {
                     return wrong("has a `[` without `]`");
                 };
                 if address.parse::<std::net::Ipv6Addr>().is_err() {
-                    return wrong(&format!("`[{address}]` is no IPv6 address"));
+                    return wrong(&format!("`[{address}]` is not an IPv6 address"));
                 }
                 (address, port)
             }
@@ -66,7 +68,7 @@ impl RemoteUrl {
         };
         let name = |letter: char| letter.is_ascii_alphanumeric() || "-._:".contains(letter);
         if host.is_empty() || !host.chars().all(name) {
-            return wrong("has no host, or one that is no name or address");
+            return wrong("has no valid host name or address");
         }
         let port = match port.strip_prefix(':') {
             None if port.is_empty() => Some(if https { 443 } else { 80 }),
@@ -74,7 +76,7 @@ impl RemoteUrl {
             Some(number) => number.parse().ok().filter(|port| *port > 0),
         };
         let Some(port) = port else {
-            return wrong("has a port that is none; allowed: 1 to 65535");
+            return wrong("has an invalid port; allowed: 1 to 65535");
         };
         let prefix = match path.trim_end_matches('/') {
             "" => prefix,

@@ -164,23 +164,23 @@ const INFILL: &[&str] = &[
 
 /// Fields that clients may never set, whatever the model's file says, with the reason.
 const NEVER: &[(&str, &str)] = &[
-    ("chat_template", "templates come with the model alone"),
+    ("chat_template", "templates can only come with the model"),
     ("custom_logit_processor", "it would run code in the engine"),
     ("custom_params", "it would run code in the engine"),
     ("documents_urls", "nothing is fetched for a request"),
     (
         "guided_decoding_backend",
-        "how an engine computes is not a client's to choose",
+        "clients cannot choose how an engine computes",
     ),
+    ("id_slot", "clients cannot choose where an engine computes"),
     (
-        "id_slot",
-        "where an engine computes is not a client's to choose",
+        "kv_transfer_params",
+        "it passes addresses of machines to the engine",
     ),
-    ("kv_transfer_params", "it names machines to the engine"),
     ("logits_processors", "it would run code in the engine"),
     (
         "lora_path",
-        "it names a file to the engine; adapters are models of their own name",
+        "it passes a file name to the engine; adapters have separate model names",
     ),
     ("media_io_kwargs", "it changes how the engine reads media"),
     (
@@ -188,11 +188,14 @@ const NEVER: &[(&str, &str)] = &[
         "it changes how the engine reads media",
     ),
     ("n_discard", "it changes the engine's memory"),
-    ("priority", "priorities are an administrator's"),
-    ("prompt_embeds", "tensors are not taken from clients"),
-    ("session_params", "it reaches what others asked"),
-    ("tool_prompt", "templates come with the model alone"),
-    ("vllm_xargs", "it passes anything to the engine"),
+    ("priority", "only administrators set priorities"),
+    ("prompt_embeds", "tensors are not accepted from clients"),
+    (
+        "session_params",
+        "it gives access to the requests of others",
+    ),
+    ("tool_prompt", "templates can only come with the model"),
+    ("vllm_xargs", "it passes arbitrary data to the engine"),
 ];
 
 /// Hints of other services to themselves: where a request runs, what it costs, and which parts of the response are shown.

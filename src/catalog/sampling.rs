@@ -94,25 +94,29 @@ pub(super) const SWITCHES: &[Parameter] = &[
 
 /// Parameters whose given value is the default behaviour; other values have no effect and cause a warning.
 pub(super) const IDLE: &[(&str, &str, &str)] = &[
-    ("num_beams", "1", "answers are sampled, not searched for"),
+    (
+        "num_beams",
+        "1",
+        "responses are sampled, without beam search",
+    ),
     (
         "num_return_sequences",
         "1",
-        "a request asks for several answers with n",
+        "requests get several responses with n",
     ),
-    ("return_token_type_ids", "false", "it is the tokenizer's"),
+    ("return_token_type_ids", "false", "the tokenizer defines it"),
     ("use_cache", "true", "engines always keep a cache"),
     (
         "early_stopping",
         "false",
-        "there is no search that could stop early",
+        "there is no beam search that could stop early",
     ),
     (
         "return_full_text",
         "false",
-        "a request asks for its prompt with echo",
+        "requests get their prompt with echo",
     ),
-    ("watermark", "false", "answers have no watermark"),
+    ("watermark", "false", "responses have no watermark"),
 ];
 
 pub(super) const fn number(

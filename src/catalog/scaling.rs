@@ -36,13 +36,12 @@ pub(super) fn read(
     let (lower, most) = (least.unwrap_or(1), most.unwrap_or(usual.most));
     let first = initial.unwrap_or(lower);
     if lower > most {
-        let problem = format!("is {lower}, and max_replicas is {most}; the first may not be more");
+        let problem = format!("is {lower}, and max_replicas is {most}; it must not be larger");
         return Err(notes.refuse(&format!("{FIELD}.min_replicas"), problem));
     }
     if !(lower..=most).contains(&first) {
-        let problem = format!(
-            "is {first}, and must lie between min_replicas, {lower}, and max_replicas, {most}"
-        );
+        let problem =
+            format!("is {first}; allowed: from min_replicas ({lower}) to max_replicas ({most})");
         return Err(notes.refuse(&format!("{FIELD}.initial_replicas"), problem));
     }
     let thousandths = |key: &str, value: Option<f64>, usual: u64| match value {

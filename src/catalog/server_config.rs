@@ -64,9 +64,10 @@ pub(super) fn server(
             }
             // The engine would parse it as a flag.
             Some(text) if text.starts_with('-') || text.contains(char::is_control) => {
-                return Err(
-                    notes.refuse(&field, "may not begin with `-` or hold control characters")
-                );
+                return Err(notes.refuse(
+                    &field,
+                    "must not begin with `-` or contain control characters",
+                ));
             }
             _ => {}
         }
@@ -75,7 +76,7 @@ pub(super) fn server(
         return Err(notes.refuse(
             "pool_config.gpus_per_replica",
             format!(
-                "{name} runs a replica on {} GPUs at most, and {} are configured",
+                "{name} supports at most {} GPUs per replica, but {} are configured",
                 kind.devices_max, around.devices
             ),
         ));
@@ -83,13 +84,13 @@ pub(super) fn server(
     if around.in_host_memory && kind.needs_gpu {
         return Err(notes.refuse(
             "engine_config.type",
-            format!("{name} computes on GPUs, and inventory.provider is host; choose another type or provider"),
+            format!("{name} requires GPUs, but inventory.provider is host; choose another type or provider"),
         ));
     }
     if around.in_host_memory && around.sleep != Sleep::Off {
         return Err(notes.refuse(
             "pool_config.sleep",
-            format!("{name} sleeps on GPUs only, and inventory.provider is host; write off"),
+            format!("{name} only sleeps on GPUs, but inventory.provider is host; write off"),
         ));
     }
     let (model, is_local) = model(kind, engine, notes)?;
@@ -127,7 +128,7 @@ pub(super) fn server(
         Some(Listen::At(_)) => {
             return Err(notes.refuse(
                 "engine_config.listen",
-                format!("is an address, which only a CommandEngine has; {name} is given a port by the pool: write port, or remove it"),
+                format!("is an address, which only a CommandEngine supports; the pool assigns a port to {name}: write port, or remove it"),
             ));
         }
         Some(listen) => listen,
@@ -211,7 +212,7 @@ fn model(
                 notes.refuse(
                     field,
                     format!(
-                        "there is no GGUF file in {}; {} reads one",
+                        "{} contains no GGUF file, which {} requires",
                         path.display(),
                         kind.name()
                     ),
@@ -222,7 +223,7 @@ fn model(
     };
     match path.to_str() {
         Some(text) if !text.starts_with('-') => Ok((text.to_owned(), true)),
-        _ => Err(notes.refuse(field, "is no path that can be written on a command line")),
+        _ => Err(notes.refuse(field, "is not a path that can be written on a command line")),
     }
 }
 
@@ -235,7 +236,7 @@ fn context_of(
     if tokens.is_some() && kind.devices_max == 1 {
         notes.warn(
             "engine_config.max_total_tokens",
-            format!("has no effect: {} takes the model's own length; engine_kwargs.max_batch_tokens bounds a batch", kind.name()),
+            format!("has no effect: {} uses the model's own length; engine_kwargs.max_batch_tokens limits a batch", kind.name()),
         );
     }
     Ok(tokens)
@@ -253,7 +254,7 @@ fn warn_of_context(engine: &EngineConfig, model: &str, notes: &mut Diagnostics) 
     {
         notes.warn(
             "engine_config.max_total_tokens",
-            format!("is {configured}, and the model was made for {most} tokens; the engine may refuse that, or answer badly beyond"),
+            format!("is {configured}, but the model was trained for {most} tokens; the engine may refuse it, or respond badly beyond that"),
         );
     }
 }
@@ -274,7 +275,7 @@ fn share(
         Some(share) if (1.0..=1000.0).contains(&share) => Ok(Some(share as u32)),
         _ => Err(notes.refuse(
             &field,
-            format!("{value} is not allowed; allowed: 0.001 to 1, the part of each GPU that a replica asks for; without it, it asks for what its weights and cache need"),
+            format!("{value} is not allowed; allowed: 0.001 to 1, the share of each GPU to request; without it, the replica requests memory for its weights and cache"),
         )),
     }
 }

@@ -20,7 +20,9 @@ impl ServerRecipe {
             None if self.is_local => model_files::chat_template(Path::new(&self.model)),
             None => None,
         };
-        template.map_or_else(TemplateForms::default, |text| TemplateForms::of(&text))
+        template.map_or_else(TemplateForms::default, |text| {
+            TemplateForms::from_template(&text)
+        })
     }
 
     /// Returns false if the engine refuses optional tools because it runs without a parser for calls. Returns true while the

@@ -35,7 +35,7 @@ pub enum Counted {
 pub enum CountError {
     #[error("{path} cannot be read as a tokenizer: {problem}")]
     Unreadable { path: String, problem: String },
-    #[error("the text cannot be divided into tokens: {problem}")]
+    #[error("the text cannot be tokenized: {problem}")]
     Text { problem: String },
 }
 
@@ -76,14 +76,14 @@ impl TokenCounter {
         if let Some(read) = &*known {
             return Ok(Arc::clone(read));
         }
-        let read = Arc::new(Read::of(file)?);
+        let read = Arc::new(Read::new(file)?);
         *known = Some(Arc::clone(&read));
         Ok(read)
     }
 }
 
 impl Read {
-    fn of(file: &Path) -> Result<Read, CountError> {
+    fn new(file: &Path) -> Result<Read, CountError> {
         let unreadable = |problem: String| CountError::Unreadable {
             path: file.display().to_string(),
             problem,

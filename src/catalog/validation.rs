@@ -127,7 +127,7 @@ impl AllowedCharacters {
                     }
                     None => {
                         return Err(format!(
-                            "`{pattern}` stands for a whole word, not for single characters; {LIKE}"
+                            "`{pattern}` matches a word, not single characters; {LIKE}"
                         ));
                     }
                 }
@@ -201,7 +201,7 @@ pub(super) fn read(
     if characters.is_open() && tokens.is_open() && allowed.is_none() {
         return Err(notes.refuse(
             SECTION,
-            "says nothing of the texts; give min_characters, max_characters, min_tokens, max_tokens or pattern, or remove it",
+            "has no condition; set min_characters, max_characters, min_tokens, max_tokens or pattern, or remove it",
         ));
     }
     if !tokens.is_open() {
@@ -214,7 +214,7 @@ pub(super) fn read(
             notes.refuse(
                 &format!("{SECTION}.{key}"),
                 format!(
-                    "tokens of this model cannot be counted: {why}; bound the characters instead"
+                    "tokens of this model cannot be counted: {why}; limit the characters instead"
                 ),
             )
         })?;
@@ -292,7 +292,7 @@ mod tests {
         for (pattern, word) in [
             ("[a-z]+", "more than a set"),
             ("^[a-z]$", "more than a set"),
-            ("abc", "a whole word"),
+            ("abc", "matches a word"),
             ("", "more than a set"),
             ("[a", "unclosed"),
             (r"[\p{Nothing}]", "not found"),
@@ -334,7 +334,7 @@ mod tests {
             "{text}"
         );
         let text = rule(json!({"on_violation": "clean"})).unwrap_err();
-        assert!(text.contains("says nothing of the texts"), "{text}");
+        assert!(text.contains("has no condition"), "{text}");
     }
 
     #[test]

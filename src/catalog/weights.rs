@@ -127,7 +127,7 @@ impl BucketUri {
         let is_plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         let plain = prefix.is_empty() || prefix.split('/').all(is_plain);
         if !plain || prefix.chars().any(char::is_control) {
-            return Err(format!("`{text}` has a folder that is none"));
+            return Err(format!("`{text}` has an invalid folder"));
         }
         Ok(BucketUri {
             scheme,

@@ -126,7 +126,7 @@ pub(super) fn read(
             return Err(notes.refuse(
                 "engine_config.fetch",
                 format!(
-                    "is engine, and {} fetches nothing by itself; write pool, or remove it",
+                    "is engine, but {} does not download weights itself; write pool, or remove it",
                     kind.name
                 ),
             ));
@@ -146,7 +146,7 @@ pub(super) fn read(
         return if is_mirrored {
             Err(notes.refuse(
             mirror_key(engine),
-            format!("is fetched by the pool alone, and here {} fetches; write engine_config.fetch: pool where it reads a folder, or bring the files into one and name it in engine_config.model_path", kind.name),
+            format!("can only be fetched by the pool, but {} downloads its own weights here; set engine_config.fetch: pool if it reads a folder, or copy the files into a folder and set engine_config.model_path to it", kind.name),
         ))
         } else {
             Ok(None)
@@ -156,7 +156,7 @@ pub(super) fn read(
         return if is_mirrored {
             Err(notes.refuse(
                 ID,
-                "is missing; it names the mirrored model in the cache: organisation/name",
+                "is missing; set it to the name of the mirrored model in the cache: organisation/name",
             ))
         } else {
             Ok(None)
@@ -185,11 +185,11 @@ pub(super) fn read(
     {
         return Err(notes.refuse(
             "engine_config.revision",
-            "is no branch, tag or commit: at most 96 letters, digits and `-_./`",
+            "is not a branch, tag or commit: at most 96 letters, digits and `-_./`",
         ));
     }
     let Some(cache) = cache_of(config, &engine.env) else {
-        return Err(notes.refuse(ID, "there is no place to fetch it to: neither HF_HUB_CACHE, HF_HOME nor HOME is set; set sources.cache_dir"));
+        return Err(notes.refuse(ID, "no folder to fetch it to: HF_HUB_CACHE, HF_HOME and HOME are not set; set sources.cache_dir"));
     };
     let Mirror {
         bucket,
@@ -199,7 +199,7 @@ pub(super) fn read(
     extra_files.extend(adapters::to_fetch(engine, notes)?);
     let notes_folder = std::path::absolute(config.state.dir.join("weights"));
     let Ok(notes_folder) = notes_folder else {
-        return Err(notes.refuse(ID, "state.dir is no usable path"));
+        return Err(notes.refuse(ID, "state.dir is not a usable path"));
     };
     let format = engine
         .engine_kwargs
@@ -208,7 +208,7 @@ pub(super) fn read(
     if bucket.is_some() && engine.revision.is_some() {
         notes.warn(
             "engine_config.revision",
-            "has no effect: the mirror's `hash` file names its state",
+            "has no effect: the mirror's `hash` file identifies its state",
         );
     }
     Ok(Some(Fetch {
@@ -266,7 +266,7 @@ fn gguf_files(
     Err(notes.refuse(
         "engine_config.gguf_file",
         format!(
-            "`{}` is no GGUF file of a repository; write its path there, such as model-Q4_K_M.gguf",
+            "`{}` is not a GGUF file of a repository; write its path in the repository, such as model-Q4_K_M.gguf",
             file.escape_debug()
         ),
     ))
@@ -323,7 +323,7 @@ fn mirror(
             let field = format!("{key}.s3_aws_credentials.create_aws_credentials_url");
             return Err(notes.refuse(
                 &field,
-                "must begin with https://, or be on this machine: the answer holds keys",
+                "must begin with https://, or be on this machine: the response contains keys",
             ));
         }
         plain.credentials = Some(CredentialsUrl {
@@ -359,7 +359,7 @@ fn mirror(
     if bucket.is_none() && extra_files.is_empty() {
         notes.warn(
             key,
-            "has no effect: it names neither bucket_uri nor extra_files",
+            "has no effect: it has neither bucket_uri nor extra_files",
         );
     }
     plain.filters.clear();
@@ -407,7 +407,7 @@ fn sync_arguments(
                 .clone()
                 .or_else(|| words.next().map(|(_, word)| word.clone()));
             next.filter(|value| !value.is_empty() && !value.starts_with("--"))
-                .ok_or_else(|| notes.refuse(&field, format!("{name} wants a value after it")))
+                .ok_or_else(|| notes.refuse(&field, format!("{name} needs a value after it")))
         };
         match name {
             "--include" => bucket.filters.push((true, value()?)),
@@ -417,7 +417,7 @@ fn sync_arguments(
                 if !address.starts_with("http://") && !address.starts_with("https://") {
                     return Err(notes.refuse(
                         &field,
-                        "--endpoint-url wants an address that begins with https:// or http://",
+                        "--endpoint-url needs an address that begins with https:// or http://",
                     ));
                 }
                 bucket.endpoint = Some(address);
@@ -432,7 +432,7 @@ fn sync_arguments(
                 notes.warn(&field, message);
             }
             other => {
-                return Err(notes.refuse(&field, format!("`{other}` is not understood; understood are --include, --exclude, --endpoint-url, --region and --no-sign-request")));
+                return Err(notes.refuse(&field, format!("`{other}` is not supported; supported are --include, --exclude, --endpoint-url, --region and --no-sign-request")));
             }
         }
     }
@@ -448,7 +448,7 @@ fn destination(text: &str, config: &Config) -> Result<PathBuf, String> {
         .any(|part| matches!(part, Component::ParentDir));
     if climbs || filled.is_empty() || filled.chars().any(char::is_control) {
         return Err(format!(
-            "`{text}` is no place for files: write a path without `..`"
+            "`{text}` is not an allowed destination: write a path without `..`"
         ));
     }
     if !path.is_absolute() {
@@ -480,7 +480,7 @@ fn destination(text: &str, config: &Config) -> Result<PathBuf, String> {
         .map(|root| root.display().to_string())
         .collect();
     Err(format!(
-        "{} lies outside of the folders that extra files may go to: {}; write a path below the model's folder, or add one to sources.extra_roots",
+        "{} is outside the folders allowed for extra files: {}; write a path below the model's folder, or add one to sources.extra_roots",
         path.display(),
         shown.join(", ")
     ))

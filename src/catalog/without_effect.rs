@@ -27,12 +27,12 @@ const IDLE: &[Idle] = &[
     Idle {
         key: "engine_config.model_url",
         is_present: |document| document.engine_config.model_url.is_some(),
-        instead: "only the routes for clients of RayLLM and Aviary show it (compat)",
+        instead: "it is only shown on the routes for clients of RayLLM and Aviary (compat)",
     },
     Idle {
         key: "engine_config.model_description",
         is_present: |document| document.engine_config.model_description.is_some(),
-        instead: "only the routes for clients of RayLLM and Aviary show it (compat)",
+        instead: "it is only shown on the routes for clients of RayLLM and Aviary (compat)",
     },
     Idle {
         key: "scaling_config.num_cpus_per_worker",
@@ -62,7 +62,7 @@ const IDLE: &[Idle] = &[
     Idle {
         key: "pool_config.labels",
         is_present: |document| !document.pool_config.labels.is_empty(),
-        instead: "they are kept, and `capabilities` alone has an effect: lists of models show it",
+        instead: "they are kept, but only `capabilities` has an effect: lists of models show it",
     },
 ];
 
@@ -70,15 +70,15 @@ const IDLE: &[Idle] = &[
 const IDLE_VALUES: &[(&str, &str)] = &[
     (
         "scaling_config.num_workers: 0",
-        "each replica gets one device at least",
+        "each replica gets at least one device",
     ),
     (
         "scaling_config.num_gpus_per_worker: 0.5",
-        "a replica takes whole devices, and models share a GPU by the memory they need, which pool_config.memory_gib may say",
+        "a replica uses an integral number of GPUs, and models share a GPU by the memory they need, which pool_config.memory_gib can set",
     ),
     (
         "engine_config.runtime_env.pip, conda, working_dir, py_modules, container",
-        "an engine has an environment of its own: install what it needs there, and name its program in engine_config.program",
+        "an engine has a separate environment: install its packages there, and set engine_config.program to its program",
     ),
     (
         "deployment_config.autoscaling_config.metrics_interval_s",
@@ -136,7 +136,7 @@ pub(super) fn warn(document: &ModelDocument, notes: &mut Diagnostics) {
     if least.is_some_and(|count| count >= 1) && document.pool_config.priority.unwrap_or(0) < 2 {
         notes.warn(
             "deployment_config.autoscaling_config.min_replicas",
-            "counts while the model is loaded, and the next request loads it; with pool_config.priority 2 or more it is loaded at start and stays",
+            "only applies while the model is loaded, and the next request loads it; with pool_config.priority 2 or more it is loaded at start and stays",
         );
     }
 }

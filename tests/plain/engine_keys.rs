@@ -87,7 +87,7 @@ fn what_cannot_be_fetched_so_is_refused_with_its_key() {
         ),
         (
             candle("hf_model_id: lab/a\n  gcs_mirror_config: {bucket_uri: \"gs://b/../c\"}"),
-            "a folder that is none",
+            "an invalid folder",
         ),
         (
             candle("hf_model_id: lab/a\n  s3_mirror_config: {bucket: s3://b}"),
@@ -95,11 +95,11 @@ fn what_cannot_be_fetched_so_is_refused_with_its_key() {
         ),
         (
             s3("s3_sync_args: [--profile, x]"),
-            "`--profile` is not understood",
+            "`--profile` is not supported",
         ),
         (
             s3("s3_sync_args: [--exclude, --include]"),
-            "--exclude wants a value",
+            "--exclude needs a value",
         ),
         (
             s3("s3_sync_args: [--endpoint-url, junk]"),
@@ -107,7 +107,7 @@ fn what_cannot_be_fetched_so_is_refused_with_its_key() {
         ),
         (
             s3("s3_sync_args: [--no-sign-request=1]"),
-            "is not understood",
+            "is not supported",
         ),
         (
             s3("s3_aws_credentials: {create_aws_credentials_url: \"http://keys.example.org\"}"),
@@ -115,7 +115,7 @@ fn what_cannot_be_fetched_so_is_refused_with_its_key() {
         ),
         (
             s3("extra_files: [{bucket_uri: s3://b, destination_path: /etc/x}]"),
-            "lies outside of the folders",
+            "is outside the folders",
         ),
         (
             s3("extra_files: [{bucket_uri: s3://b, destination_path: ../x}]"),
@@ -125,19 +125,19 @@ fn what_cannot_be_fetched_so_is_refused_with_its_key() {
             s3("extra_files: [{bucket_uri: s3://b, destination_path: \"$NO_SUCH_VARIABLE/x\"}]"),
             "NO_SUCH_VARIABLE is not set",
         ),
-        (candle("hf_model_id: lab/a/b"), "no name on the hub"),
+        (candle("hf_model_id: lab/a/b"), "not a name on the hub"),
         (
             candle("hf_model_id: \"lab/a\\u001b[31m\""),
-            "no name on the hub",
+            "not a name on the hub",
         ),
-        (candle("hf_model_id: lab/a--b"), "no name on the hub"),
+        (candle("hf_model_id: lab/a--b"), "not a name on the hub"),
         (
             candle("hf_model_id: lab/a\n  revision: ../x"),
-            "no branch, tag or commit",
+            "not a branch, tag or commit",
         ),
         (
             candle("hf_model_id: lab/a\n  fetch: engine"),
-            "fetches nothing by itself",
+            "does not download weights itself",
         ),
         (
             with("LlamaCppEngine", "hf_model_id: lab/a\n  fetch: pool"),
@@ -148,7 +148,7 @@ fn what_cannot_be_fetched_so_is_refused_with_its_key() {
                 "VLLMEngine",
                 "hf_model_id: lab/a\n  fetch: engine\n  s3_mirror_config: {bucket_uri: s3://b}",
             ),
-            "fetched by the pool alone",
+            "can only be fetched by the pool",
         ),
     ] {
         let (_, _, errors) = load_text(&text);
@@ -227,12 +227,12 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
         (
             "d.yaml",
             "base_model_id: lab/base\nmodel_id: x\n",
-            "write one of them",
+            "set exactly one",
         ),
         (
             "e.yaml",
             "base_model_id: lab/base\nmodel_id: x\nlora_mirror_config: {bucket_uri: s3://b/x}\n",
-            "the pool does not fetch here",
+            "the pool does not fetch this base model",
         ),
         (
             "f.yaml",
@@ -242,7 +242,7 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
         (
             "g.yaml",
             "base_model_id: lab/base\nmodel_id: x\nlora_mirror: 1\n",
-            "or bucket_uri says where the adapter is",
+            "or bucket_uri must give the adapter's location",
         ),
     ] {
         let (catalog, _, errors) = load(&[base.clone(), write(name, text)]);

@@ -68,7 +68,7 @@ fn every_real_file_becomes_a_model_or_says_that_it_is_left_out() {
         assert!(errors.is_empty(), "{folder}: {errors:?}");
         let left_out = warnings
             .iter()
-            .filter(|it| it.to_string().contains("left out"))
+            .filter(|it| it.to_string().contains("skipped"))
             .count();
         let files = std::fs::read_dir(rayllm().join(folder)).unwrap().count();
         assert_eq!(catalog.entries().len() + left_out, files, "{folder}");
@@ -371,7 +371,7 @@ fn odd_values_are_refused_or_told_and_never_end_the_program() {
     );
     let (catalog, warnings, errors) = load_text("applications: [{args: {models: ./models}}]\n");
     assert!(catalog.entries().is_empty() && errors.is_empty());
-    assert_has(&format!("{warnings:?}"), &["names another file"]);
+    assert_has(&format!("{warnings:?}"), &["refers to another file"]);
     let many = format!("llm_configs: [{}]", "1, ".repeat(20_000));
     assert_has(&refusal(&many), &["20000 models"]);
 }

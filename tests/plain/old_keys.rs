@@ -209,7 +209,7 @@ fn a_key_that_no_release_knew_is_a_warning_with_the_nearest_one_and_refused_wher
             let document = with(&document, path, json!(1));
             let (_, warnings) = read(&document, &loose).unwrap_or_else(|it| panic!("{file}: {it}"));
             let hint = format!(
-                "{path}: has no effect: no release that wrote this form knows the key; did you mean `{near}`?"
+                "{path}: has no effect: the key does not exist in any release with this form; did you mean `{near}`?"
             );
             assert!(
                 warnings.iter().any(|it| it.contains(&hint)),
@@ -250,9 +250,9 @@ fn what_surrounds_the_models_of_ray_serve_takes_effect_or_is_told() {
         "applications[0].import_path: has no effect",
         "applications[0].route_prefix: has no effect",
         "line 5: applications[0].runtime_env.pip: has no effect outside of Ray",
-        "applications[0].runtime_env.env_vars: SHARED, OWN reach the models that are written in this file",
-        "line 14: applications[0].args.dynamic_lora_loading_path: reaches the models that are written in this file",
-        "applications[0].args.dynamic_lora_path: has no effect: no release that wrote this form knows the key; did you mean `dynamic_lora_loading_path`?",
+        "applications[0].runtime_env.env_vars: SHARED, OWN apply to the models in this file",
+        "line 14: applications[0].args.dynamic_lora_loading_path: applies to the models in this file",
+        "applications[0].args.dynamic_lora_path: has no effect: the key does not exist in any release with this form; did you mean `dynamic_lora_loading_path`?",
         "http_options: has no effect",
         "query_auth_token_enabled: has no effect",
     ] {
@@ -287,13 +287,13 @@ fn the_configuration_of_llm_serving_loads_and_each_of_its_keys_has_its_place() {
         ("dump_period", "state.dir"),
         ("gpu_check_period", "pool.heartbeat"),
         ("health_check_period", "pool.heartbeat"),
-        ("http_options", "the configuration of model-pool"),
+        ("http_options", "model-pool has a separate configuration"),
     ] {
         let has =
             |it: &&String| it.contains(&format!("{key}: has no effect")) && it.contains(instead);
         assert!(warnings.iter().any(|it| has(&it)), "{key} in {warnings:#?}");
     }
-    let unknown = warnings.iter().find(|it| it.contains("no release"));
+    let unknown = warnings.iter().find(|it| it.contains("in any release"));
     assert_eq!(unknown, None);
 }
 

@@ -167,7 +167,7 @@ fn damaged_and_missing_files_are_told_with_their_numbers() {
         ),
         (
             |world| std::fs::remove_file(world.weights("model.safetensors")).unwrap(),
-            vec!["holds no weights".into(), "model.safetensors".into()],
+            vec!["has no weights".into(), "model.safetensors".into()],
         ),
         (
             |world| world.cut("config.json", 40),
@@ -193,7 +193,7 @@ fn damaged_and_missing_files_are_told_with_their_numbers() {
             |world| std::fs::remove_dir_all(world.path("weights")).unwrap(),
             vec![
                 "there is no ".into(),
-                "weights/tiny; bring the model there".into(),
+                "weights/tiny; copy the model there".into(),
             ],
         ),
     ];

@@ -84,7 +84,7 @@ mod tests {
     fn line(kwargs: &str, engine: &str) -> String {
         let devices = gpus(1, 80);
         let mut place = place(&devices, 40);
-        place.template = TemplateForms::of(QWEN3);
+        place.template = TemplateForms::from_template(QWEN3);
         let engine = find(engine).expect("an engine");
         let command = recipe(engine, kwargs).command(&place);
         command.expect("a command").argv.join(" ")
@@ -133,7 +133,10 @@ mod tests {
     fn tools_need_a_parser_where_the_engine_refuses_them_without_one() {
         let engine = |name| find(name).expect("an engine");
         let vllm = |kwargs| recipe(engine("VLLMEngine"), kwargs);
-        let (plain, qwen) = (TemplateForms::of("{{ x }}"), TemplateForms::of(QWEN3));
+        let (plain, qwen) = (
+            TemplateForms::from_template("{{ x }}"),
+            TemplateForms::from_template(QWEN3),
+        );
         for (kwargs, forms, has) in [
             ("{}", plain, false),
             ("{}", qwen, true),

@@ -200,7 +200,7 @@ impl ArgumentContext<'_> {
             let (total, index) = (device.total, device.index);
             if total == Bytes::ZERO {
                 return Err(format!(
-                    "the size of device {index} is not known, so the engine's part of it cannot be computed"
+                    "the size of device {index} is unknown, so the engine's share of it cannot be computed"
                 ));
             }
             if reserved > total {
@@ -214,12 +214,12 @@ impl ArgumentContext<'_> {
             least = least.min(u64::try_from(part).unwrap_or(u64::MAX));
             if least == 0 {
                 return Err(format!(
-                    "{reserved} are reserved on device {index}, and the engine takes {beside} beside its configured part, so nothing is left for weights and cache; set pool_config.memory_gib to more"
+                    "{reserved} are reserved on device {index}, and the engine takes {beside} in addition to its configured share, which leaves nothing for weights and cache; increase pool_config.memory_gib"
                 ));
             }
         }
         if least > SHARE_STEPS {
-            return Err("no device is placed".to_owned());
+            return Err("the replica has no device".to_owned());
         }
         Ok(format!(
             "{}.{:04}",
@@ -241,7 +241,7 @@ impl ArgumentContext<'_> {
         let overhead = self.recipe.engine.kind.overhead_per_device(devices);
         match reserved.saturating_sub(weights + overhead) {
             Bytes::ZERO => Err(format!(
-                "{reserved} are reserved on each device; weights of {weights} and {overhead} for the engine leave no room for a cache there; set pool_config.memory_gib to more"
+                "{reserved} are reserved on each device; weights of {weights} and {overhead} for the engine leave no room for a cache; increase pool_config.memory_gib"
             )),
             cache => Ok((cache, weights)),
         }
@@ -257,7 +257,7 @@ impl ArgumentContext<'_> {
         match damage.next() {
             Some(error) => format!("the weights are damaged: {error}"),
             None => format!(
-                "{} gets an option for the memory of its cache, and the size of the weights is not known; name a local folder with the weights in engine_config.model_path",
+                "{} needs an option for the size of its cache, but the size of the weights is not known; set engine_config.model_path to a local folder with the weights",
                 self.recipe.engine.name()
             ),
         }

@@ -206,9 +206,9 @@ impl Flags {
     fn unknown(&self, key: &str) -> String {
         let barred = self.barred.iter().flat_map(|reason| names(reason.names));
         match reading::nearest(key, self.keys().chain(barred)) {
-            Some(near) => format!("is no option of this engine; did you mean `{near}`?"),
+            Some(near) => format!("is not an option of this engine; did you mean `{near}`?"),
             None => {
-                "is no option of this engine; a program that has it runs with type: CommandEngine"
+                "is not an option of this engine; use type: CommandEngine for a program that has it"
                     .to_owned()
             }
         }
@@ -232,7 +232,7 @@ impl Flags {
         }
         let text = text(kind, value)?;
         if text.contains('\0') {
-            return Err("holds a NUL byte, which no program can be given".to_owned());
+            return Err("contains a NUL byte, which cannot be passed to a program".to_owned());
         }
         Ok(if text.starts_with('-') && self.spelling.equals {
             vec![format!("{flag}={text}")]
@@ -270,7 +270,7 @@ fn text(kind: Kind, value: &Value) -> Result<String, String> {
             )),
         },
         (Kind::Integer(least, most), _) => {
-            Err(format!("is no whole number; allowed: {least} to {most}"))
+            Err(format!("is not a whole number; allowed: {least} to {most}"))
         }
         (Kind::Count(least), Value::Number(number)) => match number.as_i64() {
             Some(whole) if whole >= least => Ok(whole.to_string()),
@@ -279,14 +279,16 @@ fn text(kind: Kind, value: &Value) -> Result<String, String> {
             )),
         },
         (Kind::Count(_), Value::String(text)) if is_count(text) => Ok(text.clone()),
-        (Kind::Count(_), _) => Err("is no number such as 8192, 8k or 8K".to_owned()),
+        (Kind::Count(_), _) => Err("is not a number such as 8192, 8k or 8K".to_owned()),
         (Kind::Float(least, most), Value::Number(number)) => match number.as_f64() {
             Some(real) if (least..=most).contains(&real) => Ok(number.to_string()),
             _ => Err(format!(
                 "{number} is not allowed; allowed: {least} to {most}"
             )),
         },
-        (Kind::Float(least, most), _) => Err(format!("is no number; allowed: {least} to {most}")),
+        (Kind::Float(least, most), _) => {
+            Err(format!("is not a number; allowed: {least} to {most}"))
+        }
         (Kind::OneOf(words), value) => {
             let text = scalar(value);
             match text.filter(|text| names(words).any(|word| word == text)) {
@@ -296,12 +298,12 @@ fn text(kind: Kind, value: &Value) -> Result<String, String> {
         }
         (Kind::Path, Value::String(path)) if !path.is_empty() => std::path::absolute(path)
             .map(|path| path.display().to_string())
-            .map_err(|error| format!("`{path}` is no usable path: {error}")),
+            .map_err(|error| format!("`{path}` is not a usable path: {error}")),
         (Kind::Path, _) => Err("is no path".to_owned()),
         (Kind::Json, Value::String(text)) => match serde_json::from_str::<Value>(text) {
             Ok(_) => Ok(text.clone()),
             Err(error) => Err(format!(
-                "is no JSON: {error}; keys and values may be written as such"
+                "is not JSON: {error}; keys and values can also be written directly as YAML"
             )),
         },
         (Kind::Json, value) => Ok(value.to_string()),

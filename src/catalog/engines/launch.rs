@@ -61,7 +61,7 @@ const CONTAINER_PROGRAMS: [&str; 3] = ["docker", "podman", "nerdctl"];
 
 impl ServerRecipe {
     /// A recipe for a local model with default settings.
-    pub fn of(engine: &'static Engine, model: &str) -> ServerRecipe {
+    pub fn new(engine: &'static Engine, model: &str) -> ServerRecipe {
         ServerRecipe {
             engine,
             program: None,
@@ -102,7 +102,7 @@ impl ServerRecipe {
         };
         if engine.needs_gpu && !inputs.has_gpus() {
             return Err(format!(
-                "{} computes on GPUs, and the model is placed in the host's memory; set inventory.provider to nvml, or choose another engine_config.type",
+                "{} requires GPUs, but the model is placed in host memory; set inventory.provider to nvml, or choose another engine_config.type",
                 engine.name()
             ));
         }
@@ -245,7 +245,7 @@ impl ServerRecipe {
             && !words.iter().any(|word| word.contains(place.container))
         {
             return Err(
-                "engine_config.command_prefix: the container has no name by which the pool could remove it; add `--name`, `\"{{ container }}\"`"
+                "engine_config.command_prefix: the container has no name, which the pool needs to remove it; add `--name`, `\"{{ container }}\"`"
                     .to_owned(),
             );
         }
@@ -281,7 +281,7 @@ impl Templates {
             })?;
         if text.contains('\0') {
             Err(format!(
-                "engine_config.{}: it holds a NUL byte, which no program can be given",
+                "engine_config.{}: it contains a NUL byte, which cannot be passed to a program",
                 key()
             ))
         } else {

@@ -165,7 +165,7 @@ const SHARED: &[Failure] = &[
             "is not a local folder and is not a valid model identifier",
             "does not appear to have a file named",
         ],
-        "see that the folder in engine_config.model_path is there and mounted, or that engine_config.hf_model_id is the model's name on Hugging Face; a private one needs engine_config.env.HF_TOKEN",
+        "check that the folder in engine_config.model_path exists and is mounted, or that engine_config.hf_model_id is the model's name on Hugging Face; a private model needs engine_config.env.HF_TOKEN",
     ),
     failure(
         FailureClass::DriverTooOld,
@@ -189,12 +189,12 @@ const SHARED: &[Failure] = &[
     failure(
         FailureClass::DiskFull,
         &["no space left on device", "disk quota exceeded"],
-        "free space where the weights are kept (engine_config.env.HF_HOME says where), then load again",
+        "free disk space for the weights (in the folder from engine_config.env.HF_HOME), then load again",
     ),
     failure(
         FailureClass::PortInUse,
         &["address already in use", "address in use", "couldn't bind"],
-        "load the model again: another port is chosen; engine_config.listen: socket needs none where the engine can",
+        "load the model again: another port will be chosen; engine_config.listen: socket needs no port, if the engine supports it",
     ),
     failure(
         FailureClass::WrongFlags,

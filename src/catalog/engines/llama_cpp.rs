@@ -45,7 +45,7 @@ pub const LLAMA_CPP: Engine = Engine {
     generation_path: None,
     barred_env: &[reason(
         "LLAMA_ARG_FIT LLAMA_ARG_CORS_ORIGINS",
-        "is set by the pool, which reserves memory and is the only client",
+        "is set by the pool, which reserves the memory and is the only client",
     )],
     metrics: Some(Metrics {
         path: "/metrics",
@@ -242,12 +242,12 @@ const FAILURES: &[Failure] = &[
             "http status code: 401",
             "http status code: 404",
         ],
-        "see that the name is right; for a gated model of Hugging Face put a token into engine_config.env.HF_TOKEN",
+        "check the name; for a gated model of Hugging Face put a token into engine_config.env.HF_TOKEN",
     ),
     failure(
         FailureClass::ModelMissing,
         &["failed to open gguf file", "failed to load model from"],
-        "see that the file in engine_config.model_path is there, readable and whole",
+        "check that the file in engine_config.model_path exists, is readable and complete",
     ),
 ];
 
@@ -276,7 +276,7 @@ const BARRED: &[FlagReason] = &[
     reason("parallel", "is deployment_config.max_ongoing_requests"),
     reason(
         "hf_token",
-        "would show in the list of processes; write it into engine_config.env.HF_TOKEN",
+        "would be visible in the process list; set engine_config.env.HF_TOKEN instead",
     ),
     reason(
         "device main_gpu mmproj_device rpc list_devices",
@@ -289,23 +289,23 @@ const BARRED: &[FlagReason] = &[
     reason("metrics", "is always on; the pool reads them"),
     reason(
         "ui webui ui_config ui_config_file ui_mcp_proxy",
-        "is not used: pages of the engine are not reached through the gateway",
+        "is not used: the gateway does not expose the engine's pages",
     ),
     reason(
         "tools tools_runtime agent mcp_servers_config mcp_servers_json",
-        "is refused: it would run programs on this machine for every client of the model",
+        "is refused: it would let every client of the model run programs on this machine",
     ),
     reason(
         "models_dir models_preset models_max models_autoload sleep_idle_seconds",
-        "is the pool's own work: one llama-server serves one model, and pool_config.keep_hot unloads it",
+        "is done by the pool: each llama-server serves one model, and pool_config.keep_hot unloads it",
     ),
     reason(
         "spec_synth_len spec_synth_rates",
-        "makes answers up, for benchmarks of llama.cpp itself",
+        "generates fake responses, for benchmarks of llama.cpp itself",
     ),
     reason(
         "draft draft_n draft_max draft_min draft_n_min spec_ngram_size_n spec_ngram_size_m spec_ngram_min_hits",
-        "is gone from llama.cpp; see spec_draft_n_max and its like",
+        "has been removed from llama.cpp; see spec_draft_n_max and similar options",
     ),
 ];
 
@@ -316,12 +316,12 @@ const WARNED: &[FlagReason] = &[
     ),
     reason(
         "props slots slot_save_path",
-        "opens routes that the gateway does not pass on",
+        "enables routes that the gateway does not forward",
     ),
     reason("log_prompts_dir", "writes what users say to disk"),
     reason(
         "cpu_moe n_cpu_moe n_cpu_ffn kv_offload n_gpu_layers",
-        "keeps a part of the model in host memory, which the estimate does not know; set pool_config.memory_gib, or let it be measured",
+        "keeps a part of the model in host memory, which the estimate ignores; set pool_config.memory_gib, or wait for a measurement",
     ),
 ];
 

@@ -127,7 +127,7 @@ mod tests {
             total: Bytes(gib * Bytes::GIB),
         };
         let share = |reserved, beside, devices: &[PlacedDevice]| {
-            let recipe = ServerRecipe::of(&vllm::VLLM, "/models/m");
+            let recipe = ServerRecipe::new(&vllm::VLLM, "/models/m");
             let place = Place {
                 devices,
                 ..Place::example(Bytes(reserved))

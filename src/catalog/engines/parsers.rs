@@ -71,7 +71,7 @@ pub struct TemplateForms {
 }
 
 impl TemplateForms {
-    pub fn of(template: &str) -> TemplateForms {
+    pub fn from_template(template: &str) -> TemplateForms {
         let has = |text: &str| template.contains(text);
         let tools = if has("<|channel|>") && has("to=functions") {
             Some(ToolForm::Harmony)
@@ -97,8 +97,8 @@ impl TemplateForms {
         };
         // A template also strips old reasoning from a conversation, so only the text that begins a response shows that this model
         // reasons.
-        let answer = template.rsplit_once("add_generation_prompt");
-        let opens = answer.is_some_and(|(_, after)| after.contains("<think>"));
+        let response = template.rsplit_once("add_generation_prompt");
+        let opens = response.is_some_and(|(_, after)| after.contains("<think>"));
         let thinks = if tools == Some(ToolForm::Harmony) {
             Some(ThinkForm::Harmony)
         } else if !opens {
@@ -141,7 +141,7 @@ pub(super) mod tests {
     #[test]
     fn a_template_says_how_its_model_writes_calls_and_reasoning() {
         let forms = |template| {
-            let forms = TemplateForms::of(template);
+            let forms = TemplateForms::from_template(template);
             (forms.tools, forms.thinks)
         };
         for (template, tools, thinks) in [

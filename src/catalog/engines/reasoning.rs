@@ -38,7 +38,7 @@ impl Effort {
         }
     }
 
-    pub fn of(word: &str) -> Option<Effort> {
+    pub fn parse(word: &str) -> Option<Effort> {
         Effort::ALL.into_iter().find(|effort| effort.word() == word)
     }
 

@@ -24,7 +24,7 @@ pub const SGLANG: Engine = Engine {
     names: &["SGLangEngine"],
     word: "sglang",
     program: &["python3", "-m", "sglang.launch_server"],
-    install: "install SGLang with `pip install sglang` in an environment of its own and name its Python in engine_config.program (/opt/sglang/bin/python3), or run the image lmsysorg/sglang with engine_config.command_prefix",
+    install: "install SGLang with `pip install sglang` in a separate environment and name its Python in engine_config.program (/opt/sglang/bin/python3), or run the image lmsysorg/sglang with engine_config.command_prefix",
     package: None,
     kind: EngineKind::Sglang,
     flags: Flags {
@@ -205,7 +205,7 @@ const FAILURES: &[Failure] = &[
             "not enough memory. please try to increase --mem-fraction-static",
             "not enough memory; increase",
         ],
-        "its share holds the weights but no cache for one sequence: set a smaller engine_config.max_total_tokens or a larger pool_config.memory_gib; SGLang counts its share from what is free when it starts, so a device of its own (pool_config.devices) gives it more",
+        "its share holds the weights but no cache for one sequence: set a smaller engine_config.max_total_tokens or a larger pool_config.memory_gib; SGLang computes its share from the memory that is free when it starts, so a dedicated device (pool_config.devices) gives it more",
     ),
     failure(
         FailureClass::OutOfMemory,
@@ -213,7 +213,7 @@ const FAILURES: &[Failure] = &[
             "capture cuda graph failed",
             "capture prefill cuda graph failed",
         ],
-        "no room was left for CUDA graphs: set engine_kwargs.cuda_graph_max_bs_decode to less, or pool_config.memory_gib to more",
+        "no memory was left for CUDA graphs: reduce engine_kwargs.cuda_graph_max_bs_decode, or increase pool_config.memory_gib",
     ),
     failure(
         FailureClass::UnknownArchitecture,
@@ -222,7 +222,7 @@ const FAILURES: &[Failure] = &[
             "does not recognize this architecture",
             "has no sglang implementation",
         ],
-        "this version of SGLang does not run the model's architecture: install a newer one (pip install -U sglang), or try engine_kwargs.model_impl: transformers",
+        "this version of SGLang does not support the model's architecture: install a newer one (pip install -U sglang), or try engine_kwargs.model_impl: transformers",
     ),
     failure(
         FailureClass::Quantisation,
@@ -230,7 +230,7 @@ const FAILURES: &[Failure] = &[
             "unknown quantization method",
             "is not supported for the current gpu. minimum capability",
         ],
-        "the GPU or this version of SGLang cannot compute with this quantisation: remove engine_kwargs.quantization, or take the model in another form",
+        "the GPU or this version of SGLang does not support this quantisation: remove engine_kwargs.quantization, or use the model in another form",
     ),
     failure(
         FailureClass::MissingLibrary,
@@ -283,11 +283,11 @@ const BARRED: &[FlagReason] = &[
     reason("enable_metrics", "is always on; the pool reads them"),
     reason(
         "tool_server sidecar sidecar_args",
-        "is refused: it would run programs on this machine for every client of the model",
+        "is refused: it would let every client of the model run programs on this machine",
     ),
     reason(
         "delete_ckpt_after_loading",
-        "is refused: the next load would find no weights",
+        "is refused: the next load would find the weights missing",
     ),
 ];
 
@@ -298,15 +298,15 @@ const WARNED: &[FlagReason] = &[
     ),
     reason(
         "enable_custom_logit_processor trust_request_chat_template",
-        "lets every user hand the engine code or templates that it runs",
+        "lets every user send code or templates that the engine runs",
     ),
     reason(
         "custom_weight_loader forward_hooks",
-        "loads Python code into the engine; see that only administrators can write it",
+        "loads Python code into the engine; make sure that only administrators can write it",
     ),
     reason(
         "max_total_tokens",
-        "sets the cache by itself: SGLang then does not fill the share that the pool gives it",
+        "sets the size of the cache: SGLang then does not fill the share that the pool assigns",
     ),
 ];
 

@@ -123,12 +123,12 @@ const FAILURES: &[Failure] = &[
             "unknown variant",
             "model type is not supported",
         ],
-        "this version of Text Embeddings Inference does not run the model's architecture: take a newer one, or run the model with type: VLLMEngine and engine_kwargs.runner: pooling",
+        "this version of Text Embeddings Inference does not support the model's architecture: use a newer one, or run the model with type: VLLMEngine and engine_kwargs.runner: pooling",
     ),
     failure(
         FailureClass::DriverTooOld,
         &["cuda compute cap", "runtime compute cap"],
-        "this build is for GPUs of another generation: take the image whose tag fits the GPU (turing-, 86-, 89-, hopper-)",
+        "this build is for GPUs of another generation: use the image whose tag matches the GPU (turing-, 86-, 89-, hopper-)",
     ),
 ];
 
@@ -149,7 +149,7 @@ const BARRED: &[FlagReason] = &[
     reason("revision", "is engine_config.revision"),
     reason(
         "hf_token hf_api_token",
-        "would show in the list of processes; write it into engine_config.env.HF_TOKEN",
+        "would be visible in the process list; set engine_config.env.HF_TOKEN instead",
     ),
     reason(
         "device_id",

@@ -34,7 +34,7 @@ pub fn recipe(engine: &'static Engine, kwargs: &str) -> ServerRecipe {
     let words = engine.flags.check(kwargs.as_object().expect("an object"));
     ServerRecipe {
         flags: words.expect("right kwargs"),
-        ..ServerRecipe::of(engine, "/models/m")
+        ..ServerRecipe::new(engine, "/models/m")
     }
 }
 

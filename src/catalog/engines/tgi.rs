@@ -163,7 +163,7 @@ const FAILURES: &[Failure] = &[
             "unsupported model type",
             "does not recognize this architecture",
         ],
-        "this version of Text Generation Inference does not run the model's architecture: take a newer image, or run the model with type: VLLMEngine",
+        "this version of Text Generation Inference does not support the model's architecture: use a newer image, or run the model with type: VLLMEngine",
     ),
     failure(
         FailureClass::Quantisation,
@@ -172,7 +172,7 @@ const FAILURES: &[Failure] = &[
             "cannot load `awq` weight",
             "cannot load `gptq` weight",
         ],
-        "the GPU or this version cannot compute with this quantisation: remove engine_kwargs.quantize, or take the model in another form",
+        "the GPU or this version does not support this quantisation: remove engine_kwargs.quantize, or use the model in another form",
     ),
 ];
 
@@ -196,7 +196,7 @@ const BARRED: &[FlagReason] = &[
     ),
     reason(
         "max_input_length",
-        "is the old name of max_input_tokens; write that",
+        "is the old name of max_input_tokens; use that",
     ),
     reason(
         "num_shard sharded",
@@ -205,7 +205,7 @@ const BARRED: &[FlagReason] = &[
     reason("usage_stats", "is always off"),
     reason(
         "env",
-        "prints the engine's environment and ends; variables are written into engine_config.env",
+        "prints the engine's environment and exits; set variables in engine_config.env",
     ),
 ];
 

@@ -17,7 +17,7 @@ pub const TRTLLM: Engine = Engine {
     names: &["TRTLLMEngine"],
     word: "trtllm",
     program: &["trtllm-serve"],
-    install: "install TensorRT-LLM with `pip install tensorrt-llm --extra-index-url https://pypi.nvidia.com` in an environment of its own and name its program in engine_config.program, or run the image nvcr.io/nvidia/tensorrt-llm/release with engine_config.command_prefix",
+    install: "install TensorRT-LLM with `pip install tensorrt-llm --extra-index-url https://pypi.nvidia.com` in a separate environment and name its program in engine_config.program, or run the image nvcr.io/nvidia/tensorrt-llm/release with engine_config.command_prefix",
     package: None,
     kind: EngineKind::TrtLlm,
     flags: Flags {
@@ -122,7 +122,7 @@ fn cache_fraction(inputs: &ArgumentContext<'_>) -> Result<String, String> {
     let part = u128::from(cache.0) * 10_000 / u128::from(left.0.max(1));
     if part == 0 || part > 10_000 {
         return Err(format!(
-            "{cache} for a cache are no part of {left}, which the weights leave on a device; set pool_config.memory_gib to another figure"
+            "{cache} for a cache are not a valid share of the {left} that the weights leave on a device; set pool_config.memory_gib to another figure"
         ));
     }
     Ok(format!("{}.{:04}", part / 10_000, part % 10_000))
@@ -167,7 +167,7 @@ const FAILURES: &[Failure] = &[
             "unknown architecture for automodelforcausallm",
             "unsupported architecture",
         ],
-        "this version of TensorRT-LLM does not run the model's architecture: install a newer one, or run the model with type: VLLMEngine",
+        "this version of TensorRT-LLM does not support the model's architecture: install a newer one, or run the model with type: VLLMEngine",
     ),
     failure(
         FailureClass::MissingLibrary,
@@ -205,11 +205,11 @@ const WARNED: &[FlagReason] = &[
     ),
     reason(
         "custom_module_dirs",
-        "loads Python code into the engine; see that only administrators can write it",
+        "loads Python code into the engine; make sure that only administrators can write it",
     ),
     reason(
         "config extra_llm_api_options",
-        "may set anything, also what the pool sets: see that it holds no kv_cache_config and no sizes of parallelism",
+        "may override settings of the pool: make sure that it contains no kv_cache_config and no parallelism settings",
     ),
 ];
 

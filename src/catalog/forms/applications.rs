@@ -130,7 +130,7 @@ pub(super) fn tell(value: &Value, notes: &mut Diagnostics) {
             if key == ADAPTERS {
                 if of_other_files(application) {
                     let path = format!("{at}.args.{key}");
-                    notes.warn(&path, "reaches the models that are written in this file; those in files of their own need it in lora_config");
+                    notes.warn(&path, "applies to the models in this file; models in separate files need it in lora_config");
                 }
             } else if !is_model_list(key) {
                 let path = format!("{at}.args.{key}");
@@ -142,11 +142,11 @@ pub(super) fn tell(value: &Value, notes: &mut Diagnostics) {
 }
 
 fn tell_one(path: &str, key: &str, section: &str, read: &[&str], notes: &mut Diagnostics) {
-    let mut table = dropped::of(SERVE, section);
+    let mut table = dropped::keys_of(SERVE, section);
     match table.find(|(known, _)| *known == key) {
         Some((_, instead)) => notes.warn(path, format!("has no effect: {instead}")),
         None => {
-            let known = dropped::of(SERVE, section).map(|(known, _)| known);
+            let known = dropped::keys_of(SERVE, section).map(|(known, _)| known);
             notes.unknown_key(path, known.chain(read.iter().copied()));
         }
     }
@@ -170,7 +170,7 @@ fn environment(path: &str, application: &Value, notes: &mut Diagnostics) {
         notes.warn(
             &format!("{path}.env_vars"),
             format!(
-                "{} reach the models that are written in this file; those in files of their own need them in engine_config.runtime_env.env_vars, or in the environment of model-pool and in env_vars_to_propogate",
+                "{} apply to the models in this file; models in separate files need them in engine_config.runtime_env.env_vars, or in the environment of model-pool and in env_vars_to_propogate",
                 names.join(", ")
             ),
         );

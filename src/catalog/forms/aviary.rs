@@ -91,7 +91,7 @@ fn engine(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
         "DeepSpeed" | "DeviceMap" | "SingleDevice" => (
             "VLLMEngine",
             Some(
-                "the transformers pipeline of this initialiser is not run; VLLMEngine takes the model",
+                "the transformers pipeline of this initialiser is not used; VLLMEngine runs the model",
             ),
         ),
         "" => {
@@ -128,14 +128,14 @@ fn llama_cpp(draft: &mut Draft<'_>) {
     for key in ["s3_mirror_config", "gcs_mirror_config"] {
         draft.drop_key(
             &format!("engine_config.{key}"),
-            "llama.cpp fetches its one file from the hub by itself; bring the mirror's file into a folder, and name it in engine_config.model_path",
+            "llama.cpp downloads its file from the hub itself; copy the mirror's file into a folder, and set engine_config.model_path to it",
         );
     }
     let file = format!("{INITIALIZER}.model_filename");
     match draft.text(&file) {
         Some(name) if !name.ends_with(".gguf") => draft.drop_key(
             &file,
-            "llama.cpp reads GGUF files alone; convert the file, or name one of the same model in engine_config.model_path",
+            "llama.cpp only reads GGUF files; convert the file, or set engine_config.model_path to a GGUF file of the same model",
         ),
         _ => draft.rename(&file, &format!("{KWARGS}.hf_file")),
     }
@@ -160,7 +160,7 @@ fn transformers(draft: &mut Draft<'_>) {
     match draft.text(&format!("{INITIALIZER}.dtype")) {
         Some("int8") => draft.drop_key(
             &format!("{INITIALIZER}.dtype"),
-            "vLLM computes with float16, bfloat16 or float32; name a quantised model in hf_model_id",
+            "vLLM supports float16, bfloat16 or float32; for quantisation, set hf_model_id to a quantised model",
         ),
         _ => draft.rename(&format!("{INITIALIZER}.dtype"), &format!("{KWARGS}.dtype")),
     }
@@ -169,7 +169,7 @@ fn transformers(draft: &mut Draft<'_>) {
         &format!("{INITIALIZER}.max_tokens"),
         "engine_config.max_total_tokens",
     );
-    for (key, instead) in dropped::of(AVIARY, INITIALIZER) {
+    for (key, instead) in dropped::keys_of(AVIARY, INITIALIZER) {
         let path = format!("{INITIALIZER}.{key}");
         match draft.get(&path) {
             // A section whose only key has been moved.
@@ -251,7 +251,7 @@ fn policy(draft: &mut Draft<'_>, at: &str) -> Result<(), CatalogError> {
     {
         return Err(draft.notes.refuse(
             &format!("{at}.max_input_length"),
-            format!("is {input}, and must be less than max_total_tokens, which is {sequence}, so that an answer has room"),
+            format!("is {input}, and must be less than max_total_tokens, which is {sequence}to leave room for a response"),
         ));
     }
     draft.rename(

@@ -26,7 +26,7 @@ impl Dropped {
 }
 
 /// The keys of `section` without effect, with their replacements.
-pub(crate) fn of(
+pub(crate) fn keys_of(
     table: &[Dropped],
     section: &str,
 ) -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -40,12 +40,12 @@ pub(crate) const ACTOR: &str = "deployment_config.ray_actor_options";
 const KWARGS: &str = "engine_config.engine_kwargs";
 pub(crate) const APPLICATION: &str = "applications[]";
 pub(crate) const ARGUMENTS: &str = "applications[].args";
-pub(crate) const CLUSTER: &str = "beside applications";
+pub(crate) const CLUSTER: &str = "top level";
 
 /// For the settings of a Ray worker other than its variables.
 pub(crate) const OUTSIDE_OF_RAY: &str = "has no effect outside of Ray: install what the engine needs into its own environment, and name its program in engine_config.program";
-const OF_RAY: &str = "it is Ray Serve's own";
-const OF_CLUSTER: &str = "it described the cluster or the service that ran Ray Serve; the configuration of model-pool has its own";
+const OF_RAY: &str = "it only concerns Ray Serve";
+const OF_CLUSTER: &str = "it describes the cluster or service that runs Ray Serve; model-pool has a separate configuration";
 const ONE_ADDRESS: &str = "all models are served at one address, under their names";
 
 /// Keys of RayLLM, Anyscale's templates and Ray Serve.
@@ -53,7 +53,7 @@ pub(crate) const RAYLLM: &[Dropped] = &[
     dropped(
         "",
         "standalone_function_calling_model depends_on_model",
-        "each model stands for itself",
+        "each model is independent",
     ),
     dropped(
         DEPLOYMENT,
@@ -64,7 +64,7 @@ pub(crate) const RAYLLM: &[Dropped] = &[
     dropped(
         DEPLOYMENT,
         "num_replicas",
-        "replicas are loaded on demand; an administrator's load asks for several",
+        "replicas are loaded on demand; an administrator can load several",
     ),
     dropped(
         DEPLOYMENT,
@@ -105,7 +105,7 @@ pub(crate) const RAYLLM: &[Dropped] = &[
         ACTOR,
         "max_concurrency max_restarts max_task_retries max_pending_calls name namespace lifetime scheduling_strategy \
          placement_group placement_group_bundle_index placement_group_capture_child_tasks get_if_exists concurrency_groups",
-        "there are no actors; the pool starts an engine that has failed again by itself",
+        "there are no actors; the pool restarts failed engines automatically",
     ),
     dropped(
         KWARGS,
@@ -115,12 +115,12 @@ pub(crate) const RAYLLM: &[Dropped] = &[
     dropped(
         KWARGS,
         "enable_custom_nccl",
-        "vLLM has an all-reduce of its own, which disable_custom_all_reduce turns off",
+        "vLLM has a custom all-reduce, which disable_custom_all_reduce turns off",
     ),
     dropped(
         KWARGS,
         "min_decodes_per_prefill",
-        "vLLM computes parts of prompts beside running requests (enable_chunked_prefill, max_num_batched_tokens)",
+        "vLLM computes parts of prompts together with running requests (enable_chunked_prefill, max_num_batched_tokens)",
     ),
     dropped(
         KWARGS,
@@ -132,7 +132,7 @@ pub(crate) const RAYLLM: &[Dropped] = &[
          max_prompt_adapter_token image_input_type image_token_id image_input_shape image_feature_size image_processor \
          image_processor_revision disable_image_processor qlora_adapter_name_or_path \
          override_neuron_config",
-        "vLLM does not have it any more",
+        "vLLM has removed it",
     ),
     dropped(
         KWARGS,
@@ -155,12 +155,12 @@ pub(crate) const RAYLLM: &[Dropped] = &[
     dropped(
         "engine_config",
         "scheduler_policy logger_level max_tokens_in_paged_kv_cache enable_trt_overlap",
-        "trtllm-serve has its own way, which engine_kwargs may change",
+        "trtllm-serve has a different default, which engine_kwargs can change",
     ),
     dropped(
         "engine_config",
         "batch_wait_timeout_s",
-        "the engine batches what waits, and waits for nothing",
+        "the engine batches waiting requests without delay",
     ),
     dropped(
         "engine_config",
@@ -189,7 +189,7 @@ pub(crate) const RAY_SERVE: &[Dropped] = &[
     dropped(
         "",
         "log_engine_metrics",
-        "the engine's own numbers are always read",
+        "the engine's own metrics are always read",
     ),
     dropped(
         "model_loading_config",
@@ -224,7 +224,7 @@ pub(crate) const SERVE: &[Dropped] = &[
     dropped(
         ARGUMENTS,
         "dashboard_port",
-        "cluster.ray.address is where Ray brings nodes; for people there is /llm/dashboard",
+        "cluster.ray.address sets the Ray cluster that provides nodes; the dashboard for people is /llm/dashboard",
     ),
     dropped(
         ARGUMENTS,
@@ -234,17 +234,17 @@ pub(crate) const SERVE: &[Dropped] = &[
     dropped(
         ARGUMENTS,
         "config_file_path dump_period model_pool_update_period main",
-        "the pool is one program, and keeps its state by itself in state.dir",
+        "the pool is one program, and keeps its state in state.dir",
     ),
     dropped(
         ARGUMENTS,
         "clean_period",
-        "pool.keep_hot says how long an idle model stays, and evening.cleanup when all leave",
+        "pool.keep_hot sets how long an idle model stays, and evening.cleanup when all models are unloaded",
     ),
     dropped(
         ARGUMENTS,
         "gpu_check_period health_check_period",
-        "GPUs are measured all the time, and pool.heartbeat says how often an engine is probed",
+        "GPUs are measured continuously, and pool.heartbeat sets how often an engine is probed",
     ),
     dropped(
         CLUSTER,
@@ -268,7 +268,7 @@ pub(crate) const AVIARY: &[Dropped] = &[
     dropped(
         "model_config.initialization",
         "pipeline full_warmup",
-        "the engine has its own way of generating",
+        "the engine controls generation itself",
     ),
     dropped(
         "model_config.initialization.initializer",
@@ -278,12 +278,12 @@ pub(crate) const AVIARY: &[Dropped] = &[
     dropped(
         "engine_config.scheduler.policy",
         "type",
-        "the engine has one policy of its own, which takes the same bounds",
+        "the engine has a single policy, which accepts the same limits",
     ),
 ];
 
-const WORDS: &str = "prompts are bounded by tokens: engine_config.max_total_tokens";
-const BATCH: &str = "the engine batches by itself, as requests come; deployment_config.max_ongoing_requests bounds how many it takes at once";
+const WORDS: &str = "prompts are limited in tokens: engine_config.max_total_tokens";
+const BATCH: &str = "the engine batches requests as they arrive; deployment_config.max_ongoing_requests limits the simultaneous requests";
 
 /// Every key of the tables, with its section and replacement.
 pub(crate) fn all() -> impl Iterator<Item = &'static Dropped> {

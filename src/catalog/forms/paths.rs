@@ -56,7 +56,7 @@ impl Draft<'_> {
         } else {
             self.notes.warn(
                 old,
-                format!("has no effect: {new} is given too, and counts"),
+                format!("has no effect: {new} is also set and takes precedence"),
             );
         }
     }
@@ -70,7 +70,7 @@ impl Draft<'_> {
 
     /// Removes the keys of a section that have no effect.
     pub fn drop_table(&mut self, table: &[Dropped], section: &str) {
-        for (key, instead) in dropped::of(table, section) {
+        for (key, instead) in dropped::keys_of(table, section) {
             match section {
                 "" => self.drop_key(key, instead),
                 section => self.drop_key(&format!("{section}.{key}"), instead),

@@ -60,19 +60,19 @@ fn accelerator(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
         return Ok(());
     };
     let Some(name) = value.as_str() else {
-        let problem = format!("{value} is no name of a kind of GPU, such as A10G");
+        let problem = format!("{value} is not a kind of GPU, such as A10G");
         return Err(draft.notes.refuse(FIELD, problem));
     };
     match kind_of(&format!("accelerator_type:{name}")) {
         None => draft
             .notes
-            .warn(FIELD, "has no effect: it names no kind of GPU"),
+            .warn(FIELD, "has no effect: it does not name a kind of GPU"),
         Some(kind) if draft.put("pool_config.devices.kinds", json!([kind])) => {
             draft.notes.moved("pool_config.devices.kinds", FIELD);
         }
         Some(_) => draft.notes.warn(
             FIELD,
-            "has no effect: pool_config.devices.kinds is given too, and counts",
+            "has no effect: pool_config.devices.kinds is also set and takes precedence",
         ),
     }
     Ok(())
@@ -152,7 +152,7 @@ fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
         if path.starts_with("pipeline") && gpus > 1 {
             draft.notes.warn(
                 path,
-                "pipelines are not used: the replica's GPUs share each layer",
+                "pipelines are not used: the replica's GPUs divide each layer",
             );
         }
     }
@@ -165,7 +165,7 @@ fn parallelism(draft: &mut Draft<'_>) -> Result<(), CatalogError> {
         } else {
             draft.notes.warn(
                 path,
-                "has no effect: another key sets the number of GPUs, and that counts",
+                "has no effect: another key sets the number of GPUs and takes precedence",
             );
         }
     }

@@ -38,7 +38,7 @@ fn default_engine(draft: &mut Draft<'_>) {
     draft.put("engine_config.type", json!(kind));
     draft.notes.warn(
         "engine_config.type",
-        format!("is missing; {kind} counts, as in RayLLM 0.5"),
+        format!("is missing; {kind} is used, as in RayLLM 0.5"),
     );
 }
 
@@ -53,7 +53,7 @@ fn deployment(draft: &mut Draft<'_>) {
     {
         draft.drop_key(
             "deployment_config.max_concurrent_queries",
-            "it is the old name of max_ongoing_requests, which is given too, and counts",
+            "it is the old name of max_ongoing_requests, which is also set and takes precedence",
         );
     }
     let scaling = "deployment_config.autoscaling_config";
@@ -66,7 +66,7 @@ fn deployment(draft: &mut Draft<'_>) {
     {
         draft.drop_key(
             &format!("{scaling}.target_num_ongoing_requests_per_replica"),
-            "it is the old name of target_ongoing_requests, which is given too, and counts",
+            "it is the old name of target_ongoing_requests, which is also set and takes precedence",
         );
     }
     // Variables of the actor applied to the engine in it.
@@ -76,7 +76,7 @@ fn deployment(draft: &mut Draft<'_>) {
     );
     draft.drop_table(RAYLLM, dropped::ACTOR);
     if draft.get(dropped::ACTOR).is_some() {
-        let known: Vec<&str> = dropped::of(RAYLLM, dropped::ACTOR)
+        let known: Vec<&str> = dropped::keys_of(RAYLLM, dropped::ACTOR)
             .map(|(key, _)| key)
             .collect();
         draft.finish(dropped::ACTOR, &known.join(" "));
@@ -88,7 +88,7 @@ fn deployment(draft: &mut Draft<'_>) {
         // Ray's value for no limit.
         Some(-1) => draft.drop_key(
             "deployment_config.max_queued_requests",
-            "every queue has a bound: pool.queue_limit",
+            "every queue is limited: pool.queue_limit",
         ),
         _ => draft.rename(
             "deployment_config.max_queued_requests",
@@ -113,7 +113,7 @@ fn as_integer(draft: &mut Draft<'_>, path: &str) {
 
 fn scaling(draft: &mut Draft<'_>) {
     let zero =
-        "each replica gets one device at least; where there are no GPUs that is the host's memory";
+        "each replica gets at least one device, which is host memory on machines without GPUs";
     as_integer(draft, "scaling_config.num_workers");
     for key in [
         "scaling_config.num_workers",
@@ -131,7 +131,7 @@ fn scaling(draft: &mut Draft<'_>) {
     {
         draft.drop_key(
             part,
-            "models share a GPU by the memory they need, which pool_config.memory_gib may say",
+            "models share a GPU by the memory they need, which pool_config.memory_gib can set",
         );
     }
     accelerators(draft, "scaling_config.resources_per_worker");
@@ -154,7 +154,7 @@ pub(super) fn accelerators(draft: &mut Draft<'_>, path: &str) {
     for name in resources.keys().filter(|name| kind_of(name).is_none()) {
         draft.notes.warn(
             &format!("{path}.{name}"),
-            "has no effect: it is a resource of Ray's alone",
+            "has no effect: the resource only has a meaning in Ray",
         );
     }
     if kinds.is_empty() {
@@ -165,7 +165,7 @@ pub(super) fn accelerators(draft: &mut Draft<'_>, path: &str) {
     } else {
         draft.notes.warn(
             path,
-            "has no effect: pool_config.devices.kinds is given too, and counts",
+            "has no effect: pool_config.devices.kinds is also set and takes precedence",
         );
     }
 }
@@ -309,8 +309,8 @@ fn speculative(draft: &mut Draft<'_>) {
     let model = draft.text(MODEL).map(str::to_owned).filter(|_| is_on);
     let Some(model) = model.filter(|_| draft.get(CONFIG).is_none()) else {
         let instead = match draft.get(CONFIG) {
-            Some(_) => "speculative_config is given too, and counts",
-            None if is_on => "no speculative_model is named, so nothing is drafted",
+            Some(_) => "speculative_config is also set and takes precedence",
+            None if is_on => "speculative_model is missing, so nothing is drafted",
             None => "use_speculative is false",
         };
         for (key, _) in KEYS {

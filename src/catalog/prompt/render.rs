@@ -51,7 +51,7 @@ impl PromptFormat {
                 Role::Tool => {
                     return Err(PromptError {
                         field: format!("messages[{nth}].role"),
-                        message: "this model's prompt format has no place for messages of the role `tool`; send what the tool answered as a user's message".to_owned(),
+                        message: "this model's prompt format has no place for messages of the role `tool`; send the tool's output as a user message".to_owned(),
                     });
                 }
                 Role::User | Role::Assistant => rest.push(message),

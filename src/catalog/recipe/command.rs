@@ -48,7 +48,7 @@ impl SleepCommands {
                 .render_str(word, &context)
                 .map_err(|error| TemplateError {
                     key: format!("{key}[{nth}]"),
-                    problem: format!("{}; here alone {{{{ pid }}}} has a value", error.kind()),
+                    problem: format!("{}; only {{{{ pid }}}} has a value here", error.kind()),
                 })
         };
         words.iter().enumerate().map(fill).collect()
@@ -123,7 +123,8 @@ impl CommandRecipe {
                     problem: problem(&error, template, &context),
                 })?;
             if text.contains('\0') {
-                let problem = "the text holds a NUL byte, which no program can be given".to_owned();
+                let problem =
+                    "the text contains a NUL byte, which cannot be passed to a program".to_owned();
                 return Err(TemplateError { key, problem });
             }
             Ok(text)
@@ -207,7 +208,7 @@ impl CommandRecipe {
             Err(TemplateError {
                 key: "engine_config.command".to_owned(),
                 problem: format!(
-                    "neither the command nor env uses {name}, so the engine cannot know where to listen"
+                    "neither the command nor env uses {name}, so the engine does not receive its address"
                 ),
             })
         }

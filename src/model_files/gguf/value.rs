@@ -62,7 +62,7 @@ impl Values {
         };
         number
             .map(Some)
-            .ok_or_else(|| format!("{key} is no whole number"))
+            .ok_or_else(|| format!("{key} is not a whole number"))
     }
 
     pub fn fraction(&self, key: &str) -> Result<Option<f64>, String> {

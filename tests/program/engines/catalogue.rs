@@ -158,7 +158,7 @@ fn keys_that_do_not_go_with_the_engine_are_refused() {
     );
     assert_has(
         &text,
-        &["engine_config.hf_model_id", "is no name on the hub"],
+        &["engine_config.hf_model_id", "is not a name on the hub"],
     );
     let text = refusal("VLLMEngine", json!({"revision": ""}), none.clone());
     assert_has(&text, &["engine_config.revision", "is empty"]);
@@ -222,7 +222,7 @@ fn in_host_memory_only_what_can_keep_to_a_budget_there_is_run() {
     }
     let text =
         read("VLLMEngine", json!({"pool_config": {"sleep": "weights"}})).expect_err("no sleep");
-    assert_has(&text, &["pool_config.sleep", "GPUs only"]);
+    assert_has(&text, &["pool_config.sleep", "only sleeps on GPUs"]);
 }
 
 #[test]

@@ -150,7 +150,10 @@ fn weights_that_are_still_to_be_fetched_are_no_reason_to_name_a_folder() {
         &text,
         &["its command line depends on the size of the weights, and is shown once they are here"],
     );
-    assert!(!text.contains("name a local folder"), "{text}");
+    assert!(
+        !text.contains("to a local folder with the weights"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -180,8 +183,8 @@ fn check_shows_what_would_be_run_with_secrets_masked() {
             "vllm serve",
             "HF_TOKEN=…",
             "no prompts, because it embeds or ranks texts",
-            "cannot be started: TRTLLMEngine gets an option",
-            "cannot be started: there is no /srv/models/Llama-3.3-70B-Instruct; bring the model there",
+            "cannot be started: TRTLLMEngine needs an option",
+            "cannot be started: there is no /srv/models/Llama-3.3-70B-Instruct; copy the model there",
         ],
     );
     assert!(!text.contains("hf_0123456789"), "{text}");

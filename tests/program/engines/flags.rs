@@ -138,7 +138,7 @@ fn every_flag_of_an_engine_is_taken_or_refused_with_a_reason() {
                         [((*name).to_owned(), json!([]))].into_iter().collect();
                     match engine.flags.check(&kwargs) {
                         Ok(_) => true,
-                        Err(flaw) => !flaw.problem.contains("is no option of this engine"),
+                        Err(flaw) => !flaw.problem.contains("is not an option of this engine"),
                     }
                 });
             if !is_named && !is_beside {

@@ -33,7 +33,7 @@ impl<'a> Fields<'a> {
             .as_u64()
             .and_then(|number| usize::try_from(number).ok());
         let number =
-            number.ok_or_else(|| format!("{name} is {value}, which is no whole number"))?;
+            number.ok_or_else(|| format!("{name} is {value}, which is not a whole number"))?;
         if number > COUNT_MAX {
             return Err(format!(
                 "{name} is {number}, which is not between 0 and {COUNT_MAX}"

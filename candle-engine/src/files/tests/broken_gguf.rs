@@ -11,7 +11,7 @@ use std::path::Path;
 
 fn written() -> Written {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/qwen3");
-    Written::of(&folder, "qwen3")
+    Written::new(&folder, "qwen3")
 }
 
 fn bytes_of(written: &Written) -> Vec<u8> {
@@ -213,7 +213,7 @@ fn metadata_that_is_missing_or_wrong_is_named_by_its_key() {
         (
             "qwen3.embedding_length",
             text("wide"),
-            "qwen3.embedding_length is no whole number",
+            "qwen3.embedding_length is not a whole number",
         ),
         (
             "qwen3.embedding_length",

@@ -8,7 +8,7 @@ fn recipe(prefix: &[&str]) -> ServerRecipe {
     ServerRecipe {
         prefix: prefix.iter().map(|word| (*word).to_owned()).collect(),
         env: BTreeMap::from([("HF_TOKEN".to_owned(), Secret("hf_secret".to_owned()))]),
-        ..ServerRecipe::of(find("EmbeddingEngine").expect("an engine"), "/models/e")
+        ..ServerRecipe::new(find("EmbeddingEngine").expect("an engine"), "/models/e")
     }
 }
 
@@ -73,7 +73,7 @@ fn a_container_without_a_name_and_a_template_without_a_value_are_refused() {
 
 #[test]
 fn another_program_keeps_the_words_that_belong_to_the_engine() {
-    let mut recipe = ServerRecipe::of(find("VLLMEngine").expect("an engine"), "/models/m");
+    let mut recipe = ServerRecipe::new(find("VLLMEngine").expect("an engine"), "/models/m");
     recipe.program = Some("/opt/vllm/bin/vllm".to_owned());
     let devices = gpus(1, 80);
     let command = recipe.command(&place(&devices, 40)).expect("a command");

@@ -69,7 +69,7 @@ fn weights_of_unknown_size_are_called_damaged_where_they_are() {
     let folder = tempfile::tempdir().expect("a folder");
     let weights = folder.path().join("model.safetensors");
     std::fs::write(&weights, [200, 0, 0, 0, 0, 0, 0, 0, b'{']).expect("written");
-    let recipe = ServerRecipe::of(&VLLM, &folder.path().display().to_string());
+    let recipe = ServerRecipe::new(&VLLM, &folder.path().display().to_string());
     let mut place = place(&[], 20);
     place.weights = None;
     let problem = recipe.command(&place).expect_err("no command");

@@ -1,5 +1,5 @@
-//! The flags of `vllm serve` and of `sglang.launch_server`, from the lists that were read from their parsers: each one known,
-//! its value of its type, anything else an error with status 2.
+//! The flags of `vllm serve` and of `sglang.launch_server`, from lists extracted from their parsers. Checks names and value types;
+//! anything else is an error with status 2.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 const LIST: &str = include_str!("../../../fixtures/vllm_flags.txt");
 const SGLANG_LIST: &str = include_str!("../../../fixtures/sglang_flags.txt");
 
-/// Which engine the double stands for.
+/// The simulated engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Vllm,
@@ -30,11 +30,11 @@ pub struct Flags {
     pub max_num_seqs: u64,
     pub eager: bool,
     pub sleep: bool,
-    /// Whether it reads tool calls that the model decides on.
+    /// True if it parses tool calls that the model chooses.
     pub reads_tools: bool,
     pub tool_parser: Option<String>,
     pub api_key: Option<String>,
-    /// Whether adapters come and leave while it runs.
+    /// True if adapters can be loaded and unloaded at run time.
     pub takes_adapters: bool,
     pub max_loras: i64,
 }
@@ -66,10 +66,10 @@ impl Flags {
             .subcommand_matches("serve")
             .cloned()
             .unwrap_or_default();
-        Ok(Flags::of(&serve))
+        Ok(Flags::new(&serve))
     }
 
-    fn of(all: &ArgMatches) -> Flags {
+    fn new(all: &ArgMatches) -> Flags {
         let text = |name: &str| all.get_one::<String>(name).cloned();
         let whole = |name: &str| all.get_one::<i64>(name).copied();
         let model = text("model_tag")
@@ -115,7 +115,7 @@ impl Flags {
             api_key: text("api-key"),
             takes_adapters: all.get_flag("enable-lora")
                 && std::env::var("VLLM_ALLOW_RUNTIME_LORA_UPDATING")
-                    .is_ok_and(|it| ["1", "true"].contains(&it.to_lowercase().as_str())),
+                    .is_ok_and(|value| ["1", "true"].contains(&value.to_lowercase().as_str())),
             max_loras: whole("max-loras").unwrap_or(1),
         }
     }
@@ -174,7 +174,7 @@ fn with_flags(mut command: Command, list: &str) -> Command {
     command
 }
 
-/// One flag, and `--no-…` as a separate one; the last one counts.
+/// A flag, with `--no-…` as a separate flag; the last one wins.
 fn args(spellings: &[&str], kind: &str) -> Vec<Arg> {
     let long = |word: &&&str| word.starts_with("--");
     let (negative, positive): (Vec<&str>, Vec<&str>) = spellings
