@@ -1,23 +1,22 @@
-//! What every kind of cluster can do.
+//! The interface that every kind of cluster implements.
 
 use std::future::Future;
 
 use super::{ClusterError, LeaseId, NodeLease};
 
-/// How a node is given back.
+/// The way to give back a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// The node gets SIGTERM, lets its requests end, and ends by itself.
+    /// Sends SIGTERM to the node, which finishes its requests and exits on its own.
     Drain,
-    /// The cluster ends the job in its own way.
+    /// Lets the cluster end the job its own way.
     Now,
 }
 
-/// Software that hands out nodes. An error never means that a job is gone: what is unknown stays as it was.
+/// Software that provides nodes. An error never means that a job is gone: unknown leases stay as they were.
 pub trait Cluster: Send + Sync {
-    /// Asks for one node of this shape. `demand`: the number of the pool's request, with which the node joins; `None` for
-    /// a person's request. `exclude`: nodes that are not used, in addition to those in the configuration, where the
-    /// cluster lets its users choose.
+    /// Requests one node of this shape. `demand` is the number of the pool's request, with which the node joins; `None` for a
+    /// person's request. `exclude` lists nodes to avoid in addition to the configured ones, on clusters that support it.
     fn request(
         &self,
         shape: &str,
@@ -25,23 +24,23 @@ pub trait Cluster: Send + Sync {
         exclude: &[String],
     ) -> impl Future<Output = Result<LeaseId, ClusterError>> + Send;
 
-    /// All leases of this pool that the cluster still knows, those that ended lately included. A lease that is missing in
-    /// an answer has ended.
+    /// All leases of this pool that the cluster still lists, including recently ended ones. A lease missing from the list has
+    /// ended.
     fn status(&self) -> impl Future<Output = Result<Vec<NodeLease>, ClusterError>> + Send;
 
-    /// Gives a node back, or takes a request back that waits. It succeeds if the lease has ended already.
+    /// Gives back a node, or withdraws a pending request. Succeeds if the lease has already ended.
     fn release(
         &self,
         id: &LeaseId,
         how: Release,
     ) -> impl Future<Output = Result<(), ClusterError>> + Send;
 
-    /// The name by which the node of a lease joins, or the beginning of it ([`is_node_of`](super::is_node_of)), where that
-    /// is certain before the cluster has listed the lease.
+    /// The name with which the node of a lease joins, or its prefix ([`is_node_of`](super::is_node_of)), if it is known before the
+    /// cluster lists the lease.
     fn node_of(&self, _: &LeaseId) -> Option<String> {
         None
     }
 
-    /// The last line that the node of a lease has printed, where the cluster shows it.
+    /// The last line of output of the lease's node, if the cluster shows it.
     fn log_end(&self, id: &LeaseId) -> impl Future<Output = Option<String>> + Send;
 }

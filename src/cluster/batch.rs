@@ -1,4 +1,4 @@
-//! What Slurm and PBS have in common: batch systems whose client programs submit a script as a job.
+//! Common parts of Slurm and PBS, batch systems whose client programs submit a script as a job.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -10,20 +10,20 @@ use super::program::{Call, Ended, one_line, run};
 use super::{ClusterError, LeaseId, LeaseState, NodeLease};
 
 const LOG_TAIL_BYTES: u64 = 4 << 10;
-/// The beginning of the names of jobs and of their logs.
+/// Prefix of the names of jobs and of their logs.
 pub(super) const PREFIX: &str = "model-pool";
 
-/// A client program: in this folder, or on the PATH.
+/// The path of a client program in this folder, or its name, to be found on the PATH.
 pub(super) fn program(folder: Option<&Path>, name: &str) -> PathBuf {
     folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
 }
 
-/// What both say of a job of this pool, beside its state.
+/// The properties of a job, except its state, that both batch systems report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JobFacts {
     pub id: String,
     pub shape: String,
-    /// The number of the pool's request, where the job has it.
+    /// The number of the pool's request, if the job has one.
     pub demand: Option<u64>,
     pub host: String,
     pub time_limit: Option<Duration>,
@@ -32,7 +32,7 @@ pub(super) struct JobFacts {
 }
 
 impl JobFacts {
-    /// `node`: the name by which its node joins. `None`: its id is none.
+    /// `node` is the name with which the job's node joins. Returns `None` if the job's id is not valid.
     pub fn lease(self, node: String, state: LeaseState) -> Option<NodeLease> {
         Some(NodeLease {
             id: LeaseId::parse(&self.id).ok()?,
@@ -47,11 +47,11 @@ impl JobFacts {
     }
 }
 
-/// How the programs of a batch system say what goes wrong.
+/// The error messages of a batch system's programs.
 pub(super) struct Errors {
-    /// Parts of what they print while it does not answer.
+    /// Parts of the messages that mean that the batch system does not respond.
     pub unreachable: &'static [&'static str],
-    /// A part of a message, and what to do about it.
+    /// Pairs of a part of a message and the advice for it.
     pub advice: &'static [(&'static str, &'static str)],
 }
 
@@ -60,7 +60,7 @@ impl Errors {
         has_any(message, self.unreachable)
     }
 
-    /// Why a program has ended with another status than 0.
+    /// The error for a program that ended with a status other than 0.
     pub fn failure(&self, program: &str, ended: &Ended) -> ClusterError {
         let message = ended.reason();
         let program = program.to_owned();
@@ -68,7 +68,7 @@ impl Errors {
             return ClusterError::Unreachable { program, message };
         }
         if ended.status.code().is_none() {
-            // It may have done its work before that, such as to submit a job.
+            // The program may have done its work before, such as submitting a job.
             let message = format!("a signal ended it: {message}");
             return ClusterError::Output { program, message };
         }
@@ -79,14 +79,14 @@ impl Errors {
         }
     }
 
-    /// The advice of the first part that the message has, with the separator before it; empty if the message says it all.
+    /// The advice for the first known part of the message, with a separator in front. Empty for unknown messages.
     pub fn advice_for(&self, message: &str) -> String {
         let found = self.advice.iter().find(|(part, _)| message.contains(part));
         found.map_or_else(String::new, |(_, advice)| format!("; {advice}"))
     }
 
-    /// What a program has printed that changes nothing. Some end with 0 even without an answer.
-    pub fn answer(&self, program: &str, ended: Ended) -> Result<Ended, ClusterError> {
+    /// Checks the result of a program that changes nothing. Some programs exit with 0 even if the batch system did not respond.
+    pub fn respond(&self, program: &str, ended: Ended) -> Result<Ended, ClusterError> {
         if ended.status.success() && !self.is_unreachable(&ended.message) {
             Ok(ended)
         } else {
@@ -94,7 +94,7 @@ impl Errors {
         }
     }
 
-    /// Calls the program that submits a job. If it takes too long, the job may exist.
+    /// Calls the program that submits a job. If the call times out, the job may exist.
     pub async fn submit(&self, call: Call<'_>) -> Result<Ended, ClusterError> {
         let program = call.name;
         let ended = run(call).await.map_err(not_submitted)?;
@@ -123,14 +123,14 @@ fn not_submitted(error: ClusterError) -> ClusterError {
     }
 }
 
-/// The id that the program that submits has printed. `number`: the part of it that has digits alone.
+/// The job id in the output of a submitting program. `number` is the part of the id that must consist of digits.
 pub(super) fn submitted(
     program: &str,
     ended: &Ended,
     id: &str,
     number: &str,
 ) -> Result<LeaseId, ClusterError> {
-    let is_number = !number.is_empty() && number.chars().all(|it| it.is_ascii_digit());
+    let is_number = !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit());
     let id = LeaseId::parse(id).ok().filter(|_| is_number);
     id.ok_or_else(|| ClusterError::Output {
         program: program.to_owned(),
@@ -145,12 +145,12 @@ pub(super) fn has_any(text: &str, parts: &[&str]) -> bool {
     parts.iter().any(|part| text.contains(part))
 }
 
-/// The file of a job's output. `id` may be the sign that a batch system has for it.
+/// The file name for a job's output. `id` may be the batch system's placeholder for the id.
 pub(super) fn log_name(id: &str) -> String {
     format!("{PREFIX}-{id}.log")
 }
 
-/// The last line of a job's log that the batch system has not written itself, if this machine sees the file.
+/// The last line of a job's log that was not written by the batch system, if this machine can read the file.
 pub(super) fn last_line(path: &Path, is_foreign: fn(&str) -> bool) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
@@ -163,7 +163,7 @@ pub(super) fn last_line(path: &Path, is_foreign: fn(&str) -> bool) -> Option<Str
     lines.find(|line| !line.is_empty() && !is_foreign(line))
 }
 
-/// Adds the end of its log to why a job has ended.
+/// Appends the end of the job's log to the reason for its end.
 pub(super) fn add_log_end(lease: &mut NodeLease, line: Option<String>) {
     if let LeaseState::Ended { why } = &mut lease.state
         && let Some(line) = line

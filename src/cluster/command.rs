@@ -1,5 +1,5 @@
-//! A site's own programs bring and end nodes. Each gets one JSON object on standard input, and answers with one on standard
-//! output: docs/slurm.md has both. Exit status 75 means that the cluster does not answer.
+//! A site's own programs as a cluster. Each program gets a JSON object on standard input and responds with a JSON object on
+//! standard output (docs/slurm.md). Exit status 75 means that the cluster does not respond.
 
 use std::time::Duration;
 
@@ -38,14 +38,14 @@ struct ListedLease {
     id: String,
     shape: String,
     state: ListedState,
-    /// Why it waits, or has ended.
+    /// The reason why the lease waits or has ended.
     #[serde(default)]
     reason: String,
     #[serde(default)]
     host: String,
-    /// The name with which its node joins, if it is another than the id.
+    /// The name with which the node joins, if it differs from the id.
     node: Option<String>,
-    /// What the request had as `node.demand`.
+    /// The `node.demand` of the request.
     demand: Option<u64>,
     time_limit_seconds: Option<u64>,
     starts_unix: Option<u64>,
@@ -166,7 +166,7 @@ impl Cluster for CommandCluster {
         if listed.leases.len() > LEASES_MAX {
             return Err(unusable(command, "it lists more than 10000 leases"));
         }
-        let leases = listed.leases.into_iter().map(|it| self.lease(it));
+        let leases = listed.leases.into_iter().map(|lease| self.lease(lease));
         let leases: Result<Vec<NodeLease>, ClusterError> = leases.collect();
         leases.map_err(|error| unusable(command, &error.to_string()))
     }
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::stand_ins::{played, read, shape};
 
-    /// A cluster whose programs are these scripts; the folder keeps what they read.
+    /// A cluster with these scripts as programs. The folder keeps their input.
     fn with_programs(scripts: [&str; 3]) -> (tempfile::TempDir, CommandCluster) {
         let names = ["program0", "program1", "program2"];
         let programs: Vec<(&str, &str)> = names.into_iter().zip(scripts).collect();

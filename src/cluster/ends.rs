@@ -1,11 +1,11 @@
-//! Why a job has ended, in the words that the kinds of cluster share.
+//! Texts for the end of a job, shared by several kinds of cluster.
 
 use std::fmt::Display;
 use std::time::Duration;
 
-pub(super) const RELEASED: &str = "its node was released or ended by itself";
+pub(super) const RELEASED: &str = "its node was released or ended on its own";
 
-/// What stands behind a reason: the machine, if it is known.
+/// Suffix of a reason: the machine, if it is known.
 pub(super) fn place(host: &str) -> String {
     match host {
         "" => String::new(),
@@ -13,7 +13,7 @@ pub(super) fn place(host: &str) -> String {
     }
 }
 
-/// What stands behind a reason: the last line that the node has printed.
+/// Suffix of a reason: the last line of the node's output.
 pub(super) fn log_end(line: &str) -> String {
     format!("; its log ends with: {line}")
 }
@@ -25,7 +25,7 @@ pub(super) fn time_is_over(limit: Option<Duration>) -> String {
     }
 }
 
-/// `section`: that of the configuration with the lines that a site adds to its scripts.
+/// `section` is the configuration section with the lines that a site adds to its scripts.
 pub(super) fn no_program(place: &str, section: &str) -> String {
     format!(
         "its script found no program{place} (status 127); correct cluster.program, or add its folder to PATH in {section}.setup"

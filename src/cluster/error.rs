@@ -1,4 +1,4 @@
-//! What goes wrong with a cluster, with what to do next.
+//! Errors of clusters, with advice.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use ray_api::RayError;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
-    #[error("there is no program `{program}`: {error}; {advice}")]
+    #[error("cannot run the program `{program}`: {error}; {advice}")]
     Missing {
         program: String,
         error: String,
         advice: &'static str,
     },
-    /// The cluster has understood the request, and declined it.
+    /// The cluster understood the request and declined it.
     #[error("{program} refuses: {message}{advice}")]
     Refused {
         program: String,
         message: String,
         advice: String,
     },
-    /// The cluster does not answer: nothing is known about its jobs.
+    /// The cluster does not respond; the state of its jobs is unknown.
     #[error(
         "the cluster cannot be reached, so the state of its nodes is unknown: {program}: {message}; try again later"
     )]
     Unreachable { program: String, message: String },
-    #[error("{program} did not end within {} s and was stopped{note}; raise {key}, or look whether the cluster hangs", after.as_secs())]
+    #[error("{program} did not end within {} s and was stopped{note}; raise {key}, or check whether the cluster hangs", after.as_secs())]
     Timeout {
         program: String,
         after: Duration,
@@ -33,17 +33,17 @@ pub enum ClusterError {
     },
     #[error("the output of {program} cannot be used: {message}")]
     Output { program: String, message: String },
-    /// What is needed for a call is not there.
+    /// A prerequisite of the call is missing.
     #[error("{message}")]
     Setup { message: String },
-    #[error("there is no shape `{shape}` in cluster.shapes; there are: {known}")]
+    #[error("cluster.shapes has no shape `{shape}`; it has: {known}")]
     UnknownShape { shape: String, known: String },
     #[error("`{id}` is not the id of a lease; `model-pool cluster status` lists them")]
     WrongId { id: String },
 }
 
 impl ClusterError {
-    /// Whether the cluster may have carried the call out: then only its status tells.
+    /// Returns true if the cluster may have carried out the call. Only its status shows the outcome.
     pub fn is_unknown(&self) -> bool {
         match self {
             ClusterError::Unreachable { .. }
@@ -79,7 +79,7 @@ impl From<RayError> for ClusterError {
                 ClusterError::Unreachable { program, message }
             }
             RayError::Output { program, message } => ClusterError::Output { program, message },
-            // Of Ray Serve alone, which brings no nodes.
+            // Errors of Ray Serve only, which provides no nodes.
             RayError::Record { .. } | RayError::Deposed { .. } => ClusterError::Setup {
                 message: error.to_string(),
             },

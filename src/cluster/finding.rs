@@ -1,4 +1,4 @@
-//! What an inspection of a cluster finds: `model-pool check --slurm`, `--pbs`, `--kubernetes` and `--ray`.
+//! Findings of a cluster's inspection: `model-pool check --slurm`, `--pbs`, `--kubernetes` and `--ray`.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use config::ClusterSection;
 use super::ClusterError;
 use super::program::Ended;
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// As it has to be.
+    /// The check passed.
     Good(String),
-    /// It could not be looked at, or needs a person.
+    /// The check was not possible, or a person has to look.
     Note(String),
-    /// It would fail, with what to do.
+    /// The check failed; includes advice.
     Problem(String),
 }
 
@@ -24,7 +24,7 @@ impl Finding {
     }
 }
 
-/// The join token, as this machine sees it.
+/// Checks the join token as this machine sees it.
 pub(super) fn token_file(section: &ClusterSection) -> Option<Finding> {
     let file = section.token_file.as_ref()?;
     Some(match std::fs::File::open(file) {
@@ -36,7 +36,7 @@ pub(super) fn token_file(section: &ClusterSection) -> Option<Finding> {
     })
 }
 
-/// The program of the nodes, if it is a path.
+/// Checks the nodes' program, if it is a path.
 fn program(section: &ClusterSection) -> Option<Finding> {
     let is_path = section.program.starts_with('/');
     let is_missing = is_path && !Path::new(&section.program).is_file();
@@ -48,7 +48,7 @@ fn program(section: &ClusterSection) -> Option<Finding> {
     })
 }
 
-/// How a client program that prints its version has ended.
+/// The finding for a client program that prints its version.
 pub(super) fn version(program: &str, ended: Result<Ended, ClusterError>) -> Finding {
     match ended {
         Ok(ended) if ended.status.success() => {
@@ -59,17 +59,17 @@ pub(super) fn version(program: &str, ended: Result<Ended, ClusterError>) -> Find
     }
 }
 
-/// What answers with the jobs of this pool, and how many of them have not ended.
-pub(super) fn live_jobs(answers: &str, section: &ClusterSection, live: usize) -> Finding {
+/// The finding for a cluster that responds: `answers` describes it, `live` is the number of this pool's jobs that have not ended.
+pub(super) fn live_jobs(responses: &str, section: &ClusterSection, live: usize) -> Finding {
     Finding::Good(format!(
-        "{answers}; this pool (cluster.name: {}) has {live} pending or running job{}",
+        "{responses}; this pool (cluster.name: {}) has {live} pending or running job{}",
         section.name,
         if live == 1 { "" } else { "s" }
     ))
 }
 
-/// Files that nodes need at the same path. Whether nodes see them, only a job can tell. `logs`: the key of the folder of the
-/// jobs' output, and the folder.
+/// Checks files that nodes need at the same path. Only a job can check that nodes see them. `logs` is the configuration key and the
+/// path of the folder for the jobs' output.
 pub(super) fn shared_files(section: &ClusterSection, logs: (&str, Option<&Path>)) -> Vec<Finding> {
     let (key, folder) = logs;
     let all = [
@@ -80,21 +80,24 @@ pub(super) fn shared_files(section: &ClusterSection, logs: (&str, Option<&Path>)
     all.into_iter().flatten().collect()
 }
 
-/// The folder of the jobs' output, as this machine sees it.
+/// Checks the folder for the jobs' output as this machine sees it.
 fn log_folder(key: &str, folder: &Path) -> Finding {
     if folder.is_dir() {
         Finding::Good(format!("folder of the jobs' output: {}", folder.display()))
     } else {
         Finding::Problem(format!(
-            "{key} {} is no folder; create it where the nodes see it, or their jobs fail",
+            "{key} {} is not a folder; create it where the nodes see it, or their jobs fail",
             folder.display()
         ))
     }
 }
 
-/// Shell commands that tell on a node whether it sees the files and reaches the controller. They have no `'`.
+/// Shell commands that check on a node that it sees the files and reaches the controller. They contain no `'`.
 pub(super) fn on_a_node(section: &ClusterSection) -> String {
-    let controller = section.controller.as_ref().map_or("", |it| it.first());
+    let controller = section
+        .controller
+        .as_ref()
+        .map_or("", |addresses| addresses.first());
     let token = section.token_file.as_deref().unwrap_or(Path::new(""));
     format!(
         "test -r {} && curl -ksS -o /dev/null -w \"%{{http_code}}\\n\" {controller}/llm/health && command -v {}",

@@ -1,5 +1,5 @@
-//! Carries out what the pool decides about nodes, one call of the cluster at a time, and says what becomes of it. It looks at
-//! the leases while a request is open. What the cluster does not say is unknown, never "gone".
+//! Carries out the pool's decisions about nodes, with one call to the cluster at a time, and reports the outcome. Polls the leases
+//! while a request is open. Leases that the cluster does not report are unknown, never "gone".
 
 mod ending;
 mod left_over;
@@ -19,42 +19,42 @@ use open::Open;
 
 use super::{Cluster, ClusterError, LeaseState, NodeLease, Release};
 
-/// How often the leases are looked at while something is open.
+/// Interval for polling the leases while a request or a release is open.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The same while nodes of leases take part: their time limits may change, as when their jobs are preempted.
+/// Interval while nodes with leases are joined. Their time limits may change, for example when a job is preempted.
 const LOOK_AT_LIMITS_EVERY: Duration = Duration::from_secs(30);
-/// A lease that is missing in so many answers in a row has ended: one answer may be of before the request.
+/// A lease missing from this many consecutive responses has ended. A single response may be older than the request.
 const MISSING_MAX: u32 = 2;
-/// How long a machine on which a node did not join is left out.
+/// Time for which requests avoid a machine whose node did not join.
 const HOST_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
-/// If nodes do not join from more machines than this, the machines are not the cause.
+/// If nodes fail to join on more machines than this, the machines are not the cause.
 const HOSTS_EXCLUDED_MAX: usize = 3;
-/// Leases that are given back at the same time.
+/// Limit of leases to be given back.
 const ENDING_MAX: usize = 4096;
 
 pub struct Follower<C, N> {
     cluster: C,
     news: N,
-    /// How long a lease may run until its node joins.
+    /// Time limit for a running lease's node to join.
     join_within: Duration,
     open: Option<Open>,
     ending: Vec<Ending>,
     joined: BTreeSet<String>,
-    /// The reported ends of those that have a lease, in seconds since 1970.
+    /// The last reported end of each node with a lease, in seconds since 1970.
     ends: BTreeMap<String, u64>,
-    /// A node takes part whose end is not known yet, and its lease may say it.
+    /// True if a joined node's end is not known yet and its lease may still report it.
     lacks_ends: bool,
-    /// Nodes that have left, as long as their leases are listed.
+    /// Nodes that have left, while their leases are still listed.
     left: BTreeSet<String>,
     left_over: LeftOvers,
-    /// Whether leases that are left over would be known.
+    /// False if the next poll has to search for left-over leases.
     has_looked: bool,
     excluded: Vec<(String, Instant)>,
     next_look: Instant,
 }
 
 impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
-    /// `news` is called with what becomes of requests.
+    /// `news` is called with the progress of requests.
     pub fn new(cluster: C, join_within: Duration, news: N) -> Follower<C, N> {
         let now = now();
         Follower {
@@ -74,7 +74,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         }
     }
 
-    /// Runs until the sender of orders is dropped; those given before are carried out.
+    /// Runs until the sender of orders is dropped. Carries out all orders sent before.
     pub async fn run(mut self, mut orders: mpsc::UnboundedReceiver<ClusterOrder>) {
         loop {
             let is_due = self.is_busy() || !self.ends.is_empty() || !self.has_looked;
@@ -98,7 +98,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         match order {
             ClusterOrder::Request { demand, shape } => self.request(demand, &shape).await,
             ClusterOrder::Cancel { demand } => {
-                let Some(open) = self.open.take_if(|it| it.demand == demand) else {
+                let Some(open) = self.open.take_if(|open| open.demand == demand) else {
                     return;
                 };
                 let which = open.lease.map_or(Which::Demand(demand), Which::Lease);
@@ -111,7 +111,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                     .await;
             }
             ClusterOrder::Joined { node } => {
-                self.open.take_if(|it| it.is_met_by(&node));
+                self.open.take_if(|open| open.is_met_by(&node));
                 self.left_over.joined(&node);
                 self.left.remove(&node);
                 self.joined.insert(node);
@@ -124,7 +124,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 self.joined.remove(&node);
                 self.ends.remove(&node);
                 self.left.insert(node);
-                // A cluster that has taken it away may bring another one for it.
+                // A cluster that has taken the node away may provide a replacement.
                 self.has_looked = false;
                 self.next_look = now();
             }
@@ -132,13 +132,13 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     }
 
     async fn request(&mut self, demand: u64, shape: &str) {
-        // One may be on its way already.
+        // The cluster may already be providing a node.
         self.has_looked = false;
         self.look().await;
         let mut open = Open::new(demand, shape);
         if let Some(lease) = self.left_over.take(shape) {
             tracing::info!(
-                "lease {}, which is there already, serves the request",
+                "lease {}, which exists already, serves the request",
                 lease.id
             );
             open.name_node(lease.node, &self.news);
@@ -152,7 +152,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         }
     }
 
-    /// Sends the request to the cluster. `None`: it has been refused.
+    /// Sends the request to the cluster. Returns `None` if the cluster refused it.
     async fn submitted(&mut self, mut open: Open) -> Option<Open> {
         let now = now();
         self.excluded.retain(|(_, until)| *until > now);
@@ -166,16 +166,18 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         match self.cluster.request(&shape, Some(demand), &hosts).await {
             Ok(id) => {
                 tracing::info!("lease {id}: a node of shape {shape} is requested");
-                // Kubernetes uses ids again: what was to end under this one has ended.
+                // Kubernetes reuses ids: the previous lease with this id has ended.
                 self.ending
-                    .retain(|it| !matches!(&it.which, Which::Lease(old) if *old == id));
+                    .retain(|ending| !matches!(&ending.which, Which::Lease(old) if *old == id));
                 if let Some(node) = self.cluster.node_of(&id) {
                     open.name_node(node, &self.news);
                 }
                 open.lease = Some(id);
             }
             Err(error) if error.is_unknown() => {
-                tracing::warn!("a node of shape {shape} is requested: {error}");
+                tracing::warn!(
+                    "cannot tell whether the request for a node of shape {shape} was accepted: {error}"
+                );
                 open.unknown = Some(error.to_string());
             }
             Err(error) => {
@@ -187,7 +189,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         Some(open)
     }
 
-    /// Looks at the leases, and at what follows from them.
+    /// Polls the leases and acts on changes.
     async fn look(&mut self) {
         let pause = if self.is_busy() {
             LOOK_EVERY
@@ -208,10 +210,10 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             self.find_left_over(&leases);
         }
         self.left
-            .retain(|node| leases.iter().any(|it| it.node == *node));
+            .retain(|node| leases.iter().any(|lease| lease.node == *node));
         let spent = self.left_over.look(&leases, &self.joined, self.join_within);
         for id in spent {
-            tracing::info!("lease {id}, which no request wants, is given back");
+            tracing::info!("lease {id} is given back, because no request needs it");
             self.ending
                 .push(Ending::new(Which::Lease(id), Release::Now));
         }
@@ -222,7 +224,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
 
     fn look_at_limits(&mut self, leases: &[NodeLease]) {
         self.lacks_ends = false;
-        for lease in leases.iter().filter(|it| !it.has_ended()) {
+        for lease in leases.iter().filter(|lease| !lease.has_ended()) {
             if !self.joined.contains(&lease.node) {
                 continue;
             }
@@ -239,11 +241,11 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
 
     fn find_left_over(&mut self, leases: &[NodeLease]) {
         let now = now();
-        for lease in leases.iter().filter(|it| it.demand.is_some()) {
+        for lease in leases.iter().filter(|lease| lease.demand.is_some()) {
             let is_open = self.open.as_ref().is_some_and(|open| open.is_of(lease));
-            // One whose node has just left ends by itself.
+            // A lease whose node has just left ends on its own.
             let has_node = self.joined.contains(&lease.node) || self.left.contains(&lease.node);
-            let is_ending = self.ending.iter().any(|it| it.which.is(lease));
+            let is_ending = self.ending.iter().any(|ending| ending.which.is(lease));
             if !(lease.has_ended() || is_open || has_node || is_ending) {
                 self.left_over.add(lease, now);
             }
@@ -255,20 +257,21 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
             return;
         };
         let demand = open.demand;
-        let found = leases.iter().find(|it| open.is_of(it));
+        let found = leases.iter().find(|lease| open.is_of(lease));
         let refused = |why: String| (self.news)(ClusterNews::Refused { demand, why });
         let Some(lease) = found else {
             open.missing += 1;
             if open.missing < MISSING_MAX {
                 self.open = Some(open);
             } else if open.may_be_sent_again() {
-                // The cluster was away then, and answers now. If it has taken the first one nevertheless, that is left over.
+                // The cluster was unreachable and responds again. If it accepted the first request after all, that lease is left
+                // over.
                 self.has_looked = false;
                 self.open = self.submitted(open).await;
             } else if let Some(unknown) = open.unknown {
                 refused(unknown);
             } else if let Some(id) = open.lease {
-                refused(format!("the cluster does not know its lease {id} any more"));
+                refused(format!("the cluster no longer knows its lease {id}"));
             }
             return;
         };
@@ -297,10 +300,10 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
                 };
                 if since.elapsed() >= self.join_within {
                     let seconds = self.join_within.as_secs();
-                    let why = waits.map_or_else(String::new, |it| format!(" ({it})"));
+                    let why = waits.map_or_else(String::new, |reason| format!(" ({reason})"));
                     let log = match self.cluster.log_end(&lease.id).await {
                         Some(line) => format!("its log ends with: {line}; "),
-                        None => "look at its log, and ".to_owned(),
+                        None => "check its log, and ".to_owned(),
                     };
                     refused(format!(
                         "lease {} has run on {host} for {seconds} s and its node {} has not joined{why}; it is given back: {log}raise cluster.join_within if it needs longer",
@@ -320,21 +323,21 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
         self.open = Some(open);
     }
 
-    /// Gives back at once what can be.
+    /// Records the lease to give back, and gives back immediately what the cluster lists.
     async fn end(&mut self, ending: Ending) {
         if self.ending.len() < ENDING_MAX {
             self.ending.push(ending);
         }
         match self.cluster.status().await {
             Ok(leases) => self.end_leases(&leases).await,
-            Err(error) => tracing::warn!("a lease is to be given back: {error}"),
+            Err(error) => tracing::warn!("cannot list the leases to give one back: {error}"),
         }
     }
 
     async fn end_leases(&mut self, leases: &[NodeLease]) {
         for mut ending in std::mem::take(&mut self.ending) {
-            let mut found = leases.iter().filter(|it| ending.which.is(it));
-            let Some(lease) = found.find(|it| !it.has_ended()) else {
+            let mut found = leases.iter().filter(|lease| ending.which.is(lease));
+            let Some(lease) = found.find(|lease| !lease.has_ended()) else {
                 ending.missing += 1;
                 if ending.missing < MISSING_MAX {
                     self.ending.push(ending);
@@ -360,7 +363,7 @@ impl<C: Cluster, N: Fn(ClusterNews)> Follower<C, N> {
     }
 }
 
-/// The time of this shell; what it is compared with are its own bounds.
+/// Current time. It is only compared with this follower's own deadlines.
 #[expect(clippy::disallowed_methods, reason = "the one reading of the clock")]
 fn now() -> Instant {
     Instant::now()

@@ -1,4 +1,4 @@
-//! A node lease: what a cluster has given, or is asked for.
+//! A node lease: a node that a cluster has granted or is requested to grant.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use super::ClusterError;
 
-/// The cluster's own id of a lease, such as the number of a job. It is safe as an argument of a program and in a file's name.
+/// The cluster's own id of a lease, such as a job's number. Safe as a program's argument and in a file's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct LeaseId(String);
 
 impl LeaseId {
     /// # Errors
-    /// If the text has other characters than letters, digits, `-`, `_` and `.`, or begins with `-` or `.`.
+    /// Fails if the text is empty, has more than 100 bytes, contains other characters than letters, digits, `-`, `_` and `.`, or begins with `-` or `.`.
     pub fn parse(text: &str) -> Result<LeaseId, ClusterError> {
         let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         let is_id = (1..=100).contains(&text.len())
@@ -43,13 +43,13 @@ impl fmt::Display for LeaseId {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum LeaseState {
-    /// It waits, for this reason.
+    /// The request waits in the cluster's queue.
     Pending { reason: String },
-    /// It has its machine, and for this reason no node runs there yet.
+    /// The request has its machine, but no node runs there yet.
     Starting { host: String, reason: String },
     /// The job runs on this machine. Its node may still be starting.
     Running { host: String },
-    /// It is over, for this reason.
+    /// The lease is over.
     Ended { why: String },
 }
 
@@ -57,22 +57,22 @@ pub enum LeaseState {
 pub struct NodeLease {
     pub id: LeaseId,
     pub shape: String,
-    /// The name by which its node joins the controller.
+    /// The name with which its node joins the controller.
     pub node: String,
-    /// The number of the pool's request; null: a person has requested it.
+    /// The number of the pool's request; null for a person's request.
     pub demand: Option<u64>,
     #[serde(flatten)]
     pub state: LeaseState,
     #[serde(rename = "time_limit_seconds", serialize_with = "seconds")]
     pub time_limit: Option<Duration>,
-    /// When the job started, or when the cluster expects it to; in seconds since 1970.
+    /// The job's start, or its expected start, in seconds since 1970.
     pub starts_unix: Option<u64>,
-    /// When it ends at the latest, or has ended.
+    /// The job's latest or actual end, in seconds since 1970.
     pub ends_unix: Option<u64>,
 }
 
 impl NodeLease {
-    /// When a job that runs ends at the latest, in seconds since 1970, if the cluster says so.
+    /// The latest end of a running job, in seconds since 1970, if the cluster reports it.
     pub fn ends_by(&self) -> Option<u64> {
         if !matches!(self.state, LeaseState::Running { .. }) {
             return None;
@@ -86,19 +86,21 @@ impl NodeLease {
     }
 }
 
-/// Whether `node` is the name of a node that was announced as `name`: the same, or the pod of a Deployment of that name,
-/// to which Kubernetes appends two parts.
+/// Returns true if a node named `node` belongs to a lease announced as `name`. The names are equal, or `node` is a pod of the
+/// Deployment `name`, to which Kubernetes appends two parts.
 pub fn is_node_of(name: &str, node: &str) -> bool {
     if name == node {
         return true;
     }
-    let rest = node.strip_prefix(name).and_then(|it| it.strip_prefix('-'));
-    let parts = rest.and_then(|it| it.split_once('-'));
-    let is_part = |it: &str| {
-        !it.is_empty()
-            && it
+    let rest = node
+        .strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix('-'));
+    let parts = rest.and_then(|rest| rest.split_once('-'));
+    let is_part = |part: &str| {
+        !part.is_empty()
+            && part
                 .bytes()
-                .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit())
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     };
     parts.is_some_and(|(hash, end)| is_part(hash) && is_part(end) && end.len() == 5)
 }
@@ -107,7 +109,9 @@ fn seconds<S: serde::Serializer>(
     value: &Option<Duration>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    value.map(|it| it.as_secs()).serialize(serializer)
+    value
+        .map(|duration| duration.as_secs())
+        .serialize(serializer)
 }
 
 #[cfg(test)]
@@ -134,7 +138,7 @@ mod tests {
         lease.time_limit = None;
         assert_eq!(lease.ends_by(), None);
         lease.ends_unix = Some(1050);
-        // Slurm's guess when it would end, if it began as expected.
+        // Slurm's estimate of the end, assuming that the job begins as expected.
         lease.state = LeaseState::Pending {
             reason: String::new(),
         };

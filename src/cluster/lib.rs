@@ -1,7 +1,7 @@
-//! Who brings nodes: one trait over Slurm, PBS, Kubernetes, Ray and a site's own programs. A node lease is a job or a pod of
-//! the cluster in which `model-pool node` runs. What to request, and when, is decided by the caller.
+//! Sources of nodes: one trait over Slurm, PBS, Kubernetes, Ray and a site's own programs. A node lease is a job or a pod of the
+//! cluster that runs `model-pool node`. The caller decides what to request, and when.
 //!
-//! `batch` has what Slurm and PBS share, and `ends` and `finding` the words that more kinds of cluster share.
+//! `batch` has the common parts of Slurm and PBS; `ends` and `finding` have texts that several kinds of cluster share.
 
 mod backend;
 mod batch;

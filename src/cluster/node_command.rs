@@ -1,11 +1,11 @@
-//! The command line of a node in the script of a job. Every word is quoted for the shell.
+//! The command line of a node in a job's script. Every word is quoted for the shell.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use config::ClusterSection;
 
-/// `name` and `data` are words of the shell already.
+/// `name` and `data` are already quoted for the shell.
 pub(super) fn node_command(
     section: &ClusterSection,
     name: &str,
@@ -18,21 +18,25 @@ pub(super) fn node_command(
             words.push(format!("--{name} {value}").into());
         }
     };
-    for address in section.controller.iter().flat_map(|it| it.iter()) {
+    for address in section
+        .controller
+        .iter()
+        .flat_map(|addresses| addresses.iter())
+    {
         option("controller", Some(plain(address)));
     }
     option("name", Some(name.to_owned()));
     let token_file = section.token_file.as_deref().map(Path::to_string_lossy);
     option("token-file", token_file.as_deref().map(plain));
     option("fingerprint", section.fingerprint.as_deref().map(plain));
-    option("demand", demand.map(|it| it.to_string()));
+    option("demand", demand.map(|demand| demand.to_string()));
     option("data", Some(data.to_owned()));
-    words.extend(section.node_options.iter().map(|it| quoted(it)));
+    words.extend(section.node_options.iter().map(|option| quoted(option)));
     words.join(" ")
 }
 
-/// The folder for a node's state as a word of the shell. `id` is what the shell has for the id of the lease, and
-/// `default` the name of the folder in `TMPDIR`, so that two jobs on one machine have two.
+/// The folder for a node's state as a word of the shell. `id` is the shell's expression for the lease's id, and `default` the
+/// folder's name in `TMPDIR`, which keeps two jobs on one machine apart.
 pub(super) fn data(section: &ClusterSection, id: &str, default: &str) -> String {
     match &section.node_data {
         None => format!("\"${{TMPDIR:-/tmp}}/{default}\""),

@@ -1,4 +1,4 @@
-//! The cluster of a configuration, whichever kind it is.
+//! The configured cluster, of any kind.
 
 use config::{ClusterKind, ClusterSection};
 
@@ -15,7 +15,7 @@ pub enum OpenedCluster {
 }
 
 impl OpenedCluster {
-    /// `None` if the configuration has no cluster. Nothing is called.
+    /// Returns `None` if the configuration has no cluster. Makes no calls.
     pub fn open(section: &ClusterSection) -> Option<OpenedCluster> {
         match section.kind {
             ClusterKind::None => None,

@@ -1,5 +1,5 @@
-//! Runs one program of a cluster: with a deadline, with bounded output, and with few variables, so that no secret of this
-//! process's environment reaches a job. A program that takes too long is killed with everything that it started.
+//! Runs a cluster's program with a deadline, bounded output, and few variables, which keeps secrets of this process's environment
+//! out of jobs. Kills a program that takes too long, with everything that it started.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::ClusterError;
 
 const STDERR_BYTES_MAX: usize = 64 << 10;
 const MESSAGE_CHARACTERS: usize = 600;
-/// What the programs of a cluster need. `sbatch` hands its environment to the job, and so does `qsub` where a site wants it.
+/// Variables that a cluster's programs need. `sbatch` passes its environment on to the job, as does `qsub` if a site wants it.
 const VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
@@ -33,40 +33,40 @@ const VARIABLES: &[&str] = &[
     "PBS_SERVER",
 ];
 
-/// One call.
+/// One call of a program.
 pub(super) struct Call<'a> {
-    /// For messages.
+    /// The program's name in messages.
     pub name: &'a str,
-    /// A path, or a name on the PATH.
+    /// A path, or a name to be found on the PATH.
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// What it reads from standard input.
+    /// Text for standard input.
     pub input: &'a str,
     pub deadline: Duration,
     pub output_bytes_max: usize,
-    /// Variables beside those that every program gets.
+    /// Variables in addition to `VARIABLES`.
     pub variables: &'a [(&'a str, &'a str)],
-    /// The key of the configuration with the deadline.
+    /// The configuration key of the deadline.
     pub deadline_key: &'static str,
-    /// What to do if there is no such program.
+    /// Advice for a missing program.
     pub advice: &'static str,
 }
 
-/// How it ended.
+/// The result of a program that ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub status: ExitStatus,
     pub stdout: String,
-    /// All of standard error.
+    /// The complete standard error.
     pub errors: String,
-    /// Its end, on one line.
+    /// The end of standard error, on one line.
     pub message: String,
 }
 
-/// The program with all that it started; killed when this is dropped before its end.
+/// A program and all processes that it started. Killed if dropped before the program's end.
 struct Group {
     child: Child,
-    /// The number of the group. A child that has ended has none any more, and what it started may go on.
+    /// The process group's number, kept here because an ended child no longer has it and its descendants may still run.
     pid: Option<Pid>,
     is_running: bool,
 }
@@ -80,13 +80,15 @@ impl Drop for Group {
 }
 
 /// # Errors
-/// If the program is missing, takes too long, or prints too much. An exit status other than 0 is no error here.
+/// If the program is missing, takes too long, or prints too much. An exit status other than 0 is not an error.
 pub(super) async fn run(call: Call<'_>) -> Result<Ended, ClusterError> {
     let mut command = Command::new(&call.program);
     command
         .args(&call.arguments)
         .env_clear()
-        .envs(std::env::vars_os().filter(|(name, _)| VARIABLES.iter().any(|it| name == it)))
+        .envs(
+            std::env::vars_os().filter(|(name, _)| VARIABLES.iter().any(|allowed| name == allowed)),
+        )
         .envs(call.variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -127,7 +129,7 @@ async fn exchange(child: &mut Child, call: &Call<'_>) -> io::Result<Ended> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin {
-            // A program need not read its input.
+            // A program may ignore its input.
             let _ = stdin.write_all(call.input.as_bytes()).await;
         }
         Ok(())
@@ -169,7 +171,7 @@ async fn bounded(
     }
 }
 
-/// The text without control characters and colours, its end if it is long.
+/// The text on one line without control characters; only its end if it is long.
 pub(super) fn one_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let lines: Vec<&str> = lines.into_iter().filter(|line| !line.is_empty()).collect();
@@ -183,7 +185,7 @@ pub(super) fn one_line(text: &str) -> String {
 }
 
 impl Ended {
-    /// The message, or the exit status of a program that printed none.
+    /// The message, or the exit status if the program printed nothing.
     pub fn reason(&self) -> String {
         if self.message.is_empty() {
             format!("it printed nothing ({})", self.status)
@@ -236,7 +238,7 @@ mod tests {
             assert!(error.is_unknown() && error.to_string().contains("cluster.command.timeout"));
             let child = std::fs::read_to_string(&file).expect("its child");
             let process = format!("/proc/{}/stat", child.trim());
-            // A killed process stays a zombie until its new parent looks at it.
+            // A killed process stays a zombie until its new parent reaps it.
             while std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z ")) {
                 tokio::task::yield_now().await;
             }

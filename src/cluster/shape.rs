@@ -10,7 +10,11 @@ pub(super) fn find_shape<'a>(
 ) -> Result<&'a ShapeSection, ClusterError> {
     let found = section.shapes.iter().find(|shape| shape.name == name);
     found.ok_or_else(|| {
-        let known: Vec<&str> = section.shapes.iter().map(|it| it.name.as_str()).collect();
+        let known: Vec<&str> = section
+            .shapes
+            .iter()
+            .map(|shape| shape.name.as_str())
+            .collect();
         ClusterError::UnknownShape {
             shape: name.chars().take(100).collect(),
             known: known.join(", "),

@@ -1,5 +1,4 @@
-//! What the tests of several clusters share: the configuration of a pool, programs that play those of a cluster, and leases in
-//! words.
+//! Test support for several clusters: the configuration of a pool, programs that imitate a cluster's, and leases as text.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +27,7 @@ pub(super) fn shape(name: &str, gpus: u32, time_limit_seconds: u64) -> ShapeSect
     }
 }
 
-/// The pool `lab`, whose nodes get their token from a file.
+/// The pool `lab`, whose nodes read their token from a file.
 pub(super) fn section(kind: ClusterKind, shapes: Vec<ShapeSection>) -> ClusterSection {
     ClusterSection {
         kind,
@@ -40,7 +39,7 @@ pub(super) fn section(kind: ClusterKind, shapes: Vec<ShapeSection>) -> ClusterSe
     }
 }
 
-/// A folder with these programs, each a script of the shell.
+/// A folder with these programs, each a shell script.
 pub(super) fn played(programs: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, script) in programs {

@@ -1,8 +1,8 @@
-//! Leases that are to be given back, until the cluster has done it.
+//! Leases that have to be given back and are not yet.
 
 use super::super::{LeaseId, NodeLease, Release};
 
-/// What has to end.
+/// Selects the lease that has to end.
 pub(super) enum Which {
     Lease(LeaseId),
     Demand(u64),
@@ -12,11 +12,11 @@ pub(super) enum Which {
 pub(super) struct Ending {
     pub which: Which,
     pub how: Release,
-    /// A request that is taken back: once its node has joined, the pool decides about the node.
+    /// The request was cancelled. If its node has joined already, the pool decides about the node.
     pub is_cancel: bool,
-    /// In so many answers in a row there was no such lease.
+    /// Number of consecutive responses without such a lease.
     pub missing: u32,
-    /// The last trouble, which is logged once.
+    /// The last error, which is logged once.
     pub complained: String,
 }
 

@@ -1,5 +1,5 @@
-//! Leases that no request of this run has brought and whose nodes have not joined: of an earlier run, or in the place of
-//! a node that the cluster has taken away. The next request for that shape gets one; without it they are given back.
+//! Leases without a request of this run and without a joined node: from an earlier run, or replacements for nodes that the cluster
+//! has taken away. The next request for that shape takes one. Unused ones are given back.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::super::{LeaseId, LeaseState, NodeLease, is_node_of};
 
-/// How long they are kept for a request.
+/// Time for which a left-over lease waits for a request.
 const KEPT_FOR: Duration = Duration::from_secs(300);
 
 struct LeftOver {
@@ -24,9 +24,9 @@ impl LeftOvers {
         self.0.is_empty()
     }
 
-    /// Another one, which is listed and has not ended.
+    /// Adds a lease that is listed and has not ended.
     pub fn add(&mut self, lease: &NodeLease, now: Instant) {
-        if self.0.iter().all(|it| it.lease.id != lease.id) {
+        if self.0.iter().all(|known| known.lease.id != lease.id) {
             self.0.push(LeftOver {
                 lease: lease.clone(),
                 since: now,
@@ -34,19 +34,19 @@ impl LeftOvers {
         }
     }
 
-    /// One of this shape, for a request.
+    /// Removes a lease of this shape, for a request.
     pub fn take(&mut self, shape: &str) -> Option<NodeLease> {
-        let index = self.0.iter().position(|it| it.lease.shape == shape)?;
+        let index = self.0.iter().position(|known| known.lease.shape == shape)?;
         Some(self.0.remove(index).lease)
     }
 
-    /// A node of this name takes part.
+    /// Forgets the lease of a node that has joined.
     pub fn joined(&mut self, node: &str) {
-        self.0.retain(|it| !is_node_of(&it.lease.node, node));
+        self.0.retain(|known| !is_node_of(&known.lease.node, node));
     }
 
-    /// What became of them, and which have to be given back. The node of one that runs may be about to join; then the
-    /// pool gives it back once it is idle.
+    /// Updates the leases and returns those to give back. A running lease's node may be about to join; the pool gives such a node
+    /// back once it is idle.
     pub fn look(
         &mut self,
         leases: &[NodeLease],
@@ -55,8 +55,9 @@ impl LeftOvers {
     ) -> Vec<LeaseId> {
         let mut spent = Vec::new();
         for old in std::mem::take(&mut self.0) {
-            let listed = leases.iter().find(|it| it.id == old.lease.id);
-            let Some(lease) = listed.filter(|it| !it.has_ended() && !joined.contains(&it.node))
+            let listed = leases.iter().find(|lease| lease.id == old.lease.id);
+            let Some(lease) =
+                listed.filter(|lease| !lease.has_ended() && !joined.contains(&lease.node))
             else {
                 continue;
             };

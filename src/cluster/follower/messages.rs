@@ -1,31 +1,31 @@
-//! What the loop and the follower say to each other.
+//! Messages between the pool's loop and the follower.
 
-/// What the pool has decided, or knows, about nodes.
+/// The pool's decisions and knowledge about nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterOrder {
-    /// One more node of this shape. There is at most one open request.
+    /// Requests one more node of this shape. At most one request is open.
     Request { demand: u64, shape: String },
-    /// The request is not wanted any more.
+    /// Withdraws the request.
     Cancel { demand: u64 },
-    /// The node of this name is given back.
+    /// Gives back the node of this name.
     Release { node: String },
-    /// The node of this name takes part.
+    /// The node of this name has joined.
     Joined { node: String },
-    /// It has been ordered to end, which may be because of its time limit.
+    /// The node was ordered to end, possibly because of its time limit.
     Leaves { node: String },
-    /// It does not any more.
+    /// The node of this name has left.
     Gone { node: String },
 }
 
-/// What becomes of a request.
+/// The progress of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterNews {
-    /// Why the node is not there yet.
+    /// The reason why the node has not joined yet.
     Pending { demand: u64, reason: String },
-    /// There will be none.
+    /// The request failed.
     Refused { demand: u64, why: String },
-    /// The node of this name will come for it.
+    /// The name with which the node for the request will join.
     Named { demand: u64, node: String },
-    /// The lease of this node ends then at the latest, in seconds since 1970.
+    /// The latest end of the node's lease, in seconds since 1970.
     Ends { node: String, unix: u64 },
 }

@@ -1,11 +1,11 @@
-//! The request that is open: what is known of its lease.
+//! The open request and the state of its lease.
 
 use tokio::time::Instant;
 
 use super::messages::ClusterNews;
 use crate::{LeaseId, NodeLease, is_node_of};
 
-/// How often a request is sent that the cluster does not know afterwards.
+/// Limit of attempts to send a request that the cluster does not know afterwards.
 const SENT_MAX: u32 = 4;
 
 pub(super) struct Open {
@@ -13,7 +13,7 @@ pub(super) struct Open {
     pub shape: String,
     pub lease: Option<LeaseId>,
     pub node: Option<String>,
-    /// Why it is unknown whether the cluster has taken it.
+    /// The error that makes it unknown whether the cluster accepted the request.
     pub unknown: Option<String>,
     pub running_since: Option<Instant>,
     pub missing: u32,
@@ -36,13 +36,14 @@ impl Open {
         }
     }
 
-    /// It is sent to the cluster.
+    /// Counts an attempt to send the request to the cluster.
     pub fn begin(&mut self) {
         self.sent += 1;
         (self.unknown, self.missing) = (None, 0);
     }
 
-    /// It was unknown whether the cluster had taken it, and it has not.
+    /// Returns true if the outcome was unknown and the limit of attempts is not reached. The caller has found that the cluster has
+    /// no such lease.
     pub fn may_be_sent_again(&self) -> bool {
         self.unknown.is_some() && self.sent < SENT_MAX
     }

@@ -1,4 +1,4 @@
-//! Stories of the follower with a cluster whose answers are written by the story, on a clock that stands still.
+//! Tests of the follower with a scripted cluster and a paused clock.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,11 +8,11 @@ use tokio::task::JoinSet;
 
 mod replaced;
 
-/// What the cluster has, and how its calls end.
+/// The scripted cluster's leases, and the results of its calls.
 #[derive(Default)]
 struct Scripted {
     leases: Vec<NodeLease>,
-    /// How the next requests end; afterwards they are taken.
+    /// Results of the next requests; later ones are accepted.
     requests: Vec<Result<(), ClusterError>>,
     is_away: bool,
     log_end: Option<String>,
@@ -28,12 +28,15 @@ impl Board {
     }
 
     fn calls(&self) -> Vec<String> {
-        self.with(|it| std::mem::take(&mut it.calls))
+        self.with(|scripted| std::mem::take(&mut scripted.calls))
     }
 
     fn set(&self, id: &str, state: LeaseState) {
-        self.with(|it| {
-            let lease = it.leases.iter_mut().find(|it| it.id.as_str() == id);
+        self.with(|scripted| {
+            let lease = scripted
+                .leases
+                .iter_mut()
+                .find(|lease| lease.id.as_str() == id);
             lease.expect("a lease").state = state;
         });
     }
@@ -78,41 +81,42 @@ impl Cluster for Board {
         demand: Option<u64>,
         exclude: &[String],
     ) -> Result<LeaseId, ClusterError> {
-        self.with(|it| {
-            it.calls
+        self.with(|scripted| {
+            scripted
+                .calls
                 .push(format!("request {shape} without {exclude:?}"));
-            if !it.requests.is_empty() {
-                it.requests.remove(0)?;
+            if !scripted.requests.is_empty() {
+                scripted.requests.remove(0)?;
             }
-            let id = (it.leases.len() + 1).to_string();
-            it.leases.push(lease(&id, demand));
+            let id = (scripted.leases.len() + 1).to_string();
+            scripted.leases.push(lease(&id, demand));
             LeaseId::parse(&id)
         })
     }
 
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
-        self.with(|it| {
-            if it.is_away {
+        self.with(|scripted| {
+            if scripted.is_away {
                 Err(away())
             } else {
-                Ok(it.leases.clone())
+                Ok(scripted.leases.clone())
             }
         })
     }
 
     async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
-        self.with(|it| {
-            if it.is_away {
+        self.with(|scripted| {
+            if scripted.is_away {
                 return Err(away());
             }
-            it.calls.push(format!("release {id} {how:?}"));
-            it.leases.retain(|it| it.id != *id);
+            scripted.calls.push(format!("release {id} {how:?}"));
+            scripted.leases.retain(|lease| lease.id != *id);
             Ok(())
         })
     }
 
     async fn log_end(&self, _: &LeaseId) -> Option<String> {
-        self.with(|it| it.log_end.clone())
+        self.with(|scripted| scripted.log_end.clone())
     }
 }
 
@@ -127,8 +131,8 @@ impl Story {
     fn begin(board: Board) -> Story {
         let (orders, waiting) = mpsc::unbounded_channel();
         let (sender, news) = mpsc::unbounded_channel();
-        let follower = Follower::new(board.clone(), Duration::from_secs(600), move |it| {
-            let _ = sender.send(it);
+        let follower = Follower::new(board.clone(), Duration::from_secs(600), move |news| {
+            let _ = sender.send(news);
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(follower.run(waiting));
@@ -158,12 +162,12 @@ impl Story {
         }
     }
 
-    /// Lets so much time go by; news of it wait.
+    /// Lets this time pass. News stays in the channel.
     async fn pass(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// What is called until then, in order.
+    /// The calls within this time, in order.
     async fn calls_within(&self, seconds: u64) -> Vec<String> {
         self.pass(seconds).await;
         self.board.calls()
@@ -186,7 +190,7 @@ async fn a_request_is_followed_until_its_node_joins() {
     assert_eq!(
         story.calls_within(3600).await,
         ["request a1 without []"],
-        "one that has joined is not given back"
+        "a joined node is not given back"
     );
     story.order(ClusterOrder::Release { node });
     assert_eq!(story.calls_within(1).await, ["release 1 Drain"]);
@@ -201,7 +205,7 @@ async fn a_node_that_never_joins_is_given_back_and_its_machine_left_out() {
     story.board.set("1", running());
     story
         .board
-        .with(|it| it.log_end = Some("no such token".to_owned()));
+        .with(|scripted| scripted.log_end = Some("no such token".to_owned()));
     story.next().await;
     let refused = story.next().await;
     assert!(
@@ -229,12 +233,12 @@ async fn a_cluster_that_is_away_is_unknown_and_never_gone() {
     story.request(7);
     story.next().await;
     story.next().await;
-    story.board.with(|it| it.is_away = true);
+    story.board.with(|scripted| scripted.is_away = true);
     assert!(story.next().await.contains("cannot be reached"));
     story.order(ClusterOrder::Cancel { demand: 7 });
     story.pass(600).await;
     assert_eq!(story.board.calls(), ["request a1 without []"]);
-    story.board.with(|it| it.is_away = false);
+    story.board.with(|scripted| scripted.is_away = false);
     assert_eq!(story.calls_within(10).await, ["release 1 Now"]);
     assert!(story.news.try_recv().is_err(), "the request is taken back");
 }
@@ -242,11 +246,11 @@ async fn a_cluster_that_is_away_is_unknown_and_never_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_answer_was_lost_is_found_by_its_number_or_sent_again() {
     let board = Board::default();
-    board.with(|it| {
-        it.leases.push(lease("5", Some(7)));
-        it.requests = (0..6).map(|_| Err(away())).collect();
+    board.with(|scripted| {
+        scripted.leases.push(lease("5", Some(7)));
+        scripted.requests = (0..6).map(|_| Err(away())).collect();
     });
-    // The first look is over before the request arrives.
+    // The first poll is over before the request arrives.
     let mut story = Story::begin(board);
     story.pass(1).await;
     story.order(ClusterOrder::Joined {
@@ -254,7 +258,7 @@ async fn a_request_whose_answer_was_lost_is_found_by_its_number_or_sent_again() 
     });
     story.request(7);
     assert_eq!(story.next().await, "7 is node-5");
-    // It was away, and answers now: not before the fourth time it counts as a refusal, after which the pool pauses.
+    // The cluster was unreachable and responds again. Only the fourth failure counts as a refusal, after which the pool pauses.
     story.board.calls();
     story.request(8);
     let refused = story.next().await;
@@ -271,8 +275,8 @@ async fn a_request_whose_answer_was_lost_is_found_by_its_number_or_sent_again() 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_and_a_lease_that_ends_are_told() {
     let board = Board::default();
-    board.with(|it| {
-        it.requests = vec![Err(ClusterError::Refused {
+    board.with(|scripted| {
+        scripted.requests = vec![Err(ClusterError::Refused {
             program: "sbatch".to_owned(),
             message: "Invalid qos".to_owned(),
             advice: String::new(),
@@ -295,11 +299,11 @@ async fn a_refusal_and_a_lease_that_ends_are_told() {
 #[tokio::test(start_paused = true)]
 async fn requests_of_an_earlier_run_serve_the_next_demand_or_are_given_back() {
     let board = Board::default();
-    board.with(|it| {
-        it.leases.push(lease("1", Some(3)));
-        it.leases.push(lease("2", Some(4)));
-        // By hand: its person gives it back.
-        it.leases.push(lease("3", None));
+    board.with(|scripted| {
+        scripted.leases.push(lease("1", Some(3)));
+        scripted.leases.push(lease("2", Some(4)));
+        // A person requested this lease and gives it back.
+        scripted.leases.push(lease("3", None));
     });
     let mut story = Story::begin(board);
     story.request(9);
@@ -328,32 +332,32 @@ async fn what_was_cancelled_before_the_end_is_still_given_back() {
 async fn the_ends_of_leases_are_told_when_their_nodes_join_and_when_they_change() {
     let board = Board::default();
     let ends = |unix: u64| {
-        move |it: &mut Scripted| {
-            it.leases[0].state = running();
-            it.leases[0].ends_unix = Some(unix);
+        move |scripted: &mut Scripted| {
+            scripted.leases[0].state = running();
+            scripted.leases[0].ends_unix = Some(unix);
         }
     };
-    // Requested by a person: its end counts as well.
-    board.with(|it| it.leases.push(lease("1", None)));
+    // A person requested this lease; its end is reported as well.
+    board.with(|scripted| scripted.leases.push(lease("1", None)));
     board.with(ends(5000));
     let mut story = Story::begin(board);
     story.pass(60).await;
     assert!(story.news.try_recv().is_err(), "it has not joined");
     let node = "node-1".to_owned();
-    story.board.with(|it| it.is_away = true);
+    story.board.with(|scripted| scripted.is_away = true);
     story.order(ClusterOrder::Joined { node: node.clone() });
     story.pass(60).await;
     assert!(story.news.try_recv().is_err(), "nothing is known yet");
-    story.board.with(|it| it.is_away = false);
+    story.board.with(|scripted| scripted.is_away = false);
     assert_eq!(story.next().await, "node-1 ends at 5000");
-    // The job is preempted: seen within half a minute.
+    // The job is preempted, which is noticed within half a minute.
     story.board.with(ends(4000));
     assert_eq!(story.next().await, "node-1 ends at 4000");
-    // Its node was signalled: looked at without waiting for that.
+    // The node was signalled, which causes a poll without delay.
     story.board.with(ends(3000));
     story.order(ClusterOrder::Leaves { node: node.clone() });
     story.pass(1).await;
-    let news = story.news.try_recv().expect("known at once");
+    let news = story.news.try_recv().expect("known immediately");
     assert_eq!(
         news,
         ClusterNews::Ends {
@@ -361,8 +365,8 @@ async fn the_ends_of_leases_are_told_when_their_nodes_join_and_when_they_change(
             unix: 3000
         }
     );
-    // A cluster that does not answer has not changed it.
-    story.board.with(|it| it.is_away = true);
+    // A cluster that does not respond changes nothing.
+    story.board.with(|scripted| scripted.is_away = true);
     story.pass(120).await;
     assert!(story.news.try_recv().is_err());
     story.order(ClusterOrder::Gone { node });

@@ -1,5 +1,5 @@
-//! Calls of the API server: the address and the credentials of the pod's service account, deadlines, and what answers
-//! mean. A server that does not answer says nothing of its pods.
+//! Calls of the API server, with the address and the credentials of the pod's service account, deadlines, and the meaning of its
+//! responses. A server that does not respond says nothing about its pods.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -17,27 +17,27 @@ use config::KubernetesSection;
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const HOST: &str = "KUBERNETES_SERVICE_HOST";
 const PORT: &str = "KUBERNETES_SERVICE_PORT";
-/// A page of pods is the longest answer.
+/// A page of pods is the longest response.
 const BODY_BYTES_MAX: usize = 16 << 20;
-/// Tokens are some hundred bytes, authorities some thousand.
+/// Tokens have some hundred bytes, certificate authorities some thousand.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 pub(super) struct Api {
     section: KubernetesSection,
     token_file: PathBuf,
     ca_file: PathBuf,
-    /// With the authorities that it was made with.
+    /// The client, and the certificate authorities it was created with.
     client: Mutex<Option<(Vec<u8>, Client)>>,
 }
 
-/// How a call can end, where the caller has to know.
+/// The failures of a call that callers distinguish.
 #[derive(Debug)]
 pub(super) enum CallError {
-    /// There is no such object.
+    /// The object does not exist.
     NotFound,
-    /// The object was changed since it was read.
+    /// The object was changed after it was read.
     Conflict,
-    /// For everyone else.
+    /// Any other failure.
     Other(ClusterError),
 }
 
@@ -78,10 +78,10 @@ impl Api {
         let text = match &self.section.server {
             Some(server) => server.clone(),
             None => {
-                let of = |name: &str| std::env::var(name).ok().filter(|it| !it.is_empty());
+                let of = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
                 let (Some(host), Some(port)) = (of(HOST), of(PORT)) else {
                     return Err(setup(format!(
-                        "{HOST} and {PORT} are not set, so this program does not run in a pod; set cluster.kubernetes.server to the address of the API server, and token_file and ca_file beside it"
+                        "{HOST} and {PORT} are not set, so this program does not run in a pod; set cluster.kubernetes.server to the address of the API server, and set token_file and ca_file next to it"
                     )));
                 };
                 address(&host, &port)
@@ -90,7 +90,7 @@ impl Api {
         Url::parse(&text).map_err(|error| setup(format!("{text} is not a URL: {error}")))
     }
 
-    /// `path`: parts of the URL's path, `query`: its parameters. Gives the object.
+    /// Calls the API server and returns the object. `path` is the segments of the URL's path, `query` its parameters.
     pub async fn call<T: DeserializeOwned>(
         &self,
         call: &Call,
@@ -127,7 +127,7 @@ impl Api {
         let failed = |error: reqwest::Error| {
             if error.is_timeout() {
                 unreachable(format!(
-                    "no answer within {} (cluster.kubernetes.timeout)",
+                    "no response within {} (cluster.kubernetes.timeout)",
                     self.section.timeout
                 ))
             } else {
@@ -149,7 +149,7 @@ impl Api {
         serde_json::from_slice(&body).map_err(|error| unusable(error.to_string()).into())
     }
 
-    /// What an answer with another status than success means.
+    /// The error for a response with a status other than success.
     fn refusal(
         &self,
         call: &Call,
@@ -166,7 +166,7 @@ impl Api {
             StatusCode::CONFLICT => return CallError::Conflict,
             StatusCode::NOT_FOUND if failure.reason == "NotFound" => return CallError::NotFound,
             StatusCode::UNAUTHORIZED => format!(
-                ": it does not accept the token in {} (401); the token has expired, or is one of another cluster",
+                ": it does not accept the token in {} (401); the token has expired, or belongs to another cluster",
                 self.token_file.display()
             ),
             // A webhook may refuse with the same status.
@@ -174,7 +174,7 @@ impl Api {
                 let namespace = self.namespace().unwrap_or_default();
                 missing_rule(call, &namespace)
             }
-            // It may have carried the call out.
+            // The server may have carried out the call.
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
                 return unreachable(format!("{message} ({status})")).into();
             }
@@ -187,8 +187,8 @@ impl Api {
         })
     }
 
-    /// It is replaced before it expires, so each call reads it. Over plain HTTP, which only leads to a proxy of this
-    /// machine, there may be none.
+    /// The token is replaced before it expires, so each call reads it. Over plain HTTP, which only reaches a proxy on this machine,
+    /// the token is optional.
     fn token(&self, server: &Url) -> Result<Option<HeaderValue>, ClusterError> {
         if server.scheme() == "http" && self.section.token_file.is_none() {
             return Ok(None);
@@ -208,7 +208,7 @@ impl Api {
         Ok(Some(value))
     }
 
-    /// It is made anew when the authorities have changed.
+    /// Returns the client, and creates a new one when the certificate authorities have changed.
     fn client(&self) -> Result<Client, ClusterError> {
         let is_plain = self.server()?.scheme() == "http";
         let advice = "name the file with the certificate authorities of the API server in cluster.kubernetes.ca_file";
@@ -247,7 +247,7 @@ impl Api {
     }
 }
 
-/// Kubernetes tells a pod an address of either kind.
+/// Kubernetes gives a pod the server's address as IPv4 or IPv6.
 fn address(host: &str, port: &str) -> String {
     if host.contains(':') {
         format!("https://[{host}]:{port}")
@@ -283,7 +283,7 @@ fn read(file: &Path, advice: &str) -> Result<Vec<u8>, ClusterError> {
     }
 }
 
-/// The innermost cause says what happened; what is around it says that something did.
+/// The innermost cause has the details; the outer errors only say that a request failed.
 fn root_of(error: &dyn std::error::Error) -> String {
     let mut root = error;
     while let Some(source) = root.source() {

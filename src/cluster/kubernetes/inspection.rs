@@ -1,4 +1,4 @@
-//! Looks at what a configuration needs of Kubernetes, and changes nothing: `model-pool check --kubernetes`.
+//! Inspects a Kubernetes cluster for the configuration's needs without changing anything: `model-pool check --kubernetes`.
 
 use reqwest::Method;
 
@@ -9,7 +9,7 @@ use super::reasons::Call;
 use super::{DEPLOYMENT_LABEL, Kubernetes, POOL_LABEL, scale_path};
 
 impl Kubernetes {
-    /// All findings. The first problem does not hide the others, unless the API server cannot be asked at all.
+    /// All findings. A problem does not hide later ones, unless the API server cannot be reached at all.
     pub async fn inspect(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let place = match (self.api.server(), self.api.namespace()) {
@@ -17,7 +17,7 @@ impl Kubernetes {
             (server, namespace) => {
                 let errors = [server.err(), namespace.err()];
                 let errors = errors.into_iter().flatten();
-                findings.extend(errors.map(|it| Finding::Problem(it.to_string())));
+                findings.extend(errors.map(|error| Finding::Problem(error.to_string())));
                 return findings;
             }
         };
@@ -49,12 +49,12 @@ impl Kubernetes {
                     names.len()
                 )));
             }
-            // The same rule is missing for all of them.
+            // All Deployments lack the same rule.
             findings.extend(problems.into_iter().take(3));
         }
         findings.extend(self.strangers().await);
         findings.push(Finding::Note(
-            "whether machines have the GPUs of a shape, and whether its pods reach the controller, shows with the first one: model-pool cluster request SHAPE, then model-pool cluster status"
+            "not checked: whether machines have the GPUs of a shape, and whether its pods reach the controller. Try: model-pool cluster request SHAPE, then model-pool cluster status"
                 .to_owned(),
         ));
         findings
@@ -75,25 +75,26 @@ impl Kubernetes {
             Ok(leases) => leases,
             Err(error) => return Finding::Problem(error.to_string()),
         };
-        let count =
-            |is_one: fn(&LeaseState) -> bool| leases.iter().filter(|it| is_one(&it.state)).count();
+        let count = |is_one: fn(&LeaseState) -> bool| {
+            leases.iter().filter(|lease| is_one(&lease.state)).count()
+        };
         Finding::Good(format!(
             "pods with the label {POOL_LABEL}={} may be listed: {} pending, {} starting, {} running",
             self.section.name,
-            count(|it| matches!(it, LeaseState::Pending { .. })),
-            count(|it| matches!(it, LeaseState::Starting { .. })),
-            count(|it| matches!(it, LeaseState::Running { .. })),
+            count(|state| matches!(state, LeaseState::Pending { .. })),
+            count(|state| matches!(state, LeaseState::Starting { .. })),
+            count(|state| matches!(state, LeaseState::Running { .. })),
         ))
     }
 
-    /// The problems of one Deployment. A dry run sets the number that it has.
+    /// The problems of one Deployment. A dry run sets its current number of pods.
     async fn deployment(&self, name: &str) -> Vec<Finding> {
         let namespace = self.api.namespace().unwrap_or_default();
         let scale = match self.scale(name).await {
             Ok(scale) => scale,
             Err(CallError::NotFound) => {
                 return vec![Finding::Problem(format!(
-                    "there is no Deployment {name} in the namespace {namespace}; correct cluster.kubernetes.deployments, or install the chart with it"
+                    "the namespace {namespace} has no Deployment {name}; correct cluster.kubernetes.deployments, or install the chart with it"
                 ))];
             }
             Err(error) => return vec![Finding::Problem(self.plain(error, name).to_string())],
@@ -102,7 +103,7 @@ impl Kubernetes {
         let replicas = scale.spec.replicas;
         if replicas > 1 {
             findings.push(Finding::Problem(format!(
-                "the Deployment {name} has {replicas} pods, and each has to be one node; set it to 0 with `kubectl scale deployment {name} --replicas 0`, and look what has set it, such as an autoscaler"
+                "the Deployment {name} has {replicas} pods, and each has to be one node; set it to 0 with `kubectl scale deployment {name} --replicas 0`, and find out what has set it, such as an autoscaler"
             )));
         }
         let call = Call::WriteScale {
@@ -115,22 +116,25 @@ impl Kubernetes {
             .api
             .call::<Scale>(&call, Method::PUT, &path, &query, body);
         match put.await {
-            // It has changed meanwhile, and may be set.
+            // A conflict means that the number of pods changed in between, so it may be set.
             Ok(_) | Err(CallError::Conflict) => {}
             Err(error) => findings.push(Finding::Problem(self.plain(error, name).to_string())),
         }
         findings
     }
 
-    /// Pods that look like nodes of this pool, and are of no Deployment that it knows.
+    /// Pods that look like this pool's nodes and belong to no configured Deployment.
     async fn strangers(&self) -> Option<Finding> {
         let pods = self.pods().await.ok()?;
-        let known = |name: &str| self.deployments().any(|(_, it)| it == name);
+        let known = |name: &str| self.deployments().any(|(_, deployment)| deployment == name);
         let others = pods.iter().filter(|pod| {
             let of = pod.metadata.labels.get(DEPLOYMENT_LABEL);
             of.is_none_or(|of| !known(of))
         });
-        let names: Vec<&str> = others.map(|it| it.metadata.name.as_str()).take(5).collect();
+        let names: Vec<&str> = others
+            .map(|pod| pod.metadata.name.as_str())
+            .take(5)
+            .collect();
         (!names.is_empty()).then(|| {
             Finding::Problem(format!(
                 "pods with the label {POOL_LABEL}={} have no label {DEPLOYMENT_LABEL} of a Deployment in cluster.kubernetes.deployments, so they are never given back: {}; list their Deployments, or correct the labels",

@@ -1,4 +1,4 @@
-//! What one Deployment and its pods are as a lease. Facts in, lease out; nothing is called.
+//! Derives a lease from a Deployment and its pods. Makes no calls.
 
 use chrono::DateTime;
 
@@ -6,30 +6,30 @@ use super::super::{LeaseId, LeaseState, NodeLease, ends};
 use super::objects::Pod;
 use super::reasons;
 
-/// The number of a request that is not known any more, or of a person: every pod belongs to the pool.
+/// The number of a request that is no longer known, or of a person's request: every pod belongs to the pool.
 pub(super) const UNKNOWN_DEMAND: u64 = 0;
 
-/// A Deployment with one pod or none.
+/// A Deployment with at most one pod.
 pub(super) struct Slot<'a> {
     pub shape: &'a str,
     pub deployment: LeaseId,
-    /// The request that it serves, as far as this process knows.
+    /// The request that it serves, if this process knows it.
     pub demand: Option<u64>,
-    /// How many pods it shall have.
+    /// The desired number of pods.
     pub replicas: u32,
     pub pods: Vec<&'a Pod>,
 }
 
-/// The pod that counts: the oldest that stays. Another one is there for a while after an eviction.
+/// The oldest pod that is not leaving. After an eviction there are two pods for some time.
 pub(super) fn staying<'a>(pods: &[&'a Pod]) -> Option<&'a Pod> {
-    let staying = pods.iter().filter(|it| !it.is_leaving());
-    let oldest = staying.min_by_key(|it| (&it.metadata.creation_timestamp, &it.metadata.name));
+    let staying = pods.iter().filter(|pod| !pod.is_leaving());
+    let oldest = staying.min_by_key(|pod| (&pod.metadata.creation_timestamp, &pod.metadata.name));
     oldest.copied()
 }
 
-/// `None` if nothing is requested by it, and nothing is left of what was.
+/// Returns `None` if the Deployment has no desired pod and no leaving pod.
 pub(super) fn lease(slot: &Slot) -> Option<NodeLease> {
-    let leaving = slot.pods.iter().find(|it| it.is_leaving());
+    let leaving = slot.pods.iter().find(|pod| pod.is_leaving());
     let (node, state, starts_unix) = match (staying(&slot.pods), slot.replicas) {
         (Some(pod), _) => (
             pod.metadata.name.clone(),
@@ -37,15 +37,15 @@ pub(super) fn lease(slot: &Slot) -> Option<NodeLease> {
             seconds(pod.status.start_time.as_deref()),
         ),
         (None, 0) => {
-            // What is still there of a failed pod holds nothing.
-            let pod = leaving.filter(|it| it.metadata.deletion_timestamp.is_some())?;
+            // The remains of a failed pod hold no machine.
+            let pod = leaving.filter(|pod| pod.metadata.deletion_timestamp.is_some())?;
             let place = ends::place(&pod.spec.node_name);
             let name = &pod.metadata.name;
             let why = format!("it was given back; its pod {name} finishes{place}");
             (name.clone(), LeaseState::Ended { why }, None)
         }
         (None, _) => (
-            // Its pod's name is not known yet.
+            // The pod's name is not known yet.
             slot.deployment.to_string(),
             LeaseState::Pending {
                 reason: without_pod(slot, leaving),
@@ -74,7 +74,7 @@ fn state(pod: &Pod) -> LeaseState {
     let reason = reasons::not_started(&pod.status);
     let reason = reason.or_else(|| {
         let is_new = pod.status.phase != "Running";
-        is_new.then(|| "its machine has not looked at it yet".to_owned())
+        is_new.then(|| "its machine has not started it yet".to_owned())
     });
     match reason {
         None => LeaseState::Running { host },
@@ -85,15 +85,15 @@ fn state(pod: &Pod) -> LeaseState {
 fn without_pod(slot: &Slot, leaving: Option<&&Pod>) -> String {
     let Some(pod) = leaving else {
         return format!(
-            "its Deployment has not made a pod yet; if it stays so, `kubectl describe replicasets --selector model-pool/deployment={}` says why, such as a quota of the namespace",
+            "its Deployment has not created a pod yet; if it stays so, `kubectl describe replicasets --selector model-pool/deployment={}` says why, such as a quota of the namespace",
             slot.deployment
         );
     };
     let name = &pod.metadata.name;
     let place = ends::place(&pod.spec.node_name);
     let why = reasons::disrupted(pod);
-    let why = why.map_or_else(String::new, |it| format!(": {it}"));
-    format!("another pod comes for {name}, which ends{place}{why}")
+    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+    format!("another pod replaces {name}, which ends{place}{why}")
 }
 
 fn seconds(time: Option<&str>) -> Option<u64> {

@@ -1,11 +1,11 @@
-//! Kubernetes: each node is the pod of a Deployment that has one pod or none, so that a lease is given back by setting its
-//! own Deployment to none.
+//! Kubernetes as a cluster: each node is the pod of a Deployment with at most one pod. Scaling that Deployment to zero gives back
+//! the lease.
 //!
-//! One Deployment with many pods could not do that: a StatefulSet gives up its last pod, whichever has to go, and a
-//! Deployment removes pods that wait or are not ready before it looks at their `pod-deletion-cost`, so that a request that
-//! still waits would go in the place of an idle node. It also needs no right to change pods. A StatefulSet of one would
-//! reuse its pod's name on another machine, where the controller cannot tell a new node from the one that it has lost;
-//! pods of a Deployment have new names. docs/kubernetes.md has the whole.
+//! A single Deployment with many pods could not release a chosen pod: a StatefulSet always removes its last pod, and a Deployment
+//! removes pending and unready pods before it considers their `pod-deletion-cost`, so a pending request would go instead of an idle
+//! node. Setting that cost would also need the right to change pods. A StatefulSet with one pod would reuse the pod's name on
+//! another machine, and the controller could not distinguish the new node from the one it has lost; the pods of a Deployment have
+//! new names. See docs/kubernetes.md.
 
 mod api;
 mod inspection;
@@ -27,10 +27,10 @@ use leases::Slot;
 use objects::{Pod, PodList, Scale};
 use reasons::Call;
 
-/// Labels of the pods: the pool, and the Deployment.
+/// Labels of the pods, with the names of the pool and the Deployment.
 const POOL_LABEL: &str = "model-pool/pool";
 const DEPLOYMENT_LABEL: &str = "model-pool/deployment";
-/// Another program may change the number at the same time.
+/// Attempts to set a number of pods that another program may change at the same time.
 const TRIES_MAX: u32 = 5;
 const CALLS_AT_ONCE: usize = 8;
 const PAGE: &str = "200";
@@ -39,7 +39,7 @@ const PAGES_MAX: usize = 50;
 pub struct Kubernetes {
     section: ClusterSection,
     api: Api,
-    /// The numbers of this process's requests, by Deployment. Those of an earlier one are not known.
+    /// The numbers of this process's requests, by Deployment. Numbers of an earlier process are not known.
     demands: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -56,10 +56,10 @@ impl Kubernetes {
         self.demands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shape and Deployment of each node that there may be.
+    /// The shape and Deployment of each possible node.
     fn deployments(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.section.kubernetes.deployments.iter();
-        all.flat_map(|(shape, names)| names.iter().map(|it| (shape.as_str(), it.as_str())))
+        all.flat_map(|(shape, names)| names.iter().map(|name| (shape.as_str(), name.as_str())))
     }
 
     async fn scale(&self, deployment: &str) -> Result<Scale, CallError> {
@@ -71,7 +71,7 @@ impl Kubernetes {
         self.api.call(&call, Method::GET, &path, &[], None).await
     }
 
-    /// Sets the number of pods, if nothing has changed since `scale` was read.
+    /// Sets the number of pods. Fails with a conflict if the object has changed since `scale` was read.
     async fn set_scale(
         &self,
         deployment: &str,
@@ -111,7 +111,7 @@ impl Kubernetes {
                 .call(&Call::ListPods, Method::GET, &path, &query, None);
             let page: PodList = page.await.map_err(|error| self.plain(error, "pods"))?;
             pods.extend(page.items);
-            next = page.metadata.next.filter(|it| !it.is_empty());
+            next = page.metadata.next.filter(|next| !next.is_empty());
             if next.is_none() {
                 return Ok(pods);
             }
@@ -122,7 +122,7 @@ impl Kubernetes {
         })
     }
 
-    /// The number of pods that a Deployment shall have; 0 if there is no such Deployment.
+    /// The desired number of pods of a Deployment; 0 if it does not exist.
     async fn replicas(&self, deployment: &str) -> Result<u32, ClusterError> {
         match self.scale(deployment).await {
             Ok(scale) => Ok(scale.spec.replicas),
@@ -131,15 +131,15 @@ impl Kubernetes {
         }
     }
 
-    /// What a Deployment and its pods are.
+    /// The lease of a Deployment with its pods.
     async fn lease(
         &self,
         shape: &str,
         name: &str,
         pods: &[Pod],
     ) -> Result<Option<NodeLease>, ClusterError> {
-        let pods: Vec<&Pod> = pods.iter().filter(|it| is_of(it, name)).collect();
-        // One that has a pod needs no call.
+        let pods: Vec<&Pod> = pods.iter().filter(|pod| is_of(pod, name)).collect();
+        // A Deployment with a pod needs no call.
         let replicas = match leases::staying(&pods) {
             Some(_) => 1,
             None => self.replicas(name).await?,
@@ -165,16 +165,16 @@ impl Kubernetes {
             CallError::NotFound => {
                 let namespace = self.api.namespace().unwrap_or_default();
                 refused(format!(
-                    "there is no {what} in the namespace {namespace}; correct cluster.kubernetes.namespace"
+                    "the namespace {namespace} has no {what}; correct cluster.kubernetes.namespace"
                 ))
             }
             CallError::Conflict => refused(format!(
-                "{what} was changed by others {TRIES_MAX} times at the same moment; does something else set its number of pods?"
+                "{what} was changed {TRIES_MAX} times while the pool set its number of pods; check whether another program sets it, such as an autoscaler"
             )),
         }
     }
 
-    /// Gives a Deployment without a pod one. `false` if it has one already, or there is no such Deployment.
+    /// Scales a Deployment from zero pods to one. Returns false if it has a pod already or does not exist.
     async fn take(&self, deployment: &str, demand: Option<u64>) -> Result<bool, ClusterError> {
         for _ in 0..TRIES_MAX {
             let scale = match self.scale(deployment).await {
@@ -183,7 +183,7 @@ impl Kubernetes {
                 Err(CallError::NotFound) => return Ok(false),
                 Err(error) => return Err(self.plain(error, deployment)),
             };
-            // Noted first: it may be carried out without an answer.
+            // Recorded before the call, which may be carried out without a response.
             self.demands().remove(deployment);
             if let Some(demand) = demand {
                 self.demands().insert(deployment.to_owned(), demand);
@@ -218,8 +218,8 @@ impl Cluster for Kubernetes {
         let names = self.section.kubernetes.deployments.get(shape);
         let names = names.map(Vec::as_slice).unwrap_or_default();
         let pods = self.pods().await?;
-        // Where a pod still finishes, another one would get GPUs beside it; those come last.
-        let is_used = |name: &&String| pods.iter().any(|it| is_of(it, name));
+        // While a Deployment's old pod finishes, its new pod would need additional GPUs, so these Deployments come last.
+        let is_used = |name: &&String| pods.iter().any(|pod| is_of(pod, name));
         let (used, free): (Vec<&String>, Vec<&String>) = names.iter().partition(is_used);
         for name in free.into_iter().chain(used) {
             if self.take(name, demand).await? {
@@ -247,10 +247,10 @@ impl Cluster for Kubernetes {
         Ok(leases.into_iter().flatten().collect())
     }
 
-    /// In both ways the pod gets SIGTERM, and the time that its template gives it.
+    /// Both ways send SIGTERM to the pod and wait for the template's grace period.
     async fn release(&self, id: &LeaseId, _how: Release) -> Result<(), ClusterError> {
         let name = id.as_str();
-        if self.deployments().all(|(_, it)| it != name) {
+        if self.deployments().all(|(_, deployment)| deployment != name) {
             return Err(ClusterError::WrongId { id: id.to_string() });
         }
         for _ in 0..TRIES_MAX {
@@ -275,7 +275,7 @@ impl Cluster for Kubernetes {
         Some(id.to_string())
     }
 
-    /// The pool has no right to read logs of pods; the reasons show how a container has ended.
+    /// The pool has no right to read the pods' logs. The reasons include the end of a failed container.
     async fn log_end(&self, _: &LeaseId) -> Option<String> {
         None
     }
@@ -296,7 +296,7 @@ fn scale_path<'a>(namespace: &'a str, deployment: &'a str) -> [&'a str; 8] {
 
 fn is_of(pod: &Pod, deployment: &str) -> bool {
     let label = pod.metadata.labels.get(DEPLOYMENT_LABEL);
-    label.is_some_and(|it| it == deployment)
+    label.is_some_and(|value| value == deployment)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What is read from the API server's objects; all other fields are ignored. A field that is missing has its zero value, as
-//! the API server leaves it out then.
+//! The fields read from the API server's objects. Other fields are ignored. A missing field has its zero value, because the API
+//! server omits it in that case.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Scale {
     pub spec: ScaleSpec,
 }
 
-/// What the server compares before it changes the number.
+/// The version that the server compares before it changes the number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ScaleMetadata {
@@ -42,7 +42,7 @@ pub(super) struct PodList {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ListMetadata {
-    /// Where the next page begins.
+    /// The start of the next page.
     #[serde(rename = "continue")]
     pub next: Option<String>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Metadata {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub creation_timestamp: Option<String>,
-    /// Set once it has to end.
+    /// Set while the object is being deleted.
     pub deletion_timestamp: Option<String>,
 }
 
@@ -105,11 +105,11 @@ pub(super) struct Condition {
 pub(super) struct Container {
     pub restart_count: u32,
     pub state: ContainerState,
-    /// How it ended the last time.
+    /// The state in which its previous run ended.
     pub last_state: ContainerState,
 }
 
-/// One of them is set; without both it runs.
+/// At most one field is set; a container without either runs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ContainerState {
@@ -129,11 +129,11 @@ pub(super) struct Waiting {
 pub(super) struct Terminated {
     pub exit_code: i32,
     pub reason: String,
-    /// The end of its log, where the template has `terminationMessagePolicy: FallbackToLogsOnError`.
+    /// The end of the log, if the template has `terminationMessagePolicy: FallbackToLogsOnError`.
     pub message: String,
 }
 
-/// What the API server answers instead of an object.
+/// The API server's response in place of an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Failure {
@@ -149,10 +149,13 @@ pub(super) struct Version {
 
 impl Pod {
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.status.conditions.iter().find(|it| it.kind == kind)
+        self.status
+            .conditions
+            .iter()
+            .find(|condition| condition.kind == kind)
     }
 
-    /// Whether it has to end, or has ended.
+    /// Returns true if the pod is being deleted or has ended.
     pub fn is_leaving(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
             || matches!(self.status.phase.as_str(), "Failed" | "Succeeded")

@@ -1,11 +1,11 @@
-//! Kubernetes' reasons in plain words, with what to do. Its own words stand behind, so that people can search for them.
+//! Explanations of Kubernetes' reasons, with advice. Each ends with Kubernetes' own words, for searching.
 
 use super::super::program::one_line;
 use super::objects::{Container, Pod, PodStatus};
 
 const TEXT_CHARACTERS_MAX: usize = 600;
 
-/// Why no machine takes a pod: a part of the scheduler's message, and what it means.
+/// Explanations for pods without a machine: a part of the scheduler's message, and its meaning.
 const UNSCHEDULABLE: &[(&str, &str)] = &[
     (
         "Insufficient ",
@@ -13,7 +13,7 @@ const UNSCHEDULABLE: &[(&str, &str)] = &[
     ),
     (
         "untolerated taint",
-        "machines are kept for others by a taint; if they are for this pool, add its toleration to the shape",
+        "a taint reserves machines for other pods; if they are for this pool, add its toleration to the shape",
     ),
     (
         "node affinity/selector",
@@ -25,23 +25,20 @@ const UNSCHEDULABLE: &[(&str, &str)] = &[
     ),
     (
         "unbound immediate PersistentVolumeClaims",
-        "a volume of it is not bound; `kubectl get persistentvolumeclaims` shows it",
+        "its volume is not bound; `kubectl get persistentvolumeclaims` shows it",
     ),
     (
         "volume node affinity conflict",
-        "a volume of it lies on other machines",
+        "its volume is on other machines",
     ),
     (
         "persistentvolumeclaim",
-        "a volume claim of it is missing; correct the volumes of the shape",
+        "its volume claim is missing; correct the volumes of the shape",
     ),
-    (
-        "Too many pods",
-        "machines have as many pods as they may have",
-    ),
+    ("Too many pods", "machines have reached their limit of pods"),
 ];
 
-/// Why a container waits: Kubernetes' word, what it means, and what to do.
+/// Explanations for waiting containers: Kubernetes' reason, and its meaning with advice.
 const WAITING: &[(&str, &str)] = &[
     (
         "ContainerCreating",
@@ -78,7 +75,7 @@ const WAITING: &[(&str, &str)] = &[
     ),
 ];
 
-/// Why a pod has to end: the reason of its condition `DisruptionTarget`, or of the pod itself.
+/// Explanations for pods that have to end: the reason of the condition `DisruptionTarget`, or of the pod itself.
 const DISRUPTION: &[(&str, &str)] = &[
     (
         "PreemptionByScheduler",
@@ -90,7 +87,7 @@ const DISRUPTION: &[(&str, &str)] = &[
     ),
     (
         "DeletionByTaintManager",
-        "its machine has got a taint that it does not tolerate, as when the machine is lost",
+        "its machine got a taint that it does not tolerate, as when the machine is lost",
     ),
     ("DeletionByPodGC", "its machine is gone"),
     (
@@ -102,7 +99,10 @@ const DISRUPTION: &[(&str, &str)] = &[
     ("NodeShutdown", "its machine was shut down"),
     ("Terminated", "its machine was shut down"),
     ("NodeLost", "its machine is lost"),
-    ("NodeAffinity", "its machine is not of its kind any more"),
+    (
+        "NodeAffinity",
+        "its machine no longer matches its nodeSelector or affinity",
+    ),
     (
         "UnexpectedAdmissionError",
         "its machine did not admit it, as when a GPU has failed",
@@ -110,10 +110,13 @@ const DISRUPTION: &[(&str, &str)] = &[
 ];
 
 fn meaning<'a>(table: &[(&str, &'a str)], word: &str) -> Option<&'a str> {
-    table.iter().find(|it| it.0 == word).map(|it| it.1)
+    table
+        .iter()
+        .find(|(known, _)| *known == word)
+        .map(|(_, meaning)| *meaning)
 }
 
-/// The meaning, with Kubernetes' word and message behind it.
+/// The meaning, followed by Kubernetes' reason and message.
 fn explained(meaning: &str, word: &str, message: &str) -> String {
     let message = short(message);
     match (word, message.as_str()) {
@@ -124,42 +127,44 @@ fn explained(meaning: &str, word: &str, message: &str) -> String {
     }
 }
 
-/// On one line, its beginning.
+/// The beginning of the text, on one line.
 pub(super) fn short(text: &str) -> String {
     let line: String = text
         .lines()
         .map(str::trim)
-        .filter(|it| !it.is_empty())
+        .filter(|line| !line.is_empty())
         .collect::<Vec<_>>()
         .join("; ");
-    let plain = line.chars().filter(|it| !it.is_control());
+    let plain = line.chars().filter(|letter| !letter.is_control());
     plain.take(TEXT_CHARACTERS_MAX).collect()
 }
 
-/// Why a pod has no machine yet.
+/// The reason that a pod has no machine yet.
 pub(super) fn unscheduled(pod: &Pod) -> String {
     let gates: Vec<&str> = pod
         .spec
         .scheduling_gates
         .iter()
-        .map(|it| it.name.as_str())
+        .map(|gate| gate.name.as_str())
         .collect();
     if !gates.is_empty() {
-        let meaning = if gates.iter().any(|it| it.contains("kueue")) {
+        let meaning = if gates.iter().any(|gate| gate.contains("kueue")) {
             "it waits in its queue of Kueue until its quota has room"
         } else {
-            "something else holds it back from the scheduler"
+            "a scheduling gate holds it back from the scheduler"
         };
         return explained(meaning, "SchedulingGated", &gates.join(", "));
     }
     let Some(condition) = pod.condition("PodScheduled") else {
-        return "the scheduler has not looked at it yet".to_owned();
+        return "the scheduler has not considered it yet".to_owned();
     };
-    // The rest is of preemption, and says that there is none.
+    // The rest of the message says that preemption is not possible.
     let message = condition.message.split(". preemption: ").next();
     let message = message.unwrap_or_default();
-    let found = UNSCHEDULABLE.iter().filter(|it| message.contains(it.0));
-    let meanings: Vec<&str> = found.map(|it| it.1).take(2).collect();
+    let found = UNSCHEDULABLE
+        .iter()
+        .filter(|(part, _)| message.contains(part));
+    let meanings: Vec<&str> = found.map(|(_, meaning)| *meaning).take(2).collect();
     if meanings.is_empty() {
         explained("no machine takes it", &condition.reason, message)
     } else {
@@ -167,18 +172,20 @@ pub(super) fn unscheduled(pod: &Pod) -> String {
     }
 }
 
-/// Why a pod that has its machine has no running node; `None` if it has one, or nothing is known.
+/// The reason that a pod with a machine has no running node; `None` if the node runs or the reason is not known.
 pub(super) fn not_started(status: &PodStatus) -> Option<String> {
-    // The first containers wait for each other, and end.
+    // Init containers run one after the other, and end.
     let first = status.init_container_statuses.iter();
-    let mut first = first.filter(|it| {
-        let waits = it.state.waiting.as_ref();
-        let failed = it.state.terminated.as_ref();
-        waits.is_some_and(|it| it.reason != "PodInitializing")
-            || failed.is_some_and(|it| it.exit_code != 0)
+    let mut first = first.filter(|container| {
+        let waits = container.state.waiting.as_ref();
+        let failed = container.state.terminated.as_ref();
+        waits.is_some_and(|waiting| waiting.reason != "PodInitializing")
+            || failed.is_some_and(|ended| ended.exit_code != 0)
     });
     let own = status.container_statuses.iter();
-    let mut own = own.filter(|it| it.state.waiting.is_some() || it.state.terminated.is_some());
+    let mut own = own.filter(|container| {
+        container.state.waiting.is_some() || container.state.terminated.is_some()
+    });
     let container = first.next().or(own.next())?;
     let Some(waiting) = &container.state.waiting else {
         return Some(ended_often(container, ""));
@@ -197,34 +204,34 @@ fn ended_often(container: &Container, word: &str) -> String {
     };
     let last = container.state.terminated.as_ref();
     let last = last.or(container.last_state.terminated.as_ref());
-    let how = last.map_or_else(String::new, |it| {
-        let status = format!(", lately with status {}", it.exit_code);
-        let oom = if it.reason == "OOMKilled" {
+    let how = last.map_or_else(String::new, |ended| {
+        let status = format!(", most recently with status {}", ended.exit_code);
+        let oom = if ended.reason == "OOMKilled" {
             " because it needed more memory than its limit; raise resources.limits.memory"
         } else {
             ""
         };
-        // The end of a log has the reason.
-        let mut lines = it.message.lines().rev().map(one_line);
+        // The reason is at the end of the log.
+        let mut lines = ended.message.lines().rev().map(one_line);
         match lines.find(|line| !line.is_empty()) {
             None => format!("{status}{oom}"),
             Some(line) => format!("{status}{oom}: {line}"),
         }
     });
     explained(
-        &format!("its container has ended {times}{how}; it is started again in a while"),
+        &format!("its container has ended {times}{how}; Kubernetes restarts it after a pause"),
         word,
         "",
     )
 }
 
-/// Why a pod leaves or has left, where Kubernetes says it.
+/// The reason that a pod leaves or has left, if Kubernetes reports it.
 pub(super) fn disrupted(pod: &Pod) -> Option<String> {
     let target = pod.condition("DisruptionTarget");
-    let target = target.filter(|it| it.status == "True");
+    let target = target.filter(|condition| condition.status == "True");
     if let Some(target) = target {
         let meaning = meaning(DISRUPTION, &target.reason);
-        let meaning = meaning.unwrap_or("it was told to end");
+        let meaning = meaning.unwrap_or("it was ordered to end");
         return Some(explained(meaning, &target.reason, &target.message));
     }
     let status = &pod.status;
@@ -235,7 +242,7 @@ pub(super) fn disrupted(pod: &Pod) -> Option<String> {
     Some(explained(meaning, &status.reason, &status.message))
 }
 
-/// What to do about a message of the API server: the rule of the Role that is missing.
+/// The advice for a message of the API server: the missing rule of the Role.
 pub(super) fn missing_rule(call: &Call, namespace: &str) -> String {
     let rule = match call {
         Call::ReadScale { deployment } | Call::WriteScale { deployment } => format!(
@@ -249,7 +256,7 @@ pub(super) fn missing_rule(call: &Call, namespace: &str) -> String {
     )
 }
 
-/// What was called, for messages.
+/// A call of the API server, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     ReadScale { deployment: String },

@@ -28,7 +28,7 @@ fn section(url: String) -> ClusterSection {
     section
 }
 
-/// Two Deployments of one GPU each, on a machine with so many.
+/// Two Deployments with one GPU each, on a machine with this many GPUs.
 fn double(gpus: u32) -> (Double, Kubernetes) {
     let double = Double::start("lab", gpus);
     double.deploy(ONE, 1);
@@ -44,14 +44,14 @@ async fn request(client: &Kubernetes, demand: u64) -> Result<String, ClusterErro
 
 async fn status(client: &Kubernetes) -> Vec<(String, Option<u64>, String)> {
     let leases = client.status().await.expect("it answers");
-    let described = leases.into_iter().map(|it| {
-        let state = match it.state {
+    let described = leases.into_iter().map(|lease| {
+        let state = match lease.state {
             LeaseState::Pending { reason } => format!("pending: {reason}"),
             LeaseState::Starting { host, reason } => format!("starting on {host}: {reason}"),
             LeaseState::Running { host } => format!("running on {host}"),
             LeaseState::Ended { why } => format!("ended: {why}"),
         };
-        (it.node, it.demand, state)
+        (lease.node, lease.demand, state)
     });
     described.collect()
 }
@@ -69,14 +69,14 @@ async fn each_request_gets_a_deployment_of_its_own_until_there_are_no_more() {
         "{error}"
     );
     let demands = client.status().await.expect("it answers");
-    let demands: Vec<_> = demands.iter().map(|it| it.demand).collect();
+    let demands: Vec<_> = demands.iter().map(|lease| lease.demand).collect();
     assert_eq!(demands, [Some(7), Some(8)]);
-    // Another process knows that they are the pool's, and not for which request.
+    // Another process knows that the pods belong to the pool, but not to which request.
     let other = Kubernetes::new(&client.section).status().await;
     let demands: Vec<_> = other
         .expect("it answers")
         .iter()
-        .map(|it| it.demand)
+        .map(|lease| lease.demand)
         .collect();
     assert_eq!(demands, [Some(0), Some(0)]);
 }
@@ -84,13 +84,13 @@ async fn each_request_gets_a_deployment_of_its_own_until_there_are_no_more() {
 #[tokio::test]
 async fn a_number_that_another_has_changed_is_read_again() {
     let (double, client) = double(8);
-    double.behave(|it| it.conflicts = 2);
+    double.behave(|behaviour| behaviour.conflicts = 2);
     assert_eq!(request(&client, 7).await, Ok(ONE.to_owned()));
     let puts = double.calls();
-    let puts = puts.iter().filter(|it| it.starts_with("PUT")).count();
+    let puts = puts.iter().filter(|call| call.starts_with("PUT")).count();
     assert_eq!(puts, 3);
-    double.behave(|it| it.conflicts = 100);
-    let error = request(&client, 8).await.expect_err("for ever");
+    double.behave(|behaviour| behaviour.conflicts = 100);
+    let error = request(&client, 8).await.expect_err("forever");
     assert!(error.to_string().contains("changed by others"), "{error}");
     assert_eq!(double.replicas(TWO), 0);
 }
@@ -98,13 +98,13 @@ async fn a_number_that_another_has_changed_is_read_again() {
 #[tokio::test]
 async fn a_request_whose_answer_is_lost_is_found_by_its_number() {
     let (double, client) = double(8);
-    double.behave(|it| it.loses_answer = true);
+    double.behave(|behaviour| behaviour.loses_response = true);
     let error = request(&client, 7).await.expect_err("no answer");
     assert!(error.is_unknown(), "{error}");
     let leases = client.status().await.expect("it answers");
     assert_eq!(leases.len(), 1);
     assert_eq!(leases[0].demand, Some(7));
-    // It is not requested twice.
+    // The node is not requested twice.
     assert_eq!(request(&client, 8).await, Ok(TWO.to_owned()));
 }
 
@@ -134,7 +134,7 @@ async fn the_node_that_is_given_back_goes_and_not_the_one_that_waits() {
     assert_eq!(after.len(), 1);
     assert_eq!((&after[0].0, after[0].1), (&waits[0], Some(8)));
     assert!(after[0].2.starts_with("starting on"), "{after:?}");
-    // Once more does no harm, and another's Deployment is not touched.
+    // A second release does no harm, and a foreign Deployment is not touched.
     client
         .release(&id(ONE), Release::Drain)
         .await
@@ -164,7 +164,7 @@ async fn a_pod_that_was_evicted_is_followed_by_another_of_the_same_lease() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_says_nothing_about_its_pods() {
     let (double, client) = double(8);
-    double.behave(|it| it.is_away = true);
+    double.behave(|behaviour| behaviour.is_away = true);
     let error = client.status().await.expect_err("away");
     assert!(error.is_unknown(), "{error}");
     assert!(
@@ -195,7 +195,7 @@ async fn what_the_account_may_not_do_is_refused_with_the_rule_that_is_missing() 
             "needs the rule {apiGroups: [apps], resources: [deployments/scale], resourceNames: [pool-one-1], verbs: [get, update]}",
         ),
     ] {
-        double.behave(|it| it.forbidden = [rule.to_owned()].into());
+        double.behave(|behaviour| behaviour.forbidden = [rule.to_owned()].into());
         let error = request(&client, 7).await.expect_err(rule);
         assert!(!error.is_unknown(), "{error}");
         let text = error.to_string();
@@ -215,9 +215,9 @@ async fn the_token_is_read_for_each_call_and_never_shown() {
     let mut section = section(double.url());
     section.kubernetes.token_file = Some(account.token.clone());
     let client = Kubernetes::new(&section);
-    double.behave(|it| it.tokens = vec!["secret-1".to_owned()]);
+    double.behave(|behaviour| behaviour.tokens = vec!["secret-1".to_owned()]);
     client.status().await.expect("accepted");
-    double.behave(|it| it.tokens = vec!["secret-2".to_owned()]);
+    double.behave(|behaviour| behaviour.tokens = vec!["secret-2".to_owned()]);
     let error = client.status().await.expect_err("an old token").to_string();
     assert!(
         error.contains("does not accept the token in") && error.contains("401"),
@@ -245,7 +245,7 @@ async fn the_server_has_to_prove_itself_with_the_authority_of_the_cluster() {
     section.kubernetes.ca_file = Some(account.ca.clone());
     let client = Kubernetes::new(&section);
     client.status().await.expect("the authority has signed it");
-    // Another authority, as after a change of the cluster's: it is read again.
+    // The cluster's certificate authority changes: the client reads it again.
     let other = folder.path().join("other.crt");
     support::servers::tls_before(&double.address(), &other);
     std::fs::copy(&other, &account.ca).expect("copied");
@@ -266,11 +266,11 @@ async fn all_pages_of_pods_are_read() {
     for demand in [7, 8] {
         request(&client, demand).await.expect("a lease");
     }
-    double.behave(|it| it.page = Some(1));
+    double.behave(|behaviour| behaviour.page = Some(1));
     assert_eq!(status(&client).await.len(), 2);
     let calls = double.calls();
     assert!(
-        calls.iter().any(|it| it.contains("continue=1")),
+        calls.iter().any(|call| call.contains("continue=1")),
         "{calls:?}"
     );
 }
@@ -279,7 +279,7 @@ async fn all_pages_of_pods_are_read() {
 async fn an_inspection_names_each_thing_that_is_missing_and_changes_nothing() {
     let (double, client) = double(8);
     let texts = |findings: Vec<Finding>| {
-        let text = |it| match it {
+        let text = |finding| match finding {
             Finding::Good(text) => format!("ok: {text}"),
             Finding::Note(text) => format!("note: {text}"),
             Finding::Problem(text) => format!("error: {text}"),
@@ -287,7 +287,10 @@ async fn an_inspection_names_each_thing_that_is_missing_and_changes_nothing() {
         findings.into_iter().map(text).collect::<Vec<_>>()
     };
     let all = texts(client.inspect().await);
-    assert!(all.iter().all(|it| !it.starts_with("error")), "{all:#?}");
+    assert!(
+        all.iter().all(|text| !text.starts_with("error")),
+        "{all:#?}"
+    );
     assert!(
         all[0].contains("Kubernetes v1.33.2; namespace lab"),
         "{all:#?}"
@@ -298,7 +301,7 @@ async fn an_inspection_names_each_thing_that_is_missing_and_changes_nothing() {
     );
     assert_eq!(double.all_replicas(), 0);
 
-    double.behave(|it| it.forbidden = ["update deployments/scale".to_owned()].into());
+    double.behave(|behaviour| behaviour.forbidden = ["update deployments/scale".to_owned()].into());
     double.scale(TWO, 2);
     let mut section = client.section.clone();
     let names = section.kubernetes.deployments.get_mut("one");
@@ -308,16 +311,16 @@ async fn an_inspection_names_each_thing_that_is_missing_and_changes_nothing() {
         "resourceNames: [pool-one-1], verbs: [get, update]",
         "the Deployment pool-one-2 has 2 pods",
     ] {
-        let has_it = |it: &String| it.starts_with("error") && it.contains(expected);
+        let has_it = |text: &String| text.starts_with("error") && text.contains(expected);
         assert!(problems.iter().any(has_it), "{expected}: {problems:#?}");
     }
-    double.behave(|it| it.forbidden.clear());
+    double.behave(|behaviour| behaviour.forbidden.clear());
     double.scale(TWO, 1);
     let problems = texts(Kubernetes::new(&section).inspect().await);
-    let missing = |it: &String| it.contains("no Deployment pool-one-3 in the namespace lab");
+    let missing = |text: &String| text.contains("the namespace lab has no Deployment pool-one-3");
     assert!(problems.iter().any(missing), "{problems:#?}");
     section.kubernetes.deployments = BTreeMap::from([("one".to_owned(), vec![ONE.to_owned()])]);
     let problems = texts(Kubernetes::new(&section).inspect().await);
-    let strange = |it: &String| it.contains("never given back: pool-one-2-");
+    let strange = |text: &String| text.contains("never given back: pool-one-2-");
     assert!(problems.iter().any(strange), "{problems:#?}");
 }

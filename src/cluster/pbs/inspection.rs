@@ -1,5 +1,5 @@
-//! Looks at a PBS server for what a configuration needs, and submits nothing: `model-pool check --pbs`. PBS has no way to try a
-//! request, so queues and nodes are compared with the shapes here.
+//! Inspects a PBS server for the configuration's needs without submitting anything: `model-pool check --pbs`. PBS cannot test a
+//! request, so this compares queues and nodes with the shapes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use config::ShapeSection;
 
 const PROGRAMS: &[&str] = &["qsub", "qselect", "qstat", "qsig", "qdel", "pbsnodes"];
 
-/// What a server has.
+/// The queues and nodes of a server.
 struct Site {
     server: Record,
     queues: Vec<Record>,
@@ -20,7 +20,7 @@ struct Site {
 }
 
 impl Pbs {
-    /// All findings. The first problem does not hide the others, unless PBS does not answer at all.
+    /// All findings. A problem does not hide later ones, unless PBS does not respond at all.
     pub async fn inspect(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for program in PROGRAMS {
@@ -78,9 +78,12 @@ impl Pbs {
         arguments: &[&str],
         heading: &str,
     ) -> Result<Vec<Record>, ClusterError> {
-        let arguments = arguments.iter().map(|it| (*it).to_owned()).collect();
+        let arguments = arguments
+            .iter()
+            .map(|argument| (*argument).to_owned())
+            .collect();
         let ended = run(self.query(program, arguments)).await?;
-        let ended = ERRORS.answer(program, ended)?;
+        let ended = ERRORS.respond(program, ended)?;
         Ok(records(&ended.stdout, heading))
     }
 
@@ -88,17 +91,17 @@ impl Pbs {
         let name = &shape.name;
         let wanted = shape.queue.as_ref().or(self.section.pbs.queue.as_ref());
         let wanted = wanted.map_or(site.server.get("default_queue"), String::as_str);
-        // `queue@server`, or a server's default.
+        // `queue@server`, or the default queue of a server.
         let (wanted, other_server) = wanted.split_once('@').unwrap_or((wanted, ""));
         if wanted.is_empty() || !other_server.is_empty() {
             let text = format!(
-                "shape {name}: its queue is not one of this server's, so only PBS knows its limits"
+                "shape {name}: its queue belongs to another server, so only PBS knows its limits"
             );
             return vec![Finding::Note(text)];
         }
-        let Some(queue) = site.queues.iter().find(|it| it.name == wanted) else {
+        let Some(queue) = site.queues.iter().find(|queue| queue.name == wanted) else {
             return vec![Finding::Problem(format!(
-                "shape {name}: there is no queue `{wanted}`; `qstat -Q` lists the queues"
+                "shape {name}: the queue `{wanted}` does not exist; `qstat -Q` lists the queues"
             ))];
         };
         let mut findings = Vec::new();
@@ -151,11 +154,11 @@ impl Pbs {
         }
         for part in select.split(':').skip(1) {
             if let Some((key, value)) = part.split_once('=')
-                && !value.starts_with(|it: char| it.is_ascii_digit())
+                && !value.starts_with(|letter: char| letter.is_ascii_digit())
                 && !nodes.iter().any(|node| has_value(node, key, value))
             {
                 findings.push(Finding::Note(format!(
-                    "shape {name}: no node shows {key}={value}; if PBS does not know it in another way, its jobs would never start"
+                    "shape {name}: no node shows {key}={value}; unless PBS knows it in another way, its jobs never start"
                 )));
             }
         }
@@ -167,14 +170,14 @@ impl Pbs {
         let most = gpus.values().max().copied();
         findings.push(match most {
             None => Finding::Problem(format!(
-                "shape {name}: no node has the resource `{resource}`; set cluster.pbs.gpu_resource to the one that counts GPUs: `pbsnodes -a` lists them as resources_available.NAME"
+                "shape {name}: no node has the resource `{resource}`; set cluster.pbs.gpu_resource to the resource that counts GPUs: `pbsnodes -a` lists them as resources_available.NAME"
             )),
             Some(most) if most < u64::from(shape.gpus) => Finding::Problem(format!(
                 "shape {name}: it has {} gpus, and no node that is up has more than {most}",
                 shape.gpus
             )),
             Some(_) => {
-                let fitting = gpus.values().filter(|it| **it >= u64::from(shape.gpus));
+                let fitting = gpus.values().filter(|count| **count >= u64::from(shape.gpus));
                 let count = fitting.count();
                 let hosts = if count == 1 { "host has" } else { "hosts have" };
                 Finding::Good(format!(
@@ -189,9 +192,9 @@ impl Pbs {
     fn reachability(&self) -> String {
         let (section, pbs) = (&self.section, &self.section.pbs);
         let queue = pbs.queue.as_ref();
-        let queue = queue.map_or_else(String::new, |it| format!("-q {it} "));
+        let queue = queue.map_or_else(String::new, |queue| format!("-q {queue} "));
         let account = pbs.account.as_ref();
-        let account = account.map_or_else(String::new, |it| format!("-A {it} "));
+        let account = account.map_or_else(String::new, |account| format!("-A {account} "));
         format!(
             "whether nodes see the files, reach the controller and know which GPUs are theirs is only seen in a job; try: echo '{}; echo \"GPUs: $CUDA_VISIBLE_DEVICES\"' | qsub {queue}{account}-j oe -l select=1:{}=1 -l walltime=00:02:00, and look at its output when it has ended",
             finding::on_a_node(section),
@@ -202,7 +205,11 @@ impl Pbs {
 
 fn server_findings(site: &Site) -> Vec<Finding> {
     let server = &site.server;
-    let queues: Vec<&str> = site.queues.iter().map(|it| it.name.as_str()).collect();
+    let queues: Vec<&str> = site
+        .queues
+        .iter()
+        .map(|queue| queue.name.as_str())
+        .collect();
     let mut findings = vec![Finding::Good(format!(
         "the server {} answers ({}); queues: {}",
         server.name,
@@ -222,21 +229,22 @@ fn server_findings(site: &Site) -> Vec<Finding> {
     findings
 }
 
-/// Whether a node has this value, or has it in a list.
+/// Returns true if the node's attribute is this value, or a list that contains it.
 fn has_value(node: &Record, key: &str, value: &str) -> bool {
     let has = node.get(&format!("resources_available.{key}"));
-    has.split(',').any(|it| it.eq_ignore_ascii_case(value))
+    has.split(',')
+        .any(|element| element.eq_ignore_ascii_case(value))
 }
 
-/// The GPUs of each host that is up. A host may be several nodes of PBS, such as one for each socket, and a chunk may have
-/// GPUs of all of them.
+/// The GPUs of each host that is up. A host may be several PBS nodes, such as one per socket, and a chunk may have GPUs of all of
+/// them.
 fn gpus_of_hosts(nodes: &[Record], resource: &str) -> BTreeMap<String, u64> {
     let mut hosts = BTreeMap::new();
     for node in nodes {
         let state = node.get("state");
         let is_down = ["down", "offline", "unknown", "stale", "maintenance"]
             .iter()
-            .any(|it| state.contains(it));
+            .any(|word| state.contains(word));
         let gpus: Option<u64> = node.number(&format!("resources_available.{resource}"));
         let Some(gpus) = gpus.filter(|_| !is_down) else {
             continue;

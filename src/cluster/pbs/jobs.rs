@@ -9,23 +9,23 @@ use super::{reasons, script};
 pub(super) struct Job {
     /// Its id is `1234.server`.
     pub facts: JobFacts,
-    /// PBS' letter: qstat(1B).
+    /// PBS' letter for the state: qstat(1B).
     pub state: String,
     /// 91: deleted, 92: finished, 93: failed (pbs_job_attributes(7B)).
     pub substate: Option<u64>,
     pub comment: String,
-    /// Below 0: PBS could not start or go on with it; above 128: a signal ended it.
+    /// Negative: PBS could not start or continue the job. Above 128: a signal ended it.
     pub exit: Option<i64>,
 }
 
 impl Job {
-    /// `None`: it is no job of this pool.
-    pub fn of(record: &Record, pool: &str) -> Option<Job> {
+    /// Returns `None` if the record is not a job of this pool.
+    pub fn from_record(record: &Record, pool: &str) -> Option<Job> {
         if record.get("Job_Name") != script::job_name(pool) {
             return None;
         }
         let (shape, demand) = script::mark_of(record.get("Variable_List"))?;
-        // `gpu07/0*16`: the host, an index, and the processors there.
+        // `gpu07/0*16` has the host, an index, and the processors there.
         let host = record.get("exec_host").split(['/', '+']).next();
         let facts = JobFacts {
             id: record.name.clone(),
@@ -46,7 +46,7 @@ impl Job {
         if job.has_ended() {
             job.facts.ends_unix = record.time("mtime");
         } else if job.has_machine() {
-            let limit = job.facts.time_limit.map(|it| it.as_secs());
+            let limit = job.facts.time_limit.map(|limit| limit.as_secs());
             let end = job.facts.starts_unix.zip(limit);
             job.facts.ends_unix = end.map(|(start, limit)| start.saturating_add(limit));
         } else {
@@ -55,7 +55,7 @@ impl Job {
         Some(job)
     }
 
-    /// The number before the name of the server.
+    /// The number before the server's name.
     pub fn number(&self) -> &str {
         number(&self.facts.id)
     }
@@ -64,17 +64,17 @@ impl Job {
         matches!(self.state.as_str(), "F" | "M" | "X")
     }
 
-    /// Whether it runs, is suspended, or ends and still holds its GPUs.
+    /// Returns true if the job runs, is suspended, or is exiting and still holds its GPUs.
     pub fn has_machine(&self) -> bool {
         matches!(self.state.as_str(), "R" | "S" | "U" | "E")
     }
 
-    /// Whether its log says why it has ended.
+    /// Returns true if the reason for the job's end is in its log.
     pub fn has_failed(&self) -> bool {
-        self.has_ended() && self.exit.is_some_and(|it| it != 0)
+        self.has_ended() && self.exit.is_some_and(|status| status != 0)
     }
 
-    /// Whether it has had all of its time.
+    /// Returns true if the job has used up its time limit.
     pub fn is_out_of_time(&self) -> bool {
         let ran = self.facts.starts_unix.zip(self.facts.ends_unix);
         let ran = ran.map(|(start, end)| end.saturating_sub(start));

@@ -1,9 +1,8 @@
-//! PBS Professional and OpenPBS: each node is a job that runs `model-pool node`. Jobs are found by the pool's name, so a
-//! restarted pool knows its own. Written from the manual pages and the source of OpenPBS (qsub(1B), qselect(1B), qstat(1B),
-//! qsig(1B), qdel(1B), pbsnodes(8B), pbs_job_attributes(7B) in openpbs/openpbs), and tried with programs that play PBS.
+//! PBS Professional and OpenPBS as a cluster: each node is a job that runs `model-pool node`. Jobs are found by the pool's name, so
+//! a restarted pool knows its own. Based on the manual pages and the source of OpenPBS (qsub(1B), qselect(1B), qstat(1B), qsig(1B),
+//! qdel(1B), pbsnodes(8B), pbs_job_attributes(7B) in openpbs/openpbs), and tested with programs that imitate PBS.
 //!
-//! Which node a job gets is PBS' choice: a chunk of `-l select` can name a host, and cannot leave one out. So nodes that are
-//! to be avoided are not.
+//! PBS chooses a job's node: a chunk of `-l select` can name a host, but cannot exclude one. So nodes to avoid are ignored.
 
 mod inspection;
 mod jobs;
@@ -25,14 +24,14 @@ use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
 use jobs::Job;
 
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
-/// Jobs that one `qstat` describes, each with some KiB.
+/// Number of jobs per `qstat` call. Each job has some KiB of output.
 const IDS_AT_ONCE: usize = 200;
-/// For how long jobs that have ended are listed.
+/// Time for which ended jobs are listed.
 const FINISHED_FOR_SECONDS: u64 = 86_400;
 const ADVICE: &str = "install PBS' client programs on this machine, or set cluster.pbs.bin_dir to their folder, such as /opt/pbs/bin";
-/// The programs read and print times as those of this zone.
+/// PBS' programs read and print times in this zone.
 const UTC: &[(&str, &str)] = &[("TZ", "UTC"), ("LC_ALL", "C")];
-/// What PBS' programs print about a job that has gone while they ran.
+/// Messages of PBS' programs about a job that ended while they ran.
 const GONE: &[&str] = &["Unknown Job Id", "has finished"];
 const ERRORS: Errors = Errors {
     unreachable: &[
@@ -58,9 +57,9 @@ const ERRORS: Errors = Errors {
 
 pub struct Pbs {
     section: ClusterSection,
-    /// This account's name, once it is known.
+    /// The name of this account, once it is known.
     user: OnceCell<String>,
-    /// Set once the server keeps no jobs that have ended.
+    /// Set if the server keeps no ended jobs.
     no_history: AtomicBool,
 }
 
@@ -76,7 +75,7 @@ impl Pbs {
     /// The script that a request for this shape submits.
     ///
     /// # Errors
-    /// If there is no such shape.
+    /// If the shape does not exist.
     pub fn script(&self, shape: &str, demand: Option<u64>) -> Result<String, ClusterError> {
         let shape = find_shape(&self.section, shape)?;
         Ok(script::render(&self.section, shape, demand))
@@ -122,7 +121,7 @@ impl Pbs {
         Ok(name.await?.as_str())
     }
 
-    /// This account's jobs with this pool's name, those that ended lately included.
+    /// This account's jobs with this pool's name, including recently ended ones.
     async fn jobs(&self) -> Result<Vec<Job>, ClusterError> {
         let mut ids = self.select(&[]).await?;
         for id in self.finished().await {
@@ -137,28 +136,28 @@ impl Pbs {
         Ok(jobs)
     }
 
-    /// The ids of this pool's jobs that wait or run; with further options of `qselect`, others.
+    /// The ids of this pool's waiting and running jobs, or of the jobs that other options of `qselect` select.
     async fn select(&self, options: &[&str]) -> Result<Vec<String>, ClusterError> {
         let name = script::job_name(&self.section.name);
         let mut arguments: Vec<String> = ["-u", self.user().await?, "-N", name.as_str()]
             .map(str::to_owned)
             .to_vec();
-        arguments.extend(options.iter().map(|it| (*it).to_owned()));
+        arguments.extend(options.iter().map(|option| (*option).to_owned()));
         let ended = run(self.query("qselect", arguments)).await?;
-        let ended = ERRORS.answer("qselect", ended)?;
+        let ended = ERRORS.respond("qselect", ended)?;
         let ids = ended.stdout.split_whitespace();
         let ids = ids.filter(|id| LeaseId::parse(id).is_ok());
         Ok(ids.map(str::to_owned).collect())
     }
 
-    /// The ids of those that changed within a day and have ended. A server that keeps no history has none.
+    /// The ids of ended jobs that changed within a day. Empty if the server keeps no history.
     async fn finished(&self) -> Vec<String> {
         if self.no_history.load(Ordering::Relaxed) {
             return Vec::new();
         }
         let since = batch::now_unix().saturating_sub(FINISHED_FOR_SECONDS);
         let since = i64::try_from(since).ok();
-        let Some(since) = since.and_then(|it| DateTime::from_timestamp(it, 0)) else {
+        let Some(since) = since.and_then(|seconds| DateTime::from_timestamp(seconds, 0)) else {
             return Vec::new();
         };
         let since = format!("-tm.gt.{}", since.format("%Y%m%d%H%M"));
@@ -173,7 +172,7 @@ impl Pbs {
         }
     }
 
-    /// What PBS says about these jobs. One that is missing has ended since, if `qstat` says so of this very job.
+    /// The records of these jobs. A missing job has ended in between if `qstat` names it as gone; otherwise this is an error.
     async fn described(&self, ids: &[String]) -> Result<Vec<Job>, ClusterError> {
         let mut ended = self.details(ids).await?;
         if is_without_history(&ended.message) && !self.no_history.swap(true, Ordering::Relaxed) {
@@ -186,8 +185,11 @@ impl Pbs {
         let records = text::records(&ended.stdout, "Job Id: ");
         let is_known = |id: &&String| {
             let id = jobs::number(id);
-            let mut same = records.iter().filter(|it| jobs::number(&it.name) == id);
-            same.any(|it| !it.get("job_state").is_empty()) || is_named_as_gone(&ended.errors, id)
+            let mut same = records
+                .iter()
+                .filter(|record| jobs::number(&record.name) == id);
+            same.any(|record| !record.get("job_state").is_empty())
+                || is_named_as_gone(&ended.errors, id)
         };
         let known = ids.iter().filter(is_known).count();
         if known < ids.len() {
@@ -201,7 +203,9 @@ impl Pbs {
             });
         }
         let pool = &self.section.name;
-        let jobs = records.iter().filter_map(|it| Job::of(it, pool));
+        let jobs = records
+            .iter()
+            .filter_map(|record| Job::from_record(record, pool));
         Ok(jobs.collect())
     }
 
@@ -225,7 +229,7 @@ impl Pbs {
         Some(lease)
     }
 
-    /// The end of a job's output, if it lies in a folder that this machine sees.
+    /// The end of a job's output, if this machine sees its folder.
     fn last_line(&self, id: &LeaseId) -> Option<String> {
         let path = match &self.section.pbs.log_dir {
             Some(folder) => folder.join(batch::log_name(id.as_str())),
@@ -246,7 +250,7 @@ impl Cluster for Pbs {
         _exclude: &[String],
     ) -> Result<LeaseId, ClusterError> {
         let script = self.script(shape, demand)?;
-        // Without `-f` a process stays behind, with the environment of the first call.
+        // Without `-f`, a process with the environment of the first call stays behind.
         let call = self.call("qsub", vec!["-f".to_owned()], &script);
         let ended = ERRORS.submit(call).await?;
         let id = ended.stdout.trim();
@@ -259,7 +263,7 @@ impl Cluster for Pbs {
     }
 
     async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
-        // People may type the number alone.
+        // People may type only the number.
         let jobs = self.jobs().await?;
         let is_meant = |job: &&Job| job.facts.id == id.as_str() || job.number() == id.as_str();
         let Some(job) = jobs.iter().find(is_meant) else {
@@ -269,7 +273,7 @@ impl Cluster for Pbs {
             return Ok(());
         }
         let id = job.facts.id.clone();
-        // `qdel` gives a running job only some seconds.
+        // `qdel` gives a running job only a few seconds.
         let (program, arguments) = match how {
             Release::Drain if job.has_machine() => {
                 let signal = script::DRAIN_SIGNAL.to_owned();
@@ -292,16 +296,16 @@ impl Cluster for Pbs {
     }
 }
 
-/// Whether a line says of the job with this number that it has gone.
+/// Returns true if a line of the errors names the job with this number as gone.
 fn is_named_as_gone(errors: &str, number: &str) -> bool {
     let mut lines = errors.lines().filter(|line| batch::has_any(line, GONE));
     lines.any(|line| {
         let mut words = line.split([' ', ',', ':']);
-        words.any(|it| jobs::number(it) == number)
+        words.any(|word| jobs::number(word) == number)
     })
 }
 
-/// What a server prints that has job_history_enable off.
+/// Returns true for the message of a server with job_history_enable off.
 fn is_without_history(message: &str) -> bool {
     message.contains("job history") || message.contains("job_history_enable")
 }

@@ -1,4 +1,4 @@
-//! PBS' reasons in plain words, with what to do. The texts are those of its scheduler and its programs.
+//! Explanations of PBS' reasons, with advice. The quoted texts come from PBS' scheduler and programs.
 
 use super::super::ends;
 use super::jobs::Job;
@@ -6,7 +6,7 @@ use super::script::{NO_GPUS, NO_LOG};
 
 const NEVER: &str = "Can Never Run";
 
-/// Why a job waits: a part of PBS' comment, what it means, and what to do. The first that fits counts.
+/// Explanations for waiting jobs: a part of PBS' comment, and its meaning with advice. The first match counts.
 const PENDING: &[(&str, &str)] = &[
     (
         "Insufficient amount of server resource",
@@ -34,7 +34,7 @@ const PENDING: &[(&str, &str)] = &[
     ),
     (
         "exclusive node and node is in use",
-        "it needs a machine of its own, and all have other jobs; it starts when one is empty",
+        "it needs an empty machine, and all have other jobs; it starts when one is empty",
     ),
     (
         "ineligible state",
@@ -50,7 +50,7 @@ const PENDING: &[(&str, &str)] = &[
     ),
     (
         "job limit has been reached",
-        "there are as many jobs as PBS allows; it starts when other jobs end",
+        "PBS' limit of jobs is reached; it starts when other jobs end",
     ),
     (
         "would exceed",
@@ -91,7 +91,7 @@ const PENDING: &[(&str, &str)] = &[
     ),
 ];
 
-/// PBS' comment stands behind its meaning, so that people can search for it.
+/// The explanation is followed by PBS' comment, for searching.
 pub(super) fn pending(state: &str, comment: &str) -> String {
     let comment: String = comment.trim().chars().take(300).collect();
     let comment = comment.trim_start_matches("Not Running:").trim();
@@ -100,7 +100,7 @@ pub(super) fn pending(state: &str, comment: &str) -> String {
             "it is held; let it go with `qrls`, ask the cluster's administrators, or release the lease"
                 .to_owned(),
         ),
-        "W" => Some("PBS starts it later; it comes by itself".to_owned()),
+        "W" => Some("PBS starts it later, without further action".to_owned()),
         "T" => Some("PBS moves it to another queue or server".to_owned()),
         _ => None,
     };
@@ -111,12 +111,12 @@ pub(super) fn pending(state: &str, comment: &str) -> String {
     match (meaning, comment) {
         (Some(meaning), "") => meaning,
         (Some(meaning), comment) => format!("{meaning} ({comment})"),
-        (None, "") => "PBS' scheduler has not looked at it yet".to_owned(),
+        (None, "") => "PBS' scheduler has not considered it yet".to_owned(),
         (None, comment) => format!("PBS' reason is: {comment}"),
     }
 }
 
-/// `Insufficient amount of resource: ngpus (R: 4 A: 2 T: 8)`: required, available, in total. The numbers may be missing.
+/// `Insufficient amount of resource: ngpus (R: 4 A: 2 T: 8)`: required, available, total. The numbers may be missing.
 fn resource(comment: &str) -> Option<String> {
     let (before, rest) = comment.split_once("Insufficient amount of resource:")?;
     let name = rest.split_whitespace().next().unwrap_or("a resource");
@@ -140,7 +140,7 @@ fn resource(comment: &str) -> Option<String> {
     })
 }
 
-/// What to do about a message of `qsub`.
+/// Advice for messages of `qsub`.
 pub(super) const ADVICE: &[(&str, &str)] = &[
     (
         "Unknown queue",
@@ -148,7 +148,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         "Access to queue is denied",
-        "this account may not use the queue: some take jobs from a routing queue alone; set another cluster.pbs.queue",
+        "this account may not use the queue: some queues take jobs only from a routing queue; set another cluster.pbs.queue",
     ),
     (
         "Queue is not enabled",
@@ -164,11 +164,11 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         "would exceed",
-        "this user, group or project has as many jobs as it may; release a lease, or ask the cluster's administrators",
+        "this user, group or project has reached its limit of jobs; release a lease, or ask the cluster's administrators",
     ),
     (
         "Maximum number of jobs",
-        "the queue has as many jobs as it may; release a lease, or ask the cluster's administrators",
+        "the queue has reached its limit of jobs; release a lease, or ask the cluster's administrators",
     ),
     (
         "Illegal attribute or resource value",
@@ -193,18 +193,16 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Why a job has ended. Negative statuses are PBS' own, and above 128 or 256 is the signal that ended its shell: PBS
-/// Professional Administrator's Guide, "Job Exit Codes".
+/// The reason that a job has ended. Negative statuses are PBS' own. Statuses above 128 or 256 contain the signal that ended the
+/// job's shell: PBS Professional Administrator's Guide, "Job Exit Codes".
 pub(super) fn ended(job: &Job) -> String {
     let place = ends::place(&job.facts.host);
     let is_deleted = job.substate == Some(91);
     let Some(exit) = job.exit else {
         return match job.state.as_str() {
-            "M" => {
-                "PBS has moved it to another server, which this pool does not look at".to_owned()
-            }
+            "M" => "PBS has moved it to another server, which this pool does not poll".to_owned(),
             _ if is_deleted => "the job was deleted".to_owned(),
-            _ if job.facts.host.is_empty() => "it was taken back before it ran".to_owned(),
+            _ if job.facts.host.is_empty() => "it was cancelled before it ran".to_owned(),
             _ => format!("PBS does not say why{place}"),
         };
     };

@@ -1,45 +1,46 @@
-//! The script of a job: options for `qsub`, lines of the site, and `model-pool node`. The shell stays as its parent, because
-//! `qsig` and PBS itself signal all processes of a job at once, the shell above the script included.
+//! The script of a job: options for `qsub`, the site's own lines, and `model-pool node`. The shell stays as the node's parent,
+//! because `qsig` and PBS itself signal all processes of a job, including the shell that runs the script.
 
 use config::{ClusterSection, ShapeSection};
 
 use super::super::batch::PREFIX;
 use super::super::node_command::{data, node_command, plain};
 
-/// In this variable a job has its shape, and the number of the pool's request. The name of the job is that of the pool, so that
-/// `qselect -N`, which compares whole names, finds all of its jobs and no others.
+/// The variable with a job's shape and the number of the pool's request. The job's name is only the pool's, because `qselect -N`
+/// compares complete names and has to find all of the pool's jobs and no others.
 const MARK: &str = "MODEL_POOL_LEASE";
-/// `qsig` sends it to all processes of a job, and all but the script ignore it, as is its default.
+/// `qsig` sends this signal to all processes of a job. All but the script ignore it, which is its default action.
 pub(super) const DRAIN_SIGNAL: &str = "SIGURG";
-/// With these statuses a script ends that cannot start its node: those of sysexits.h.
+/// Exit statuses of a script that cannot start its node, from sysexits.h.
 pub(super) const NO_LOG: i64 = 73;
 pub(super) const NO_GPUS: i64 = 78;
 
-/// By this name a pool finds its jobs. PBS allows no `:` in all of its versions.
+/// The job name by which a pool finds its jobs. Not all versions of PBS allow a `:`.
 pub(super) fn job_name(pool: &str) -> String {
     format!("{PREFIX}.{pool}")
 }
 
-/// The file to which PBS copies the output of a job whose script has not named another one.
+/// The file to which PBS copies a job's output if its script names no other file.
 pub(super) fn copied_log_name(pool: &str, number: &str) -> String {
     format!("{}.o{number}", job_name(pool))
 }
 
-/// The shape and the number of the pool's request in the list of a job's variables.
+/// The shape and the number of the pool's request in a job's list of variables.
 pub(super) fn mark_of(variables: &str) -> Option<(String, Option<u64>)> {
     let mut variables = variables.split(',');
-    let mark = variables.find_map(|it| it.trim().strip_prefix(MARK)?.strip_prefix('='))?;
+    let mark =
+        variables.find_map(|variable| variable.trim().strip_prefix(MARK)?.strip_prefix('='))?;
     match mark.split_once('.') {
         Some((shape, demand)) => Some((shape.to_owned(), Some(demand.parse().ok()?))),
         None => Some((mark.to_owned(), None)),
     }
 }
 
-/// What a node of this shape needs, as `-l select` has it.
+/// The resources of a node of this shape, in the form of `-l select`.
 pub(super) fn select(section: &ClusterSection, shape: &ShapeSection) -> String {
     let gpus = (shape.gpus > 0).then(|| format!(":{}={}", section.pbs.gpu_resource, shape.gpus));
     let more = shape.select.as_ref().or(section.pbs.select.as_ref());
-    let more = more.map(|it| format!(":{it}"));
+    let more = more.map(|select| format!(":{select}"));
     format!("1{}{}", gpus.unwrap_or_default(), more.unwrap_or_default())
 }
 
@@ -60,7 +61,7 @@ pub(super) fn render(
     if let Some(folder) = &pbs.log_dir {
         let path = folder.join(format!("{PREFIX}-"));
         let path = plain(&path.to_string_lossy());
-        // PBS' own log comes once the job has ended.
+        // PBS copies its own log only after the job has ended.
         lines.push(format!(
             "exec >>{path}\"$PBS_JOBID.log\" 2>&1 || exit {NO_LOG}"
         ));
@@ -68,7 +69,7 @@ pub(super) fn render(
     lines.push(SIGNALS.to_owned());
     if !pbs.setup.trim().is_empty() {
         lines.push(pbs.setup.trim_end().to_owned());
-        // Where a site has `set -e`, the first signal would end the script while its node drains.
+        // With a site's `set -e`, the first signal would end the script while its node drains.
         lines.push("set +e".to_owned());
     }
     if shape.gpus > 0 && !pbs.exclusive {
@@ -87,7 +88,7 @@ pub(super) fn render(
     lines.join("\n")
 }
 
-/// A node that gets a second SIGTERM ends at once, so it gets one. The names are not those of a site's lines.
+/// A node exits immediately on a second SIGTERM, so the script sends only one. The prefix keeps the names apart from a site's own.
 const SIGNALS: &str = r#"mp_node= mp_sent= mp_ends= mp_again=yes
 mp_drain() {
   mp_again=yes mp_ends=yes
@@ -130,8 +131,8 @@ fn options(section: &ClusterSection, shape: &ShapeSection, demand: Option<u64>) 
         Some(format!("-N {}", job_name(&section.name))),
         Some(format!("-v {MARK}={mark}")),
         Some("-S /bin/bash".to_owned()),
-        queue.map(|it| format!("-q {it}")),
-        pbs.account.as_ref().map(|it| format!("-A {it}")),
+        queue.map(|queue| format!("-q {queue}")),
+        pbs.account.as_ref().map(|account| format!("-A {account}")),
         Some(format!("-l select={}", select(section, shape))),
         Some(format!("-l place={place}")),
         Some(format!("-l walltime={}", walltime(limit))),

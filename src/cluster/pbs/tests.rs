@@ -1,4 +1,4 @@
-//! Programs that play PBS': what they print has the form that OpenPBS' own print, from its source and from the pages of sites.
+//! Tests with programs that imitate PBS'. Their output has OpenPBS' form, taken from its source and from the pages of sites.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn section() -> ClusterSection {
     stand_ins::section(ClusterKind::Pbs, shapes)
 }
 
-/// A cluster whose programs are these scripts.
+/// A cluster with these scripts as programs.
 fn with_programs(programs: &[(&str, &str)]) -> (tempfile::TempDir, Pbs) {
     let folder = played(programs);
     let mut section = section();
@@ -25,7 +25,7 @@ fn with_programs(programs: &[(&str, &str)]) -> (tempfile::TempDir, Pbs) {
     (folder, Pbs::new(&section))
 }
 
-/// A job as `qstat -f` describes it, with these lines of its own.
+/// A job as `qstat -f` describes it, with these additional lines.
 fn job(id: &str, lines: &str) -> String {
     format!(
         "Job Id: {id}
@@ -73,9 +73,11 @@ fn described(jobs: &[Job]) -> Vec<String> {
     jobs.iter().map(one).collect()
 }
 
-fn of(text: &str) -> Vec<Job> {
+fn jobs(text: &str) -> Vec<Job> {
     let records = text::records(text, "Job Id: ");
-    let jobs = records.iter().filter_map(|it| Job::of(it, "lab"));
+    let jobs = records
+        .iter()
+        .filter_map(|record| Job::from_record(record, "lab"));
     jobs.collect()
 }
 
@@ -89,7 +91,7 @@ fn folded_lines_give_this_pools_jobs_with_their_times_and_reasons() {
         job("11.pbs01", RUNS).replace("MODEL_POOL_LEA\n\tSE", "SOMETHING"),
     ];
     assert_eq!(
-        described(&of(&all.concat())),
+        described(&jobs(&all.concat())),
         [
             "7.pbs01 a2 Some(1764) (Some(1667296800), Some(1667325601)) running on gpu07",
             "8.pbs01 a2 Some(1764) (Some(1667304000), None) pending: there is not enough of ngpus: it needs 2, and 1 of 8 are free; it starts when jobs that hold it end (Insufficient amount of resource: ngpus (R: 2 A: 1 T: 8))",
@@ -101,7 +103,7 @@ fn folded_lines_give_this_pools_jobs_with_their_times_and_reasons() {
 #[test]
 fn each_reason_to_wait_is_in_plain_words_with_pbs_own_behind_it() {
     for (state, comment, part) in [
-        ("Q", "", "has not looked at it yet"),
+        ("Q", "", "has not considered it yet"),
         (
             "Q",
             "Not Running: Job would conflict with reservation or top job",
@@ -149,7 +151,7 @@ fn each_reason_to_wait_is_in_plain_words_with_pbs_own_behind_it() {
 #[test]
 fn each_end_is_in_plain_words() {
     let ended = |lines: &str| {
-        let jobs = of(&job("9.pbs01", &FAILED.replace("Exit_status = 127", lines)));
+        let jobs = jobs(&job("9.pbs01", &FAILED.replace("Exit_status = 127", lines)));
         let LeaseState::Ended { why } = jobs[0].lease_state() else {
             panic!("{jobs:?}");
         };
@@ -158,7 +160,7 @@ fn each_end_is_in_plain_words() {
     for (lines, expected) in [
         (
             "Exit_status = 0",
-            "its node was released or ended by itself",
+            "its node was released or ended on its own",
         ),
         ("Exit_status = -29", "its time limit of 480 min was over"),
         ("Exit_status = -27", "add mem= to select"),
@@ -177,10 +179,10 @@ fn each_end_is_in_plain_words() {
         assert!(why.contains(expected), "{lines}: {why}");
     }
     let deleted = FAILED.replace("substate = 93", "substate = 91");
-    let jobs = of(&job("9.pbs01", &deleted.replace("127", "271")));
+    let jobs = jobs(&job("9.pbs01", &deleted.replace("127", "271")));
     assert!(described(&jobs)[0].ends_with("the job was deleted"));
     let over = FAILED.replace("10:02:00", "18:00:05");
-    let jobs = of(&job("9.pbs01", &over.replace("127", "271")));
+    let jobs = jobs(&job("9.pbs01", &over.replace("127", "271")));
     assert!(described(&jobs)[0].ends_with("its time limit of 480 min was over"));
 }
 
@@ -225,7 +227,7 @@ async fn programs_that_are_missing_refuse_hang_or_print_nonsense_are_errors_that
     }
 }
 
-/// Lists two live jobs and one that has ended, and keeps the words of each call.
+/// Lists two live jobs and an ended one, and records the arguments of each call.
 const SELECT: (&str, &str) = (
     "qselect",
     "echo \"$TZ $*\" >> $(dirname $0)/calls; case \"$*\" in *-x*) echo 9.pbs01;; *) echo 7.pbs01; echo 8.pbs01;; esac",
@@ -239,7 +241,7 @@ async fn the_leases_are_the_jobs_with_the_pools_name_and_the_log_tells_why_one_f
     let log = "model-pool: the token has expired\n=>> PBS: job killed: over\n\n";
     write(&folder, "model-pool-9.pbs01.log", log);
     let leases = pbs.status().await.expect("known");
-    let nodes: Vec<&str> = leases.iter().map(|it| it.node.as_str()).collect();
+    let nodes: Vec<&str> = leases.iter().map(|lease| lease.node.as_str()).collect();
     assert_eq!(nodes, ["pbs-7", "pbs-8", "pbs-9"]);
     assert_eq!(leases[0].ends_by(), Some(1_667_325_601));
     assert_eq!(leases[0].time_limit, Some(Duration::from_secs(28_801)));
@@ -283,7 +285,7 @@ async fn a_server_that_does_not_answer_is_an_error_and_never_an_empty_list() {
             "case $* in *-x*) ;; *) echo 7.pbs01;; esac".to_owned(),
             format!("{down}; exit 1"),
         ),
-        // It ends well, and leaves the job out.
+        // The program succeeds and leaves the job out.
         (
             "case $* in *-x*) ;; *) echo 7.pbs01;; esac".to_owned(),
             "exit 0".to_owned(),
@@ -302,7 +304,7 @@ async fn a_job_that_goes_while_it_is_looked_at_has_ended() {
     let both = [job("7.pbs01", RUNS), job("9.pbs01", FAILED)].concat();
     write(&folder, "text", &both);
     assert_eq!(pbs.status().await.expect("known").len(), 2);
-    // One that is neither described nor named as gone is unknown, and so is one without its state.
+    // A job that is neither described nor named as gone is unknown, as is a job without its state.
     for text in [job("7.pbs01", RUNS), both.replace("job_state", "other")] {
         write(&folder, "text", &text);
         let error = pbs.status().await.expect_err("unknown");

@@ -1,6 +1,6 @@
-//! What `qstat -f` and `pbsnodes -a` print: a heading for each thing, and a line for each attribute below it. This form is
-//! read, and not `-F json`, because one value of any job can break the JSON, and because some versions leave jobs out of it (both are in
-//! the tracker of openpbs/openpbs: 1255, 2049, 2541 and 2672).
+//! Parses the output of `qstat -f` and `pbsnodes -a`: a heading for each object, followed by a line for each attribute. `-F json`
+//! is not used, because one value of any job can break the JSON, and because some versions leave out jobs (both are in the tracker
+//! of openpbs/openpbs: 1255, 2049, 2541 and 2672).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The value of an attribute; empty if it has none.
+    /// The value of an attribute; empty if it is missing.
     pub fn get(&self, key: &str) -> &str {
         self.values.get(key).map_or("", String::as_str)
     }
@@ -22,22 +22,22 @@ impl Record {
         self.get(key).parse().ok()
     }
 
-    /// A point in time, in seconds since 1970. The programs run with `TZ=UTC`.
+    /// A time attribute in seconds since 1970. The programs run with `TZ=UTC`.
     pub fn time(&self, key: &str) -> Option<u64> {
         let time = NaiveDateTime::parse_from_str(self.get(key), "%a %b %e %H:%M:%S %Y").ok()?;
         time.and_utc().timestamp().try_into().ok()
     }
 }
 
-/// `heading` stands before the name of a thing: `Job Id: ` before a job, nothing before a node.
+/// `heading` precedes an object's name: `Job Id: ` for jobs, empty for nodes.
 pub(super) fn records(text: &str, heading: &str) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
     let mut last = String::new();
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix('\t') {
-            // A long value goes on.
+            // A continuation line of a long value.
             let record = records.last_mut();
-            if let Some(value) = record.and_then(|it| it.values.get_mut(&last)) {
+            if let Some(value) = record.and_then(|record| record.values.get_mut(&last)) {
                 value.push_str(rest);
             }
         } else if let Some((key, value)) = line.trim_start().split_once(" = ")
@@ -45,7 +45,7 @@ pub(super) fn records(text: &str, heading: &str) -> Vec<Record> {
         {
             last = key.to_owned();
             if let Some(record) = records.last_mut() {
-                // A value with a line break cannot replace an attribute of before.
+                // A value that contains a line break cannot replace an earlier attribute.
                 let values = &mut record.values;
                 values
                     .entry(last.clone())
@@ -64,11 +64,14 @@ pub(super) fn records(text: &str, heading: &str) -> Vec<Record> {
     records
 }
 
-/// `8:00:00`, or seconds alone.
+/// `8:00:00`, or a number of seconds.
 pub(super) fn span(text: &str) -> Option<std::time::Duration> {
     let mut seconds: u64 = 0;
     for part in text.split(':') {
-        let part = part.parse::<u64>().ok().filter(|it| *it < 1_000_000_000)?;
+        let part = part
+            .parse::<u64>()
+            .ok()
+            .filter(|number| *number < 1_000_000_000)?;
         seconds = seconds.checked_mul(60)?.checked_add(part)?;
     }
     Some(std::time::Duration::from_secs(seconds))

@@ -1,4 +1,4 @@
-//! Calls of Ray's dashboard, with errors as those of any cluster.
+//! Calls of Ray's dashboard, with errors of the common type.
 
 use config::RaySection;
 use ray_api::RayAccess;
@@ -9,7 +9,7 @@ use super::super::ClusterError;
 
 pub(super) use ray_api::last_line;
 
-/// The list of all jobs, and the beginning of the path of each.
+/// The path of the list of all jobs, and the prefix of each job's path.
 pub(super) const JOBS: &str = "/api/jobs/";
 
 pub(super) struct RayClient(ray_api::RayClient);
@@ -28,18 +28,18 @@ impl RayClient {
         self.0.address()
     }
 
-    /// Whether a token would be sent, and where it comes from.
+    /// The source of the token, or `None` if no token would be sent.
     pub fn token_source(&self) -> Option<String> {
         self.0.token_source()
     }
 
     /// # Errors
-    /// If Ray does not answer, or refuses, or its answer is no JSON.
+    /// If Ray does not respond or refuses, or its response is not JSON.
     pub async fn get(&self, path: &str) -> Result<Value, ClusterError> {
         Ok(self.0.get(path).await?)
     }
 
-    /// The answer as it is; `None` if Ray does not know what the path names.
+    /// The response as text; `None` if Ray does not know the path's object.
     ///
     /// # Errors
     /// As above.
@@ -53,7 +53,7 @@ impl RayClient {
         Ok(self.0.post(path, body).await?)
     }
 
-    /// Stops or deletes a job; what Ray does not know is gone.
+    /// Stops or deletes a job. Succeeds if Ray does not know it.
     ///
     /// # Errors
     /// As above.

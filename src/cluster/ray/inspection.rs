@@ -1,5 +1,5 @@
-//! Looks at a Ray cluster for what a configuration needs: `model-pool check --ray`. What only a machine can tell, a small job
-//! on it finds out; it holds no GPU, and its record is deleted.
+//! Inspects a Ray cluster for the configuration's needs: `model-pool check --ray`. Small jobs check the machines; they hold no GPU,
+//! and their records are deleted.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use super::machines::{Autoscaler, Machine, Machines};
 use super::{Ray, now};
 use config::ShapeSection;
 
-/// Machines on which a job looks.
+/// Limit of machines that jobs check.
 const LOOKED_AT_MAX: usize = 4;
 const LOOK_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Ray watches a job for a second after its end, and would write the record of a deleted one anew, as failed.
+/// Ray watches a job for a second after its end. If its record is deleted before, Ray writes it again, as failed.
 const SETTLED_AFTER: Duration = Duration::from_millis(2500);
-/// Of a machine that a job needs, so that it runs there. Each machine has 1 of it.
+/// Amount of a machine's own resource that pins a job to it. Each machine has 1.
 const PRESENCE: f64 = 0.001;
 
 impl Ray {
-    /// All findings. The first problem does not hide the others, unless Ray does not answer at all.
+    /// All findings. A problem does not hide later ones, unless Ray does not respond at all.
     pub async fn inspect(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let version = match self.client.get("/api/version").await {
-            Ok(answer) => answer["ray_version"].as_str().unwrap_or("?").to_owned(),
+            Ok(response) => response["ray_version"].as_str().unwrap_or("?").to_owned(),
             Err(error) => {
                 findings.push(Finding::Problem(error.to_string()));
                 return findings;
@@ -41,8 +41,8 @@ impl Ray {
         match self.jobs().await {
             Ok(jobs) => {
                 let live = jobs.leases.iter().filter(|job| !job.has_ended()).count();
-                let answers = "the Jobs API answers";
-                findings.push(finding::live_jobs(answers, &self.section, live));
+                let responses = "the Jobs API answers";
+                findings.push(finding::live_jobs(responses, &self.section, live));
             }
             Err(error) => findings.push(Finding::Problem(error.to_string())),
         }
@@ -94,7 +94,7 @@ impl Ray {
         let lacking = || machines.lacking(&self.section, shape);
         match (machines.fitting(&self.section, shape), &machines.autoscaler) {
             (0, Autoscaler::None) => Finding::Problem(format!(
-                "shape {name}: {}, and there is no autoscaler, so its jobs would wait for ever; correct the shape, or add such a node to Ray",
+                "shape {name}: {}, and there is no autoscaler, so its jobs would wait forever; correct the shape, or add such a node to Ray",
                 lacking()
             )),
             (0, _) => Finding::Note(format!(
@@ -106,27 +106,29 @@ impl Ray {
         }
     }
 
-    /// A job on each of some machines that nodes may run on.
+    /// Runs a job on some of the machines that nodes may run on.
     async fn look_at_machines(&self, alive: &[Machine]) -> Vec<Finding> {
         let shapes = &self.section.shapes;
-        let is_used = |it: &&Machine| {
+        let is_used = |machine: &&Machine| {
             if shapes.is_empty() {
-                it.gpus() > 0.0
+                machine.gpus() > 0.0
             } else {
-                shapes.iter().any(|shape| it.fits(&self.section, shape))
+                shapes
+                    .iter()
+                    .any(|shape| machine.fits(&self.section, shape))
             }
         };
         let all: Vec<&Machine> = alive.iter().filter(is_used).collect();
         let mut findings = Vec::new();
         if all.is_empty() {
             findings.push(Finding::Note(
-                "no machine is there on which a node could run, so none was looked at".to_owned(),
+                "no machine can run a node, so none was checked".to_owned(),
             ));
             return findings;
         }
         if all.len() > LOOKED_AT_MAX {
             findings.push(Finding::Note(format!(
-                "{LOOKED_AT_MAX} of {} machines were looked at",
+                "{LOOKED_AT_MAX} of {} machines were checked",
                 all.len()
             )));
         }
@@ -155,7 +157,7 @@ impl Ray {
         }
         tokio::time::sleep(SETTLED_AFTER).await;
         for (_, id) in &submitted {
-            // A record that stays is harmless.
+            // A record that stays does no harm.
             let _ = self
                 .client
                 .end(Method::DELETE, &format!("{JOBS}{id}"))
@@ -182,15 +184,15 @@ impl Ray {
             let _ = self.client.end(Method::POST, &format!("{path}/stop")).await;
             let message = super::client::last_line(job["message"].as_str().unwrap_or_default());
             return vec![Finding::Problem(format!(
-                "{place}: a small job did not end well there within {} s: {message}",
+                "{place}: a small job did not succeed there within {} s: {message}",
                 LOOK_WITHIN.as_secs()
             ))];
         }
-        let answer = self.client.get(&format!("{path}/logs")).await;
-        let logs = answer.map_err(|error| error.to_string());
-        let logs = logs.and_then(|answer| match answer["logs"].as_str() {
+        let response = self.client.get(&format!("{path}/logs")).await;
+        let logs = response.map_err(|error| error.to_string());
+        let logs = logs.and_then(|response| match response["logs"].as_str() {
             Some(logs) => Ok(logs.to_owned()),
-            None => Err("there is no log".to_owned()),
+            None => Err("Ray has no log of it".to_owned()),
         });
         match logs {
             Ok(logs) => self.look_findings(place, &logs),
@@ -200,7 +202,7 @@ impl Ray {
         }
     }
 
-    /// Each line of its output that begins with `look:` is a result.
+    /// Lines of its output that begin with `look:` are results.
     fn look_script(&self) -> String {
         let section = &self.section;
         let program = quoted(&section.program);
@@ -241,7 +243,7 @@ impl Ray {
                 "{place}: there is no program `{}`; install it there, correct cluster.program, or add its folder to PATH in cluster.ray.setup",
                 section.program
             )),
-            Some(version) if version.split_whitespace().any(|it| it == own) => {
+            Some(version) if version.split_whitespace().any(|word| word == own) => {
                 Finding::Good(format!("{place}: {} is {version}", section.program))
             }
             Some(version) => Finding::Note(format!(
@@ -259,14 +261,17 @@ impl Ray {
         match result("token") {
             Some("yes") => findings.push(Finding::Good(format!("{place}: can read {file}"))),
             Some(_) => findings.push(Finding::Problem(format!(
-                "{place}: cannot read cluster.token_file {file}; write the join token there, for the account of Ray alone"
+                "{place}: cannot read cluster.token_file {file}; write the join token there, readable only for Ray's account"
             ))),
             None => {}
         }
-        let controller = section.controller.as_ref().map_or("", |it| it.first());
+        let controller = section
+            .controller
+            .as_ref()
+            .map_or("", |addresses| addresses.first());
         match result("controller") {
             Some("" | "000") => findings.push(Finding::Note(format!(
-                "{place}: does not reach {controller}; if the pool runs there, look at firewalls and at server.listen"
+                "{place}: does not reach {controller}; if the pool runs there, check firewalls and server.listen"
             ))),
             Some(_) => findings.push(Finding::Good(format!("{place}: reaches {controller}"))),
             None if section.controller.is_some() => findings.push(Finding::Note(format!(
@@ -281,8 +286,8 @@ impl Ray {
 fn listed(alive: &[Machine]) -> Finding {
     let with_gpus: Vec<String> = alive
         .iter()
-        .filter(|it| it.gpus() > 0.0)
-        .map(|it| format!("{} ({})", it.address, it.gpus()))
+        .filter(|machine| machine.gpus() > 0.0)
+        .map(|machine| format!("{} ({})", machine.address, machine.gpus()))
         .collect();
     let text = if with_gpus.is_empty() {
         format!("{} nodes are in Ray, none with GPUs", alive.len())
@@ -302,7 +307,7 @@ fn autoscaler(found: &Autoscaler) -> Finding {
             "there is no autoscaler: the pool gets the nodes that are in Ray, and no others".to_owned(),
         ),
         Autoscaler::Unknown => Finding::Note(
-            "Ray does not say whether it has an autoscaler; version 2 of it, as with KubeRay, shows itself in `ray status` alone".to_owned(),
+            "Ray does not say whether it has an autoscaler; version 2, as with KubeRay, is only visible in `ray status`".to_owned(),
         ),
         Autoscaler::Idle => Finding::Good("there is an autoscaler".to_owned()),
         Autoscaler::Launching(what) => {

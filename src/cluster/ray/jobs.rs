@@ -1,4 +1,4 @@
-//! Jobs as `GET /api/jobs/` lists them. Only this pool's are kept; those of others may have any form.
+//! Jobs as `GET /api/jobs/` lists them. Keeps only this pool's jobs; other jobs may have any form.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,20 +16,20 @@ pub(super) struct Job {
     pub key: String,
     pub shape: String,
     pub demand: Option<u64>,
-    /// Ray's word: PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED.
+    /// Ray's status: PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED.
     pub status: String,
     pub message: String,
-    /// Ray's name of the error, where the version has one.
+    /// Ray's name of the error, in versions that report it.
     pub error_type: String,
     pub entrypoint: String,
     /// The address of its machine.
     pub host: String,
-    /// Ray's id of its node.
+    /// Ray's id of the node.
     pub node_id: String,
     pub exit: Option<i64>,
     pub time_limit: Option<Duration>,
     pub ended_unix: Option<u64>,
-    /// There is a job that ends it.
+    /// Another job was submitted to end this one.
     pub is_cancelled: bool,
 }
 
@@ -44,7 +44,8 @@ impl Job {
         self.status == "PENDING"
     }
 
-    /// It runs, or has run: it had a node. A state that this version does not know still holds what it has.
+    /// Returns true if the job runs or has run, that is, if it had a node. A job in an unknown state counts as running, because it
+    /// may hold resources.
     pub fn has_started(&self) -> bool {
         !self.is_pending() && (!self.has_ended() || !self.node_id.is_empty())
     }
@@ -53,17 +54,17 @@ impl Job {
         matches!(self.status.as_str(), "STOPPED" | "SUCCEEDED" | "FAILED")
     }
 
-    /// Whether its machine may be the cause of its end.
+    /// Returns true if the job's machine may have caused its failure.
     pub fn has_failed(&self) -> bool {
         self.status == "FAILED" && !self.node_id.is_empty() && !self.is_cancelled
     }
 
-    /// `waits` says why, if it is pending.
+    /// `waits` gives the reason for a pending job.
     pub fn lease_state(&self, waits: impl FnOnce(&Job) -> String) -> LeaseState {
         match self.status.as_str() {
-            // Ray cannot stop a job that waits; where ending it failed, it ends as soon as it starts.
+            // Ray cannot stop a pending job. If the job that ends it has failed, it ends as soon as it starts.
             "PENDING" if self.is_cancelled => LeaseState::Ended {
-                why: "the request was taken back".to_owned(),
+                why: "the request was cancelled".to_owned(),
             },
             "PENDING" => LeaseState::Pending {
                 reason: waits(self),
@@ -79,13 +80,13 @@ impl Job {
 }
 
 /// # Errors
-/// If it is no list, or a job of this pool has no status.
+/// If the value is not a list, or a job of this pool has no status.
 pub(super) fn of_list(list: &Value, pool: &str) -> Result<Jobs, String> {
     let Some(list) = list.as_array() else {
         return Err("it is not a list of jobs".to_owned());
     };
     let text = |job: &Value, key: &str| job[key].as_str().unwrap_or_default().to_owned();
-    let time = |job: &Value, key: &str| job[key].as_u64().filter(|it| *it > 0).map(|it| it / 1000);
+    let time = |job: &Value, key: &str| job[key].as_u64().filter(|ms| *ms > 0).map(|ms| ms / 1000);
     let mut jobs = Jobs {
         leases: Vec::new(),
         cancels: Vec::new(),
@@ -119,7 +120,7 @@ pub(super) fn of_list(list: &Value, pool: &str) -> Result<Jobs, String> {
             node_id: text(job, "driver_node_id"),
             exit: job["driver_exit_code"].as_i64(),
             time_limit: limit
-                .and_then(|it| it.parse().ok())
+                .and_then(|seconds| seconds.parse().ok())
                 .map(Duration::from_secs),
             ended_unix: time(job, "end_time"),
             is_cancelled: false,

@@ -1,4 +1,4 @@
-//! The machines of a Ray cluster, and whether an autoscaler brings more.
+//! The machines of a Ray cluster, and the state of its autoscaler.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ pub(super) struct Machine {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Autoscaler {
-    /// Ray says nothing of it: it may be of the second kind, which says nothing here.
+    /// Ray reports nothing. It may be the second kind of autoscaler, which has no report here.
     Unknown,
     None,
     Idle,
-    /// It starts these.
+    /// The autoscaler is starting these machines.
     Launching(String),
     Broken(String),
 }
@@ -37,7 +37,7 @@ impl Machine {
         self.resources.get("GPU").copied().unwrap_or(0.0)
     }
 
-    /// Whether a job of this shape fits when nothing else runs here. Ray decides; this only explains.
+    /// Returns true if a job of this shape fits on the empty machine. Ray decides; this only explains.
     pub fn fits(&self, section: &ClusterSection, shape: &ShapeSection) -> bool {
         let has = |name: &str, amount: f64| {
             self.resources.get(name).copied().unwrap_or(0.0) + 1e-9 >= amount
@@ -53,7 +53,7 @@ impl Machine {
     }
 }
 
-/// `big`, `!big`, `in(big, small)` or `!in(big, small)`.
+/// `wanted` is `big`, `!big`, `in(big, small)` or `!in(big, small)`.
 fn is_selected(value: Option<&str>, wanted: &str) -> bool {
     let (is_negated, wanted) = match wanted.strip_prefix('!') {
         Some(rest) => (true, rest),
@@ -61,9 +61,9 @@ fn is_selected(value: Option<&str>, wanted: &str) -> bool {
     };
     let list = wanted
         .strip_prefix("in(")
-        .and_then(|it| it.strip_suffix(')'));
+        .and_then(|list| list.strip_suffix(')'));
     let mut values = list.unwrap_or(wanted).split(',').map(str::trim);
-    let is_in = value.is_some_and(|value| values.any(|it| it == value));
+    let is_in = value.is_some_and(|value| values.any(|wanted| wanted == value));
     is_in != is_negated
 }
 
@@ -71,11 +71,11 @@ impl Machines {
     pub fn fitting(&self, section: &ClusterSection, shape: &ShapeSection) -> usize {
         self.alive
             .iter()
-            .filter(|it| it.fits(section, shape))
+            .filter(|machine| machine.fits(section, shape))
             .count()
     }
 
-    /// What no machine has, for a shape that fits on none.
+    /// The resources and labels that no machine has, for a shape that fits on none.
     pub fn lacking(&self, section: &ClusterSection, shape: &ShapeSection) -> String {
         let most = self.alive.iter().map(Machine::gpus).fold(0.0, f64::max);
         if f64::from(shape.gpus) > most {
@@ -86,13 +86,15 @@ impl Machines {
             if !self
                 .alive
                 .iter()
-                .any(|it| it.resources.get(name) >= Some(amount))
+                .any(|machine| machine.resources.get(name) >= Some(amount))
             {
                 return format!("no node has the resource {name} ({amount})");
             }
         }
         for (name, wanted) in labels(section, shape) {
-            let has = |it: &Machine| is_selected(it.labels.get(&name).map(String::as_str), &wanted);
+            let has = |machine: &Machine| {
+                is_selected(machine.labels.get(&name).map(String::as_str), &wanted)
+            };
             if !self.alive.iter().any(has) {
                 return format!("no node has the label {name}: {wanted}");
             }
@@ -104,24 +106,24 @@ impl Machines {
     }
 }
 
-/// Those that are alive, from `GET /api/v0/nodes?detail=1`.
+/// The machines that are alive, from `GET /api/v0/nodes?detail=1`.
 ///
 /// # Errors
-/// If the answer has another form.
-pub(super) fn of_nodes(answer: &Value) -> Result<Vec<Machine>, String> {
-    let list = answer
+/// If the response has another form.
+pub(super) fn of_nodes(response: &Value) -> Result<Vec<Machine>, String> {
+    let list = response
         .pointer("/data/result/result")
         .and_then(Value::as_array);
     let Some(list) = list else {
         return Err("it has no list of nodes".to_owned());
     };
-    let alive = list.iter().filter(|it| it["state"] == "ALIVE");
+    let alive = list.iter().filter(|node| node["state"] == "ALIVE");
     let text = |node: &Value, key: &str| node[key].as_str().unwrap_or_default().to_owned();
     let machine = |node: &Value| Machine {
         node_id: text(node, "node_id"),
         address: text(node, "node_ip"),
         resources: entries(&node["resources_total"], Value::as_f64),
-        labels: entries(&node["labels"], |it| it.as_str().map(str::to_owned)),
+        labels: entries(&node["labels"], |label| label.as_str().map(str::to_owned)),
     };
     Ok(alive.map(machine).collect())
 }
@@ -133,8 +135,8 @@ fn entries<T>(map: &Value, read: impl Fn(&Value) -> Option<T>) -> BTreeMap<Strin
 }
 
 /// From `GET /api/cluster_status`.
-pub(super) fn of_status(answer: &Value) -> Autoscaler {
-    let data = &answer["data"];
+pub(super) fn of_status(response: &Value) -> Autoscaler {
+    let data = &response["data"];
     if let Some(error) = data["autoscalingError"].as_str() {
         return Autoscaler::Broken(super::client::last_line(error));
     }
@@ -142,7 +144,7 @@ pub(super) fn of_status(answer: &Value) -> Autoscaler {
     let Some(types) = report["nodeTypeMapping"].as_object() else {
         return Autoscaler::Unknown;
     };
-    // Without an autoscaler each node has a type of its own.
+    // Without an autoscaler each node has its own type.
     let is_own =
         |(id, kind): (&String, &Value)| kind.as_str() == Some(format!("node_{id}").as_str());
     if !types.is_empty() && types.iter().all(is_own) {

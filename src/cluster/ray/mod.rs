@@ -1,5 +1,5 @@
-//! Ray: each node is a job of the Jobs API whose entry point is `model-pool node`. Jobs have ids of the pool's own, so that
-//! one whose answer was lost is found again, and a restarted pool knows its jobs.
+//! Ray as a cluster: each node is a job of the Jobs API whose entry point is `model-pool node`. The pool assigns the jobs' ids,
+//! which lets it find a job whose response was lost, and its own jobs after a restart.
 
 mod client;
 mod inspection;
@@ -26,9 +26,9 @@ use starts::Starts;
 
 const NODES: &str = "/api/v0/nodes?detail=1&limit=10000";
 const STATUS: &str = "/api/cluster_status";
-/// Ray keeps the records of jobs for ever. Those of this pool are deleted so long after their end.
+/// Time after which the records of this pool's ended jobs are deleted. Ray itself keeps records forever.
 const KEPT_FOR_SECONDS: u64 = 3600;
-/// Of one request.
+/// Limit per request.
 const DELETED_MAX: usize = 50;
 /// If jobs fail on more machines than this, the machines are not the cause.
 const EXCLUDED_MAX: usize = 3;
@@ -53,7 +53,7 @@ impl Ray {
     /// The JSON that a request for this shape submits.
     ///
     /// # Errors
-    /// If there is no such shape.
+    /// If the shape does not exist.
     pub fn submission(&self, shape: &str, demand: Option<u64>) -> Result<Value, ClusterError> {
         let shape = find_shape(&self.section, shape)?;
         let id = self.new_id(demand);
@@ -70,22 +70,22 @@ impl Ray {
     }
 
     async fn machines(&self) -> Result<Vec<Machine>, ClusterError> {
-        let answer = self.client.get(NODES).await?;
-        machines::of_nodes(&answer).map_err(|why| self.client.unusable(why))
+        let response = self.client.get(NODES).await?;
+        machines::of_nodes(&response).map_err(|why| self.client.unusable(why))
     }
 
-    /// Ray's answer is a hint: without it the autoscaler is unknown.
+    /// Ray's report is a hint: without it the autoscaler is unknown.
     async fn autoscaler(&self) -> Autoscaler {
-        let answer = self.client.get(STATUS).await;
-        answer.map_or(Autoscaler::Unknown, |it| machines::of_status(&it))
+        let response = self.client.get(STATUS).await;
+        response.map_or(Autoscaler::Unknown, |status| machines::of_status(&status))
     }
 
-    /// Jobs that ended long ago, and those that ended others. A failure costs only space in Ray's list.
+    /// Deletes the records of jobs that ended long ago, including jobs that ended others. A failure costs only space in Ray's list.
     async fn delete_old(&self, jobs: &Jobs) {
         let now = now().as_secs();
-        let is_old = |ended: Option<u64>| ended.is_some_and(|it| it + KEPT_FOR_SECONDS < now);
-        let leases = jobs.leases.iter().filter(|it| it.has_ended());
-        let leases = leases.map(|it| (&it.id, it.ended_unix));
+        let is_old = |ended: Option<u64>| ended.is_some_and(|ended| ended + KEPT_FOR_SECONDS < now);
+        let leases = jobs.leases.iter().filter(|job| job.has_ended());
+        let leases = leases.map(|job| (&job.id, job.ended_unix));
         let cancels = jobs.cancels.iter().map(|(id, ended)| (id, *ended));
         let old = leases.chain(cancels).filter(|(_, ended)| is_old(*ended));
         for (id, _) in old.take(DELETED_MAX) {
@@ -100,8 +100,8 @@ impl Ray {
         }
     }
 
-    /// Ids of Ray's nodes that this request leaves out: of `exclude`, and where a job failed lately. Ray would wait for
-    /// ever for a node that is left out, so the pool's own requests leave out only what has a replacement.
+    /// Ids of Ray's nodes that this request avoids, from `exclude` and from recently failed jobs. Ray would wait
+    /// forever if no other node fits, so the pool's own requests avoid nodes only if another one fits.
     async fn left_out(
         &self,
         shape: &ShapeSection,
@@ -116,19 +116,20 @@ impl Ray {
         let Ok(machines) = self.machines().await else {
             return Vec::new();
         };
-        let is_named =
-            |it: &Machine| exclude.contains(&it.address) || exclude.contains(&it.node_id);
-        let is_out = |it: &Machine| is_named(it) || failed.contains(&it.node_id);
-        let mut others = machines.iter().filter(|it| !is_out(it));
-        let has_other = others.any(|it| it.fits(&self.section, shape));
-        let out = machines.iter().filter(|it| {
+        let is_named = |machine: &Machine| {
+            exclude.contains(&machine.address) || exclude.contains(&machine.node_id)
+        };
+        let is_out = |machine: &Machine| is_named(machine) || failed.contains(&machine.node_id);
+        let mut others = machines.iter().filter(|machine| !is_out(machine));
+        let has_other = others.any(|machine| machine.fits(&self.section, shape));
+        let out = machines.iter().filter(|machine| {
             if has_other {
-                is_out(it)
+                is_out(machine)
             } else {
-                demand.is_none() && is_named(it)
+                demand.is_none() && is_named(machine)
             }
         });
-        out.map(|it| it.node_id.clone()).collect()
+        out.map(|machine| machine.node_id.clone()).collect()
     }
 
     async fn submit(
@@ -141,7 +142,7 @@ impl Ray {
         let body = submission::body(&self.section, shape, demand, &id, left_out);
         match self.client.post(JOBS, &body).await {
             Ok(_) => LeaseId::parse(&id),
-            // The answer to an earlier call for this demand was lost.
+            // The response to an earlier call for this demand was lost.
             Err(error) if demand.is_some() && is_there_already(&error) => LeaseId::parse(&id),
             Err(ClusterError::Unreachable { program, message }) => Err(ClusterError::Unreachable {
                 program,
@@ -158,7 +159,7 @@ impl Ray {
         }
     }
 
-    /// Submits a job that ends another. Its id says so, and is unique: a second one is the same.
+    /// Submits a job that ends another job. Its id is derived from the other's, so a repetition submits no second job.
     async fn cancel(&self, id: &LeaseId) -> Result<(), ClusterError> {
         let body = submission::cancel_body(id.as_str());
         match self.client.post(JOBS, &body).await {
@@ -207,7 +208,7 @@ impl Cluster for Ray {
         self.delete_old(&jobs).await;
         let left_out = self.left_out(shape, demand, &jobs, exclude).await;
         match self.submit(shape, demand, &left_out).await {
-            // An older Ray cannot leave machines out, and may know nothing else of labels.
+            // An older Ray cannot avoid machines, and may have no labels at all.
             Err(ClusterError::Refused { .. })
                 if !left_out.is_empty() && submission::labels(&self.section, shape).is_empty() =>
             {
@@ -220,7 +221,7 @@ impl Cluster for Ray {
     async fn status(&self) -> Result<Vec<NodeLease>, ClusterError> {
         let jobs = self.jobs().await?.leases;
         let waits = jobs.iter().any(|job| job.is_pending() && !job.is_cancelled);
-        // Only the reasons depend on it.
+        // Only needed to explain pending jobs.
         let machines = if !waits {
             None
         } else {
@@ -232,7 +233,7 @@ impl Cluster for Ray {
                 }),
             }
         };
-        let starts = self.starts.of(&jobs, &self.client).await;
+        let starts = self.starts.lookup(&jobs, &self.client).await;
         let leases = jobs.into_iter().filter_map(|job| {
             let start = starts.get(&job.id).copied();
             self.lease(job, machines.as_ref(), start)
@@ -248,7 +249,7 @@ impl Cluster for Ray {
         if job.has_ended() {
             return Ok(());
         }
-        // Of a job that waits, this is remembered for its start.
+        // Ray remembers the stop of a pending job until the job starts.
         let path = format!("{JOBS}{id}/stop");
         self.client.end(Method::POST, &path).await?;
         if how == Release::Now || job.is_pending() {
@@ -260,10 +261,10 @@ impl Cluster for Ray {
 
     async fn log_end(&self, id: &LeaseId) -> Option<String> {
         let path = format!("{JOBS}{id}/logs");
-        let answer = self.client.get(&path).await.ok()?;
+        let response = self.client.get(&path).await.ok()?;
         let job = self.client.get(&format!("{JOBS}{id}")).await.ok()?;
         let entrypoint = job["entrypoint"].as_str().unwrap_or_default();
-        reasons::log_end(answer["logs"].as_str()?, id.as_str(), entrypoint)
+        reasons::log_end(response["logs"].as_str()?, id.as_str(), entrypoint)
     }
 }
 
@@ -271,7 +272,7 @@ fn is_there_already(error: &ClusterError) -> bool {
     matches!(error, ClusterError::Refused { message, .. } if message.contains("already exists"))
 }
 
-/// Nodes on which a job has failed lately; none if there are so many that they are not the cause.
+/// Nodes on which a job has failed recently; empty above `EXCLUDED_MAX`, because then the nodes are not the cause.
 fn failed_nodes(jobs: &[Job], now_unix: u64) -> BTreeSet<String> {
     let is_late =
         |job: &&Job| job.has_failed() && job.ended_unix.unwrap_or(0) + KEPT_FOR_SECONDS > now_unix;

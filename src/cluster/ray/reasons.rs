@@ -1,4 +1,4 @@
-//! Ray's states and messages in plain words, with what to do.
+//! Explanations of Ray's states and messages, with advice.
 
 use config::{ClusterSection, ShapeSection};
 
@@ -9,7 +9,7 @@ use super::jobs::Job;
 use super::machines::{Autoscaler, Machines};
 use super::start_line;
 
-/// Why a job of this shape waits.
+/// The reason that a job of this shape waits.
 pub(super) fn pending(
     section: &ClusterSection,
     shape: &ShapeSection,
@@ -44,16 +44,16 @@ fn bringing(autoscaler: &Autoscaler) -> String {
     }
 }
 
-/// Why a job has ended.
+/// The reason that a job has ended.
 pub(super) fn ended(job: &Job) -> String {
     let place = ends::place(&job.host);
     match job.status.as_str() {
         "SUCCEEDED" => return ends::RELEASED.to_owned(),
         "STOPPED" => return "it was given back, or someone stopped the job".to_owned(),
         _ if job.is_cancelled && job.node_id.is_empty() => {
-            return "the request was taken back".to_owned();
+            return "the request was cancelled".to_owned();
         }
-        _ if job.is_cancelled => return "it was given back at once".to_owned(),
+        _ if job.is_cancelled => return "it was given back immediately".to_owned(),
         _ => {}
     }
     match (exit_of(job), job.error_type.as_str()) {
@@ -77,12 +77,12 @@ pub(super) fn ended(job: &Job) -> String {
     }
 }
 
-/// Versions before 2.9 have the status in the message alone.
+/// Versions before 2.9 have the status only in the message.
 fn exit_of(job: &Job) -> Option<i64> {
     job.exit.or_else(|| {
         let (_, rest) = job.message.split_once("failed with exit code ")?;
         let digits = rest
-            .split(|it: char| !it.is_ascii_digit() && it != '-')
+            .split(|letter: char| !letter.is_ascii_digit() && letter != '-')
             .next()?;
         digits.parse().ok()
     })
@@ -98,8 +98,8 @@ fn log(job: &Job) -> String {
     line.map_or_else(String::new, |line| ends::log_end(&line))
 }
 
-/// The last line of a job's log that is its node's: Ray writes the entry point, and lines about the environment, into it,
-/// and the script when it starts.
+/// The last line of a job's log that its node wrote. Ray adds the entry point and lines about the environment, and the script adds
+/// its start.
 pub(super) fn log_end(log: &str, id: &str, entrypoint: &str) -> Option<String> {
     let announced = format!("Running entrypoint for job {id}: {entrypoint}");
     let log = log.replace(&announced, "");

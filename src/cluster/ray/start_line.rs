@@ -1,4 +1,4 @@
-//! The line with which a node's script says when it starts, in the log of its job.
+//! The line in a job's log with which a node's script reports its start.
 
 const LINE: &str = "model-pool: the job starts at ";
 
@@ -7,8 +7,8 @@ pub(super) fn command() -> String {
     format!("echo \"{LINE}$(date +%s)\"")
 }
 
-/// The time in seconds since 1970, if the log has it. Ray writes the script into the log as well, in which no number
-/// follows.
+/// The start in seconds since 1970, if the log has it. Ray also writes the script itself into the log, where no number follows the
+/// text.
 pub(super) fn of_log(log: &str) -> Option<u64> {
     let mut lines = log.lines().filter_map(|line| line.strip_prefix(LINE));
     lines.find_map(|rest| rest.trim().parse().ok())

@@ -1,5 +1,5 @@
-//! When jobs have started. Ray lists only when they were submitted, which may be hours before; so a node's script prints
-//! the time into the log of its job. Each log is read once.
+//! The start times of jobs. Ray only lists when jobs were submitted, possibly hours before, so a node's script prints its start
+//! into the job's log. Each log is read once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,9 +8,9 @@ use super::client::{JOBS, RayClient};
 use super::jobs::Job;
 use super::start_line;
 
-/// A log that has no such line yet is read this often; later versions of the script may print none.
+/// Limit of attempts to find the line in a log. Later versions of the script may not print it.
 const TRIES_MAX: u8 = 5;
-/// Of one look.
+/// Limit per poll.
 const READS_MAX: usize = 50;
 
 #[derive(Default)]
@@ -25,12 +25,12 @@ enum Start {
 }
 
 impl Starts {
-    /// Of those of these jobs that run or have run, and whose log says it. Others are forgotten.
-    pub async fn of(&self, jobs: &[Job], client: &RayClient) -> BTreeMap<String, u64> {
+    /// The start times of the jobs that run or have run and whose log has it. Forgets other jobs.
+    pub async fn lookup(&self, jobs: &[Job], client: &RayClient) -> BTreeMap<String, u64> {
         let mut known = std::mem::take(&mut *self.locked());
         known.retain(|id, _| jobs.iter().any(|job| job.id == *id));
         let mut reads = 0;
-        for job in jobs.iter().filter(|it| it.has_started()) {
+        for job in jobs.iter().filter(|job| job.has_started()) {
             let tries = match known.get(&job.id) {
                 Some(Start::At(_)) => continue,
                 Some(Start::Unknown { tries }) if *tries >= TRIES_MAX => continue,
@@ -41,15 +41,16 @@ impl Starts {
             if reads > READS_MAX {
                 break;
             }
-            let answer = client.get(&format!("{JOBS}{}/logs", job.id)).await;
-            let start = match answer {
-                // It is tried again at the next look.
+            let response = client.get(&format!("{JOBS}{}/logs", job.id)).await;
+            let start = match response {
+                // Retried at the next poll.
                 Err(_) => continue,
-                Ok(answer) => match start_line::of_log(answer["logs"].as_str().unwrap_or_default())
-                {
-                    Some(unix) => Start::At(unix),
-                    None => Start::Unknown { tries: tries + 1 },
-                },
+                Ok(response) => {
+                    match start_line::of_log(response["logs"].as_str().unwrap_or_default()) {
+                        Some(unix) => Start::At(unix),
+                        None => Start::Unknown { tries: tries + 1 },
+                    }
+                }
             };
             known.insert(job.id.clone(), start);
         }

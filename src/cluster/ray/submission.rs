@@ -1,5 +1,5 @@
-//! What is submitted to Ray: the body of a request for a job, the script that starts a node in it, and the job that ends
-//! another at once.
+//! Submissions to Ray: the body of a request for a job, the script that starts a node in it, and the job that ends another one
+//! immediately.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,34 @@ use super::super::node_command::{data, node_command};
 use super::start_line;
 
 const PREFIX: &str = "model-pool";
-/// The end of the id of a job that ends another.
+/// Suffix of the id of a job that ends another.
 const CANCEL: &str = ".cancel";
 /// The label that every node of Ray has.
 const NODE_ID: &str = "ray.io/node-id";
-/// Ray kills what is left after the grace time; the script's own clock comes first.
+/// Ray kills the remaining processes after the grace period; the script's own timeout is shorter.
 const STOP_WAIT_EXTRA_SECONDS: u64 = 10;
 
-/// The id of a job: the pool's request, or the time at which a person requested it.
+/// A job's id, made from the number of the pool's request, or from the time of a person's request.
 pub(super) fn job_id(section: &ClusterSection, demand: Option<u64>, now_micros: u128) -> String {
     let key = demand.map_or_else(|| format!("p{now_micros}"), |demand| demand.to_string());
     format!("{PREFIX}.{}.{key}", section.name)
 }
 
-/// The last part of a job's id, if it is a lease of this pool.
+/// The last part of a job's id, if the job is a lease of this pool.
 pub(super) fn key_of<'a>(id: &'a str, pool: &str) -> Option<&'a str> {
     let rest = id.strip_prefix(PREFIX)?.strip_prefix('.')?;
     let key = rest.strip_prefix(pool)?.strip_prefix('.')?;
     let digits = key.strip_prefix('p').unwrap_or(key);
-    let is_key = !digits.is_empty() && digits.chars().all(|it| it.is_ascii_digit());
+    let is_key = !digits.is_empty() && digits.chars().all(|digit| digit.is_ascii_digit());
     is_key.then_some(key)
 }
 
-/// The number of the pool's request in the key of an id.
+/// The number of the pool's request in an id's key.
 pub(super) fn demand_of(key: &str) -> Option<u64> {
     key.parse().ok()
 }
 
-/// The name by which the node of a job joins.
+/// The name with which a job's node joins.
 pub(super) fn node_name(key: &str) -> String {
     format!("ray-{key}")
 }
@@ -46,12 +46,12 @@ pub(super) fn cancel_id(id: &str) -> String {
     format!("{id}{CANCEL}")
 }
 
-/// The job that this one ends.
+/// The id of the job that this one ends.
 pub(super) fn cancelled_by(id: &str) -> Option<&str> {
     id.strip_suffix(CANCEL)
 }
 
-/// The body of `POST /api/jobs/`. `left_out`: ids of Ray's nodes that are not used.
+/// The body of `POST /api/jobs/`. `left_out` is the ids of Ray's nodes to avoid.
 pub(super) fn body(
     section: &ClusterSection,
     shape: &ShapeSection,
@@ -83,14 +83,14 @@ pub(super) fn body(
     if !resources.is_empty() {
         body["entrypoint_resources"] = json!(resources);
     }
-    // An older Ray refuses the key, even if it is empty.
+    // An older Ray refuses the key even if it is empty.
     if !labels.is_empty() {
         body["entrypoint_label_selector"] = json!(labels);
     }
     body
 }
 
-/// Those of the section, and those of the shape.
+/// The resources of the section and the shape.
 pub(super) fn resources(section: &ClusterSection, shape: &ShapeSection) -> BTreeMap<String, f64> {
     let own = shape.resources.clone();
     section
@@ -102,19 +102,18 @@ pub(super) fn resources(section: &ClusterSection, shape: &ShapeSection) -> BTree
         .collect()
 }
 
-/// Those of the section, and those of the shape.
+/// The labels of the section and the shape.
 pub(super) fn labels(section: &ClusterSection, shape: &ShapeSection) -> BTreeMap<String, String> {
     let own = shape.labels.clone();
     section.ray.labels.clone().into_iter().chain(own).collect()
 }
 
-/// The entry point of a node, which has two things to bear:
+/// The entry point of a node. It handles two problems:
 ///
-/// - Ray stops a job with SIGTERM to all processes below its entry point, engines included, so that streams would break.
-///   Hence the node is no child of the entry point, which passes the signal on to the node alone and waits for its end.
-/// - When a job's actor or its machine's Ray dies, Ray gives the GPUs to others, and kills the entry point, but not always
-///   what that has started. Hence the node's process group is killed once the entry point is gone: then nothing has
-///   `alive` open for writing any more.
+/// - Ray stops a job with SIGTERM to all processes below its entry point, including engines, which would break streams. So the node
+///   is not a child of the entry point. The entry point passes the signal on to the node alone and waits for its end.
+/// - When a job's actor or Ray on its machine dies, Ray gives the GPUs to other jobs and kills the entry point, but not always its
+///   descendants. So the node's process group is killed once the entry point is gone, which closes the last writer of `alive`.
 fn script(section: &ClusterSection, shape: &ShapeSection, demand: Option<u64>, id: &str) -> String {
     let key = key_of(id, &section.name).unwrap_or_default();
     let data = data(section, id, id);
@@ -146,9 +145,9 @@ status=$(cat \"$state/status\"); rm -rf \"$state\"; exit \"$status\"
     )
 }
 
-/// The job that ends another at once. Ray's `stop` does not end a job that waits, and gives one that runs its grace time;
-/// but a job ends with its actor, which this one kills. It runs in the Python of Ray, which need not be on the PATH: it is
-/// that of the parent process.
+/// The job that ends another one immediately. Ray's `stop` does not end a pending job, and gives a running one its grace period;
+/// but a job ends with its actor, which this job kills. It runs in Ray's Python, taken from the parent process because it may not
+/// be on the PATH.
 pub(super) fn cancel_body(id: &str) -> Value {
     let entrypoint = format!(
         "packages=$(sed -n 's|^.* \\(/.*\\)/ray/_raylet\\.so$|\\1|p' /proc/$PPID/maps | head -n 1)

@@ -1,10 +1,10 @@
-//! What a real Ray has answered (tests/fixtures/ray), given back by a small server that keeps what it was sent. A real Ray is
-//! in tests/outside.
+//! Recorded responses of a real Ray (tests/fixtures/ray), served by a small server that records its requests. Tests with a real Ray
+//! are in tests/outside.
 
-mod answers;
 mod calls;
 mod double;
 mod logs;
+mod responses;
 mod script;
 
 use config::{ClusterKind, Length};

@@ -1,4 +1,4 @@
-//! Looks at a Slurm cluster for what a configuration needs, and submits nothing: `model-pool check --slurm`.
+//! Inspects a Slurm cluster for the configuration's needs without submitting anything: `model-pool check --slurm`.
 
 use super::super::ClusterError;
 use super::super::finding::{self, Finding};
@@ -18,7 +18,7 @@ struct Partition {
 }
 
 impl Slurm {
-    /// All findings. The first problem does not hide the others, unless Slurm does not answer at all.
+    /// All findings. A problem does not hide later ones, unless Slurm does not respond at all.
     pub async fn inspect(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for program in ["sbatch", "squeue", "scancel", "sinfo"] {
@@ -34,7 +34,10 @@ impl Slurm {
                 return findings;
             }
         };
-        let names: Vec<&str> = partitions.iter().map(|it| it.name.as_str()).collect();
+        let names: Vec<&str> = partitions
+            .iter()
+            .map(|partition| partition.name.as_str())
+            .collect();
         findings.push(Finding::Good(format!(
             "slurmctld answers; partitions: {}",
             names.join(", ")
@@ -61,7 +64,7 @@ impl Slurm {
         let format = format!("--format=%P{separator}%a{separator}%l{separator}%G");
         let arguments = vec!["--noheader".to_owned(), "--all".to_owned(), format];
         let ended = run(self.call("sinfo", arguments, "")).await?;
-        let ended = ERRORS.answer("sinfo", ended)?;
+        let ended = ERRORS.respond("sinfo", ended)?;
         let mut partitions: Vec<Partition> = Vec::new();
         for line in ended.stdout.lines() {
             let fields: Vec<&str> = line.split(separator).collect();
@@ -69,7 +72,10 @@ impl Slurm {
                 continue;
             };
             let plain = name.trim_end_matches('*');
-            if let Some(known) = partitions.iter_mut().find(|it| it.name == plain) {
+            if let Some(known) = partitions
+                .iter_mut()
+                .find(|partition| partition.name == plain)
+            {
                 known.gres.push(gres.to_owned());
                 continue;
             }
@@ -93,14 +99,14 @@ impl Slurm {
                 } else {
                     "JSON"
                 };
-                let answers = format!("squeue answers as {form}");
-                finding::live_jobs(&answers, &self.section, live)
+                let responses = format!("squeue answers as {form}");
+                finding::live_jobs(&responses, &self.section, live)
             }
             Err(error) => Finding::Problem(error.to_string()),
         }
     }
 
-    /// What accounting knows of this user. Clusters without accounting check nothing.
+    /// Checks this user's associations in accounting. Clusters without accounting check nothing.
     async fn association(&self) -> Finding {
         let slurm = &self.section.slurm;
         let user = std::env::var("USER").unwrap_or_default();
@@ -112,7 +118,7 @@ impl Slurm {
             Ok(ended) if ended.status.success() => ended,
             Ok(_) | Err(_) => {
                 return Finding::Note(
-                    "accounts and QOS: this cluster has no accounting that answers, so Slurm does not check cluster.slurm.account and cluster.slurm.qos".to_owned(),
+                    "accounts and QOS: this cluster's accounting does not respond or does not exist, so Slurm does not check cluster.slurm.account and cluster.slurm.qos".to_owned(),
                 );
             }
         };
@@ -124,17 +130,17 @@ impl Slurm {
             && !accounts.contains(&account.as_str())
         {
             return Finding::Problem(format!(
-                "the user {user} has no account `{account}`; set cluster.slurm.account to one of: {}",
+                "the user {user} has no account `{account}`; set cluster.slurm.account to a known one: {}",
                 accounts.join(", ")
             ));
         }
         let has_qos = |qos: &str| {
-            let all = |(_, list): &(&str, &str)| list.split(',').any(|it| it == qos);
+            let all = |(_, list): &(&str, &str)| list.split(',').any(|name| name == qos);
             rows.iter().any(all)
         };
         match &slurm.qos {
             Some(qos) if !has_qos(qos) => Finding::Problem(format!(
-                "the user {user} may not use the QOS `{qos}`; `sacctmgr show assoc user={user}` lists what it may"
+                "the user {user} may not use the QOS `{qos}`; `sacctmgr show assoc user={user}` lists the allowed ones"
             )),
             _ => Finding::Good(format!("accounts of {user}: {}", accounts.join(", "))),
         }
@@ -145,18 +151,20 @@ impl Slurm {
         let name = &shape.name;
         let wanted = shape.partition.as_ref();
         let wanted = wanted.or(self.section.slurm.partition.as_ref());
-        // Several partitions may be listed with commas; then Slurm chooses.
-        let single = wanted.filter(|it| !it.contains(','));
+        // With several partitions, separated by commas, Slurm chooses.
+        let single = wanted.filter(|wanted| !wanted.contains(','));
         let found = match (single, wanted) {
-            (Some(wanted), _) => partitions.iter().find(|it| it.name == *wanted),
+            (Some(wanted), _) => partitions
+                .iter()
+                .find(|partition| partition.name == *wanted),
             (None, Some(_)) => None,
-            (None, None) => partitions.iter().find(|it| it.is_default),
+            (None, None) => partitions.iter().find(|partition| partition.is_default),
         };
         match (found, single) {
             (Some(partition), _) => findings.extend(partition_findings(shape, partition)),
             (None, Some(wanted)) => {
                 findings.push(Finding::Problem(format!(
-                    "shape {name}: there is no partition `{wanted}`; `sinfo` lists the partitions"
+                    "shape {name}: the partition `{wanted}` does not exist; `sinfo` lists the partitions"
                 )));
                 return findings;
             }
@@ -171,7 +179,7 @@ impl Slurm {
             Err(error) => Err(error),
         };
         findings.push(match test {
-            // The result is on standard error, also if it is good.
+            // `sbatch` prints the result to standard error even on success.
             Ok(ended) if ended.status.success() => {
                 let place = ended.message.trim_start_matches("sbatch: ").to_owned();
                 Finding::Good(format!("shape {name}: Slurm would accept it: {place}"))
@@ -184,9 +192,12 @@ impl Slurm {
 
     fn reachability(&self) -> String {
         let section = &self.section;
-        let controller = section.controller.as_ref().map_or("", |it| it.first());
+        let controller = section
+            .controller
+            .as_ref()
+            .map_or("", |addresses| addresses.first());
         let partition = section.slurm.partition.as_ref();
-        let partition = partition.map_or_else(String::new, |it| format!("-p {it} "));
+        let partition = partition.map_or_else(String::new, |partition| format!("-p {partition} "));
         format!(
             "whether nodes reach {controller} and see the files is only known on a node; try: srun {partition}-N1 sh -c '{}'",
             finding::on_a_node(section)
@@ -254,7 +265,7 @@ fn parse_gres(text: &str) -> Option<(&str, Option<&str>, u64)> {
     }
 }
 
-/// Whether a node with this list has all that is wanted. What cannot be read is left to `sbatch --test-only`.
+/// Returns true if a node with this list has all wanted GPUs. Entries that cannot be parsed are left to `sbatch --test-only`.
 fn has_gpus(node: &str, wanted: &str) -> bool {
     let offers: Vec<_> = split_list(node)
         .into_iter()
@@ -271,7 +282,7 @@ fn has_gpus(node: &str, wanted: &str) -> bool {
     })
 }
 
-/// At commas, but not at those between brackets.
+/// Splits at commas outside of brackets.
 fn split_list(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_i32);
     for (at, letter) in text.char_indices() {

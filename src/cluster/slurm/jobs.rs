@@ -1,5 +1,5 @@
-//! Jobs as Slurm's programs print them: `squeue` in JSON (two dialects: 20.11 to 22.05, and 23.02 on) and as text, `sacct` as
-//! text. Only this pool's jobs are kept.
+//! Jobs as Slurm's programs print them: `squeue` in JSON (two dialects: 20.11 to 22.05, and from 23.02) and as text, `sacct` as
+//! text. Keeps only this pool's jobs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::super::LeaseState;
 use super::super::batch::JobFacts;
 use super::{reasons, script};
 
-/// No value holds it, unlike `|`, which names may have.
+/// No value contains it, unlike `|`, which names may contain.
 pub(super) const SEPARATOR: char = '\u{1f}';
 pub(super) const QUEUE_FORMAT: &str =
     "%A\u{1f}%j\u{1f}%T\u{1f}%r\u{1f}%N\u{1f}%l\u{1f}%S\u{1f}%e\u{1f}%k";
@@ -40,7 +40,7 @@ const RUNS: &[&str] = &[
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     pub facts: JobFacts,
-    /// Slurm's word.
+    /// Slurm's name of the state.
     pub state: String,
     pub reason: String,
     pub exit: Option<u64>,
@@ -55,7 +55,7 @@ impl Job {
         !WAITS.contains(&self.base()) && !RUNS.contains(&self.base())
     }
 
-    /// Whether its machine may be the cause of its end.
+    /// Returns true if the job's machine may have caused its end.
     pub fn has_failed(&self) -> bool {
         matches!(self.base(), "FAILED" | "NODE_FAIL" | "BOOT_FAIL")
     }
@@ -82,8 +82,7 @@ impl Job {
 }
 
 /// # Errors
-/// If the text is not `squeue`'s JSON, or names errors: an empty list with an error comes with exit status 0 while slurmctld
-/// does not answer.
+/// If the text is not `squeue`'s JSON, or lists errors. While slurmctld does not respond, `squeue` prints an empty list with an error, and exits with 0.
 pub(super) fn of_json(text: &str, pool: &str, uid: u32) -> Result<Vec<Job>, String> {
     let document: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if document["errors"]
@@ -103,9 +102,9 @@ pub(super) fn of_json(text: &str, pool: &str, uid: u32) -> Result<Vec<Job>, Stri
 fn json_job(job: &Value, pool: &str) -> Option<Job> {
     let text = |key: &str| job[key].as_str().unwrap_or_default().to_owned();
     let shape = script::shape_of(job["name"].as_str()?, pool)?.to_owned();
-    // Since 23.02 a list: the state, and flags such as COMPLETING.
+    // From 23.02 a list with the state and flags such as COMPLETING.
     let state = match &job["job_state"] {
-        Value::Array(states) if states.iter().any(|it| it == "COMPLETING") => {
+        Value::Array(states) if states.iter().any(|state| state == "COMPLETING") => {
             "COMPLETING".to_owned()
         }
         Value::Array(states) => states.first()?.as_str()?.to_owned(),
@@ -114,7 +113,7 @@ fn json_job(job: &Value, pool: &str) -> Option<Job> {
     let time = |key: &str| number(&job[key]).filter(|seconds| *seconds > 0);
     let exit = match &job["exit_code"] {
         Value::Object(exit) => exit.get("return_code").and_then(number),
-        // What `wait` gives: the status is in the second byte.
+        // A wait status: the exit status is in the second byte.
         exit => number(exit).map(|waited| (waited >> 8) & 0xff),
     };
     let facts = JobFacts {
@@ -136,7 +135,7 @@ fn json_job(job: &Value, pool: &str) -> Option<Job> {
     })
 }
 
-/// A number, or since 23.02 `{"set": true, "infinite": false, "number": 5}`.
+/// A number, or from 23.02 `{"set": true, "infinite": false, "number": 5}`.
 fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Object(wrapped) => {
@@ -155,7 +154,7 @@ pub(super) fn of_queue_text(text: &str, pool: &str) -> Result<Vec<Job>, String> 
     let mut jobs = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let fields: Vec<&str> = line.split(SEPARATOR).collect();
-        // The comment comes last; a line without one is read as well.
+        // The comment is last and optional.
         let (fields, comment) = fields.split_at(fields.len().min(8));
         let [id, name, state, reason, host, limit, starts, ends] = fields[..] else {
             let line = super::super::program::one_line(line);
@@ -187,7 +186,7 @@ pub(super) fn of_queue_text(text: &str, pool: &str) -> Result<Vec<Job>, String> 
     Ok(jobs)
 }
 
-/// Lines of another form are left out: accounting only adds to what `squeue` lists.
+/// Skips lines of another form: accounting only adds to the list of `squeue`.
 pub(super) fn of_accounting(text: &str, pool: &str) -> Vec<Job> {
     let job = |line: &str| {
         let fields: Vec<&str> = line.split(SEPARATOR).collect();
@@ -209,7 +208,10 @@ pub(super) fn of_accounting(text: &str, pool: &str) -> Vec<Job> {
             facts,
             state: state.to_owned(),
             reason: String::new(),
-            exit: exit.split(':').next().and_then(|it| it.parse().ok()),
+            exit: exit
+                .split(':')
+                .next()
+                .and_then(|status| status.parse().ok()),
         })
     };
     text.lines().filter_map(job).collect()
@@ -219,7 +221,7 @@ fn seconds(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|seconds| *seconds > 0)
 }
 
-/// `30:00`, `1:30:00` or `2-00:00:00`; other words mean that there is none.
+/// `30:00`, `1:30:00` or `2-00:00:00`. Other texts mean no limit.
 pub(super) fn time_limit(text: &str) -> Option<Duration> {
     let (days, clock) = match text.trim().split_once('-') {
         Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
@@ -227,7 +229,11 @@ pub(super) fn time_limit(text: &str) -> Option<Duration> {
     };
     let mut seconds = 0;
     for part in clock.split(':') {
-        seconds = seconds * 60 + part.parse::<u64>().ok().filter(|it| *it < 100_000)?;
+        seconds = seconds * 60
+            + part
+                .parse::<u64>()
+                .ok()
+                .filter(|number| *number < 100_000)?;
     }
     let is_clock = clock.contains(':');
     (is_clock && days < 100_000).then(|| Duration::from_secs(days * 86_400 + seconds))

@@ -1,4 +1,5 @@
-//! Slurm: each node is a job that runs `model-pool node`. Jobs are found by their names, so a restarted pool knows its own.
+//! Slurm as a cluster: each node is a job that runs `model-pool node`. Jobs are found by their names, so a restarted pool knows its
+//! own.
 
 mod inspection;
 mod jobs;
@@ -17,20 +18,19 @@ use super::shape::find_shape;
 use super::{Cluster, ClusterError, LeaseId, NodeLease, Release};
 use jobs::Job;
 
-/// More jobs than this fit into the JSON of `squeue`: on larger clusters its text form is read, which lists this account's
-/// jobs alone in every version.
+/// Limit of `squeue`'s JSON. Larger clusters use its text form, which lists only this account's jobs in every version.
 const OUTPUT_BYTES_MAX: usize = 8 << 20;
-/// How long a node on which a job failed is left out.
+/// Time for which requests avoid a node on which a job failed.
 const EXCLUDED_FOR_SECONDS: u64 = 3600;
 /// If jobs fail on more nodes than this, the nodes are not the cause.
 const EXCLUDED_MAX: usize = 3;
 const ADVICE: &str = "install Slurm's client programs on this machine (Debian: slurm-client), or set cluster.slurm.bin_dir to their folder";
-/// Slurm's programs then print times as seconds since 1970.
+/// Makes Slurm's programs print times as seconds since 1970.
 const TIMES: (&str, &str) = ("SLURM_TIME_FORMAT", "%s");
-/// What `scancel` prints about a job that has ended, or is in another state than the call is for.
+/// Messages of `scancel` about a job that has ended, or is in another state than the call selects.
 const GONE: &[&str] = &["Invalid job id", "already completing or completed"];
 const ERRORS: Errors = Errors {
-    // From Slurm's own table of errors.
+    // Texts from Slurm's own table of errors.
     unreachable: &[
         "Unable to contact slurm controller",
         "Unable to establish",
@@ -54,7 +54,7 @@ pub struct Slurm {
     section: ClusterSection,
     /// Set once `squeue --json` has failed.
     only_text: AtomicBool,
-    /// Set once the cluster has no accounting.
+    /// Set if the cluster has no accounting.
     no_accounting: AtomicBool,
 }
 
@@ -70,7 +70,7 @@ impl Slurm {
     /// The script that a request for this shape submits.
     ///
     /// # Errors
-    /// If there is no such shape.
+    /// If the shape does not exist.
     pub fn script(
         &self,
         shape: &str,
@@ -90,7 +90,7 @@ impl Slurm {
         let script = self.script(shape, demand, exclude)?;
         let call = self.call("sbatch", vec!["--parsable".to_owned()], &script);
         let ended = ERRORS.submit(call).await?;
-        // With several clusters `JOB;CLUSTER`.
+        // With several clusters the output is `JOB;CLUSTER`.
         let id = ended.stdout.trim().split(';').next().unwrap_or_default();
         batch::submitted("sbatch", &ended, id, id)
     }
@@ -109,11 +109,11 @@ impl Slurm {
         }
     }
 
-    /// This account's jobs with this pool's name, those that ended lately included.
+    /// This account's jobs with this pool's name, including recently ended ones.
     async fn jobs(&self) -> Result<Vec<Job>, ClusterError> {
         let mut jobs = self.queue().await?;
         for job in self.accounting().await {
-            if job.has_ended() && jobs.iter().all(|it| it.facts.id != job.facts.id) {
+            if job.has_ended() && jobs.iter().all(|known| known.facts.id != job.facts.id) {
                 jobs.push(job);
             }
         }
@@ -132,18 +132,18 @@ impl Slurm {
             format!("--format={}", jobs::QUEUE_FORMAT),
         ];
         let ended = run(self.call("squeue", arguments, "")).await?;
-        let ended = ERRORS.answer("squeue", ended)?;
+        let ended = ERRORS.respond("squeue", ended)?;
         let read = jobs::of_queue_text(&ended.stdout, &self.section.name);
         let jobs = read.map_err(|message| ClusterError::Output {
             program: "squeue".to_owned(),
             message,
         })?;
-        // The text works, and the JSON did not.
+        // The text form works, but the JSON form failed.
         self.only_text.store(true, Ordering::Relaxed);
         Ok(jobs)
     }
 
-    /// `None` if the text form has to tell: the JSON is missing, broken, too long, or names an error.
+    /// Returns `None` if the text form is needed: the JSON is missing, broken, too long, or reports an error.
     async fn queue_json(&self) -> Result<Option<Vec<Job>>, ClusterError> {
         let arguments = ["--json", "--me", "--states=all"].map(str::to_owned);
         match run(self.call("squeue", arguments.to_vec(), "")).await {
@@ -159,7 +159,7 @@ impl Slurm {
         }
     }
 
-    /// Jobs that the controller daemon has forgotten already. Without accounting there are none.
+    /// Jobs that slurmctld has already forgotten. Empty without accounting.
     async fn accounting(&self) -> Vec<Job> {
         if self.no_accounting.load(Ordering::Relaxed) {
             return Vec::new();
@@ -196,7 +196,7 @@ impl Slurm {
         Some(lease)
     }
 
-    /// The end of a job's output, if it lies in a folder that this machine sees.
+    /// The end of a job's output, if this machine sees its folder.
     fn last_line(&self, id: &LeaseId) -> Option<String> {
         let folder = self.section.slurm.log_dir.clone();
         let path = folder
@@ -218,7 +218,7 @@ impl Cluster for Slurm {
         let failed = failed_hosts(&self.jobs().await?, batch::now_unix());
         let all: Vec<String> = exclude.iter().chain(&failed).cloned().collect();
         match self.submit(shape, demand, &all).await {
-            // Without those nodes the cluster may have too few.
+            // Without the avoided nodes the cluster may have too few.
             Err(ClusterError::Refused { .. }) if !failed.is_empty() => {
                 self.submit(shape, demand, exclude).await
             }
@@ -232,7 +232,7 @@ impl Cluster for Slurm {
     }
 
     async fn release(&self, id: &LeaseId, how: Release) -> Result<(), ClusterError> {
-        // A job keeps its number and its name for ever. `scancel` checks the name once more.
+        // A job keeps its number and its name forever. `scancel` also checks the name.
         let jobs = self.jobs().await?;
         let Some(job) = jobs.iter().find(|job| job.facts.id == id.as_str()) else {
             return Err(ClusterError::WrongId { id: id.to_string() });
@@ -243,7 +243,7 @@ impl Cluster for Slurm {
         );
         let steps: &[&[&str]] = match how {
             Release::Now => &[&[]],
-            // `scancel` without a signal gives a running job only some seconds.
+            // `scancel` without a signal gives a running job only a few seconds.
             Release::Drain => &[
                 &["--state=PENDING"],
                 &["--state=RUNNING", "--batch", "--signal=TERM"],
@@ -251,7 +251,7 @@ impl Cluster for Slurm {
         };
         for step in steps {
             let mut arguments = vec![name.clone()];
-            arguments.extend(step.iter().map(|it| (*it).to_owned()));
+            arguments.extend(step.iter().map(|argument| (*argument).to_owned()));
             arguments.push(id.to_string());
             let ended = run(self.call("scancel", arguments, "")).await?;
             let is_gone = batch::has_any(&ended.message, GONE);
@@ -267,12 +267,12 @@ impl Cluster for Slurm {
     }
 }
 
-/// The name by which the node of a job joins.
+/// The name with which a job's node joins.
 fn node_name(id: &str) -> String {
     format!("slurm-{id}")
 }
 
-/// Hosts on which a job has failed lately; none if there are so many that the hosts are not the cause.
+/// Hosts on which a job has failed recently; empty above `EXCLUDED_MAX`, because then the hosts are not the cause.
 fn failed_hosts(jobs: &[Job], now_unix: u64) -> Vec<String> {
     let is_late = |job: &&Job| {
         let ended = job.facts.ends_unix.unwrap_or(0);

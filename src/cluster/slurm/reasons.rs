@@ -1,10 +1,10 @@
-//! Slurm's reasons in plain words, with what to do.
+//! Explanations of Slurm's reasons, with advice.
 
 use std::time::Duration;
 
 use super::super::ends;
 
-/// Why a job waits: the beginning of Slurm's word, what it means, and what to do.
+/// Explanations for waiting jobs: the prefix of Slurm's reason, and its meaning with advice.
 const PENDING: &[(&str, &str)] = &[
     (
         "Resources",
@@ -17,7 +17,7 @@ const PENDING: &[(&str, &str)] = &[
     ("Dependency", "it waits for another job"),
     (
         "BeginTime",
-        "Slurm starts it later, as after a preemption; it comes back by itself",
+        "Slurm starts it later without further action, as after a preemption",
     ),
     (
         "JobHeldAdmin",
@@ -58,11 +58,11 @@ const PENDING: &[(&str, &str)] = &[
     ),
     (
         "AssociationJobLimit",
-        "the account has as many jobs as it may; wait, or release a lease",
+        "the account has reached its limit of jobs; wait, or release a lease",
     ),
     (
         "AssociationResourceLimit",
-        "the account has as much as it may; wait, or release a lease",
+        "the account has reached a limit; wait, or release a lease",
     ),
     (
         "AccountNotAllowed",
@@ -106,7 +106,7 @@ const PENDING: &[(&str, &str)] = &[
     ),
     (
         "QOSGrpGRES",
-        "the group of the QOS has all GPUs that it may; wait, or release a lease",
+        "the group of the QOS has reached its limit of GPUs; wait, or release a lease",
     ),
     (
         "QOSMaxJobs",
@@ -118,7 +118,7 @@ const PENDING: &[(&str, &str)] = &[
     ),
     (
         "QOSGrp",
-        "the group of the QOS has as much as it may; wait, or release a lease",
+        "the group of the QOS has reached a limit; wait, or release a lease",
     ),
     (
         "QOSMin",
@@ -130,11 +130,11 @@ const PENDING: &[(&str, &str)] = &[
     ),
     (
         "AssocGrpGRES",
-        "the account has all GPUs that it may; wait, release a lease, or use a smaller shape",
+        "the account has reached its limit of GPUs; wait, release a lease, or use a smaller shape",
     ),
     (
         "AssocMaxJobs",
-        "the account has as many jobs as it may; wait, or release a lease",
+        "the account has reached its limit of jobs; wait, or release a lease",
     ),
     (
         "AssocMaxGRESPerJob",
@@ -150,15 +150,15 @@ const PENDING: &[(&str, &str)] = &[
     ),
     (
         "AssocGrp",
-        "the account has as much as it may; wait, or release a lease",
+        "the account has reached a limit; wait, or release a lease",
     ),
     (
         "MaxGRESPerAccount",
-        "the account has as many GPUs as it may; wait, or release a lease",
+        "the account has reached its limit of GPUs; wait, or release a lease",
     ),
     (
         "MaxJobsPerAccount",
-        "the account has as many jobs as it may; wait, or release a lease",
+        "the account has reached its limit of jobs; wait, or release a lease",
     ),
     (
         "BadConstraints",
@@ -187,10 +187,10 @@ const PENDING: &[(&str, &str)] = &[
         "FrontEndDown",
         "no front end node is available; ask the cluster's administrators",
     ),
-    ("None", "Slurm has not looked at it yet"),
+    ("None", "Slurm has not considered it yet"),
 ];
 
-/// Slurm's word stands behind its meaning, so that people can search for it.
+/// The explanation is followed by Slurm's reason, for searching.
 pub(super) fn pending(word: &str) -> String {
     let word: String = word
         .trim_matches(['(', ')', ' '])
@@ -198,7 +198,7 @@ pub(super) fn pending(word: &str) -> String {
         .take(200)
         .collect();
     if word.is_empty() {
-        return "Slurm has not looked at it yet".to_owned();
+        return "Slurm has not considered it yet".to_owned();
     }
     let unwrapped = word.replace("_", " ");
     let found = PENDING
@@ -210,7 +210,7 @@ pub(super) fn pending(word: &str) -> String {
     }
 }
 
-/// What to do about a message of `sbatch`.
+/// Advice for messages of `sbatch`.
 pub(super) const ADVICE: &[(&str, &str)] = &[
     (
         "Invalid partition",
@@ -262,7 +262,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         "job submit limit",
-        "the account has as many jobs as it may; release a lease, or ask the cluster's administrators",
+        "the account has reached its limit of jobs; release a lease, or ask the cluster's administrators",
     ),
     (
         "QOS",
@@ -270,7 +270,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Why a job has ended.
+/// The reason that a job has ended.
 pub(super) fn ended(
     state: &str,
     reason: &str,

@@ -1,17 +1,17 @@
-//! The script of a job: options for `sbatch`, lines of the site, and `model-pool node` in the place of the shell, so that
-//! signals of Slurm reach the node.
+//! The script of a job: options for `sbatch`, the site's own lines, and `model-pool node`, which replaces the shell to receive
+//! Slurm's signals.
 
 use config::{ClusterSection, ShapeSection};
 
 use super::super::batch::{PREFIX, log_name};
 use super::super::node_command::{data, node_command};
 
-/// By this name a pool finds its jobs.
+/// The job name by which a pool finds its jobs.
 pub(super) fn job_name(section: &ClusterSection, shape: &str) -> String {
     format!("{PREFIX}:{}:{shape}", section.name)
 }
 
-/// The shape in a job's name, if the job is of this pool.
+/// The shape in a job's name, if the job belongs to this pool.
 pub(super) fn shape_of<'a>(job_name: &'a str, pool: &str) -> Option<&'a str> {
     let rest = job_name.strip_prefix(PREFIX)?.strip_prefix(':')?;
     let shape = rest.strip_prefix(pool)?.strip_prefix(':')?;
@@ -64,7 +64,7 @@ fn options(
     let slurm = &section.slurm;
     let name = job_name(section, &shape.name);
     let minutes = shape.time_limit.duration().as_secs().div_ceil(60);
-    // `%j` is Slurm's sign for the id of a job.
+    // `%j` is Slurm's placeholder for a job's id.
     let log = log_name("%j");
     let log = match &slurm.log_dir {
         Some(folder) => folder.join(log),
@@ -83,7 +83,8 @@ fn options(
             "--no-requeue".to_owned()
         }
     });
-    let value = |option: &str, value: Option<&String>| value.map(|it| format!("--{option}={it}"));
+    let value =
+        |option: &str, value: Option<&String>| value.map(|value| format!("--{option}={value}"));
     let all = [
         Some(format!("--job-name={name}")),
         Some(format!(

@@ -1,5 +1,5 @@
-//! Fake programs that refuse and hang, and what real ones have printed (tests/fixtures/slurm). A real Slurm is in
-//! tests/outside.
+//! Tests with programs that refuse and hang, and with recorded output of real ones (tests/fixtures/slurm). Tests with a real Slurm
+//! are in tests/outside.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn section() -> ClusterSection {
     stand_ins::section(ClusterKind::Slurm, shapes)
 }
 
-/// A cluster whose programs are these scripts.
+/// A cluster with these scripts as programs.
 fn with_programs(programs: &[(&str, &str)]) -> (tempfile::TempDir, Slurm) {
     let folder = played(programs);
     let mut section = section();
@@ -29,12 +29,12 @@ fn fixture(name: &str) -> String {
 
 fn described(job: &Job) -> String {
     let state = in_words(job.lease_state());
-    let limit = job.facts.time_limit.map(|it| it.as_secs() / 60);
+    let limit = job.facts.time_limit.map(|limit| limit.as_secs() / 60);
     format!("{} {} {limit:?} {state}", job.facts.id, job.facts.shape)
 }
 
 const EXPECTED: &[&str] = &[
-    "10 short Some(60) ended: its node was released or ended by itself",
+    "10 short Some(60) ended: its node was released or ended on its own",
     "12 a2 Some(480) pending: the shape's time limit is longer than the partition allows, so it never starts; lower time_limit of the shape (PartitionTimeLimit)",
     "13 a2 Some(60) running on n0",
     "14 a2 Some(60) pending: all nodes of this shape are in use; the job starts when one becomes free (Resources)",
@@ -243,7 +243,7 @@ async fn programs_that_are_missing_refuse_hang_or_print_nonsense_are_errors_that
 
 #[tokio::test]
 async fn a_controller_daemon_that_is_down_is_an_error_and_never_an_empty_list() {
-    // The JSON of a daemon that is down is an empty list, and `squeue --json` ends with status 0.
+    // If the daemon is down, the JSON is an empty list, and `squeue --json` exits with 0.
     let down = "case $1 in --json) cat $(dirname $0)/json;; *) echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1;; esac";
     let (folder, slurm) = with_programs(&[("squeue", down), NO_ACCOUNTING]);
     write(&folder, "json", &fixture("squeue-22.05-unreachable.json"));
@@ -254,7 +254,10 @@ async fn a_controller_daemon_that_is_down_is_an_error_and_never_an_empty_list() 
     write(&folder, "squeue", "#!/bin/sh\ncat $(dirname $0)/json\n");
     let leases = slurm.status().await.expect("known again");
     assert_eq!(leases.len(), 8);
-    let running = leases.iter().find(|it| it.id.as_str() == "13").expect("13");
+    let running = leases
+        .iter()
+        .find(|lease| lease.id.as_str() == "13")
+        .expect("13");
     assert_eq!(running.node, "slurm-13");
     assert_eq!(running.time_limit, Some(Duration::from_secs(3600)));
 }
@@ -285,7 +288,10 @@ async fn the_end_of_a_failed_jobs_log_is_shown() {
     let log = "model-pool: the token has expired\nslurmstepd: error: over\n\n";
     write(&folder, "model-pool-11.log", log);
     let leases = slurm.status().await.expect("read");
-    let failed = leases.iter().find(|it| it.id.as_str() == "11").expect("11");
+    let failed = leases
+        .iter()
+        .find(|lease| lease.id.as_str() == "11")
+        .expect("11");
     let LeaseState::Ended { why } = &failed.state else {
         panic!("{failed:?}");
     };

@@ -152,7 +152,7 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     pool.run(&["cluster", "release", &ids[0]]).has(0, &[]);
     assert_has(
         &pool.wait_for(&ids[0], "ended")["why"],
-        "released or ended by itself",
+        "released or ended on its own",
     );
     assert!(
         pool.log(&ids[0]).contains("drained"),
@@ -176,7 +176,10 @@ fn what_the_cluster_cannot_give_is_refused_or_waits_with_what_to_do() {
     let large = pool.run(&["cluster", "request", "large"]);
     large.has(1, &["sbatch refuses", "no node has that many GPUs"]);
     let unknown = pool.run(&["cluster", "request", "small"]);
-    unknown.has(1, &["there is no shape `small`", "both, one, long"]);
+    unknown.has(
+        1,
+        &["cluster.shapes has no shape `small`", "both, one, long"],
+    );
     for (shape, reason) in [
         ("long", "longer than the partition allows"),
         ("closed", "the partition is down"),

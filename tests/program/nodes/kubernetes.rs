@@ -94,8 +94,8 @@ fn reason_has(pool: &Pool, part: &str) -> bool {
 
 fn unload(pool: &Pool, model: &str) {
     let body = json!({"model": model}).to_string();
-    let answer = pool.request("POST", "/llm/admin/unload", &body, Some(&pool.admin_key()));
-    assert_eq!(answer.0, 200, "{}", answer.1);
+    let response = pool.request("POST", "/llm/admin/unload", &body, Some(&pool.admin_key()));
+    assert_eq!(response.0, 200, "{}", response.1);
 }
 
 fn logs(folder: &Path) -> String {
@@ -118,7 +118,7 @@ fn s2_pods_come_with_demand_and_the_right_one_goes() {
     let step = |what: &str| eprintln!("{:6.2} s  {what}", began.elapsed().as_secs_f64());
     assert_eq!(kubernetes.all_replicas(), 0);
     thread::scope(|scope| {
-        let answer = scope.spawn(|| pool.post("/v1/chat/completions", &chat("a", false)));
+        let response = scope.spawn(|| pool.post("/v1/chat/completions", &chat("a", false)));
         wait_for("the scheduler's reason to be shown", || {
             reason_has(
                 &pool,
@@ -128,7 +128,7 @@ fn s2_pods_come_with_demand_and_the_right_one_goes() {
         step("a pod waits for a GPU");
         assert_eq!(requested_node(&pool)["model"], "a");
         kubernetes.set_gpus(2);
-        let (status, text) = answer.join().unwrap();
+        let (status, text) = response.join().unwrap();
         assert_eq!(status, 200, "{text}; {}", logs(folder.path()));
     });
     step("there is a GPU, and a has answered");
@@ -199,7 +199,7 @@ fn s2_a_pod_whose_node_cannot_start_is_given_back_with_its_last_words() {
     wait_for("the history to have its last words", || {
         let path = "/llm/admin/events?limit=200";
         let (_, events, _) = pool.request("GET", path, "", Some(&pool.admin_key()));
-        events.contains("lately with status 3: the end of its log")
+        events.contains("most recently with status 3: the end of its log")
     });
 }
 

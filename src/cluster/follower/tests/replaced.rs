@@ -1,4 +1,4 @@
-//! Clusters that use ids again, and that bring another node by themselves in the place of one that they have taken away.
+//! Clusters that reuse ids, and that replace a node they have taken away on their own.
 
 use super::*;
 
@@ -11,10 +11,10 @@ async fn a_node_that_comes_by_itself_serves_the_next_demand_or_is_given_back() {
     let node = "node-1".to_owned();
     story.order(ClusterOrder::Joined { node: node.clone() });
     story.pass(1).await;
-    // The node is evicted, and another one waits in its place.
+    // The node is evicted, and a replacement waits.
     story
         .board
-        .with(|it| it.leases[0].node = "node-1b".to_owned());
+        .with(|scripted| scripted.leases[0].node = "node-1b".to_owned());
     story.order(ClusterOrder::Gone { node });
     story.pass(60).await;
     story.request(8);
@@ -29,7 +29,7 @@ async fn a_node_that_comes_by_itself_serves_the_next_demand_or_is_given_back() {
     story.pass(1).await;
     story
         .board
-        .with(|it| it.leases[0].node = "node-1c".to_owned());
+        .with(|scripted| scripted.leases[0].node = "node-1c".to_owned());
     story.order(ClusterOrder::Gone { node });
     assert_eq!(story.calls_within(290).await, Vec::<String>::new());
     assert_eq!(story.calls_within(30).await, ["release 1 Now"]);
@@ -55,7 +55,7 @@ async fn a_node_that_has_left_is_not_used_again() {
 async fn a_request_that_is_taken_back_leaves_a_node_that_has_joined() {
     let mut story = Story::begin(Board::default());
     story.pass(1).await;
-    story.board.with(|it| it.is_away = true);
+    story.board.with(|scripted| scripted.is_away = true);
     story.request(7);
     assert!(story.next().await.contains("cannot be reached"));
     // The cluster has not named it yet.
@@ -63,7 +63,7 @@ async fn a_request_that_is_taken_back_leaves_a_node_that_has_joined() {
         node: "node-1".to_owned(),
     });
     story.order(ClusterOrder::Cancel { demand: 7 });
-    story.board.with(|it| it.is_away = false);
+    story.board.with(|scripted| scripted.is_away = false);
     assert_eq!(story.calls_within(60).await, ["request a1 without []"]);
 }
 
@@ -73,14 +73,14 @@ async fn an_id_that_is_given_out_again_is_not_ended_by_what_was_to_end_before() 
     story.request(7);
     story.next().await;
     story.next().await;
-    story.board.with(|it| it.is_away = true);
+    story.board.with(|scripted| scripted.is_away = true);
     story.order(ClusterOrder::Cancel { demand: 7 });
     story.pass(1).await;
-    // It ends by itself, and a new one gets its id.
-    story.board.with(|it| it.leases.clear());
+    // The lease ends on its own, and a new lease gets its id.
+    story.board.with(|scripted| scripted.leases.clear());
     story.request(8);
     story.pass(1).await;
-    story.board.with(|it| it.is_away = false);
+    story.board.with(|scripted| scripted.is_away = false);
     assert_eq!(
         story.calls_within(60).await,
         ["request a1 without []", "request a1 without []"]

@@ -1,10 +1,10 @@
-//! What pods wait for, and how they leave, in plain words.
+//! Explanations of waiting and leaving pods.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// The state of a pod with this status, of a Deployment that shall have so many pods.
+/// The lease state for a pod with this status, in a Deployment with this desired number of pods.
 fn described(replicas: u32, object: Value) -> String {
     let pod: Pod = serde_json::from_value(object).expect("a pod");
     let slot = Slot {
@@ -14,7 +14,7 @@ fn described(replicas: u32, object: Value) -> String {
         replicas,
         pods: vec![&pod],
     };
-    match leases::lease(&slot).map(|it| it.state) {
+    match leases::lease(&slot).map(|lease| lease.state) {
         None => "nothing".to_owned(),
         Some(LeaseState::Pending { reason }) => format!("pending: {reason}"),
         Some(LeaseState::Starting { reason, .. }) => format!("starting: {reason}"),
@@ -48,7 +48,7 @@ fn what_a_pod_waits_for_is_told_in_plain_words() {
     for (object, expected) in [
         (
             json!({"status": {"phase": "Pending"}}),
-            "pending: the scheduler has not looked at it yet",
+            "pending: the scheduler has not considered it yet",
         ),
         (
             unscheduled(
@@ -60,7 +60,7 @@ fn what_a_pod_waits_for_is_told_in_plain_words() {
             unscheduled(
                 "0/5 nodes are available: 2 node(s) had untolerated taint {gpu: true}, 3 node(s) didn't match Pod's node affinity/selector.",
             ),
-            "pending: machines are kept for others by a taint; if they are for this pool, add its toleration to the shape; machines are not of the kind that its nodeSelector or affinity names (0/5 nodes are available: 2 node(s) had untolerated taint {gpu: true}, 3 node(s) didn't match Pod's node affinity/selector.)",
+            "pending: a taint reserves machines for other pods; if they are for this pool, add its toleration to the shape; machines are not of the kind that its nodeSelector or affinity names (0/5 nodes are available: 2 node(s) had untolerated taint {gpu: true}, 3 node(s) didn't match Pod's node affinity/selector.)",
         ),
         (
             unscheduled("something new"),
@@ -91,19 +91,19 @@ fn what_a_pod_waits_for_is_told_in_plain_words() {
         ),
         (
             looped,
-            "starting: its container has ended 4 times, lately with status 1: the token has expired; it is started again in a while (CrashLoopBackOff)",
+            "starting: its container has ended 4 times, most recently with status 1: the token has expired; Kubernetes restarts it after a pause (CrashLoopBackOff)",
         ),
         (
             out_of_memory,
-            "starting: its container has ended once, lately with status 137 because it needed more memory than its limit; raise resources.limits.memory; it is started again in a while",
+            "starting: its container has ended once, most recently with status 137 because it needed more memory than its limit; raise resources.limits.memory; Kubernetes restarts it after a pause",
         ),
         (
             first,
-            "starting: its container has ended 2 times, lately with status 3; it is started again in a while (CrashLoopBackOff)",
+            "starting: its container has ended 2 times, most recently with status 3; Kubernetes restarts it after a pause (CrashLoopBackOff)",
         ),
         (
             json!({"spec": {"nodeName": "m1"}, "status": {"phase": "Pending"}}),
-            "starting: its machine has not looked at it yet",
+            "starting: its machine has not started it yet",
         ),
         (
             json!({"spec": {"nodeName": "m1"}, "status": {"phase": "Running", "containerStatuses": [
@@ -122,7 +122,7 @@ fn a_pod_that_leaves_is_followed_or_finished() {
             "reason": "PreemptionByScheduler", "message": "default-scheduler: preempting to accommodate a higher priority pod"}]}});
     assert_eq!(
         described(1, preempted.clone()),
-        "pending: another pod comes for p1, which ends on m1: a pod of higher priority takes its place (PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod)"
+        "pending: another pod replaces p1, which ends on m1: a pod of higher priority takes its place (PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod)"
     );
     assert_eq!(
         described(0, preempted),
@@ -132,7 +132,7 @@ fn a_pod_that_leaves_is_followed_or_finished() {
         "reason": "Evicted", "message": "The node was low on resource: memory. "}});
     assert_eq!(
         described(1, evicted.clone()),
-        "pending: another pod comes for p1, which ends on m1: its machine was short of memory or disk (Evicted: The node was low on resource: memory.)"
+        "pending: another pod replaces p1, which ends on m1: its machine was short of memory or disk (Evicted: The node was low on resource: memory.)"
     );
     assert_eq!(described(0, evicted), "nothing");
     let slot = Slot {
@@ -142,7 +142,7 @@ fn a_pod_that_leaves_is_followed_or_finished() {
         replicas: 1,
         pods: Vec::new(),
     };
-    let Some(LeaseState::Pending { reason }) = leases::lease(&slot).map(|it| it.state) else {
+    let Some(LeaseState::Pending { reason }) = leases::lease(&slot).map(|lease| lease.state) else {
         panic!("it waits");
     };
     assert!(

@@ -1,4 +1,4 @@
-//! `model-pool check --pbs` on programs that play a server with two queues and three nodes.
+//! `model-pool check --pbs` with programs that imitate a server with two queues and three nodes.
 
 use super::super::super::Finding;
 use super::*;
@@ -68,7 +68,7 @@ async fn inspected(change: impl FnOnce(&mut ClusterSection)) -> Vec<String> {
     let mut section = pbs.section;
     change(&mut section);
     let findings = Pbs::new(&section).inspect().await;
-    let line = |it: Finding| match it {
+    let line = |finding: Finding| match finding {
         Finding::Good(text) => format!("ok: {text}"),
         Finding::Note(text) => format!("note: {text}"),
         Finding::Problem(text) => format!("error: {text}"),
@@ -79,7 +79,7 @@ async fn inspected(change: impl FnOnce(&mut ClusterSection)) -> Vec<String> {
 #[track_caller]
 fn has(lines: &[String], parts: &[&str]) {
     for part in parts {
-        let found = lines.iter().any(|it| it.contains(part));
+        let found = lines.iter().any(|line| line.contains(part));
         assert!(found, "`{part}` is missing in:\n{}", lines.join("\n"));
     }
 }
@@ -102,7 +102,11 @@ async fn shapes_are_compared_with_queues_and_with_the_hosts_that_are_up() {
             "| qsub -j oe -l select=1:ngpus=1 -l walltime=00:02:00",
         ],
     );
-    assert!(!lines.iter().any(|it| it.contains("shape free: no node")));
+    assert!(
+        !lines
+            .iter()
+            .any(|line| line.contains("shape free: no node"))
+    );
 }
 
 #[tokio::test]
@@ -121,7 +125,7 @@ async fn what_no_queue_or_node_has_is_a_problem_with_what_to_do() {
             "note: shape a2: the queue gpu hands jobs on to gpu_short,gpu_long",
             "note: shape a2: no node shows gpu_type=h100",
             "error: shape a2: it has 5 gpus, and no node that is up has more than 4",
-            "error: shape free: there is no queue `fast`",
+            "error: shape free: the queue `fast` does not exist",
         ],
     );
     let lines = inspected(|section| section.pbs.gpu_resource = "gpus".to_owned()).await;

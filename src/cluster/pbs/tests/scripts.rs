@@ -1,4 +1,4 @@
-//! The script of a job: its text, and what it does in a shell.
+//! The script of a job: its text, and its behaviour in a shell.
 
 use std::process::{Child, Command, Stdio};
 
@@ -67,10 +67,10 @@ fn a_machine_of_its_own_needs_no_word_about_gpus() {
     assert!(!script.contains("/dev/null\n#PBS") && !script.contains("exec >>"));
 }
 
-/// A node that says when it gets SIGTERM, and ends some time after it.
+/// A node that reports SIGTERM and exits some time later.
 const NODE: &str = "trap 'echo drains; sleep 0.2; echo drained; exit 5' TERM\ntouch $(dirname $0)/up\nwhile :; do sleep 0.1; done";
 
-/// The script of this shape as a job.
+/// Runs the script of this shape as a job.
 fn job(folder: &tempfile::TempDir, change: impl FnOnce(&mut ClusterSection)) -> Child {
     let mut section = section();
     section.program = folder.path().join("node").display().to_string();

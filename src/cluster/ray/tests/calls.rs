@@ -1,4 +1,4 @@
-//! Calls: what is sent, and what each kind of failure becomes.
+//! Calls: the requests sent, and the error for each kind of failure.
 
 use super::double::Double;
 use super::*;
@@ -17,7 +17,7 @@ ValueError: Invalid label key name `a b`. Name must be 63 chars or less.
 ";
 const UNKNOWN_KEY: &str = "TypeError: JobSubmitRequest.__init__() got an unexpected keyword argument 'entrypoint_label_selector'\n";
 
-/// The real lists, and this answer to whatever changes something.
+/// The real lists, and this response to every change.
 fn real(status: u16, text: &'static str) -> impl Fn(&str) -> (u16, String) + Send + Sync {
     move |call| match call {
         "GET /api/jobs/" => (200, fixture("jobs-2.60.json").to_string()),
@@ -45,11 +45,11 @@ async fn a_request_has_the_shape_the_token_and_an_id_of_the_pools_own() {
     let sent = double.sent();
     assert!(
         sent.iter()
-            .all(|it| it.authorization.as_deref() == Some("Bearer secret-of-ray"))
+            .all(|request| request.authorization.as_deref() == Some("Bearer secret-of-ray"))
     );
     let body = &sent
         .iter()
-        .find(|it| it.call == "POST /api/jobs/")
+        .find(|request| request.call == "POST /api/jobs/")
         .expect("submitted")
         .body;
     let has = |key: &str, value: Value| assert_eq!(body[key], value, "{key}");
@@ -67,13 +67,13 @@ async fn a_request_has_the_shape_the_token_and_an_id_of_the_pools_own() {
     );
     assert_eq!(body["metadata"]["shape"], "a2");
     assert!(!body.to_string().contains("secret"), "{body}");
-    // A person's request has another id, and no labels are sent where there are none.
+    // A person's request has another id, and no labels are sent if there are none.
     let lease = ray.request("a1", None, &[]).await.expect("requested");
     assert!(lease.as_str().starts_with("model-pool.lab.p1"), "{lease}");
     let sent = double.sent();
     let body = &sent
         .iter()
-        .find(|it| it.call == "POST /api/jobs/")
+        .find(|request| request.call == "POST /api/jobs/")
         .expect("submitted")
         .body;
     assert!(body.get("entrypoint_label_selector").is_none(), "{body}");
@@ -91,7 +91,7 @@ async fn a_request_whose_answer_was_lost_is_found_again() {
 
 const SECOND: &str = "!in(7f044f46d0c0fb171b64af1a7b02155c6ada2d65e034136f543e6951)";
 
-/// The machines of the real list, and these jobs.
+/// The machines of the real list, with these jobs.
 fn with_jobs(jobs: Value) -> impl Fn(&str) -> (u16, String) + Send + Sync {
     let rest = real(200, "{}");
     move |call| match call {
@@ -100,7 +100,7 @@ fn with_jobs(jobs: Value) -> impl Fn(&str) -> (u16, String) + Send + Sync {
     }
 }
 
-/// What a request leaves out.
+/// The nodes that a request avoids.
 async fn left_out(
     double: &Double,
     ray: &Ray,
@@ -112,7 +112,9 @@ async fn left_out(
         .await
         .expect("requested");
     let sent = double.sent();
-    let body = sent.iter().find(|it| it.call == "POST /api/jobs/");
+    let body = sent
+        .iter()
+        .find(|request| request.call == "POST /api/jobs/");
     body.expect("submitted").body["entrypoint_label_selector"]["ray.io/node-id"].clone()
 }
 
@@ -126,7 +128,7 @@ async fn the_pool_leaves_out_a_machine_that_never_joined_if_there_is_another() {
         left_out(&double, &ray, "a1", Some(50), &exclude).await,
         SECOND
     );
-    // No machine has 8 GPUs, so none is left out for the pool; a person may insist.
+    // No machine has 8 GPUs, so the pool avoids none; a person's exclusion stands.
     assert_eq!(
         left_out(&double, &ray, "a8", Some(51), &exclude).await,
         Value::Null
@@ -240,7 +242,7 @@ async fn status_has_reasons_and_lives_without_them() {
     let reason = |leases: &[NodeLease]| {
         let waits = leases
             .iter()
-            .find(|it| it.id == id("model-pool.lab.18"))
+            .find(|lease| lease.id == id("model-pool.lab.18"))
             .expect("it waits");
         assert_eq!((waits.node.as_str(), waits.demand), ("ray-18", Some(18)));
         match &waits.state {
@@ -268,13 +270,15 @@ async fn a_release_stops_a_job_and_ends_one_that_waits_or_has_to_go_now() {
     let released = async |lease: &str, how| {
         ray.release(&id(lease), how).await.expect("released");
         let sent = double.sent();
-        let changes = sent.iter().filter(|it| !it.call.starts_with("GET"));
+        let changes = sent
+            .iter()
+            .filter(|request| !request.call.starts_with("GET"));
         changes
-            .map(|it| {
+            .map(|request| {
                 format!(
                     "{} {}",
-                    it.call,
-                    it.body["submission_id"].as_str().unwrap_or("-")
+                    request.call,
+                    request.body["submission_id"].as_str().unwrap_or("-")
                 )
             })
             .collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! A server with prepared answers, which keeps what it was sent.
+//! A server with prepared responses that records its requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,22 +23,24 @@ pub struct Sent {
     pub body: Value,
 }
 
-/// Method and path to status and body.
+/// Maps method and path to status and body.
 type Answers = Arc<dyn Fn(&str) -> (u16, String) + Send + Sync>;
 
 impl Double {
-    pub async fn start(answers: impl Fn(&str) -> (u16, String) + Send + Sync + 'static) -> Double {
+    pub async fn start(
+        responses: impl Fn(&str) -> (u16, String) + Send + Sync + 'static,
+    ) -> Double {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("bound"));
         let calls = Arc::default();
-        let (own, answers): (Arc<Mutex<Vec<Sent>>>, Answers) =
-            (Arc::clone(&calls), Arc::new(answers));
+        let (own, responses): (Arc<Mutex<Vec<Sent>>>, Answers) =
+            (Arc::clone(&calls), Arc::new(responses));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.expect("a connection");
-                // One after the other is enough: each connection has one request.
-                let _ = serve(stream, &own, &answers).await;
+                // Sequential is enough: each connection has one request.
+                let _ = serve(stream, &own, &responses).await;
             }
         });
         Double {
@@ -48,7 +50,7 @@ impl Double {
         }
     }
 
-    /// A Ray of this server, which sends the token `secret-of-ray`.
+    /// A client of this server that sends the token `secret-of-ray`.
     pub fn ray(&self, folder: &std::path::Path) -> Ray {
         let token = folder.join("ray-token");
         std::fs::write(&token, "secret-of-ray\n").expect("written");
@@ -63,9 +65,9 @@ impl Double {
         std::mem::take(&mut *self.calls.lock().expect("not poisoned"))
     }
 
-    /// Those that change something.
+    /// The requests that change something.
     pub fn changes(&self) -> Vec<String> {
-        let sent = self.sent().into_iter().map(|it| it.call);
+        let sent = self.sent().into_iter().map(|request| request.call);
         sent.filter(|call| !call.starts_with("GET")).collect()
     }
 }
@@ -73,13 +75,13 @@ impl Double {
 async fn serve(
     mut stream: TcpStream,
     calls: &Mutex<Vec<Sent>>,
-    answers: &Answers,
+    responses: &Answers,
 ) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     let (head, length) = loop {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if let Some((head, _)) = text.split_once("\r\n\r\n") {
-            let length = header(head, "content-length").and_then(|it| it.parse().ok());
+            let length = header(head, "content-length").and_then(|value| value.parse().ok());
             let end = head.len() + 4 + length.unwrap_or(0_usize);
             if bytes.len() >= end {
                 break (head.to_owned(), end);
@@ -93,17 +95,17 @@ async fn serve(
     let call = format!("{} {}", first[0], first[1]);
     let body = serde_json::from_slice(&bytes[head.len() + 4..length]).unwrap_or_default();
     let authorization = header(&head, "authorization");
-    let (status, text) = answers(&call);
+    let (status, text) = responses(&call);
     calls.lock().expect("not poisoned").push(Sent {
         call,
         authorization,
         body,
     });
-    let answer = format!(
+    let response = format!(
         "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
         text.len()
     );
-    stream.write_all(answer.as_bytes()).await
+    stream.write_all(response.as_bytes()).await
 }
 
 fn header(head: &str, name: &str) -> Option<String> {

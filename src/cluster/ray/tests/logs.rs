@@ -1,4 +1,4 @@
-//! What the logs of jobs tell: why a node never joined, and when a job has started.
+//! Information from the logs of jobs: the reason that a node never joined, and a job's start.
 
 use super::calls::folder;
 use super::double::Double;
@@ -42,7 +42,12 @@ async fn n7_a_jobs_time_limit_counts_from_its_start_not_from_its_submission() {
     let mut reads = 0;
     for _ in 0..3 {
         let leases = ray.status().await.expect("listed");
-        let of = |lease: &str| leases.iter().find(|it| it.id == id(lease)).expect("listed");
+        let of = |lease: &str| {
+            leases
+                .iter()
+                .find(|candidate| candidate.id == id(lease))
+                .expect("listed")
+        };
         assert_eq!(
             of("model-pool.lab.16").ends_by(),
             Some(1_795_640_000 + 28_800)
@@ -50,7 +55,7 @@ async fn n7_a_jobs_time_limit_counts_from_its_start_not_from_its_submission() {
         assert_eq!(of("model-pool.lab.18").starts_unix, None, "it waits");
         let sent = double.sent();
         let of_it = |call: &str| call.ends_with("lab.16/logs");
-        reads += sent.iter().filter(|it| of_it(&it.call)).count();
+        reads += sent.iter().filter(|request| of_it(&request.call)).count();
     }
     assert_eq!(reads, 1, "its log is read once");
 }
@@ -67,10 +72,10 @@ async fn n7_a_job_whose_log_has_no_start_has_no_known_end_and_its_log_is_not_rea
     let ray = double.ray(folder.path());
     for _ in 0..20 {
         let leases = ray.status().await.expect("listed");
-        assert!(leases.iter().all(|it| it.ends_by().is_none()));
+        assert!(leases.iter().all(|lease| lease.ends_by().is_none()));
     }
     let sent = double.sent();
     let of_it = |call: &str| call.ends_with("lab.16/logs");
-    let reads = sent.iter().filter(|it| of_it(&it.call)).count();
+    let reads = sent.iter().filter(|request| of_it(&request.call)).count();
     assert_eq!(reads, 5);
 }

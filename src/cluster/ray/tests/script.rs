@@ -1,4 +1,4 @@
-//! The entry point, run by a real shell as Ray runs it: in a session of its own, with its output in a file.
+//! The entry point, run by a real shell as Ray runs it: in a separate session, with its output in a file.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::*;
 
-/// A node that says when it runs, and drains.
+/// A node that reports its start and drains.
 const NODE: &str = "#!/bin/sh
 folder=$(dirname \"$0\")
 trap 'echo drained >>\"$folder/output\"; exit 0' TERM
@@ -45,7 +45,7 @@ impl Job {
             .args(["-c", body["entrypoint"].as_str().expect("a script")])
             .env("TMPDIR", folder.path())
             .stdout(std::fs::File::create(folder.path().join("log")).expect("created"))
-            // A group is enough: nothing here has a terminal.
+            // A process group is enough: no process here has a terminal.
             .process_group(0)
             .spawn()
             .expect("a shell");
@@ -78,10 +78,10 @@ impl Job {
         self.child.wait().expect("waited")
     }
 
-    /// What the script keeps while it runs.
+    /// Returns true if the script's temporary state exists.
     fn has_state(&self) -> bool {
         let entries = std::fs::read_dir(self.folder.path()).expect("a folder");
-        let mut names = entries.flatten().map(|it| it.file_name());
+        let mut names = entries.flatten().map(|entry| entry.file_name());
         names.any(|name| name.to_string_lossy().starts_with("tmp."))
     }
 }
@@ -120,13 +120,13 @@ fn a_node_gets_its_arguments_and_no_secret_and_its_status_is_the_jobs() {
 fn a_signal_reaches_the_node_alone_and_the_job_ends_when_it_has_drained() {
     let mut job = Job::start(NODE, 600);
     let node = job.wait_for_node();
-    // What Ray signals are the entry point and what is below it: the node is not.
+    // Ray signals the entry point and its descendants; the node is not among them.
     let below = format!("/proc/{0}/task/{0}/children", job.child.id());
     let children = std::fs::read_to_string(below).unwrap_or_default();
     assert!(
         !children
             .split(' ')
-            .any(|it| it == node.as_raw_nonzero().to_string()),
+            .any(|pid| pid == node.as_raw_nonzero().to_string()),
         "{children}"
     );
     kill_process(job.pid(), Signal::TERM).expect("signalled");
@@ -161,7 +161,7 @@ fn the_time_limit_drains_a_node_and_ends_one_that_does_not() {
         "trap '' TERM",
     );
     let mut job = Job::start(&stubborn, 2);
-    // `timeout` is killed with its program.
+    // `timeout` is killed together with its program.
     assert!(matches!(job.end().code(), Some(124 | 137)));
     let node = job.wait_for_node();
     while is_alive(node) {

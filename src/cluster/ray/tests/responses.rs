@@ -1,4 +1,4 @@
-//! What answers mean: jobs, machines, autoscalers and logs.
+//! The meaning of responses: jobs, machines, autoscalers and logs.
 
 use super::super::reasons::{log_end, pending};
 use super::*;
@@ -16,18 +16,18 @@ fn a_real_list_gives_this_pools_jobs_alone_with_why_they_ended() {
         "model-pool.lab.16 Some(16) a2 running on 127.0.0.1",
         "model-pool.lab.17 Some(17) a2 ended: its machine failed or left Ray on 127.0.0.1",
         "model-pool.lab.18 Some(18) a2 pending: no room",
-        "model-pool.lab.19 Some(19) a8 ended: the request was taken back",
+        "model-pool.lab.19 Some(19) a8 ended: the request was cancelled",
         "model-pool.lab.20 Some(20) a2 ended: its machine failed or left Ray",
         "model-pool.lab.31 Some(31) a1 ended: it failed with status 1 on 127.0.0.2; its log ends with: the token has expired",
         "model-pool.lab.32 Some(32) a1 ended: its script found no program on 127.0.0.1 (status 127); correct cluster.program, or add its folder to PATH in cluster.ray.setup; its log ends with: /bin/sh: 1: exec: /nowhere/model-pool: not found",
-        "model-pool.lab.33 Some(33) a1 ended: its node was released or ended by itself",
+        "model-pool.lab.33 Some(33) a1 ended: its node was released or ended on its own",
         "model-pool.lab.34 Some(34) a1 ended: it was given back, or someone stopped the job",
         "model-pool.lab.36 Some(36) a1 ended: Ray could not set its environment up: the file package.",
         "model-pool.lab.41 Some(41)  ended: Ray says: ValueError: The quantity of resource num_gpus cannot be negative",
     ];
     let of = |line: &String| line.split(' ').next().unwrap_or_default().to_owned();
     for (found, expected) in all.iter().zip(expected) {
-        // The end of a long message is Ray's own.
+        // Ray itself cuts a long message.
         let is_same =
             found == expected || of(found).ends_with(".36") && found.contains("environment up");
         assert!(is_same, "{found}\n{expected}");
@@ -55,7 +55,7 @@ fn jobs_of_others_may_have_any_form_and_a_list_is_needed() {
     assert_eq!(
         all,
         [
-            "model-pool.lab.7 Some(7)  ended: the request was taken back",
+            "model-pool.lab.7 Some(7)  ended: the request was cancelled",
             "model-pool.lab.p8 None  running on ::1",
             "model-pool.lab.9 Some(9)  ended: its time limit of 10 min was over",
             "model-pool.lab.10 Some(10)  ended: it failed with status 3; its log ends with: x",
@@ -118,7 +118,7 @@ fn resources_and_labels_decide_where_a_shape_fits() {
         let mut shape = shape("a", 1, 28_800);
         shape.resources = resources
             .iter()
-            .map(|(name, it)| ((*name).to_owned(), *it))
+            .map(|(name, amount)| ((*name).to_owned(), *amount))
             .collect();
         let text = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         shape.labels = labels.iter().map(text).collect();
