@@ -1,9 +1,9 @@
-//! Small LoRA adapters for the demo's models, as PEFT saves them.
+//! Small LoRA adapters for the demo models, in PEFT's format.
 
 use std::fs;
 use std::path::Path;
 
-/// The description that PEFT writes.
+/// The contents of `adapter_config.json`.
 pub fn config(base: &str, rank: usize) -> String {
     format!(
         "{{\"peft_type\": \"LORA\", \"base_model_name_or_path\": {base:?}, \"r\": {rank}, \"lora_alpha\": {}, \"bias\": \"none\", \"target_modules\": [\"q_proj\", \"v_proj\", \"down_proj\"]}}",
@@ -11,32 +11,32 @@ pub fn config(base: &str, rank: usize) -> String {
     )
 }
 
-/// The sizes of a base model: layers, width, width of keys and values, width of the feed-forward part.
+/// Sizes of a base model: layers, hidden size, key/value size, feed-forward size.
 #[derive(Clone, Copy)]
 pub struct Sizes(pub usize, pub usize, pub usize, pub usize);
 
-/// Those of `tiny-chat`.
+/// Sizes of `tiny-chat`.
 pub const TINY_CHAT: Sizes = Sizes(3, 64, 32, 192);
-/// Those of `tiny-guide`.
+/// Sizes of `tiny-guide`.
 pub const TINY_GUIDE: Sizes = Sizes(4, 128, 64, 352);
 
-/// Writes an adapter whose numbers the seed decides, for `tiny-chat`.
+/// Writes an adapter for `tiny-chat` with weights derived from the seed.
 pub fn write(folder: &Path, base: &str, rank: usize, seed: u64) {
     write_sized(folder, base, TINY_CHAT, rank, seed);
 }
 
-/// The same for a base of these sizes.
+/// Writes an adapter for a base model of these sizes.
 pub fn write_sized(folder: &Path, base: &str, sizes: Sizes, rank: usize, seed: u64) {
     fs::create_dir_all(folder).expect("a folder");
     fs::write(folder.join("adapter_config.json"), config(base, rank)).expect("written");
     let weights = folder.join("adapter_model.safetensors");
-    // Replaced at once, as whoever copies an adapter should.
+    // Renames the file into place, as users who copy adapters should.
     let next = folder.join("next");
     fs::write(&next, tensors_sized(sizes, rank, seed)).expect("written");
     fs::rename(&next, &weights).expect("renamed");
 }
 
-/// The content of `adapter_model.safetensors`, for `tiny-chat`.
+/// The contents of `adapter_model.safetensors` for `tiny-chat`.
 pub fn tensors(rank: usize, seed: u64) -> Vec<u8> {
     tensors_sized(TINY_CHAT, rank, seed)
 }

@@ -1,5 +1,5 @@
-//! Real bucket servers on this machine, a connection that can be held, and an address that gives keys. They end with
-//! the test.
+//! Real object storage servers on this machine, a connection that can be held back, and an endpoint that issues keys. They stop
+//! with the test.
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,7 +30,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
     there
 }
 
-/// Ports that were free just now, and all different.
+/// Distinct ports that are currently free.
 fn free_ports<const N: usize>() -> [u16; N] {
     let held: Vec<TcpListener> = (0..N)
         .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
@@ -47,7 +47,7 @@ impl Drop for Server {
     }
 }
 
-/// One request over a plain socket: the status, and the body.
+/// Sends a request over a plain socket and returns status and body.
 fn ask(address: &str, method: &str, path: &str, kind: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
     let mut socket = TcpStream::connect(address).ok()?;
     socket
@@ -59,10 +59,10 @@ fn ask(address: &str, method: &str, path: &str, kind: &str, body: &[u8]) -> Opti
     );
     socket.write_all(head.as_bytes()).ok()?;
     socket.write_all(body).ok()?;
-    let mut answer = Vec::new();
-    socket.read_to_end(&mut answer).ok()?;
-    let status = String::from_utf8_lossy(answer.get(9..12)?).parse().ok()?;
-    Some((status, answer))
+    let mut response = Vec::new();
+    socket.read_to_end(&mut response).ok()?;
+    let status = String::from_utf8_lossy(response.get(9..12)?).parse().ok()?;
+    Some((status, response))
 }
 
 /// SeaweedFS with its S3 gateway.
@@ -74,7 +74,7 @@ pub struct S3 {
 }
 
 impl S3 {
-    /// `None`: the program is missing, which has been reported.
+    /// Starts the server. Returns `None` if the program is missing, after reporting it.
     pub fn start() -> Option<S3> {
         let program = program("weed")?;
         let folder = tempfile::tempdir().unwrap();
@@ -142,11 +142,11 @@ impl S3 {
         format!("127.0.0.1:{}", self.s3)
     }
 
-    /// Stores an object without the gateway: for the filer a bucket is a folder.
+    /// Stores an object without the gateway: the filer represents a bucket as a folder.
     pub fn put(&self, bucket: &str, key: &str, content: &[u8]) {
         let filer = format!("127.0.0.1:{}", self.filer);
         let path = format!("/buckets/{bucket}/{key}");
-        // Its volumes are ready a moment after the server.
+        // The volumes become ready shortly after the server.
         wait_for("an object to be taken", || {
             let kind = "application/octet-stream";
             ask(&filer, "PUT", &path, kind, content).is_some_and(|(status, _)| status < 300)
@@ -161,7 +161,7 @@ impl S3 {
     }
 }
 
-/// Google's storage API, anonymous.
+/// Google's storage API without authentication.
 pub struct Gcs {
     _server: Server,
     port: u16,
@@ -193,8 +193,8 @@ impl Gcs {
             port,
         };
         wait_for("the GCS server", || {
-            let answer = ask(&gcs.address(), "GET", "/_internal/healthcheck", "", b"");
-            answer.is_some_and(|(status, _)| status == 200)
+            let response = ask(&gcs.address(), "GET", "/_internal/healthcheck", "", b"");
+            response.is_some_and(|(status, _)| status == 200)
         });
         Some(gcs)
     }
@@ -206,14 +206,14 @@ impl Gcs {
     pub fn make_bucket(&self, bucket: &str) {
         let body = format!("{{\"name\":\"{bucket}\"}}");
         let path = "/storage/v1/b?project=p";
-        let answer = ask(
+        let response = ask(
             &self.address(),
             "POST",
             path,
             "application/json",
             body.as_bytes(),
         );
-        assert_eq!(answer.unwrap().0, 200);
+        assert_eq!(response.unwrap().0, 200);
     }
 
     pub fn put(&self, bucket: &str, key: &str, content: &[u8]) {
@@ -229,7 +229,7 @@ impl Gcs {
     }
 }
 
-/// A proxy between a client and a server: counts what the server sends, and can hold it back.
+/// A proxy that counts the bytes from the server, and can hold them back.
 pub struct Wire {
     pub address: SocketAddr,
     came: Arc<AtomicU64>,
@@ -267,12 +267,12 @@ impl Wire {
         wire
     }
 
-    /// Bytes that the server has sent in total.
+    /// Bytes that the server has sent.
     pub fn came(&self) -> u64 {
         self.came.load(Ordering::Relaxed)
     }
 
-    /// No more than this many in total, from now on.
+    /// Forwards at most this many bytes in total from now on.
     pub fn hold_after(&self, bytes: u64) {
         self.most.store(bytes, Ordering::Relaxed);
     }

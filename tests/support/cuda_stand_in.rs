@@ -1,19 +1,19 @@
-//! A script in the place of `model-pool-cuda`, for machines without a GPU: it notes how it was called, finds one GPU, and has the
-//! plain program compute on the CPU. What it cannot stand for is CUDA itself.
+//! A script in place of `model-pool-cuda` for machines without a GPU: it records its calls, reports one GPU, and runs the plain
+//! program on the CPU. It cannot replace CUDA itself.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// In a folder of its own, with an empty folder of libraries beside it.
+/// In a separate folder, next to an empty folder of libraries.
 pub struct CudaStandIn {
     folder: PathBuf,
 }
 
 impl CudaStandIn {
-    /// In a subfolder of this one; `version` is that of the program.
+    /// Creates it in a subfolder of `dir`, with `version` as the program's version.
     pub fn new(dir: &Path, version: &str) -> CudaStandIn {
-        let answer =
+        let response =
             format!(r#"{{"version":"{version}","built_for":13000,"driver":13000,"gpus":1}}"#);
         let plain = crate::program();
         let text = format!(
@@ -29,7 +29,7 @@ exec '{}' "$@""#,
         CudaStandIn::saying(dir, &text)
     }
 
-    /// The same, with other commands after the note.
+    /// Creates it with other commands after the record.
     pub fn saying(dir: &Path, text: &str) -> CudaStandIn {
         let folder = dir.join("cuda");
         fs::create_dir_all(folder.join("model-pool-cuda-libraries")).unwrap();
@@ -54,7 +54,7 @@ exec '{}' "$@""#,
         self.folder.join("model-pool-cuda-libraries")
     }
 
-    /// One line for each call: its words, and `libraries=` with its path of libraries.
+    /// One line per call: its arguments, and `libraries=` with its library path.
     pub fn calls(&self) -> Vec<String> {
         let notes = fs::read_to_string(self.folder.join("notes")).unwrap_or_default();
         notes.lines().map(str::to_owned).collect()

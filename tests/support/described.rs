@@ -1,5 +1,5 @@
-//! Holds what the tests of the program send and receive to the OpenAPI document: a request that the service accepts must
-//! be valid, and so must its answer, event by event.
+//! Checks everything that tests of the program send and receive against the OpenAPI document: accepted requests and their
+//! responses, event by event, must be valid.
 
 use std::sync::OnceLock;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::schema::Document;
 use crate::whole::Pool;
 
-/// Longer bodies are tests of limits.
+/// Longer bodies test limits and are not checked.
 const BODY_MAX: usize = 64 << 10;
 
 /// The document is the same for every pool, except for the routes of older systems, which are not checked here.
@@ -21,7 +21,7 @@ fn document(pool: &Pool) -> &'static Document {
     })
 }
 
-/// Other test programs count or measure what they send.
+/// Other test programs count or measure requests.
 fn is_checked() -> bool {
     let program = std::env::current_exe().unwrap_or_default();
     let name = program.file_name().unwrap_or_default().to_string_lossy();
@@ -29,10 +29,10 @@ fn is_checked() -> bool {
 }
 
 /// # Panics
-/// If the document does not describe an exchange that took place.
-pub fn check(pool: &Pool, path: &str, body: &str, (status, answer, head): (u16, &str, &str)) {
+/// If the document does not describe the exchange.
+pub fn check(pool: &Pool, path: &str, body: &str, (status, response, head): (u16, &str, &str)) {
     let route = path.strip_prefix("/llm").unwrap_or(path);
-    let is_small = body.len() <= BODY_MAX && answer.len() <= BODY_MAX;
+    let is_small = body.len() <= BODY_MAX && response.len() <= BODY_MAX;
     if status != 200 || !route.starts_with("/v1/") || !is_small || !is_checked() {
         return;
     }
@@ -51,25 +51,25 @@ pub fn check(pool: &Pool, path: &str, body: &str, (status, answer, head): (u16, 
     } else {
         "application/json"
     };
-    let Some(schema) = document.answer("post", route, status, kind) else {
+    let Some(schema) = document.respond("post", route, status, kind) else {
         return;
     };
-    // The data of an event is text with a schema of its own.
+    // The data of an event is a string with its own content schema.
     let data = ["/properties/data", "/properties/data/anyOf/0"];
     let of_data = data
         .iter()
         .find_map(|at| schema.pointer(at)?.get("contentSchema"));
     let schema = of_data.filter(|_| events).unwrap_or(schema);
     let texts: Vec<&str> = if events {
-        answer
+        response
             .lines()
             .filter_map(|line| line.strip_prefix("data: "))
             .collect()
     } else {
-        vec![answer]
+        vec![response]
     };
     for text in texts {
-        // A stream that breaks off ends with an error object in place of a piece.
+        // A broken stream ends with an error object instead of a chunk.
         let is_other = |value: &Value| events && value.get("error").is_some_and(Value::is_object);
         let Ok(value) = serde_json::from_str::<Value>(text) else {
             continue;

@@ -11,8 +11,7 @@ pub fn vllm_double() -> PathBuf {
     PATH.get_or_init(build).clone()
 }
 
-/// With the features of the whole program, so that its dependencies need not be built again; cargo decides whether
-/// there is anything to do.
+/// Builds with the features of the main program to share its dependencies. Cargo skips the build if nothing has changed.
 fn build() -> PathBuf {
     let own = std::env::current_exe().expect("the path of this test");
     // Tests are in `<target>/<profile>/deps`, programs in `<target>/<profile>`.

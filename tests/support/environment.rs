@@ -1,12 +1,10 @@
-//! A virtual environment with vLLM as its folders alone: the program is a script, and of the packages there is what `pip`
-//! writes about them.
+//! A virtual environment that contains only vLLM's folders: the program is a script, and packages consist of pip's metadata.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Writes `bin/vllm` with these commands of the shell below the folder; returns its path. The Python of its first line, which
-/// shows that it is of this environment, is the shell.
+/// Writes `bin/vllm` with these shell commands and returns its path. Its first line names the shell as the environment's Python.
 pub fn vllm_script(root: &Path, commands: &str) -> PathBuf {
     let (program, python) = (root.join("bin/vllm"), root.join("bin/python3"));
     fs::create_dir_all(root.join("bin")).expect("a folder");

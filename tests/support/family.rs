@@ -1,5 +1,5 @@
-//! Every process that belongs to a pool's engines: guardians, engines, and what they started, found by the marks in
-//! their environments and by the journal. Reads only.
+//! The processes of a pool's engines (guardians, engines and their descendants), found by marks in their environments and by the
+//! journal. Read-only.
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ pub use crate::net::{chat, stub};
 use crate::stub::{command_model, stub_engine};
 use crate::whole::{Pool, wait_for};
 
-/// A model whose engine is the stub, after a shell script.
+/// A model whose engine is the stub, started by a shell script.
 pub fn after(name: &str, script: &str, flags: &str) -> (String, String) {
     let stub = stub_engine();
     let line = format!(
@@ -30,7 +30,7 @@ pub fn shown(pool: &Pool, model: &str) -> serde_json::Value {
     shown["models"][0].clone()
 }
 
-/// The reasons in the history's records of a kind for a model.
+/// Reasons of a model's history records of one kind.
 pub fn reasons(pool: &Pool, kind: &str) -> Vec<String> {
     let path = format!("/llm/admin/events?kind={kind}&limit=1000");
     let (_, text, _) = pool.request("GET", &path, "", Some(&pool.admin_key()));
@@ -41,7 +41,7 @@ pub fn reasons(pool: &Pool, kind: &str) -> Vec<String> {
         .collect()
 }
 
-/// The same once there are `count`: they are written in parallel to the event.
+/// As `reasons`, once there are `count` records: they are written concurrently with the event.
 pub fn told(pool: &Pool, kind: &str, count: usize) -> Vec<String> {
     let mut found = Vec::new();
     wait_for("the history", || {
@@ -51,7 +51,7 @@ pub fn told(pool: &Pool, kind: &str, count: usize) -> Vec<String> {
     found
 }
 
-/// The processes of a pool at one time, and every later one that carries their marks.
+/// The processes of a pool at one time, and every later process with their marks.
 pub struct Family {
     marks: BTreeSet<String>,
     pub engines: Vec<u32>,
@@ -59,7 +59,7 @@ pub struct Family {
 }
 
 impl Family {
-    pub fn of(pool: &Pool) -> Family {
+    pub fn new(pool: &Pool) -> Family {
         let mut family = Family {
             marks: BTreeSet::new(),
             engines: Vec::new(),
@@ -80,7 +80,7 @@ impl Family {
         family
     }
 
-    /// Those that run and are not in the other family, with their descriptions.
+    /// Running processes that are not in the other family, with descriptions.
     pub fn alive_without(&self, other: &Family) -> Vec<String> {
         let others = other.alive();
         let mut left = self.alive();
@@ -94,7 +94,7 @@ impl Family {
         left.into_iter().map(describe).collect()
     }
 
-    /// Those that run, with any parent.
+    /// Running processes, with any parent.
     pub fn alive(&self) -> Vec<u32> {
         let mut alive = Vec::new();
         for process in fs::read_dir("/proc").unwrap().flatten() {
@@ -118,7 +118,7 @@ impl Family {
     }
 }
 
-/// Running or sleeping; a zombie counts as gone.
+/// True for running and sleeping processes; a zombie counts as gone.
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
@@ -129,7 +129,7 @@ pub fn kill(pid: u32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), signal).unwrap();
 }
 
-/// A number that an engine wrote into a file.
+/// The process id that an engine wrote into a file.
 pub fn pid_in(file: &Path) -> Option<u32> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }

@@ -1,8 +1,8 @@
-//! Reads the files of a folder; for sources of weights that a test makes of one.
+//! Reads the files of a folder, for tests that create sources of weights.
 
 use std::path::Path;
 
-/// Names and contents; subfolders are ignored.
+/// Returns names and contents; ignores subfolders.
 pub fn files_of(folder: &Path) -> Vec<(String, Vec<u8>)> {
     std::fs::read_dir(folder)
         .unwrap()

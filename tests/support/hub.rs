@@ -1,5 +1,4 @@
-//! A server with the download API of the Hugging Face hub, which misbehaves on demand. It answers from memory and
-//! records its requests.
+//! A server with the download API of the Hugging Face hub and faults on demand. It serves from memory and records its requests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +19,7 @@ use crate::routed;
 use crate::whole::Pool;
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-/// What says where the hub is, and who fetches.
+/// Variables that set the hub's address and the download credentials.
 const VARIABLES: &[&str] = &[
     "HF_TOKEN",
     "HUGGING_FACE_HUB_TOKEN",
@@ -30,22 +29,22 @@ const VARIABLES: &[&str] = &[
 /// Size of one chunk of a body.
 const CHUNK: usize = 8 << 10;
 
-/// Its faults and variations.
+/// Faults and variations of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Manners {
-    /// A request without this token is answered that the model is gated.
+    /// Requests without this token get the gated-model error.
     pub token: Option<String>,
-    /// Each answer with a file ends after this many bytes.
+    /// Each file response ends after this many bytes.
     pub cut_after: Option<usize>,
-    /// This many of the next answers with this file have a wrong byte in the middle.
+    /// The next responses with this file, as many as given, have a wrong byte in the middle.
     pub corrupt: Option<(String, u32)>,
-    /// This many of the next requests are answered with 503.
+    /// Number of next requests that get 503.
     pub busy: u32,
-    /// Files stop after this many bytes until it is reset.
+    /// Files stop after this many bytes until this is reset.
     pub hold_after: Option<usize>,
-    /// Large files are answered by a redirect to another host.
+    /// Large files are redirected to another host.
     pub redirect: bool,
-    /// Range requests are ignored: files are sent completely.
+    /// Range requests get the complete file.
     pub no_ranges: bool,
 }
 
@@ -74,7 +73,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// On a free port of this machine, until the process ends.
+    /// Starts on a free local port, and runs until the process ends.
     pub fn start() -> Hub {
         let inner = Arc::new(Mutex::new(Inner::default()));
         let state = Arc::clone(&inner);
@@ -93,7 +92,7 @@ impl Hub {
         format!("http://{}", self.address)
     }
 
-    /// A pool that fetches from here into this cache, whatever variables of the hub this machine has. `config`: further
+    /// A pool that downloads from this hub into the given cache, independent of the machine's hub variables. `config` adds
     /// sections.
     pub fn pool(
         &self,
@@ -139,12 +138,12 @@ impl Hub {
         self.inner.lock().unwrap().asked.clone()
     }
 
-    /// How often the list of a repository's files was requested.
+    /// Number of requests for the file list of a repository.
     pub fn listed(&self) -> u32 {
         self.inner.lock().unwrap().listed
     }
 
-    /// Bytes of files, over all answers.
+    /// Total bytes of files in all responses.
     pub fn bytes_sent(&self) -> usize {
         self.inner.lock().unwrap().bytes_sent
     }
@@ -157,7 +156,7 @@ fn error(status: u16, code: &str) -> Response {
     (status, [("x-error-code", code.to_owned())], "{}").into_response()
 }
 
-/// Why a request is refused, if it is.
+/// The refusal of a request, if any.
 fn refused(inner: &mut Inner, headers: &HeaderMap) -> Option<Response> {
     if inner.manners.busy > 0 {
         inner.manners.busy -= 1;
@@ -165,7 +164,7 @@ fn refused(inner: &mut Inner, headers: &HeaderMap) -> Option<Response> {
     }
     let wanted = inner.manners.token.as_ref()?;
     let sent = headers.get(header::AUTHORIZATION);
-    let sent = sent.and_then(|it| it.to_str().ok());
+    let sent = sent.and_then(|sent| sent.to_str().ok());
     if sent == Some(&format!("Bearer {wanted}")) {
         None
     } else if sent.is_some() {
@@ -207,7 +206,7 @@ async fn list(
     axum::Json(json!({"sha": COMMIT, "siblings": siblings})).into_response()
 }
 
-/// Repositories whose names have the text, as the hub answers with `expand`; the longer the name, the more downloads.
+/// Repositories whose names contain the text, in the hub's `expand` format; longer names have more downloads.
 async fn search(
     state: Shared,
     Query(query): Query<Vec<(String, String)>>,
@@ -223,7 +222,7 @@ async fn search(
     };
     let wanted = named("search").unwrap_or_default();
     let limit: usize = named("limit")
-        .and_then(|it| it.parse().ok())
+        .and_then(|limit| limit.parse().ok())
         .unwrap_or(1000);
     let has_all = |id: &String| {
         let id = id.to_lowercase();
@@ -314,7 +313,7 @@ async fn file(
     (status, [(header::CONTENT_LENGTH, length)], body).into_response()
 }
 
-/// The rest of a file, chunk by chunk, with the faults of `Manners`.
+/// The rest of a file, chunk by chunk, with the configured faults.
 fn chunks(
     content: Bytes,
     from: usize,
@@ -335,7 +334,7 @@ fn chunks(
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             if manners.cut_after.is_some_and(|after| sent >= after) && sent < content.len() {
-                // The data before is on its way.
+                // Lets the data before arrive.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 return Some((Err(std::io::Error::other("cut")), content.len()));
             }

@@ -1,5 +1,5 @@
-//! An issuer of tokens on this machine: it describes itself, publishes keys that were made for the test, signs any
-//! claims, counts its requests, and can be down, answer falsely or redirect.
+//! A token issuer on this machine. It serves its description, publishes test keys, signs any claims, counts its requests, and can
+//! fail, respond incorrectly or redirect.
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use axum::Router;
@@ -21,7 +21,7 @@ pub fn base64url(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A signing key, as its issuer has it.
+/// A signing key with its private part.
 pub struct Key {
     pub id: String,
     public: Value,
@@ -34,7 +34,7 @@ enum Pair {
     Ed(Ed25519KeyPair),
 }
 
-/// Numbers of 2048 bits take a while to find, so all tests of one program share two of them.
+/// Generating 2048-bit numbers takes time, so the tests of a program share two.
 fn rsa_numbers(which: usize) -> &'static (RsaKeyPair, Value) {
     static FOUND: [OnceLock<(RsaKeyPair, Value)>; 2] = [OnceLock::new(), OnceLock::new()];
     FOUND[which].get_or_init(|| {
@@ -91,7 +91,7 @@ impl Key {
         }
     }
 
-    /// As the issuer publishes it.
+    /// The public key in the issuer's format.
     pub fn published(&self) -> Value {
         let mut published = self.public.clone();
         published["kid"] = self.id.as_str().into();
@@ -105,7 +105,7 @@ impl Key {
         self.token_with(&header, claims)
     }
 
-    /// The same with another head, which need not be valid.
+    /// A token with another header, which need not be valid.
     pub fn token_with(&self, header: &Value, claims: &Value) -> String {
         let message = message(header, claims);
         let signature = self.sign(header["alg"].as_str().unwrap_or(""), message.as_bytes());
@@ -143,22 +143,22 @@ pub fn message(header: &Value, claims: &Value) -> String {
     )
 }
 
-/// The issuer's answers and behaviour. A test changes them while it runs.
+/// The issuer's responses and behaviour. Tests change them at run time.
 pub struct Behaviour {
     pub name: String,
     pub keys_address: String,
     pub keys: Vec<Value>,
     pub is_down: bool,
-    /// Every request is redirected there.
+    /// Redirects every request to this address.
     pub redirect: Option<String>,
-    /// The number of blanks before each answer.
+    /// Number of blanks before each response.
     pub padding: usize,
     pub described: usize,
     pub keys_given: usize,
 }
 
 pub struct Issuer {
-    /// Its name, which is its address.
+    /// The issuer's name, which is its URL.
     pub url: String,
     /// Host and port.
     pub address: String,
@@ -167,7 +167,7 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// Serves until it is dropped, with these keys.
+    /// Serves with these keys until dropped.
     pub fn with(keys: &[&Key]) -> Issuer {
         let listener = routed::free_port();
         let address = listener.local_addr().unwrap().to_string();
@@ -183,7 +183,7 @@ impl Issuer {
             keys_given: 0,
         }));
         let router = Router::new()
-            .fallback(answer)
+            .fallback(response)
             .with_state(Arc::clone(&behaviour));
         Issuer {
             url,
@@ -201,18 +201,18 @@ impl Issuer {
         self.now().keys = keys.iter().map(|key| key.published()).collect();
     }
 
-    /// How often its description was requested.
+    /// Number of requests for its description.
     pub fn described(&self) -> usize {
         self.now().described
     }
 
-    /// How often its keys were requested.
+    /// Number of requests for its keys.
     pub fn keys_given(&self) -> usize {
         self.now().keys_given
     }
 }
 
-async fn answer(State(behaviour): State<Arc<Mutex<Behaviour>>>, request: Request) -> Response {
+async fn respond(State(behaviour): State<Arc<Mutex<Behaviour>>>, request: Request) -> Response {
     let mut now = behaviour.lock().unwrap();
     let path = request.uri().path();
     let body = if path.ends_with("/.well-known/openid-configuration") {

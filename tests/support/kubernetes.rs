@@ -1,6 +1,6 @@
-//! A double of Kubernetes, written from its published API: an API server with the scale of Deployments and the list of
-//! pods, and behind it the parts that make pods of numbers: the controller of Deployments, a scheduler that counts GPUs,
-//! and a machine that runs a program for each pod. It refuses, forbids and disappears on demand.
+//! A double of Kubernetes, written from its published API: an API server with the scale of Deployments and the list of pods, the
+//! Deployment controller, a scheduler that counts GPUs, and a machine that runs a program for each pod. It refuses, forbids and
+//! disappears on demand.
 
 mod cluster;
 mod server;
@@ -21,24 +21,25 @@ pub const NAMESPACE: &str = "lab";
 /// Faults of the API server.
 #[derive(Clone, Debug, Default)]
 pub struct Manners {
-    /// The tokens that it accepts; without any, each.
+    /// Accepted tokens; if empty, every token is accepted.
     pub tokens: Vec<String>,
-    /// What the service account may not, as `get deployments/scale`, `update deployments/scale` or `list pods`.
+    /// Operations that are forbidden to the service account, such as `get deployments/scale`, `update deployments/scale` or `list
+    /// pods`.
     pub forbidden: BTreeSet<String>,
-    /// So many of the next changes come too late: another one changed the object first.
+    /// Number of next changes that conflict with an earlier change.
     pub conflicts: u32,
-    /// Each call is answered with 503.
+    /// Every call gets 503.
     pub is_away: bool,
-    /// The next change is carried out and not answered.
-    pub loses_answer: bool,
-    /// The next pages of pods have so many.
+    /// The next change is carried out without a response.
+    pub loses_response: bool,
+    /// Maximum number of pods per page.
     pub page: Option<usize>,
 }
 
 /// Starts the program of a pod.
 pub type Starts = dyn Fn(&str) -> Child + Send + Sync;
 
-/// Its pods' programs end with it.
+/// Dropping it ends the programs of its pods.
 pub struct Kubernetes {
     cluster: Arc<Mutex<Cluster>>,
     manners: Arc<Mutex<Manners>>,
@@ -46,7 +47,7 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// On a free port of this machine, until the process ends. `gpus`: those of its one machine.
+    /// Starts on a free local port, and runs until the process ends. `gpus` is the number of GPUs of its machine.
     pub fn start(pool: &str, gpus: u32) -> Kubernetes {
         let cluster = Arc::new(Mutex::new(Cluster::new(pool, gpus)));
         let manners = Arc::new(Mutex::new(Manners::default()));
@@ -58,7 +59,7 @@ impl Kubernetes {
         }
     }
 
-    /// Plain; for TLS there is `servers::tls_before`.
+    /// Plain HTTP; use `servers::tls_before` for TLS.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -67,25 +68,25 @@ impl Kubernetes {
         self.address.to_string()
     }
 
-    /// What a call without a body is answered.
+    /// The response to a call without a body.
     pub fn get(&self, path: &str) -> Value {
         let mut socket = TcpStream::connect(self.address).unwrap();
         let request = format!("GET {path} HTTP/1.0\r\nHost: double\r\n\r\n");
         socket.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut response = String::new();
+        socket.read_to_string(&mut response).unwrap();
+        let (_, body) = response.split_once("\r\n\r\n").unwrap();
         serde_json::from_str(body).unwrap()
     }
 
-    /// A Deployment without a pod, each of whose pods has so many GPUs.
+    /// Creates a Deployment without pods. Each pod has this many GPUs.
     pub fn deploy(&self, name: &str, gpus: u32) {
-        self.with(|it| it.deploy(name, gpus));
+        self.with(|cluster| cluster.deploy(name, gpus));
     }
 
-    /// From now on a pod that has its machine runs this program, which gets SIGTERM when the pod is to end.
+    /// Scheduled pods run this program from now on. It receives SIGTERM when its pod ends.
     pub fn runs(&self, starts: impl Fn(&str) -> Child + Send + Sync + 'static) {
-        self.with(|it| it.starts = Some(Arc::new(starts)));
+        self.with(|cluster| cluster.starts = Some(Arc::new(starts)));
         self.settle();
     }
 
@@ -93,53 +94,62 @@ impl Kubernetes {
         change(&mut self.manners.lock().unwrap());
     }
 
-    /// The machine has so many GPUs from now on.
+    /// Changes the number of GPUs of the machine.
     pub fn set_gpus(&self, gpus: u32) {
-        self.with(|it| it.gpus = gpus);
+        self.with(|cluster| cluster.gpus = gpus);
         self.settle();
     }
 
-    /// Another program sets the number of pods.
+    /// Sets the number of pods, as another program would.
     pub fn scale(&self, deployment: &str, replicas: u32) {
-        self.with(|it| it.set_replicas(deployment, replicas));
+        self.with(|cluster| cluster.set_replicas(deployment, replicas));
         self.settle();
     }
 
     pub fn replicas(&self, deployment: &str) -> u32 {
-        self.with(|it| it.deployments[deployment].replicas)
+        self.with(|cluster| cluster.deployments[deployment].replicas)
     }
 
     /// The sum over all Deployments.
     pub fn all_replicas(&self) -> u32 {
-        self.with(|it| it.deployments.values().map(|it| it.replicas).sum())
-    }
-
-    /// Names of the pods of a Deployment, those that end included.
-    pub fn pods(&self, deployment: &str) -> Vec<String> {
-        self.with(|it| {
-            let of_it = it.pods.values().filter(|it| it.deployment == deployment);
-            of_it.map(|it| it.name.clone()).collect()
+        self.with(|cluster| {
+            cluster
+                .deployments
+                .values()
+                .map(|deployment| deployment.replicas)
+                .sum()
         })
     }
 
-    /// A part of a pod is as the test says, such as `/status/phase`.
+    /// Names of a Deployment's pods, including ending ones.
+    pub fn pods(&self, deployment: &str) -> Vec<String> {
+        self.with(|cluster| {
+            let pods = cluster
+                .pods
+                .values()
+                .filter(|pod| pod.deployment == deployment);
+            pods.map(|pod| pod.name.clone()).collect()
+        })
+    }
+
+    /// Sets a field of a pod, such as `/status/phase`.
     pub fn set(&self, pod: &str, pointer: &str, value: Value) {
-        self.with(|it| {
-            let object = &mut it.pods.get_mut(pod).expect("a pod").object;
+        self.with(|cluster| {
+            let object = &mut cluster.pods.get_mut(pod).expect("a pod").object;
             let (parent, key) = pointer.rsplit_once('/').expect("a path");
             object.pointer_mut(parent).expect("its parent")[key] = value;
         });
     }
 
-    /// As `kubectl drain`: the pod ends, and another one comes.
+    /// Evicts a pod as `kubectl drain` does: the pod ends, and a new one is created.
     pub fn evict(&self, pod: &str) {
-        self.with(|it| it.evict(pod));
+        self.with(|cluster| cluster.evict(pod));
         self.settle();
     }
 
-    /// Calls since the last time, as `GET /api/v1/…`.
+    /// Calls since the last call of this function, such as `GET /api/v1/…`.
     pub fn calls(&self) -> Vec<String> {
-        self.with(|it| std::mem::take(&mut it.calls))
+        self.with(|cluster| std::mem::take(&mut cluster.calls))
     }
 
     fn with<R>(&self, edit: impl FnOnce(&mut Cluster) -> R) -> R {
@@ -161,7 +171,7 @@ impl Drop for Kubernetes {
     }
 }
 
-/// The files of a service account: its token, and where the authorities go.
+/// Files of a service account: its token and its certificate authorities.
 pub struct Account {
     pub token: PathBuf,
     pub ca: PathBuf,

@@ -1,5 +1,5 @@
-//! What tests share: the program as a process with its own folder, fake engines and servers, and clients. Uses no
-//! crate of the program.
+//! Shared code of the tests: the program as a process with its own folder, fake engines and servers, and clients. Independent of
+//! the program's crates.
 
 pub mod adapters;
 pub mod buckets;
@@ -33,7 +33,7 @@ pub mod whole;
 
 use std::path::{Path, PathBuf};
 
-/// The repository.
+/// The repository's root folder.
 pub fn root() -> &'static Path {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.ancestors()

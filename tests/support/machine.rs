@@ -1,6 +1,6 @@
-//! A fake machine with GPUs: a folder with a library in place of NVIDIA's and the file that it reads. Tests describe
-//! the machine, change it while programs run on it, and read what engines took. Builds the library;
-//! `fake-nvml/state.rs` has the file's format.
+//! A fake machine with GPUs: a folder with a stand-in for NVIDIA's library and the file that it reads. Tests describe the machine,
+//! change it while programs run on it, and read the memory that engines use. Builds the library; `fake-nvml/state.rs` describes the
+//! file format.
 #[path = "fake-nvml/state.rs"]
 pub mod state;
 
@@ -14,25 +14,25 @@ use state::{Line, State};
 
 pub const GIB: u64 = 1 << 30;
 
-/// Each method changes the machine at once and atomically.
+/// Each method changes the machine immediately and atomically.
 #[derive(Debug)]
 pub struct Machine {
     folder: PathBuf,
 }
 
 impl Machine {
-    /// Without a GPU yet, in a subfolder of this one.
+    /// A machine without GPUs, in a subfolder of `dir`.
     pub fn new(dir: &Path) -> Machine {
         let folder = dir.join("machine");
         fs::create_dir_all(&folder).unwrap();
-        // A copy, because a library that is loaded twice from one file is one library.
+        // A copy, because loading one file twice yields a single library.
         fs::copy(library(), folder.join("libnvidia-ml.so.1")).unwrap();
         let machine = Machine { folder };
         machine.set("");
         machine
     }
 
-    /// More GPUs of this kind, each below a PCIe root with three others.
+    /// Adds GPUs of this kind, with four below each PCIe root.
     pub fn gpus(self, count: usize, name: &str, bytes: u64) -> Machine {
         self.edit(|state| {
             let name = name.replace(' ', "_");
@@ -47,7 +47,7 @@ impl Machine {
         self
     }
 
-    /// GPUs 0 and 1, 2 and 3, and so on.
+    /// Connects GPUs 0 and 1, 2 and 3, and so on.
     pub fn nvlink_pairs(self) -> Machine {
         let count = self.state().all("gpu").count();
         for first in (1..count).step_by(2) {
@@ -56,7 +56,7 @@ impl Machine {
         self
     }
 
-    /// Connects each of these to each other.
+    /// Connects each of these GPUs to each other.
     pub fn nvlink_island(self, gpus: &[usize]) -> Machine {
         for (at, a) in gpus.iter().enumerate() {
             for b in &gpus[at + 1..] {
@@ -66,7 +66,7 @@ impl Machine {
         self
     }
 
-    /// Connects all over NVSwitch.
+    /// Connects all GPUs over NVSwitch.
     pub fn nvswitch(self) -> Machine {
         for gpu in 0..self.state().all("gpu").count() {
             self.edit(|state| state.push(&format!("nvlink a={gpu} switch links=18")));
@@ -84,7 +84,7 @@ impl Machine {
         self.folder.join("state")
     }
 
-    /// Replaces the machine.
+    /// Replaces the machine's description.
     pub fn set(&self, text: &str) {
         state::write(&self.state_file(), &State::parse(text)).unwrap();
     }
@@ -101,7 +101,7 @@ impl Machine {
         self.edit(|state| change(state.gpu_mut(gpu).expect("a GPU of this machine")));
     }
 
-    /// The memory of a foreign process from now on; 0: it is gone.
+    /// Sets the memory of a foreign process; 0 removes it.
     pub fn foreign(&self, gpu: usize, pid: u32, bytes: u64) {
         self.edit(|state| {
             state.0.retain(|line| {
@@ -115,7 +115,7 @@ impl Machine {
         });
     }
 
-    /// It falls off the bus, without an event.
+    /// The GPU falls off the bus, without an event.
     pub fn lose(&self, gpu: usize) {
         self.gpu(gpu, |line| line.0.push("lost".into()));
     }
@@ -124,7 +124,7 @@ impl Machine {
         self.gpu(gpu, |line| line.remove("lost"));
     }
 
-    /// A failure that the driver reports.
+    /// Reports a failure through the driver.
     pub fn xid(&self, gpu: usize, code: u64) {
         self.event(gpu, &format!("xid={code}"));
     }
@@ -141,12 +141,12 @@ impl Machine {
         });
     }
 
-    /// This call of NVML (`*`: each) answers after this many milliseconds, for this GPU or for all.
+    /// Delays this NVML call (`*` for all) by milliseconds, for one GPU or all.
     pub fn hang(&self, call: &str, gpu: Option<usize>, ms: u64) {
         self.misbehave(call, gpu, &format!("hang={ms}"));
     }
 
-    /// This call fails with this `nvmlReturn_t`.
+    /// Makes this call fail with this `nvmlReturn_t`.
     pub fn fail(&self, call: &str, gpu: Option<usize>, code: u32) {
         self.misbehave(call, gpu, &format!("code={code}"));
     }
@@ -156,17 +156,17 @@ impl Machine {
         self.edit(|state| state.push(&format!("call name={call} {of} {how}")));
     }
 
-    /// All calls answer at once again, including those that hang now.
+    /// Ends all delays and failures, including those of running calls.
     pub fn mend(&self) {
         self.edit(|state| state.0.retain(|line| !line.is("call")));
     }
 
-    /// The driver is unloaded.
+    /// Unloads the driver.
     pub fn stop_driver(&self) {
         self.driver(|line| line.0.push("down".into()));
     }
 
-    /// The driver is loaded again, and does not know programs that used the earlier one.
+    /// Loads the driver again. It does not know programs that used the earlier one.
     pub fn start_driver(&self) {
         self.driver(|line| {
             line.remove("down");
@@ -190,7 +190,7 @@ impl Machine {
         self.state().used(gpu)
     }
 
-    /// The process ids and bytes on a GPU, including processes that ended.
+    /// Process ids and bytes on a GPU, including ended processes.
     pub fn held(&self, gpu: usize) -> Vec<(u32, u64)> {
         let state = self.state();
         let held = state.processes(gpu).filter_map(|line| {
@@ -201,7 +201,7 @@ impl Machine {
     }
 }
 
-/// Built once, and again when its sources have changed.
+/// Built once, and again after its sources change.
 fn library() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(find_or_build).clone()

@@ -1,4 +1,4 @@
-//! A service manager as systemd is one: it gives a service the address of its socket, and keeps what comes there.
+//! A service manager with systemd's notification protocol: it gives a service a socket address, and stores the messages.
 
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use crate::whole::wait_for;
 pub struct Manager {
     path: String,
     text: Arc<Mutex<String>>,
-    /// What lies before it was heard.
+    /// Messages before this position have been checked.
     heard: usize,
     _home: tempfile::TempDir,
 }
@@ -25,7 +25,7 @@ impl Manager {
             .unwrap();
         let text: Arc<Mutex<String>> = Arc::default();
         let into = Arc::downgrade(&text);
-        // Always read: a socket keeps few messages (net.unix.max_dgram_qlen), and a service drops what does not fit.
+        // Reads continuously: a socket holds few messages (net.unix.max_dgram_qlen), and a service drops messages that do not fit.
         thread::spawn(move || {
             while let Some(text) = into.upgrade() {
                 let mut bytes = [0; 256];
@@ -52,7 +52,7 @@ impl Manager {
         lock(&self.text).clone()
     }
 
-    /// Waits for a message after the last one that was heard.
+    /// Waits for a message after the last checked one.
     pub fn hears(&mut self, words: &str) {
         let (text, from) = (Arc::clone(&self.text), self.heard);
         let mut end = from;
@@ -65,7 +65,7 @@ impl Manager {
         self.heard = end;
     }
 
-    /// What is heard next is sent after this.
+    /// Skips all messages so far.
     pub fn catch_up(&mut self) {
         self.heard = lock(&self.text).len();
     }

@@ -1,5 +1,4 @@
-//! Clients for tests of the real program: raw sockets that may send anything, and HTTP/2. Also reads the stub engine's
-//! statistics.
+//! Clients for tests of the real program: raw sockets that may send anything, and HTTP/2. Also reads the stub engine's statistics.
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::whole::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A model whose engine is the stub, with further flags, on half a GiB.
+/// A model with the stub engine and additional flags, on half a GiB.
 pub fn stub(name: &str, flags: &[&str]) -> (String, String) {
     model(name, flags, "memory_gib: 0.5")
 }
@@ -28,7 +27,7 @@ pub fn chat(model: &str, stream: bool) -> String {
     )
 }
 
-/// The head of a request with a JSON body of this length, and further lines.
+/// The head of a request with a JSON body of this length, and additional lines.
 pub fn head(method: &str, target: &str, more: &str) -> String {
     let kind = match method {
         "POST" => "Content-Type: application/json\r\n",
@@ -44,7 +43,7 @@ pub fn connect(pool: &Pool) -> TcpStream {
     socket
 }
 
-/// Everything that arrives until the service closes; a reset is an end too.
+/// Reads until the service closes the connection; a reset also counts as the end.
 pub fn rest(socket: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
@@ -52,7 +51,7 @@ pub fn rest(socket: &mut TcpStream) -> String {
         match socket.read(&mut chunk) {
             Ok(0) => break,
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
-            // With a timeout set, a read ends like this when the process was stopped and continued.
+            // With a timeout, a read ends like this after the process was stopped and continued.
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 panic!("the service neither answered nor closed")
@@ -70,7 +69,7 @@ pub fn raw(pool: &Pool, bytes: &[u8]) -> String {
     rest(&mut socket)
 }
 
-/// One request that closes its connection: status and the whole answer.
+/// Sends a request that closes its connection. Returns the status and the complete response.
 pub fn ask(pool: &Pool, method: &str, target: &str, more: &str) -> (u16, String) {
     let text = raw(
         pool,
@@ -79,8 +78,8 @@ pub fn ask(pool: &Pool, method: &str, target: &str, more: &str) -> (u16, String)
     (status(&text), text)
 }
 
-pub fn status(answer: &str) -> u16 {
-    let word = answer.split_whitespace().nth(1).unwrap_or_default();
+pub fn status(response: &str) -> u16 {
+    let word = response.split_whitespace().nth(1).unwrap_or_default();
     word.parse().unwrap_or(0)
 }
 
@@ -92,7 +91,7 @@ pub fn engine(pool: &Pool, model: &str) -> String {
     record["endpoint"]["tcp"].as_str().unwrap().to_owned()
 }
 
-/// The stub's counts of requests: running, completed, abandoned, tokens.
+/// The stub's request counters: running, completed, abandoned, tokens.
 pub fn stats(engine: &str) -> Value {
     let mut socket = TcpStream::connect(engine).unwrap();
     let ask = "GET /stats HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -136,8 +135,8 @@ pub fn post(uri: &str, body: &str) -> Request<Full<Bytes>> {
     request.body(body).unwrap()
 }
 
-pub async fn text(answer: Response<Incoming>) -> String {
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
+pub async fn text(response: Response<Incoming>) -> String {
+    let body = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8_lossy(&body).into_owned()
 }
 

@@ -1,5 +1,5 @@
-//! A network of a test's own with a path that can be cut: from then on packets are lost in both directions without an answer.
-//! The test runs in a network namespace, which needs root and `ip`.
+//! A private network with a path that can be cut: packets are then lost in both directions without an error. The test runs in a
+//! network namespace, which requires root and `ip`.
 
 use std::process::{Command, Stdio};
 
@@ -7,12 +7,12 @@ use crate::required::skipped;
 
 const INSIDE: &str = "MODEL_POOL_TEST_HAS_A_NETWORK";
 
-/// What listens here is reached from [`NEAR`] until [`cut`].
+/// Address of the listener, reachable from [`NEAR`] until [`cut`].
 pub const FAR: &str = "10.9.0.1";
 pub const NEAR: &str = "10.9.0.2";
 
-/// Both are addresses of this machine. Behind the routes within it lie others that lead out by an interface, to a neighbour
-/// that is not there.
+/// Both addresses belong to this machine. Behind the local routes are routes through an interface to a neighbour that does not
+/// exist.
 const BEGIN: &str = "set -e
 ip link set lo up
 ip link add out type veth peer name far-end
@@ -26,8 +26,8 @@ done
 ip route replace table local local 10.9.0.1 dev lo proto kernel scope host src 10.9.0.2
 exec \"$@\"";
 
-/// True inside of the network, where the test goes on. Outside it starts itself there, and returns false when that has
-/// passed, or when no network can be made.
+/// Returns true inside the network, where the test continues. Outside, it runs the test inside and returns false once it has
+/// passed, or if no network can be created.
 ///
 /// # Panics
 /// If the test fails inside.
@@ -42,7 +42,7 @@ pub fn is_inside(test: &str) -> bool {
     };
     let tried = inside().arg("true").stderr(Stdio::null()).status();
     if !tried.is_ok_and(|status| status.success()) {
-        let why = "no network can be made here; run the test as root, with `ip` of iproute2";
+        let why = "cannot create a network here; run the test as root, with `ip` of iproute2";
         skipped("network", why);
         return false;
     }
@@ -56,7 +56,7 @@ pub fn is_inside(test: &str) -> bool {
     false
 }
 
-/// From now on no packet arrives between the two addresses.
+/// Drops all packets between the two addresses from now on.
 pub fn cut() {
     for address in [FAR, NEAR] {
         let status = Command::new("ip")

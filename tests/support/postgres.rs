@@ -1,5 +1,5 @@
-//! A PostgreSQL of the tests' own, where its programs are installed: in a temporary folder, on a Unix socket in it, under an
-//! account that is not root's. Tests of one process share a server, and each makes a database of its own.
+//! A private PostgreSQL server, if its programs are installed: in a temporary folder, on a Unix socket, under an unprivileged
+//! account. Tests of one process share a server, and each creates its own database.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -15,24 +15,24 @@ use nix::unistd::Pid;
 use crate::required::{is_for_later, skipped};
 use crate::whole::wait_for;
 
-/// Of the only user, and so in every URL here.
+/// Password of the only user, part of every URL here.
 pub const PASSWORD: &str = "hunter2-of-the-database";
 const USER: &str = "pool";
 
-/// A running server; it ends when the last reference is dropped.
+/// A running server. It stops when the last reference is dropped.
 pub struct Server {
     folder: tempfile::TempDir,
     programs: PathBuf,
-    /// The account of the server; `None`: ours.
+    /// The server's account; `None` for the current one.
     account: Option<(u32, u32)>,
     running: Mutex<Option<Child>>,
 }
 
-/// The server of this process, as long as a test uses it.
+/// The server of this process, while tests use it.
 static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
 static DATABASES: AtomicU32 = AtomicU32::new(0);
 
-/// The server that the tests of this process share, or `None` with a word where there is no PostgreSQL.
+/// The server shared by the tests of this process, or `None` (with a message) if PostgreSQL is not installed.
 pub fn shared() -> Option<Arc<Server>> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(server) = shared.upgrade() {
@@ -43,7 +43,7 @@ pub fn shared() -> Option<Arc<Server>> {
     Some(server)
 }
 
-/// The folder with `initdb` and `postgres`, of the newest version.
+/// The folder with `initdb` and `postgres` of the newest version.
 fn programs() -> Option<PathBuf> {
     if is_for_later() {
         return None;
@@ -58,11 +58,11 @@ fn programs() -> Option<PathBuf> {
     found
         .iter()
         .rev()
-        .find(|it| has(it, "initdb") && has(it, "postgres") && has(it, "psql"))
+        .find(|folder| has(folder, "initdb") && has(folder, "postgres") && has(folder, "psql"))
         .cloned()
 }
 
-/// PostgreSQL refuses to run as root: the account that its package made, or nobody.
+/// PostgreSQL refuses to run as root, so this returns the account of its package or the unprivileged fallback account.
 fn account() -> Option<(u32, u32)> {
     let own = fs::metadata("/proc/self").map(|process| process.uid());
     if own.ok() != Some(0) {
@@ -72,7 +72,7 @@ fn account() -> Option<(u32, u32)> {
     let of = |name: &str| {
         let line = passwd
             .lines()
-            .find(|it| it.starts_with(&format!("{name}:")))?;
+            .find(|line| line.starts_with(&format!("{name}:")))?;
         let mut fields = line.split(':').skip(2);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     };
@@ -82,7 +82,7 @@ fn account() -> Option<(u32, u32)> {
 }
 
 impl Server {
-    /// A server for a test that stops it.
+    /// A separate server, for tests that stop it.
     pub fn start() -> Option<Server> {
         let Some(programs) = programs() else {
             skipped(
@@ -138,7 +138,7 @@ impl Server {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts it, if it does not run, and returns when it answers.
+    /// Starts the server unless it runs, and returns once it accepts connections.
     pub fn run(&self) {
         let log = fs::OpenOptions::new()
             .create(true)
@@ -168,14 +168,14 @@ impl Server {
         kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
     }
 
-    /// Ends it as a crash does: connections break, and what was not on disk is lost.
+    /// Stops the server like a crash: connections break, and unsynced data is lost.
     pub fn crash(&self) {
         self.signal(Signal::SIGQUIT);
         let child = self.running().take();
         child.expect("it runs").wait().unwrap();
     }
 
-    /// All processes of it stand still: connections stay, and nothing is answered.
+    /// Stops all its processes: connections stay open without responses.
     pub fn freeze(&self) {
         self.signal_all(Signal::SIGSTOP);
     }
@@ -200,7 +200,7 @@ impl Server {
         }
     }
 
-    /// A new database, and its URL with the password.
+    /// Creates a database and returns its URL with the password.
     pub fn database(&self) -> String {
         let nth = DATABASES.fetch_add(1, Ordering::Relaxed);
         let name = format!("pool_{}_{nth}", std::process::id());
@@ -221,7 +221,7 @@ impl Server {
         self.folder.path()
     }
 
-    /// What `psql` prints for a statement.
+    /// The output of `psql` for a statement.
     pub fn ask(&self, database: &str, sql: &str) -> Result<String, String> {
         let output = Command::new(self.programs.join("psql"))
             .env("PGPASSWORD", PASSWORD)
@@ -257,7 +257,7 @@ impl Drop for Server {
     }
 }
 
-/// The name of the database in a URL of [`Server::database`].
+/// The database name in a URL of [`Server::database`].
 pub fn name_of(url: &str) -> &str {
     url.rsplit('/').next().unwrap_or_default()
 }

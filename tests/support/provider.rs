@@ -1,5 +1,5 @@
-//! An OpenID provider on this machine at which browsers sign in (authorization code with PKCE): a page with a name and a word,
-//! codes that count once, and ID tokens. It checks what a strict provider checks, and a test can make it answer falsely.
+//! An OpenID provider on this machine for browser sign-in (authorization code with PKCE): a login page with name and password,
+//! single-use codes, and ID tokens. It makes the checks of a strict provider, and tests can make it respond incorrectly.
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,21 +21,21 @@ use crate::routed;
 type Fields = BTreeMap<String, String>;
 type Shared = Arc<Mutex<Behaviour>>;
 
-/// What the provider knows and how it behaves. A test changes it while it runs.
+/// Data and behaviour of the provider. Tests change them at run time.
 pub struct Behaviour {
     url: String,
     key: Key,
-    /// `None`: a public client.
+    /// `None` for a public client.
     pub secret: Option<String>,
-    /// The only address to which browsers are sent back.
+    /// The only permitted redirect address.
     pub redirect_uri: String,
-    /// The groups of each person; everybody's word is `word`.
+    /// Groups of each person. Every password is `word`.
     pub people: BTreeMap<String, Vec<String>>,
-    /// What replaces the claims of ID tokens; null removes one.
+    /// Replacements for claims of ID tokens; null removes a claim.
     pub claims: Value,
     pub is_down: bool,
     codes: BTreeMap<String, Code>,
-    /// How many codes became tokens.
+    /// Number of codes exchanged for tokens.
     pub redeemed: usize,
     pub failures: Vec<String>,
 }
@@ -46,7 +46,7 @@ struct Code {
 }
 
 pub struct Provider {
-    /// Its name, which is its address.
+    /// The provider's name, which is its URL.
     pub url: String,
     behaviour: Shared,
     _stop: oneshot::Sender<()>,
@@ -56,7 +56,7 @@ pub const CLIENT: &str = "model-pool";
 pub const WORD: &str = "word";
 
 impl Provider {
-    /// Serves until it is dropped.
+    /// Serves until dropped.
     pub fn start() -> Provider {
         let listener = routed::free_port();
         let url = format!("http://{}/realms/lab", listener.local_addr().unwrap());
@@ -107,7 +107,7 @@ async fn keys(State(shared): State<Shared>) -> Json<Value> {
     Json(json!({"keys": [shared.lock().unwrap().key.published()]}))
 }
 
-/// What is wrong with a request to sign in; such a browser is not sent back.
+/// The problem with a sign-in request, if any; such a browser is not redirected back.
 fn problem(now: &Behaviour, sent: &Fields) -> Option<String> {
     let needed = [
         ("response_type", "code"),
@@ -123,8 +123,8 @@ fn problem(now: &Behaviour, sent: &Fields) -> Option<String> {
     }
     let scopes = sent.get("scope").map_or("", String::as_str);
     let lengths =
-        ["state", "nonce", "code_challenge"].map(|it| sent.get(it).map_or(0, String::len));
-    if scopes.split(' ').any(|it| it == "openid") && lengths == [43; 3] {
+        ["state", "nonce", "code_challenge"].map(|field| sent.get(field).map_or(0, String::len));
+    if scopes.split(' ').any(|scope| scope == "openid") && lengths == [43; 3] {
         None
     } else {
         Some(format!("the scope or a random text is wrong: {sent:?}"))
@@ -141,7 +141,7 @@ async fn page(
         now.failures.push(problem.clone());
         return (StatusCode::BAD_REQUEST, problem).into_response();
     }
-    // The address is this page's own again, so that the form brings what was sent.
+    // The form posts to the page's own address to keep the query.
     let target = raw.unwrap_or_default().replace('&', "&amp;");
     Html(format!("<!doctype html><html lang=en><title>The lab's sign-in</title><h1>The lab's sign-in</h1>\
         <form method=post action='authorize?{target}'><label>Name <input name=name></label> <label>Word <input name=word type=password></label> \
@@ -160,7 +160,7 @@ async fn sign_in(
     }
     let of = |name: &str| form.get(name).map_or("", String::as_str);
     let name = of("name").to_owned();
-    let answer = if of("does") == "no" {
+    let response = if of("does") == "no" {
         "error=access_denied&error_description=The+person+stopped".to_owned()
     } else if of("word") != WORD || !now.people.contains_key(&name) {
         return (StatusCode::FORBIDDEN, "a wrong name or word").into_response();
@@ -175,7 +175,7 @@ async fn sign_in(
     };
     let issuer = now.url.replace(':', "%3A").replace('/', "%2F");
     let back = format!(
-        "{}?{answer}&state={}&iss={issuer}&session_state=more",
+        "{}?{response}&state={}&iss={issuer}&session_state=more",
         sent["redirect_uri"], sent["state"]
     );
     (StatusCode::SEE_OTHER, [(header::LOCATION, back)]).into_response()
@@ -211,14 +211,14 @@ fn redeem(
             let wanted = format!("Basic {}", STANDARD.encode(format!("{CLIENT}:{secret}")));
             headers
                 .get(header::AUTHORIZATION)
-                .is_some_and(|it| *it == wanted)
+                .is_some_and(|value| *value == wanted)
         }
         None => of("client_id") == CLIENT,
     };
     if !client {
         return Err(("invalid_client", "the client's secret is wrong".to_owned()));
     }
-    // A code counts once, also if the rest is wrong.
+    // A code is used up even if the rest of the request is wrong.
     let code = now.codes.remove(of("code"));
     let code = code.ok_or_else(|| ("invalid_grant", "the code is unknown".to_owned()))?;
     let challenge = base64url(Sha256::digest(of("code_verifier")));

@@ -1,5 +1,5 @@
-//! A double of Ray Serve, which answers as a real one did (tests/fixtures/ray/serve-*.json): the applications API of Ray's
-//! dashboard, and Serve's HTTP proxy. An application takes some looks to start and to leave.
+//! A double of Ray Serve that responds like a real one (tests/fixtures/ray/serve-*.json): the applications API of Ray's dashboard,
+//! and Serve's HTTP proxy. An application needs several status requests to start and to disappear.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::servers::{Written, http};
 
 const APPLICATIONS: &str = "/api/serve/applications/";
-/// Looks from the deployment to the first one that shows it running.
+/// Number of status requests until a deployed application is running.
 const STARTS_IN: u32 = 3;
-/// Looks that show a removed one still.
+/// Number of status requests that still show a removed application.
 const LEAVES_IN: u32 = 2;
-/// What Ray answered to a list whose application has no import path.
+/// Ray's response to a list with an application without an import path.
 const INVALID: &str = "1 validation error for ServeDeploySchema\napplications.0.import_path\n  Field required [type=missing, input_value={'name': 'q'}, input_type=dict]\n    For further information visit https://errors.pydantic.dev/2.14/v/missing";
 
 pub struct RayServe {
@@ -43,7 +43,7 @@ struct State {
 }
 
 struct Deployed {
-    /// As it was written.
+    /// The configuration as it was written.
     config: String,
     looks: u32,
     is_leaving: bool,
@@ -57,7 +57,7 @@ impl RayServe {
         let port = proxy.address.rsplit(':').next().unwrap().parse().unwrap();
         state.lock().unwrap().port = port;
         let own = Arc::clone(&state);
-        let dashboard = Written::server(move |request| own.lock().unwrap().answer(request));
+        let dashboard = Written::server(move |request| own.lock().unwrap().respond(request));
         RayServe {
             dashboard,
             proxy,
@@ -65,63 +65,63 @@ impl RayServe {
         }
     }
 
-    /// Of the dashboard.
+    /// Address of the dashboard.
     pub fn address(&self) -> String {
         self.dashboard.url("")
     }
 
-    /// From now on each call needs the token.
+    /// Requires the token for each call from now on.
     pub fn require(&self, token: &str) {
         self.state.lock().unwrap().token = Some(token.to_owned());
     }
 
-    /// While it is down, connections are closed without an answer. Serve itself runs on.
+    /// While down, closes connections without a response. Serve itself continues to run.
     pub fn set_down(&self, is_down: bool) {
         self.state.lock().unwrap().is_down = is_down;
     }
 
-    /// From now on applications that run are shown as starting, as after a restart of Ray's head. Their replicas run on.
+    /// Shows running applications as starting, as after a restart of Ray's head. Their replicas continue to run.
     pub fn set_restarting(&self, is_restarting: bool) {
         self.state.lock().unwrap().is_restarting = is_restarting;
     }
 
-    /// While it is, there is no list of applications, as in the first moments of a head that starts.
+    /// While set, the list of applications is missing, as shortly after the start of a head.
     pub fn set_without_serve(&self, is_without_serve: bool) {
         self.state.lock().unwrap().is_without_serve = is_without_serve;
     }
 
-    /// Another program deploys an application, which runs at once.
+    /// Deploys an application from another program; it runs immediately.
     pub fn deploy(&self, name: &str, config: &str) {
         self.state
             .lock()
             .unwrap()
-            .change(|it| drop(it.insert(name.to_owned(), config.to_owned())));
+            .change(|applications| drop(applications.insert(name.to_owned(), config.to_owned())));
     }
 
-    /// Another program removes an application.
+    /// Removes an application from another program.
     pub fn remove(&self, name: &str) {
         self.state
             .lock()
             .unwrap()
-            .change(|it| drop(it.remove(name)));
+            .change(|applications| drop(applications.remove(name)));
     }
 
-    /// Another program writes once so many more looks have been answered.
+    /// Applies another program's change once this number of status requests has been served.
     pub fn after_looks(&self, looks: u32, change: impl FnOnce(&mut Applications) + Send + 'static) {
         self.state.lock().unwrap().after_looks = Some((looks, Box::new(change)));
     }
 
-    /// Another program writes right after the next write.
+    /// Applies another program's change directly after the next write.
     pub fn after_write(&self, change: impl FnOnce(&mut Applications) + Send + 'static) {
         self.state.lock().unwrap().after_write = Some(Box::new(change));
     }
 
-    /// The next write is cut off: its connection ends without an answer, and Ray carries it out later.
+    /// Cuts off the next write: its connection ends without a response, and Ray carries it out later.
     pub fn cut_off_next_write(&self) {
         self.state.lock().unwrap().holds_next = true;
     }
 
-    /// Ray carries out the write that was cut off, whatever was written meanwhile.
+    /// Carries out the write that was cut off, regardless of later writes.
     pub fn carry_out_late(&self) {
         let mut state = self.state.lock().unwrap();
         let body = state.held.take().expect("a write that was cut off");
@@ -136,25 +136,30 @@ impl RayServe {
     /// Applications that are deployed and not being removed.
     pub fn names(&self) -> Vec<String> {
         let state = self.state.lock().unwrap();
-        let there = state.applications.iter().filter(|(_, it)| !it.is_leaving);
+        let there = state
+            .applications
+            .iter()
+            .filter(|(_, application)| !application.is_leaving);
         there.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The configuration of one of them.
+    /// Configuration of an application.
     pub fn config(&self, name: &str) -> Value {
         let state = self.state.lock().unwrap();
         let found = state.applications.get(name);
-        found.map_or(Value::Null, |it| serde_json::from_str(&it.config).unwrap())
+        found.map_or(Value::Null, |application| {
+            serde_json::from_str(&application.config).unwrap()
+        })
     }
 
-    /// What came through the proxy.
+    /// Requests received by the proxy.
     pub fn requests(&self) -> Vec<String> {
         self.proxy.asked()
     }
 }
 
 impl State {
-    fn answer(&mut self, request: &str) -> String {
+    fn respond(&mut self, request: &str) -> String {
         if self.is_down {
             return String::new();
         }
@@ -199,15 +204,15 @@ impl State {
         }
     }
 
-    /// The list with a mark in the place of each configuration, which goes out as it was written.
+    /// The list with a placeholder for each configuration, which is sent as it was written.
     fn list(&self) -> Value {
         if !self.is_started {
             return json!({"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": null});
         }
         let applications = self.applications.iter();
-        let applications = applications.map(|(name, it)| {
-            let mut shown = it.shown(name);
-            if self.is_restarting && it.runs() {
+        let applications = applications.map(|(name, application)| {
+            let mut shown = application.shown(name);
+            if self.is_restarting && application.runs() {
                 shown["status"] = json!("DEPLOYING");
             }
             (name.clone(), shown)
@@ -222,17 +227,17 @@ impl State {
 
     fn with_texts(&self, list: &str) -> String {
         let applications = self.applications.iter();
-        applications.fold(list.to_owned(), |list, (name, it)| {
-            list.replace(&format!("\"<{name}>\""), &it.config)
+        applications.fold(list.to_owned(), |list, (name, application)| {
+            list.replace(&format!("\"<{name}>\""), &application.config)
         })
     }
 
     fn age(&mut self) {
-        for it in self.applications.values_mut() {
-            it.looks += 1;
+        for application in self.applications.values_mut() {
+            application.looks += 1;
         }
         self.applications
-            .retain(|_, it| !it.is_leaving || it.looks < LEAVES_IN);
+            .retain(|_, application| !application.is_leaving || application.looks < LEAVES_IN);
         if let Some((looks, change)) = self.after_looks.take() {
             match looks {
                 1 => self.change(change),
@@ -250,17 +255,24 @@ impl State {
         let written = list["applications"].as_array().unwrap_or(&none);
         if written
             .iter()
-            .any(|it| it["import_path"].as_str().is_none())
+            .any(|application| application["import_path"].as_str().is_none())
         {
             return http("400 Bad Request", "", INVALID);
         }
-        let name = |it: &Value| it["name"].as_str().unwrap_or_default().to_owned();
-        let written: BTreeMap<String, &Value> = written.iter().map(|it| (name(it), it)).collect();
+        let name =
+            |application: &Value| application["name"].as_str().unwrap_or_default().to_owned();
+        let written: BTreeMap<String, &Value> = written
+            .iter()
+            .map(|application| (name(application), application))
+            .collect();
         self.is_started = true;
         for (name, config) in &written {
-            let before = self.applications.get(name).filter(|it| !it.is_leaving);
-            let is_same = before.is_some_and(|it| {
-                serde_json::from_str::<Value>(&it.config).is_ok_and(|it| it == **config)
+            let before = self
+                .applications
+                .get(name)
+                .filter(|before| !before.is_leaving);
+            let is_same = before.is_some_and(|before| {
+                serde_json::from_str::<Value>(&before.config).is_ok_and(|before| before == **config)
             });
             if !is_same {
                 let deployed = Deployed {
@@ -271,9 +283,9 @@ impl State {
                 self.applications.insert(name.clone(), deployed);
             }
         }
-        for (name, it) in &mut self.applications {
-            if !written.contains_key(name) && !it.is_leaving {
-                (it.is_leaving, it.looks) = (true, 0);
+        for (name, application) in &mut self.applications {
+            if !written.contains_key(name) && !application.is_leaving {
+                (application.is_leaving, application.looks) = (true, 0);
             }
         }
         if let Some(change) = self.after_write.take() {
@@ -282,22 +294,25 @@ impl State {
         http("200 OK", "", "")
     }
 
-    /// What another program does.
+    /// Applies a change by another program.
     fn change(&mut self, change: impl FnOnce(&mut Applications)) {
         self.is_started = true;
-        let there = self.applications.iter().filter(|(_, it)| !it.is_leaving);
+        let there = self
+            .applications
+            .iter()
+            .filter(|(_, application)| !application.is_leaving);
         let mut all: Applications = there
-            .map(|(name, it)| (name.clone(), it.config.clone()))
+            .map(|(name, application)| (name.clone(), application.config.clone()))
             .collect();
         change(&mut all);
-        for (name, it) in &mut self.applications {
-            if !all.contains_key(name) && !it.is_leaving {
-                (it.is_leaving, it.looks) = (true, 0);
+        for (name, application) in &mut self.applications {
+            if !all.contains_key(name) && !application.is_leaving {
+                (application.is_leaving, application.looks) = (true, 0);
             }
         }
         for (name, config) in all {
             let known = self.applications.get(&name);
-            if known.is_none_or(|it| it.is_leaving || it.config != config) {
+            if known.is_none_or(|known| known.is_leaving || known.config != config) {
                 let deployed = Deployed {
                     config,
                     looks: STARTS_IN,
@@ -312,8 +327,8 @@ impl State {
         let mut words = request.split(' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next());
         let path = path.unwrap_or_default();
-        let found = self.applications.iter().find(|(name, it)| {
-            it.runs()
+        let found = self.applications.iter().find(|(name, application)| {
+            application.runs()
                 && path
                     .strip_prefix('/')
                     .is_some_and(|path| path.starts_with(&format!("{name}/")))
@@ -360,7 +375,7 @@ impl Deployed {
         !self.is_leaving && self.looks >= STARTS_IN && self.failure().is_none()
     }
 
-    /// As Serve lists it; the configuration is a mark.
+    /// Serve's description of an application, with a placeholder for the configuration.
     fn shown(&self, name: &str) -> Value {
         let failure = self.failure().filter(|_| self.looks + 1 >= STARTS_IN);
         let (status, of_deployment) = match (&failure, self.looks) {

@@ -1,7 +1,7 @@
-//! The pages of `docs/reference`, which tests make from the code and from the programs. With `UPDATE=1` they are written.
+//! The pages of `docs/reference`, which tests generate from the code and the programs. `UPDATE=1` writes them.
 use std::fs;
 
-/// Compares a page with what it has to be, or writes it. `tests`: the test program that makes it.
+/// Compares a page with its generated text, or writes it. `tests` is the test program that generates it.
 pub fn check(name: &str, made: &str, tests: &str) {
     let path = crate::root().join("docs/reference").join(name);
     if std::env::var_os("UPDATE").is_some() {

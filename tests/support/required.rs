@@ -1,13 +1,14 @@
-//! Third-party programs that only some machines have. A test without its program reports that it is skipped; where the
-//! program is required, it fails instead, so that no test is left out silently.
+//! Third-party programs that only some machines have. A test without its program reports that it is skipped; where the program is
+//! required, the test fails instead.
 
-/// Comma-separated names of what must not be missing: `redis,slurm,helm,postgres,clients,dashboard,llama-server,buckets,tmpfs,promtool,cuda,open-webui,network,generators`.
+/// Comma-separated names of required programs:
+/// `redis,slurm,helm,postgres,clients,dashboard,llama-server,buckets,tmpfs,promtool,cuda,open-webui,network,generators`.
 const REQUIRE: &str = "MODEL_POOL_TESTS_REQUIRE";
 
-/// `later`: the tests of `tests/outside` leave installed programs alone, as where there are none. `.ci/run` runs them at its end.
+/// `later` makes the tests of `tests/outside` ignore installed programs. `.ci/run` runs these tests at its end.
 const OUTSIDE: &str = "MODEL_POOL_TESTS_OUTSIDE";
 
-/// Whether an installed program is left alone. The tests of single crates that can use one do.
+/// Returns true if installed programs must be ignored. Checked by tests of single crates that can use such a program.
 pub fn is_for_later() -> bool {
     let is_later = std::env::var(OUTSIDE).is_ok_and(|when| when == "later");
     let of_this = std::env::current_exe().unwrap_or_default();
@@ -15,7 +16,7 @@ pub fn is_for_later() -> bool {
     is_later && name.starts_with("outside-")
 }
 
-/// Reports what is missing and what to do.
+/// Reports the missing program and its remedy.
 ///
 /// # Panics
 /// If `MODEL_POOL_TESTS_REQUIRE` names `program`.

@@ -1,4 +1,4 @@
-//! Servers with routes on free ports of this machine, each on a thread of its own.
+//! HTTP servers on free local ports, each on a separate thread.
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
@@ -13,7 +13,7 @@ pub fn serve(routes: Router) -> SocketAddr {
     address
 }
 
-/// Serves until what it returns is dropped. The routes may need to know where the listener is.
+/// Serves until the returned guard is dropped. The routes may need the listener's address.
 #[must_use]
 pub fn serve_while_held(listener: TcpListener, routes: Router) -> oneshot::Sender<()> {
     let (stop, stopped) = oneshot::channel::<()>();

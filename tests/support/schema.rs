@@ -1,9 +1,9 @@
-//! Checks JSON against the schemas of an OpenAPI document. It panics at a keyword that it does not know, so that nothing
-//! passes unchecked by accident. Patterns are not checked here: tests/clients/openapi_document.py does that.
+//! Checks JSON against the schemas of an OpenAPI document. Panics on unknown keywords instead of ignoring them.
+//! tests/clients/openapi_document.py checks patterns.
 
 use serde_json::{Map, Value};
 
-/// Keywords that allow or refuse nothing.
+/// Keywords without effect on validation.
 const NOTES: [&str; 16] = [
     "title",
     "description",
@@ -28,29 +28,29 @@ pub struct Document(pub Value);
 
 impl Document {
     /// # Panics
-    /// If the text is no JSON.
+    /// If the text is not JSON.
     pub fn read(text: &str) -> Document {
         Document(serde_json::from_str(text).expect("the document is JSON"))
     }
 
-    /// The schema of what is sent to an operation, if it describes one.
+    /// The schema of an operation's request body, if any.
     pub fn request(&self, method: &str, path: &str, kind: &str) -> Option<&Value> {
         let content = &self.operation(method, path)?["requestBody"]["content"];
         content.get(kind)?.get("schema")
     }
 
-    /// The schema of what an operation returns.
-    pub fn answer(&self, method: &str, path: &str, status: u16, kind: &str) -> Option<&Value> {
-        let answers = &self.operation(method, path)?["responses"];
-        let answer = self.resolved(answers.get(status.to_string())?);
-        answer["content"].get(kind)?.get("schema")
+    /// The schema of an operation's response.
+    pub fn respond(&self, method: &str, path: &str, status: u16, kind: &str) -> Option<&Value> {
+        let responses = &self.operation(method, path)?["responses"];
+        let response = self.resolved(responses.get(status.to_string())?);
+        response["content"].get(kind)?.get("schema")
     }
 
     fn operation(&self, method: &str, path: &str) -> Option<&Value> {
         self.0["paths"].get(path)?.get(method.to_lowercase())
     }
 
-    /// What a reference leads to.
+    /// Resolves a reference.
     pub fn resolved<'a>(&'a self, value: &'a Value) -> &'a Value {
         let Some(reference) = value.get("$ref").and_then(Value::as_str) else {
             return value;
@@ -61,7 +61,7 @@ impl Document {
     }
 
     /// # Errors
-    /// The place in the value and what is wrong there.
+    /// The position in the value, and the problem there.
     pub fn check(&self, schema: &Value, value: &Value) -> Result<(), String> {
         self.check_at(schema, value, "$")
     }
@@ -70,7 +70,7 @@ impl Document {
         let keywords = match schema {
             Value::Bool(true) => return Ok(()),
             Value::Object(keywords) => keywords,
-            other => panic!("{other} is no schema"),
+            other => panic!("{other} is not a schema"),
         };
         for (keyword, wanted) in keywords {
             self.keyword(keyword, wanted, keywords, value, at)?;
@@ -178,14 +178,17 @@ impl Document {
 
     fn choice(&self, keyword: &str, all: &Value, value: &Value, at: &str) -> Result<(), String> {
         let schemas = all.as_array().into_iter().flatten();
-        let results: Vec<_> = schemas.map(|it| self.check_at(it, value, at)).collect();
-        let fitting = results.iter().filter(|it| it.is_ok()).count();
+        let results: Vec<_> = schemas
+            .map(|schema| self.check_at(schema, value, at))
+            .collect();
+        let fitting = results.iter().filter(|result| result.is_ok()).count();
         match fitting {
             1 => Ok(()),
             0 => {
-                // The one that came furthest says most.
+                // The deepest error is the most informative.
                 let problems = results.into_iter().filter_map(Result::err);
-                let deepest = problems.max_by_key(|it| it.split(':').next().map_or(0, str::len));
+                let deepest =
+                    problems.max_by_key(|problem| problem.split(':').next().map_or(0, str::len));
                 Err(deepest.unwrap_or_else(|| format!("{at}: {keyword} is empty")))
             }
             _ if keyword == "anyOf" => Ok(()),
@@ -201,11 +204,13 @@ fn is_of(kind: &Value, value: &Value) -> bool {
         "string" => value.is_string(),
         "number" => value.is_number(),
         "integer" => {
-            value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|it| it.fract() == 0.0)
+            value.is_i64()
+                || value.is_u64()
+                || value.as_f64().is_some_and(|number| number.fract() == 0.0)
         }
         "array" => value.is_array(),
         "object" => value.is_object(),
-        other => panic!("{other} is no type"),
+        other => panic!("{other} is not a type"),
     }
 }
 

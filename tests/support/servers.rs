@@ -1,5 +1,5 @@
-//! Servers to connect to: the stub engine that requires a key, TLS in front of it with an authority made for the test,
-//! and a server that gives fixed answers and records its requests.
+//! Test servers: the stub engine with a required key, TLS in front of it with a test authority, and a server with fixed responses
+//! that records its requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,19 +16,19 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use crate::stub::stub_engine;
 
-/// The stub engine's key; it must not appear in anything that the pool prints or writes.
+/// The stub engine's key. It must not appear in anything that the pool prints or writes.
 pub const KEY: &str = "sesame-0a1b2c3d4e5f";
 
 /// The stub engine as a separate server.
 pub struct Stub {
     child: Child,
     pub address: String,
-    // It goes on printing; a closed pipe would end it.
+    // Kept open: the stub continues to print, and a closed pipe would end it.
     _output: BufReader<ChildStdout>,
 }
 
 impl Stub {
-    /// It requires the key.
+    /// Starts the stub with a required key.
     pub fn with(flags: &[&str]) -> Stub {
         Stub::on("0", flags)
     }
@@ -74,14 +74,13 @@ impl Drop for Stub {
     }
 }
 
-/// A port on which no process listens. The system gives port 1 to no process that wants any port, as it would one that was
-/// free just now.
+/// The URL of a port without a listener. The system never assigns port 1 automatically, unlike a port that is currently free.
 pub fn dead_url() -> String {
     "http://127.0.0.1:1/v1".to_owned()
 }
 
-/// TLS in front of another server, for `localhost`, signed by an authority whose certificate is written to
-/// `authority`. Returns the port.
+/// Serves TLS for `localhost` in front of another server, signed by an authority whose certificate is written to `authority`.
+/// Returns the port.
 pub fn tls_before(address: &str, authority: &Path) -> u16 {
     let mut of_authority = CertificateParams::default();
     of_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -132,14 +131,14 @@ pub fn tls_before(address: &str, authority: &Path) -> u16 {
     port
 }
 
-/// Answers each request with the result of `answer`, and closes the connection.
+/// Responds to each request with the result of `response`, and closes the connection.
 pub struct Written {
     pub address: String,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Written {
-    pub fn server(answer: impl Fn(&str) -> String + Send + 'static) -> Written {
+    pub fn server(response: impl Fn(&str) -> String + Send + 'static) -> Written {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -148,7 +147,7 @@ impl Written {
             for socket in listener.incoming().flatten() {
                 if let Some((head, body)) = request_of(&socket) {
                     let request = head + &String::from_utf8_lossy(&body);
-                    let text = answer(&request);
+                    let text = respond(&request);
                     remembered.lock().unwrap().push(request);
                     let _ = (&socket).write_all(text.as_bytes());
                 }

@@ -1,4 +1,4 @@
-//! A streamed answer as far as it has arrived, and the parts of an answer.
+//! A streamed response as it arrives, and the parts of a response.
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
@@ -13,12 +13,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The body as far as it has arrived.
+    /// The body so far.
     pub fn text(&self) -> String {
         split(&self.bytes.lock().unwrap()).1
     }
 
-    /// The whole body.
+    /// The complete body.
     pub fn whole(&self) -> String {
         wait_for("the stream to end", || {
             self.reader
@@ -38,9 +38,9 @@ impl Drop for Stream {
     }
 }
 
-/// Status, body without chunk sizes, head in lower case.
-pub fn split(answer: &[u8]) -> (u16, String, String) {
-    let text = String::from_utf8_lossy(answer);
+/// Status, body without chunk framing, and lower-case head.
+pub fn split(response: &[u8]) -> (u16, String, String) {
+    let text = String::from_utf8_lossy(response);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head
         .split_whitespace()

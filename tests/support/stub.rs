@@ -12,7 +12,7 @@ pub fn stub_engine() -> PathBuf {
     PATH.get_or_init(find_or_build).clone()
 }
 
-/// The file of a model whose engine is the stub with these flags. `pool`: the keys of its `pool_config`.
+/// The file of a model that runs the stub with these flags. `pool` contains the keys of its `pool_config`.
 pub fn model(name: &str, flags: &[&str], pool: &str) -> (String, String) {
     let program = stub_engine().display().to_string();
     let mut words = vec![program.as_str(), "--port", "{{ port }}"];
@@ -20,7 +20,7 @@ pub fn model(name: &str, flags: &[&str], pool: &str) -> (String, String) {
     command_model(name, &words, pool)
 }
 
-/// The same of an engine with another command.
+/// The file of a model whose engine has another command.
 pub fn command_model(name: &str, words: &[&str], pool: &str) -> (String, String) {
     let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
     let file = format!(
@@ -44,13 +44,13 @@ fn find_or_build() -> PathBuf {
     let is_fresh = changed(&program) >= newest;
     if !is_fresh {
         build(target_dir, is_release);
-        // Cargo does not rebuild a program whose sources were touched but not changed.
+        // Cargo does not rebuild a program whose sources were touched without changes.
         assert!(program.exists(), "{} was not built", program.display());
     }
     program
 }
 
-/// With the features of the whole program, so that its dependencies need not be built again.
+/// Builds with the features of the main program to share its dependencies.
 fn build(target_dir: &Path, is_release: bool) {
     let built = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--bin", "stub-engine"])

@@ -1,5 +1,4 @@
-//! The program at a pseudo-terminal, as a person runs it: keys go in, what the screen shows comes out. Also the program
-//! with pipes, as a script runs it.
+//! Runs the program at a pseudo-terminal like a person: types keys, and reads the screen. Also runs it with pipes like a script.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -34,7 +33,7 @@ const REMOVED: [&str; 16] = [
     "XDG_STATE_HOME",
 ];
 
-/// The program in this folder, which is its home too, so that it finds nothing of the tester's.
+/// The folder is also the program's home, which isolates it from the tester's settings.
 fn prepare(command: &mut Command, folder: &Path, env: &[(&str, &str)]) {
     command.current_dir(folder).env("HOME", folder);
     for name in REMOVED {
@@ -52,7 +51,7 @@ pub fn piped(folder: &Path, words: &[&str], env: &[(&str, &str)], input: &[u8]) 
     let mut stdin = child.stdin.take().unwrap();
     let bytes = input.to_vec();
     let writer = thread::spawn(move || {
-        // It may refuse before it has read everything.
+        // The program may fail before it has read everything.
         let _ = stdin.write_all(&bytes);
     });
     let output = child.wait_with_output().unwrap();
@@ -70,13 +69,13 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// At a terminal with this many columns, which is the one that Ctrl-C comes from.
+    /// Starts at a controlling terminal with this many columns, which delivers Ctrl-C.
     pub fn start(folder: &Path, words: &[&str], env: &[(&str, &str)], columns: u16) -> Terminal {
-        Terminal::of(&crate::program(), folder, words, env, (columns, 24))
+        Terminal::new(&crate::program(), folder, words, env, (columns, 24))
     }
 
     /// Another program, at a terminal with these columns and rows.
-    pub fn of(
+    pub fn new(
         program: &Path,
         folder: &Path,
         words: &[&str],
@@ -93,7 +92,7 @@ impl Terminal {
         for end in [&pair.master, &pair.slave] {
             fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
         }
-        // It makes the terminal the session's own, and then becomes the program.
+        // Makes the terminal the session's controlling terminal, and then executes the program.
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(program).args(words);
         prepare(&mut command, folder, &[("TERM", "xterm")]);
@@ -108,7 +107,7 @@ impl Terminal {
         let (into, mut from) = (Arc::clone(&shown), keys.try_clone().unwrap());
         let reader = thread::spawn(move || {
             let mut chunk = [0; 4096];
-            // The end of a terminal is an error.
+            // Reading at the end of a terminal is an error.
             while let Ok(count @ 1..) = from.read(&mut chunk) {
                 into.lock().unwrap().extend_from_slice(&chunk[..count]);
             }
@@ -127,16 +126,16 @@ impl Terminal {
         self.child.id()
     }
 
-    /// The settings of the terminal, such as echo, which a program changes while it runs.
+    /// The settings of the terminal, such as echo, which a program may change.
     pub fn settings(&self) -> String {
-        let it = nix::sys::termios::tcgetattr(&self.keys).unwrap();
+        let settings = nix::sys::termios::tcgetattr(&self.keys).unwrap();
         format!(
             "{:?} {:?} {:?}",
-            it.input_flags, it.output_flags, it.local_flags
+            settings.input_flags, settings.output_flags, settings.local_flags
         )
     }
 
-    /// What stands on the screen now, line by line.
+    /// The current screen, line by line.
     pub fn screen(&self) -> String {
         let (columns, rows) = self.size;
         let mut screen = vt100::Parser::new(rows, columns, 0);
@@ -144,7 +143,7 @@ impl Terminal {
         screen.screen().contents()
     }
 
-    /// Waits until the screen is as it should be, and returns it.
+    /// Waits until the screen fulfils the condition, and returns it.
     pub fn wait_for_screen(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let mut last = String::new();
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -160,22 +159,22 @@ impl Terminal {
         last
     }
 
-    /// Types these keys. `\r` is the return key, `\x03` Ctrl-C, `\x04` Ctrl-D.
+    /// Types keys. `\r` is the return key, `\x03` Ctrl-C, `\x04` Ctrl-D.
     pub fn keys(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Everything that was shown so far, with its escape sequences.
+    /// All output so far, with its escape sequences.
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
 
-    /// Waits until the text was shown.
+    /// Waits until the text has been shown.
     pub fn wait_for(&self, text: &str) {
         self.wait_for_times(text, 1);
     }
 
-    /// Waits until the text was shown this many times.
+    /// Waits until the text has been shown this many times.
     pub fn wait_for_times(&self, text: &str, times: usize) {
         let mut last = String::new();
         let is_there = || {
@@ -191,7 +190,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for the program to end: its exit status, and everything it has shown.
+    /// Waits for the end of the program, and returns its exit status and all output.
     pub fn end(mut self) -> (Option<i32>, String) {
         let mut status = None;
         wait_for("the program to end", || {
@@ -201,7 +200,7 @@ impl Terminal {
         if let Some(reader) = self.reader.take() {
             reader.join().unwrap();
         }
-        (status.and_then(|it| it.code()), self.shown())
+        (status.and_then(|status| status.code()), self.shown())
     }
 }
 

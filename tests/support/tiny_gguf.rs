@@ -1,6 +1,6 @@
-//! A language model in a GGUF file that llama.cpp can load and run: Llama's architecture, two layers, random weights
-//! from a seed, a vocabulary of single letters. Its output makes no sense, but it is the same each time: the file recommends
-//! temperature 0, without which one answer in a hundred would be empty.
+//! A language model as a GGUF file that llama.cpp can load and run: Llama's architecture, two layers, random weights from a seed,
+//! and a vocabulary of single letters. Its output is meaningless but reproducible: the file recommends temperature 0, without which
+//! one response in a hundred would be empty.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ const EMBEDDING: u64 = 64;
 const FEED_FORWARD: u64 = 128;
 const LAYERS: u32 = 2;
 const HEADS: u32 = 4;
-/// `<unk>`, `<s>`, `</s>`, the bytes of ASCII, and the mark that stands for a space. Other bytes would combine to
-/// invalid text, and end the engine's answer.
+/// `<unk>`, `<s>`, `</s>`, the ASCII bytes, and the mark for a space. Other bytes would combine to invalid text and end the
+/// engine's response.
 const VOCABULARY: u64 = 3 + 128 + 1;
 const CONTEXT: u32 = 512;
 const ALIGNMENT: usize = 32;
@@ -35,17 +35,17 @@ pub fn write(path: &Path, seed: u64) {
     std::fs::write(path, bytes(seed)).expect("written");
 }
 
-/// The whole file.
+/// The complete file.
 pub fn bytes(seed: u64) -> Vec<u8> {
     with_template(seed, None)
 }
 
-/// The same with a chat template: the messages, one on each line.
+/// The file with a chat template that writes one message per line.
 pub fn bytes_for_chat(seed: u64) -> Vec<u8> {
     with_template(seed, Some(TEMPLATE))
 }
 
-/// The same with this chat template.
+/// The file with this chat template.
 pub fn with_template(seed: u64, template: Option<&str>) -> Vec<u8> {
     let mut file = File {
         pairs: Vec::new(),

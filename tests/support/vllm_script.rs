@@ -1,6 +1,5 @@
-//! Requests for a model of vLLM under the pool, and what their answers have to be. The real one and its double are asked
-//! the same, so that the double cannot come to differ unseen. The model has a context of 512 tokens, and a chat
-//! template that shows tools in the form of Hermes.
+//! Requests for a vLLM model under the pool, with their expected responses. The real vLLM and its double run the same script, which
+//! detects differences between them. The model has a context of 512 tokens and a chat template that shows tools in Hermes format.
 
 use serde_json::{Value, json};
 
@@ -11,8 +10,8 @@ const TEXT: &str = "/v1/completions";
 
 fn ask(pool: &Pool, path: &str, body: &Value) -> (u16, Value, String) {
     let (status, text) = pool.post(path, &body.to_string());
-    let answer = serde_json::from_str(&text).unwrap_or_default();
-    (status, answer, text)
+    let response = serde_json::from_str(&text).unwrap_or_default();
+    (status, response, text)
 }
 
 fn chat(model: &str, more: Value) -> Value {
@@ -26,24 +25,24 @@ fn chat(model: &str, more: Value) -> Value {
     body
 }
 
-/// Asks for everything, in turn.
+/// Runs all requests in turn.
 pub fn run(pool: &Pool, model: &str) {
-    answers(pool, model);
+    responses(pool, model);
     streams(pool, model);
     refusals(pool, model);
     tools(pool, model);
     numbers(pool, model);
 }
 
-fn answers(pool: &Pool, model: &str) {
-    let (status, answer, text) = ask(pool, CHAT, &chat(model, json!({})));
+fn responses(pool: &Pool, model: &str) {
+    let (status, response, text) = ask(pool, CHAT, &chat(model, json!({})));
     assert_eq!(status, 200, "{text}");
-    assert_eq!(answer["object"], "chat.completion", "{text}");
-    assert_eq!(answer["model"], model, "{text}");
-    let choice = &answer["choices"][0];
+    assert_eq!(response["object"], "chat.completion", "{text}");
+    assert_eq!(response["model"], model, "{text}");
+    let choice = &response["choices"][0];
     assert!(choice["message"]["content"].is_string(), "{text}");
     assert_eq!(choice["message"]["role"], "assistant", "{text}");
-    let usage = &answer["usage"];
+    let usage = &response["usage"];
     let sum = usage["prompt_tokens"]
         .as_u64()
         .zip(usage["completion_tokens"].as_u64());
@@ -51,10 +50,10 @@ fn answers(pool: &Pool, model: &str) {
     assert!(prompt > 0 && completion == 5, "{text}");
     assert_eq!(usage["total_tokens"], prompt + completion, "{text}");
     let body = json!({"model": model, "prompt": "Once", "max_tokens": 3, "temperature": 0});
-    let (status, answer, text) = ask(pool, TEXT, &body);
+    let (status, response, text) = ask(pool, TEXT, &body);
     assert_eq!(status, 200, "{text}");
-    assert_eq!(answer["object"], "text_completion", "{text}");
-    assert_eq!(answer["choices"][0]["finish_reason"], "length", "{text}");
+    assert_eq!(response["object"], "text_completion", "{text}");
+    assert_eq!(response["choices"][0]["finish_reason"], "length", "{text}");
 }
 
 fn streams(pool: &Pool, model: &str) {
@@ -81,7 +80,7 @@ fn streams(pool: &Pool, model: &str) {
     assert_eq!(usage["completion_tokens"], 5, "{text}");
 }
 
-/// What is the request's fault is a 400, whether a stream had begun for it or not.
+/// Client errors return 400, even if a stream had begun.
 fn refusals(pool: &Pool, model: &str) {
     let long = "word ".repeat(2000);
     let long = json!([{"role": "user", "content": long}]);
@@ -105,16 +104,16 @@ fn refusals(pool: &Pool, model: &str) {
         for stream in [false, true] {
             let mut body = body.clone();
             body["stream"] = json!(stream);
-            let (status, answer, text) = ask(pool, path, &body);
+            let (status, response, text) = ask(pool, path, &body);
             assert_eq!(status, 400, "{body}: {text}");
-            let message = answer["error"]["message"].as_str().unwrap_or_default();
+            let message = response["error"]["message"].as_str().unwrap_or_default();
             assert!(message.contains(words), "{body}: {text}");
         }
     }
 }
 
-/// They are switched on by the template alone: calls that a request demands, and one in a text, which only the parser for the
-/// form of the template finds.
+/// Only the template enables tools: calls that a request demands, and a call in a text, which only the parser for the template's
+/// format finds.
 fn tools(pool: &Pool, model: &str) {
     let weather = |is_strict: bool| {
         json!([{"type": "function", "function": {
@@ -125,10 +124,10 @@ fn tools(pool: &Pool, model: &str) {
             },
         }}])
     };
-    let (status, answer, text) = ask(pool, CHAT, &chat(model, json!({"tools": weather(false)})));
+    let (status, response, text) = ask(pool, CHAT, &chat(model, json!({"tools": weather(false)})));
     assert_eq!(status, 200, "{text}");
-    assert!(answer["choices"][0]["message"].is_object(), "{text}");
-    // The demo model would write white space between the parts for ever: these are its tokens for it.
+    assert!(response["choices"][0]["message"].is_object(), "{text}");
+    // The demo model would write white space between the parts without end: these are its white space tokens.
     let dense = json!({"200": -100, "201": -100, "204": -100, "223": -100});
     let named = json!({"type": "function", "function": {"name": "weather"}});
     let written =
@@ -156,7 +155,7 @@ fn tools(pool: &Pool, model: &str) {
     }
 }
 
-/// Name and arguments of the calls in an answer, in one piece or in the events of a stream; of several, one behind the other.
+/// Concatenated names and arguments of the calls in a complete or streamed response.
 fn the_call(text: &str) -> (String, String) {
     let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
     let pieces = data.chain([text]);
@@ -174,7 +173,7 @@ fn the_call(text: &str) -> (String, String) {
     (name, arguments)
 }
 
-/// The engine's own numbers, under the pool's names.
+/// The engine's own metrics under the pool's names.
 fn numbers(pool: &Pool, model: &str) {
     let has = |name: &str| {
         let (_, text, _) = pool.request("GET", "/metrics", "", Some(&pool.admin_key()));

@@ -1,5 +1,5 @@
-//! Starts the real binary in a separate folder, restarts and ends it. Uses none of the program's crates. Each test and
-//! benchmark uses a part of it.
+//! Starts the real binary in a separate folder, restarts and stops it. Independent of the program's crates. Each test and benchmark
+//! uses a part of it.
 
 mod calls;
 
@@ -16,7 +16,7 @@ pub use crate::streamed::{Stream, split};
 const PATIENCE: Duration = Duration::from_secs(30);
 const ONE_DEVICE: &str = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\n";
 
-/// Polls until the condition holds; a test never sleeps for a guessed time.
+/// Polls until the condition holds; tests never sleep for a guessed time.
 pub fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
     let began = SystemTime::now();
     while !so() {
@@ -32,12 +32,12 @@ pub struct Pool {
     folder: tempfile::TempDir,
     child: Child,
     address: String,
-    /// Further variables of its environment, also after a restart.
+    /// Additional environment variables, kept over restarts.
     env: Vec<(String, String)>,
 }
 
 impl Pool {
-    /// The three models of the repository on a host with 64 MiB.
+    /// The repository's three models on a host with 64 MiB.
     pub fn demo() -> Pool {
         Pool::demo_with("evening: {cleanup: null, reopen: null}\n")
     }
@@ -51,19 +51,19 @@ impl Pool {
         Pool::with_devices(files, &format!("{ONE_DEVICE}{config}"))
     }
 
-    /// The same, where engines wait for another controller, for at most this time.
+    /// As `with_models`; engines wait for the next controller, for at most this time.
     pub fn that_adopts(files: &[(String, String)], config: &str, within: &str) -> Pool {
         Pool::that_adopts_on_devices(files, &format!("{ONE_DEVICE}{config}"), within)
     }
 
-    /// The same on the devices in the configuration.
+    /// As `that_adopts`, on the devices in the configuration.
     pub fn that_adopts_on_devices(files: &[(String, String)], config: &str, within: &str) -> Pool {
         let env = [("ON_RESTART", "adopt"), ("ADOPT_WITHIN", within)];
         let env = env.map(|(key, value)| (format!("MODEL_POOL__POOL__{key}"), value.to_owned()));
         Pool::from_files(files, config, env.to_vec())
     }
 
-    /// The same on the devices in the configuration.
+    /// As `with_models`, on the devices in the configuration.
     pub fn with_devices(files: &[(String, String)], config: &str) -> Pool {
         Pool::from_files(files, config, Vec::new())
     }
@@ -80,14 +80,14 @@ impl Pool {
         Pool::in_folder(folder, &format!("{config}{more}"), env)
     }
 
-    /// The same as [`Pool::with_models`], with its state on this disk.
+    /// As [`Pool::with_models`], with its state on this disk.
     pub fn on_disk(files: &[(String, String)], config: &str, disk: &Path) -> Pool {
         let folder = folder_with(files);
         std::os::unix::fs::symlink(disk, folder.path().join("data")).unwrap();
         Pool::with_catalogue(folder, &format!("{ONE_DEVICE}{config}"), Vec::new())
     }
 
-    /// The same as [`Pool::with_models`], with these variables in its environment.
+    /// As [`Pool::with_models`], with these environment variables.
     pub fn with_env(files: &[(String, String)], config: &str, env: &[(&str, &str)]) -> Pool {
         let env = env
             .iter()
@@ -95,12 +95,12 @@ impl Pool {
         Pool::from_files(files, &format!("{ONE_DEVICE}{config}"), env.collect())
     }
 
-    /// Models from these files on the GPUs of NVML, with this library.
+    /// Models from these files on NVML GPUs, with this library.
     pub fn on_gpus(files: &[(String, String)], library: &Path, config: &str) -> Pool {
         Pool::on_gpus_with_env(files, library, config, &[])
     }
 
-    /// The same, with these variables in its environment.
+    /// As `on_gpus`, with these environment variables.
     pub fn on_gpus_with_env(
         files: &[(String, String)],
         library: &Path,
@@ -142,7 +142,7 @@ impl Pool {
         pool
     }
 
-    /// A start that should fail: exit status and output.
+    /// A start that must fail; returns exit status and output.
     pub fn refused(config: &str) -> (Option<i32>, String) {
         let folder = tempfile::tempdir().unwrap();
         let own = if config.contains("state:") {
@@ -161,7 +161,7 @@ impl Pool {
         (status.and_then(|status| status.code()), log)
     }
 
-    /// Reads the address from the log; the system chose the port.
+    /// Reads the address from the log, because the system chooses the port.
     fn find(&mut self) {
         let mut address = None;
         wait_for("the service to listen", || {
@@ -176,12 +176,12 @@ impl Pool {
             address.is_some()
         });
         self.address = address.expect("just found");
-        // With TLS the tests make their own connections; it listens before it logs that.
+        // With TLS, tests make their own connections; the service listens before it logs this line.
         if self.log().contains("serving https") {
             return;
         }
-        let base = (self.env.iter()).find(|it| it.0 == "MODEL_POOL__SERVER__BASE_PATH");
-        let ready = format!("{}/ready", base.map_or("/llm", |it| &it.1));
+        let base = (self.env.iter()).find(|(name, _)| name == "MODEL_POOL__SERVER__BASE_PATH");
+        let ready = format!("{}/ready", base.map_or("/llm", |(_, value)| value));
         wait_for("the service to be ready", || {
             self.request("GET", &ready, "", None).0 == 200
         });
@@ -203,14 +203,14 @@ impl Pool {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Waits until the log has this text: a line about an engine may come after the answer to its request.
+    /// Waits until the log contains this text: a line about an engine may follow the response to its request.
     pub fn wait_for_log(&self, text: &str) {
         wait_for(&format!("the log to say {text:?}"), || {
             self.log().contains(text)
         });
     }
 
-    /// What engines of a model print passes through other processes and comes after their answers.
+    /// Engine output passes through other processes and may arrive after their responses.
     pub fn wait_for_engine_log(&self, model: &str, texts: &[&str]) {
         let path = format!("/llm/admin/logs?model={model}&tail=500");
         for text in texts {
@@ -245,7 +245,7 @@ impl Pool {
         self.find();
     }
 
-    /// Another process takes over from this one; returns when it serves, with the old one.
+    /// Another process takes over from this one. Returns the old process once the new one serves.
     pub fn take_over(&mut self) -> Child {
         fs::remove_file(self.folder.path().join("log")).unwrap();
         let new = spawn_with(self.folder.path(), &self.env, &["serve", "--takeover"]);
@@ -268,7 +268,7 @@ impl Pool {
         self.find();
     }
 
-    /// From the next start on.
+    /// Takes effect at the next start.
     pub fn set_env(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
     }
@@ -334,7 +334,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Engines that wait for another service can end.
+        // Ends engines that wait for another controller.
         for record in self.journal() {
             let guardian = record["guardian"]["pid"].to_string();
             for signal in ["-TERM", "-CONT"] {
@@ -367,7 +367,7 @@ fn spawn_with(folder: &Path, env: &[(String, String)], words: &[&str]) -> Child 
         .args(words)
         .args(["--config".as_ref(), folder.join("config.yaml").as_os_str()])
         .env("NO_COLOR", "1")
-        // A test that is over leaves no engine behind, even if it failed.
+        // A finished test leaves no engine behind, even if it failed.
         .env("MODEL_POOL__POOL__ON_RESTART", "stop")
         .envs(env.iter().cloned())
         .stdin(Stdio::null())

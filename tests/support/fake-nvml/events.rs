@@ -1,5 +1,4 @@
-//! Sets of events: Xid errors and double-bit memory errors that are written to the file after a GPU
-//! was registered.
+//! Event sets: Xid errors and double-bit memory errors that are written to the file after a GPU was registered.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Mutex;
@@ -29,11 +28,11 @@ pub struct Event {
 struct Watched {
     gpu: usize,
     kinds: u64,
-    /// The number of the last event that was delivered or already existed.
+    /// Sequence number of the last event that was delivered or existed at registration.
     seen: u64,
 }
 
-/// A freed set stays as `None`, so that handles are never reused.
+/// Freed sets stay as `None` to prevent reuse of their handles.
 static SETS: Mutex<Vec<Option<Vec<Watched>>>> = Mutex::new(Vec::new());
 
 fn with<T>(
@@ -68,7 +67,7 @@ pub extern "C" fn nvmlEventSetFree(set: SetHandle) -> c_int {
     freed.err().unwrap_or(SUCCESS)
 }
 
-/// The word `noevents` on a GPU refuses them, as GPUs under some hypervisors do.
+/// The word `noevents` refuses events, as GPUs under some hypervisors do.
 fn supported(line: &Line) -> u64 {
     match (line.says("noevents"), line.figure("ecc")) {
         (true, _) => 0,
@@ -111,8 +110,8 @@ fn next(state: &State, watched: &mut [Watched]) -> Option<Event> {
             continue;
         };
         let kind = kind_of(line);
-        let meant = watched.iter_mut().find(|it| {
-            it.gpu as u64 == index && it.kinds & kind != 0 && number > it.seen
+        let meant = watched.iter_mut().find(|entry| {
+            entry.gpu as u64 == index && entry.kinds & kind != 0 && number > entry.seen
         });
         if let Some(meant) = meant {
             meant.seen = number;
@@ -129,17 +128,14 @@ fn next(state: &State, watched: &mut [Watched]) -> Option<Event> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlEventSetWait_v2(
-    set: SetHandle,
-    to: *mut Event,
-    timeout_ms: c_uint,
-) -> c_int {
+pub extern "C" fn nvmlEventSetWait_v2(set: SetHandle, to: *mut Event, timeout_ms: c_uint) -> c_int {
     let began = Instant::now();
     loop {
         let found = enter("nvmlEventSetWait_v2", None).and_then(|state| {
             with(set, |set| {
                 let watched = set.as_mut().ok_or(INVALID_ARGUMENT)?;
-                let is_lost = |it: &Watched| state.gpu(it.gpu).is_none_or(|it| it.says("lost"));
+                let is_lost =
+                    |entry: &Watched| state.gpu(entry.gpu).is_none_or(|line| line.says("lost"));
                 match next(&state, watched) {
                     Some(event) => Ok(Some(event)),
                     None if watched.iter().any(is_lost) => Err(GPU_IS_LOST),

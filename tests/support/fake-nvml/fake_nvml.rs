@@ -1,12 +1,10 @@
-//! A stand-in for NVIDIA's management library, for tests: it reads its GPUs and their memory from a text file at each
-//! call; `state.rs` has the format. Built without cargo by `rustc --edition 2024 --crate-type cdylib`. It never
-//! touches a real GPU.
+//! A stand-in for NVIDIA's management library in tests. It reads GPUs and their memory from a text file at each call; `state.rs`
+//! describes the format. Built without cargo by `rustc --edition 2024 --crate-type cdylib`. It never accesses a real GPU.
 //!
-//! The file is the one in the environment variable `MODEL_POOL_FAKE_NVML`, or `state` in the library's folder, so that
-//! a program can load several machines, each from its own copy.
+//! The file is given by the environment variable `MODEL_POOL_FAKE_NVML`, or `state` in the library's folder. A program can
+//! therefore load several machines, each from a separate copy.
 //!
-//! This file has the driver and the GPUs; `memory.rs` their memory, `links.rs` their connections, `events.rs` their
-//! events.
+//! This file contains the driver and the GPUs; `memory.rs` their memory, `links.rs` their connections, `events.rs` their events.
 
 mod events;
 mod links;
@@ -33,7 +31,7 @@ pub const GPU_IS_LOST: c_int = 15;
 /// As in NVIDIA's header: an index plus one, never dereferenced.
 pub type Device = *mut c_void;
 
-/// How often the library is initialised, and the driver at the first initialisation.
+/// Number of initialisations, and the driver's generation at the first one.
 struct Driver {
     users: u32,
     generation: u64,
@@ -86,8 +84,8 @@ fn read() -> Result<State, c_int> {
     State::read(&path).map_err(|_| UNINITIALIZED)
 }
 
-/// The state for the call of this name, or its failure, after it hung as long as required. A hang ends early if its
-/// line is removed from the file.
+/// The state for a call, or its configured failure after its configured delay. A delay ends early if its line is removed from the
+/// file.
 fn called(name: &str, gpu: Option<usize>) -> Result<State, c_int> {
     let began = Instant::now();
     loop {
@@ -110,7 +108,7 @@ fn called(name: &str, gpu: Option<usize>) -> Result<State, c_int> {
     }
 }
 
-/// The same, with the driver with which this library was initialised.
+/// As `called`, and fails if the driver has been restarted since initialisation.
 pub fn enter(name: &str, gpu: Option<usize>) -> Result<State, c_int> {
     let state = called(name, gpu)?;
     let driver = DRIVER.lock().map_err(|_| UNINITIALIZED)?;
@@ -121,7 +119,7 @@ pub fn enter(name: &str, gpu: Option<usize>) -> Result<State, c_int> {
     Ok(state)
 }
 
-/// The same, for a GPU that exists.
+/// As `enter`, for an existing GPU.
 pub fn gpu(name: &str, device: Device) -> Result<(usize, State, Line), c_int> {
     let index = (device as usize).checked_sub(1).ok_or(INVALID_ARGUMENT)?;
     let state = enter(name, Some(index))?;
@@ -134,12 +132,14 @@ pub fn gpu(name: &str, device: Device) -> Result<(usize, State, Line), c_int> {
 
 fn generation(state: &State) -> u64 {
     let mut lines = state.all("driver");
-    lines.find_map(|line| line.figure("generation")).unwrap_or(1)
+    lines
+        .find_map(|line| line.figure("generation"))
+        .unwrap_or(1)
 }
 
-/// Writes the answer and returns success, or returns the error.
-pub fn give<T>(to: *mut T, answer: Result<T, c_int>) -> c_int {
-    match answer {
+/// Writes the value and returns success, or returns the error.
+pub fn give<T>(to: *mut T, response: Result<T, c_int>) -> c_int {
+    match response {
         Ok(value) => {
             // SAFETY: NVML's callers pass a pointer to one value that they own.
             unsafe { to.write(value) };
@@ -164,10 +164,12 @@ fn give_text(to: *mut c_char, room: c_uint, text: Result<String, c_int>) -> c_in
     SUCCESS
 }
 
-/// A figure of a GPU, which it reports if the file has it.
+/// A numeric property of a GPU; not supported unless the file contains it.
 pub fn figure(name: &str, device: Device, word: &str) -> Result<c_uint, c_int> {
     let (_, _, line) = gpu(name, device)?;
-    line.figure(word).map(|it| it as c_uint).ok_or(NOT_SUPPORTED)
+    line.figure(word)
+        .map(|figure| figure as c_uint)
+        .ok_or(NOT_SUPPORTED)
 }
 
 #[unsafe(no_mangle)]

@@ -1,5 +1,4 @@
-//! How GPUs are connected: their addresses on the PCI bus, their common ancestors, and NVLink, directly to another GPU
-//! or to a switch.
+//! Connections between GPUs: PCI addresses, common ancestors, and NVLink to another GPU or a switch.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -51,7 +50,7 @@ enum Remote {
     Switch,
 }
 
-/// The links of a GPU by their numbers, each with whether it is up.
+/// The links of a GPU by number; true if the link is up.
 fn links(state: &State, index: usize) -> Vec<(Remote, bool)> {
     let mut links = Vec::new();
     for line in state.all("nvlink") {
@@ -94,7 +93,7 @@ pub extern "C" fn nvmlDeviceGetNvLinkState(
     give(to, link.map(|(_, _, up)| c_uint::from(up)))
 }
 
-/// A switch has an address that no GPU has.
+/// A switch has an address that differs from every GPU's.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
     device: Device,
@@ -143,7 +142,7 @@ fn place(line: &Line, name: &str) -> u64 {
     line.figure(name).unwrap_or(0)
 }
 
-/// By `board`, `switch`, `root` and `node` of the two lines; `NVML_TOPOLOGY_*`.
+/// Compares `board`, `switch`, `root` and `node` of both lines; `NVML_TOPOLOGY_*`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
     one: Device,

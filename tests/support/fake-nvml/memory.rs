@@ -1,4 +1,4 @@
-//! A GPU's memory and its processes, and its other changing figures: utilisation, temperature, power, memory errors.
+//! Memory and processes of a GPU, and its other changing values: utilisation, temperature, power, memory errors.
 
 use std::ffi::{c_int, c_uint};
 
@@ -47,7 +47,7 @@ fn memory(name: &str, device: Device) -> Result<MemoryTwo, c_int> {
     })
 }
 
-/// The first version counts what the driver reserves as used.
+/// The first version counts memory reserved by the driver as used.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetMemoryInfo(device: Device, to: *mut MemoryOne) -> c_int {
     let memory = memory("nvmlDeviceGetMemoryInfo", device);
@@ -66,7 +66,7 @@ pub extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Device, to: *mut MemoryTwo)
     give(to, memory("nvmlDeviceGetMemoryInfo_v2", device))
 }
 
-/// Memory of an ended process that is not yet free is on no list, unless the file says so.
+/// Memory of an ended process that is not yet free is on no list, unless the file specifies it.
 fn is_listed(line: &Line, graphics: bool) -> bool {
     line.says("graphics") == graphics && (line.figure("dead").is_none() || line.says("listed"))
 }
@@ -140,10 +140,13 @@ pub extern "C" fn nvmlDeviceGetTemperature(
     _sensor: c_uint,
     to: *mut c_uint,
 ) -> c_int {
-    give(to, figure("nvmlDeviceGetTemperature", device, "temperature"))
+    give(
+        to,
+        figure("nvmlDeviceGetTemperature", device, "temperature"),
+    )
 }
 
-/// In milliwatts; the file has watts.
+/// In milliwatts; the file contains watts.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetPowerUsage(device: Device, to: *mut c_uint) -> c_int {
     let watts = figure("nvmlDeviceGetPowerUsage", device, "power");

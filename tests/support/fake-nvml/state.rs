@@ -1,6 +1,6 @@
-//! The state of a fake GPU machine: one text file that tests write, test engines change under a lock, and the library
-//! reads at each call. Has the file's format, the memory of each process on a GPU, and what happens to it when the
-//! process ends. Without dependencies: the library, the stub engine and the tests each compile it in.
+//! The state of a fake GPU machine: a text file that tests write, test engines change under a lock, and the library reads at each
+//! call. Defines the file format, the memory of each process on a GPU, and its release after the process ends. Without
+//! dependencies: the library, the stub engine and the tests each compile it in.
 //!
 //! ```text
 //! driver version=570.86 generation=1            `down`: not loaded; another generation: restarted
@@ -74,7 +74,7 @@ impl State {
         State(text.lines().map(Line::new).collect())
     }
 
-    /// The current state: processes that ended hold only what they still hold.
+    /// The current state. Ended processes hold only memory that is not released yet.
     pub fn read(path: &Path) -> io::Result<State> {
         let mut state = State::parse(&fs::read_to_string(path)?);
         if state.clone().settle() {
@@ -121,7 +121,7 @@ impl State {
         let mut held: Vec<(Option<u64>, u64)> = Vec::new();
         for line in self.processes(index) {
             let (pid, bytes) = (line.figure("pid"), line.figure("bytes").unwrap_or(0));
-            // A process on both lists is reported with the same bytes in each.
+            // A process on both lists is reported with equal bytes in each.
             match held.iter_mut().find(|(known, _)| *known == pid) {
                 Some(known) => known.1 = known.1.max(bytes),
                 None => held.push((pid, bytes)),
@@ -141,7 +141,7 @@ impl State {
             .filter(move |line| line.figure("gpu") == Some(index as u64))
     }
 
-    /// Frees the memory of ended processes. Returns whether anything changed.
+    /// Frees the memory of ended processes. Returns true if anything changed.
     fn settle(&mut self) -> bool {
         let before = self.clone();
         let now = now_ms();
@@ -163,8 +163,7 @@ impl State {
     }
 }
 
-/// Changes the file under its lock, so that it is never read half written and no change is lost. Returns the written
-/// state.
+/// Changes the file under its lock, which prevents torn reads and lost changes. Returns the written state.
 pub fn edit(path: &Path, change: impl FnOnce(&mut State)) -> io::Result<State> {
     let lock = File::create(beside(path, "lock"))?;
     lock.lock()?;
@@ -188,14 +187,13 @@ pub struct Wish<'a> {
     pub gpu: usize,
     pub pid: u32,
     pub bytes: u64,
-    /// Further words of its line, such as `leak`.
+    /// Additional words of its line, such as `leak`.
     pub words: &'a str,
 }
 
-/// Takes the memory for the process, in place of its earlier memory there, or returns `Ok(Err(free))` with what is
-/// free.
+/// Allocates memory for the process, replacing its earlier memory there, or returns `Ok(Err(free))` with the free bytes.
 pub fn allocate(path: &Path, wish: &Wish<'_>) -> io::Result<Result<(), u64>> {
-    let mut answer = Ok(());
+    let mut response = Ok(());
     edit(path, |state| {
         let own = |line: &Line| {
             line.is("process")
@@ -207,7 +205,7 @@ pub fn allocate(path: &Path, wish: &Wish<'_>) -> io::Result<Result<(), u64>> {
         let held: u64 = held.filter_map(|line| line.figure("bytes")).sum();
         let free = state.free(wish.gpu) + held;
         if wish.bytes > free {
-            answer = Err(free);
+            response = Err(free);
             return;
         }
         state.0.retain(|line| !own(line));
@@ -218,11 +216,11 @@ pub fn allocate(path: &Path, wish: &Wish<'_>) -> io::Result<Result<(), u64>> {
             wish.words
         ));
     })?;
-    Ok(answer)
+    Ok(response)
 }
 
-/// The start time of a living process, in the kernel's ticks; `None` for one that ended, even if it is not reaped yet:
-/// its memory is free by then.
+/// The start time of a living process in clock ticks. `None` once it has ended, even before it is reaped: its memory is free at
+/// that time.
 pub fn birth(pid: u64) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // proc(5): state is the first field after the command in parentheses, starttime the twentieth.

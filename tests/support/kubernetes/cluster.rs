@@ -1,4 +1,4 @@
-//! The parts behind the API server: numbers become pods, pods get machines, and machines run their programs.
+//! The parts behind the API server: they create pods, assign machines, and run programs.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -84,21 +84,21 @@ impl Cluster {
         pod.leaves();
     }
 
-    /// Nothing runs any more, and nothing starts.
+    /// Ends all programs and starts no more.
     pub fn end(&mut self) {
         self.starts = None;
-        for pid in self.pods.values().filter_map(|it| it.pid) {
+        for pid in self.pods.values().filter_map(|pod| pod.pid) {
             signal(pid, "-KILL");
         }
     }
 
     fn active(&self, deployment: &str) -> Vec<String> {
         let pods = self.pods.values();
-        let active = pods.filter(|it| it.deployment == deployment && !it.is_leaving);
-        active.map(|it| it.name.clone()).collect()
+        let active = pods.filter(|pod| pod.deployment == deployment && !pod.is_leaving);
+        active.map(|pod| pod.name.clone()).collect()
     }
 
-    /// The controller of Deployments: as many pods as each shall have. Pods without a machine go first.
+    /// The Deployment controller: creates and removes pods to match the desired numbers. Pods without a machine are removed first.
     fn make_pods(&mut self) {
         let names: Vec<String> = self.deployments.keys().cloned().collect();
         for name in names {
@@ -110,16 +110,17 @@ impl Cluster {
             while active.len() < wanted {
                 active.push(self.make_pod(&name));
             }
-            active.sort_by_key(|it| self.pods[it].is_scheduled);
+            active.sort_by_key(|name| self.pods[name].is_scheduled);
             for surplus in &active[..active.len() - wanted] {
                 self.pods.get_mut(surplus).expect("a pod").leaves();
             }
-            // Its status has changed.
+            // The Deployment's status has changed.
             let version = self.next_version();
             self.deployments.get_mut(&name).expect("there").version = version;
         }
-        // What has no program ends at once.
-        self.pods.retain(|_, it| !it.is_leaving || it.pid.is_some());
+        // A pod without a program ends immediately.
+        self.pods
+            .retain(|_, pod| !pod.is_leaving || pod.pid.is_some());
     }
 
     fn make_pod(&mut self, deployment: &str) -> String {
@@ -150,17 +151,17 @@ impl Cluster {
         name
     }
 
-    /// The scheduler: pods in the order of their creation, as long as there are GPUs.
+    /// The scheduler: assigns GPUs to pods in order of creation.
     fn schedule(&mut self) -> Vec<String> {
         let used: u32 = self
             .pods
             .values()
-            .filter(|it| it.is_scheduled)
-            .map(|it| it.gpus)
+            .filter(|pod| pod.is_scheduled)
+            .map(|pod| pod.gpus)
             .sum();
         let mut free = self.gpus.saturating_sub(used);
         let mut scheduled = Vec::new();
-        for pod in self.pods.values_mut().filter(|it| !it.is_scheduled) {
+        for pod in self.pods.values_mut().filter(|pod| !pod.is_scheduled) {
             if pod.gpus > free {
                 pod.object["status"]["conditions"] = json!([{
                     "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
@@ -178,8 +179,8 @@ impl Cluster {
         }
         if self.starts.is_some() {
             let ready = self.pods.values();
-            let ready = ready.filter(|it| it.is_scheduled && !it.is_leaving && it.is_new());
-            scheduled.extend(ready.map(|it| it.name.clone()));
+            let ready = ready.filter(|pod| pod.is_scheduled && !pod.is_leaving && pod.is_new());
+            scheduled.extend(ready.map(|pod| pod.name.clone()));
         }
         scheduled
     }
@@ -190,7 +191,7 @@ impl Pod {
         self.pid.is_none() && !self.has_ended
     }
 
-    /// It is told to end, and its program gets SIGTERM.
+    /// Starts the pod's termination and sends SIGTERM to its program.
     fn leaves(&mut self) {
         if std::mem::replace(&mut self.is_leaving, true) {
             return;
@@ -202,19 +203,20 @@ impl Pod {
     }
 }
 
-/// A program that has ended meanwhile is not there any more, or waits for its thread: its number is not used again.
+/// A program that has just ended is still unreaped or gone, and its process id is not reused in this time.
 fn signal(pid: u32, signal: &str) {
     let mut kill = Command::new("kill");
     let _ = kill.args([signal, &pid.to_string()]).status();
 }
 
-/// The one container of a pod.
+/// The container statuses of a pod.
 fn containers(restarts: u32, state: &Value, last: &Value) -> Value {
     json!([{"name": "node", "image": "model-pool:1", "imageID": "", "ready": state["running"].is_object(),
         "restartCount": restarts, "state": state, "lastState": last}])
 }
 
-/// Until nothing changes any more: then it waits for a call, or for the end of a program.
+/// Applies all pending changes: creates and schedules pods, and starts their programs. The next call or the end of a program causes
+/// further changes.
 pub fn settle(cluster: &Arc<Mutex<Cluster>>) {
     let mut inner = cluster.lock().unwrap();
     inner.make_pods();
@@ -231,13 +233,13 @@ pub fn settle(cluster: &Arc<Mutex<Cluster>>) {
         pod.object["status"]["containerStatuses"] = containers(0, &state, &json!({}));
         let cluster = Arc::clone(cluster);
         thread::spawn(move || {
-            let status = child.wait().ok().and_then(|it| it.code());
+            let status = child.wait().ok().and_then(|status| status.code());
             ended(&cluster, &name, status.unwrap_or(137));
         });
     }
 }
 
-/// A pod that was told to end is gone with its program; another one is not started again so soon.
+/// A terminating pod disappears with its program; any other pod enters back-off.
 fn ended(cluster: &Arc<Mutex<Cluster>>, name: &str, status: i32) {
     {
         let mut inner = cluster.lock().unwrap();

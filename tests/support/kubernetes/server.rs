@@ -1,4 +1,4 @@
-//! The API server: routes, resource versions, and answers in the form of `Status` where it refuses.
+//! The API server: routes, resource versions, and errors in the form of `Status`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ fn found(body: &Value) -> Response {
         .into_response()
 }
 
-/// Notes the call; an answer if it goes no further.
+/// Records the call. Returns a response if the call ends here.
 fn enter(
     shared: &Shared,
     method: &Method,
@@ -80,11 +80,11 @@ fn enter(
     }
     let token = headers
         .get(header::AUTHORIZATION)
-        .and_then(|it| it.to_str().ok());
+        .and_then(|value| value.to_str().ok());
     let token = token
-        .and_then(|it| it.strip_prefix("Bearer "))
+        .and_then(|value| value.strip_prefix("Bearer "))
         .unwrap_or_default();
-    if !manners.tokens.is_empty() && !manners.tokens.iter().any(|it| it == token) {
+    if !manners.tokens.is_empty() && !manners.tokens.iter().any(|known| known == token) {
         return Some(status(
             StatusCode::UNAUTHORIZED,
             "Unauthorized",
@@ -113,7 +113,7 @@ async fn version(
     refused.unwrap_or_else(|| found(&json!({"major": "1", "minor": "33", "gitVersion": "v1.33.2"})))
 }
 
-/// As the server writes it: a number of 0 is left out.
+/// Like the real server, omits a number of 0.
 fn scale_of(cluster: &Cluster, name: &str) -> Option<Value> {
     let deployment = cluster.deployments.get(name)?;
     let spec = match deployment.replicas {
@@ -129,7 +129,7 @@ fn scale_of(cluster: &Cluster, name: &str) -> Option<Value> {
     }))
 }
 
-/// What there is of the group: for Helm, which looks live objects up.
+/// The resources of the API group, for Helm, which looks up live objects.
 async fn resources() -> Response {
     let verbs = json!(["get", "list", "update"]);
     found(
@@ -210,7 +210,7 @@ async fn write_scale(
         manners.conflicts = manners.conflicts.saturating_sub(1);
         conflicts
     };
-    let answer = {
+    let response = {
         let mut cluster = shared.cluster.lock().unwrap();
         if namespace != NAMESPACE || !cluster.deployments.contains_key(&name) {
             return no_deployment(&name);
@@ -236,11 +236,11 @@ async fn write_scale(
         scale_of(&cluster, &name).expect("there")
     };
     settle(&shared.cluster);
-    if std::mem::take(&mut shared.manners.lock().unwrap().loses_answer) {
+    if std::mem::take(&mut shared.manners.lock().unwrap().loses_response) {
         let message = "Timeout: request did not complete within requested timeout";
         return status(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
     }
-    found(&answer)
+    found(&response)
 }
 
 async fn list_pods(
@@ -264,9 +264,9 @@ async fn list_pods(
         );
     };
     let cluster = shared.cluster.lock().unwrap();
-    let labelled = cluster.pods.values().map(|it| &it.object);
-    let labelled = labelled.filter(|it| {
-        it["metadata"]["namespace"] == *namespace && it["metadata"]["labels"][key] == *value
+    let labelled = cluster.pods.values().map(|pod| &pod.object);
+    let labelled = labelled.filter(|object| {
+        object["metadata"]["namespace"] == *namespace && object["metadata"]["labels"][key] == *value
     });
     let all: Vec<Value> = labelled.cloned().collect();
     let page = shared.manners.lock().unwrap().page;

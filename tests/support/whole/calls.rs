@@ -1,4 +1,4 @@
-//! Speaks HTTP to the real binary over plain sockets, each call on a separate connection.
+//! Sends HTTP requests to the real binary over plain sockets, each on a separate connection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use super::Pool;
 use crate::described;
 use crate::streamed::{Stream, split};
 
-/// How long a client reads on without a byte. Longer than a node is frozen in a test, so that the client is not what gives up.
+/// Read timeout of a client. Longer than a node is frozen in a test, which ensures that the client never gives up first.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(90);
 
 impl Pool {
@@ -21,7 +21,7 @@ impl Pool {
         (status, body)
     }
 
-    /// Status, body and head (lower case) of one answer on a separate connection.
+    /// Sends a request on a separate connection and returns status, body and lower-case head.
     pub fn request(
         &self,
         method: &str,
@@ -30,50 +30,50 @@ impl Pool {
         key: Option<&str>,
     ) -> (u16, String, String) {
         let mut socket = self.send(method, path, body, key);
-        let mut answer = Vec::new();
-        // A refused large body may reset the connection after the answer was sent.
-        let _ = socket.read_to_end(&mut answer);
-        self.described(method, path, body, split(&answer))
+        let mut response = Vec::new();
+        // A refused large body may reset the connection after the response was sent.
+        let _ = socket.read_to_end(&mut response);
+        self.described(method, path, body, split(&response))
     }
 
-    /// Status and answer of a call in JSON; null: without a body. An answer that is no JSON is its text.
+    /// Status and JSON response of a call; null sends no body. A response that is not JSON is returned as a string.
     pub fn call(&self, key: Option<&str>, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let body = match body {
             Value::Null => String::new(),
             body => body.to_string(),
         };
         let (status, text, _) = self.request(method, path, &body, key);
-        let answer = serde_json::from_str(&text);
-        (status, answer.unwrap_or(Value::String(text)))
+        let response = serde_json::from_str(&text);
+        (status, response.unwrap_or(Value::String(text)))
     }
 
-    /// The same by an administrator.
+    /// As `call`, with an administrator's key.
     pub fn admin(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         self.call(Some(&self.admin_key()), method, path, body)
     }
 
-    /// The same as `request` without a key, and without a look at the OpenAPI document.
+    /// As `request` without a key, and without a check against the OpenAPI document.
     pub fn request_unchecked(&self, method: &str, path: &str, body: &str) -> (u16, String, String) {
-        let (mut answer, mut socket) = (Vec::new(), self.send(method, path, body, None));
-        let _ = socket.read_to_end(&mut answer);
-        split(&answer)
+        let (mut response, mut socket) = (Vec::new(), self.send(method, path, body, None));
+        let _ = socket.read_to_end(&mut response);
+        split(&response)
     }
 
-    /// An exchange that the OpenAPI document describes.
+    /// An exchange that is checked against the OpenAPI document.
     fn described(
         &self,
         method: &str,
         path: &str,
         body: &str,
-        answer: (u16, String, String),
+        response: (u16, String, String),
     ) -> (u16, String, String) {
         if method == "POST" {
-            described::check(self, path, body, (answer.0, &answer.1, &answer.2));
+            described::check(self, path, body, (response.0, &response.1, &response.2));
         }
-        answer
+        response
     }
 
-    /// The same with these additional header lines.
+    /// As `request`, with additional header lines.
     pub fn request_with(
         &self,
         method: &str,
@@ -81,22 +81,22 @@ impl Pool {
         body: &str,
         lines: &[(&str, &str)],
     ) -> (u16, String, String) {
-        let (mut answer, mut socket) = (Vec::new(), self.send_with(method, path, body, lines));
-        let _ = socket.read_to_end(&mut answer);
-        self.described(method, path, body, split(&answer))
+        let (mut response, mut socket) = (Vec::new(), self.send_with(method, path, body, lines));
+        let _ = socket.read_to_end(&mut response);
+        self.described(method, path, body, split(&response))
     }
 
-    /// The same for a POST whose body is not JSON.
+    /// As `request`, for a POST whose body is not JSON.
     pub fn request_as(&self, kind: &str, path: &str, body: &str) -> (u16, String, String) {
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         let mut socket = self.send_as(kind, "POST", path, body, &[]);
-        let _ = socket.read_to_end(&mut answer);
-        split(&answer)
+        let _ = socket.read_to_end(&mut response);
+        split(&response)
     }
 
     fn send(&self, method: &str, path: &str, body: &str, key: Option<&str>) -> TcpStream {
         let bearer = key.map(|key| format!("Bearer {key}"));
-        let line = bearer.as_deref().map(|it| ("Authorization", it));
+        let line = bearer.as_deref().map(|bearer| ("Authorization", bearer));
         self.send_with(method, path, body, line.as_slice())
     }
 
@@ -126,7 +126,7 @@ impl Pool {
         socket
     }
 
-    /// A request whose answer is read while the test goes on. Dropping it disconnects the client.
+    /// Sends a request and returns its response as a stream. Dropping it disconnects the client.
     pub fn stream(&self, path: &str, body: &str) -> Stream {
         self.stream_with(path, body, &[])
     }
@@ -141,7 +141,7 @@ impl Pool {
                 match from.read(&mut chunk) {
                     Ok(0) => break,
                     Ok(count) => into.lock().unwrap().extend_from_slice(&chunk[..count]),
-                    // With a timeout set, a read ends like this when the process was stopped and continued.
+                    // With a timeout, a read ends like this after the process was stopped and continued.
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                     Err(error) => {
                         eprintln!("the stream broke off: {error}");

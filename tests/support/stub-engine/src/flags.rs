@@ -1,4 +1,4 @@
-//! The stub's command line: the names of its flags; an unknown one is an error.
+//! The stub's command line. An unknown flag is an error.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,24 +7,24 @@ use crate::gpu::Gpu;
 use crate::hostile::Hostile;
 use crate::script::Script;
 
-/// How the stub behaves.
+/// Behaviour of the stub.
 pub struct Flags {
     /// `--port N` on 127.0.0.1; with 0 it takes any port and prints it.
     pub port: u16,
     /// `--socket PATH`, instead of a port.
     pub socket: Option<PathBuf>,
-    /// `--model NAME`, as in the answer of `/v1/models`.
+    /// `--model NAME`, as in the response of `/v1/models`.
     pub model: String,
-    /// `--listen-after-ms N`: it does not listen until then.
+    /// `--listen-after-ms N`: time before it listens.
     pub listen_after: Duration,
-    /// `--ready-after-ms N`: counted from the start; until then 503 with a growing percentage.
+    /// `--ready-after-ms N`: time from the start until it is ready; before, 503 with a growing percentage.
     pub ready_after: Duration,
     /// `--exit-after-ms N`: counted from listening; ends with `--exit-code N`.
     pub exit_after: Option<Duration>,
     pub exit_code: i32,
-    /// `--ignore-term`: SIGTERM does nothing.
+    /// `--ignore-term`: ignores SIGTERM.
     pub ignore_term: bool,
-    /// `--term-exit-code N`: SIGTERM is caught and it exits normally, as real engines do.
+    /// `--term-exit-code N`: catches SIGTERM and exits normally, as real engines do.
     pub term_exit_code: Option<i32>,
     /// `--spawn-grandchild`: starts a process that sleeps, and prints `grandchild PID`.
     pub spawn_grandchild: bool,
@@ -36,23 +36,23 @@ pub struct Flags {
     pub print_headers: Vec<String>,
     /// `--hang-health`: accepts `GET /health` and never answers.
     pub hang_health: bool,
-    /// `--allocate-mib N`: memory that is really allocated.
+    /// `--allocate-mib N`: memory to allocate and touch.
     pub allocate_mib: usize,
-    /// `--tokens N`: the length of an answer.
+    /// `--tokens N`: tokens per response.
     pub tokens: usize,
     /// `--token-ms N`: the pause before each token.
     pub token_pause: Duration,
     /// `--fail-load TEXT`: after `--ready-after-ms`, prints the text to stderr and exits with 1.
     pub fail_load: Option<String>,
-    /// `--crash-mid-stream N`: aborts when an answer has N tokens and continues or ends.
+    /// `--crash-mid-stream N`: aborts once a response has N tokens and continues or ends.
     pub crash_mid_stream: Option<usize>,
     /// `--require-key KEY`: requests without it get 401.
     pub key: Option<String>,
-    /// The worst faults, with their flags.
+    /// The worst faults and their flags.
     pub hostile: Hostile,
-    /// What it is told to say, with its flags.
+    /// Scripted output and its flags.
     pub script: Script,
-    /// Its memory on fake GPUs, with its flags.
+    /// Memory on fake GPUs and its flags.
     pub gpu: Gpu,
     /// Set by the word `engine`.
     pub end_with_stdin: bool,
@@ -60,10 +60,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the stub is a program of its own"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the stub is a separate program")]
     pub fn read(words: Vec<String>) -> Result<Flags, String> {
         let mut flags = Flags {
             port: 0,
@@ -106,7 +103,7 @@ impl Flags {
         (share * 100.0).min(99.0) as u8
     }
 
-    /// The Unix time at which the load is done, or now if that is past.
+    /// The Unix time at which loading ends, or now if it is over.
     pub fn ready_at(&self) -> Duration {
         let left = self.ready_after.saturating_sub(self.started.elapsed());
         let now = SystemTime::now().duration_since(UNIX_EPOCH);

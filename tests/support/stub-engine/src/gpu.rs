@@ -1,6 +1,5 @@
-//! Memory of fake GPUs: the stub takes it by writing it, under its own process id, to the file of a machine without
-//! GPUs. Decides on which GPUs, how much and when, and how an engine ends that gets none; the file decides when memory
-//! is returned.
+//! Memory of fake GPUs: the stub allocates it by writing its process id to the file of a fake machine. Decides the GPUs, amount and
+//! time, and the exit of an engine without enough memory; the file decides when memory is returned.
 
 #[path = "../../fake-nvml/state.rs"]
 mod state;
@@ -34,7 +33,7 @@ pub struct Gpu {
     leak: bool,
     /// `--stay-listed`: after its end it stays on the list until its memory is free.
     stay_listed: bool,
-    /// `--leak-per-request N`: each completion holds this many more bytes, for ever.
+    /// `--leak-per-request N`: each completion permanently holds this many more bytes.
     leak_per_request: u64,
     leaked: AtomicU64,
     /// `--child-allocates`: a child holds the memory, and prints `grandchild PID`.
@@ -42,7 +41,7 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Whether it is one of the flags above.
+    /// Parses a flag. Returns false if it belongs to another group.
     pub fn take(
         &mut self,
         name: &str,
@@ -76,7 +75,7 @@ impl Gpu {
 }
 
 impl Gpu {
-    /// Adds one completion's part of the leak.
+    /// Adds one completion's share of the leak.
     pub fn leak(&self) -> Result<(), String> {
         if self.leak_per_request == 0 {
             return Ok(());

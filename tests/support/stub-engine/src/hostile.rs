@@ -1,5 +1,5 @@
-//! Faults that no engine should have, and some do: descendants that escape, closed pipes, floods of output, requests
-//! that never get a token, invalid HTTP. Each has a flag and is off by default.
+//! Faults that no engine should have, and some do: escaped descendants, closed pipes, floods of output, requests that never get a
+//! token, invalid HTTP. Each has a flag and is off by default.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,31 +15,30 @@ use crate::text;
 
 #[derive(Default)]
 pub struct Hostile {
-    /// `--grandchildren`: starts one in the same session, one in a new session, and one that was forked twice; all
-    /// hold the output pipes, and each is announced as `grandchild PID`.
+    /// `--grandchildren`: starts a process in the same session, a process in a new session, and a double-forked process. All hold
+    /// the output pipes, and each is announced as `grandchild PID`.
     pub grandchildren: bool,
-    /// `--close-output`: standard output and error are closed from the start.
+    /// `--close-output`: closes standard output and error at the start.
     pub close_output: bool,
-    /// `--print-mib N`: prints this much, as fast as it is read, once it listens.
+    /// `--print-mib N`: prints this much as fast as possible, once it listens.
     pub print_mib: usize,
-    /// `--stuck-after N`: an answer stops for ever after N tokens.
+    /// `--stuck-after N`: a response stops permanently after N tokens.
     pub stuck_after: Option<usize>,
-    /// `--never-answer`: a completion gets no head either.
-    pub never_answer: bool,
-    /// `--health-answers N`: this many good answers of the health route, and then it hangs.
+    /// `--never-answer`: completions get no response at all.
+    pub never_response: bool,
+    /// `--health-answers N`: number of good health responses before the route hangs.
     pub health_answers: Option<usize>,
     pub health_answered: AtomicUsize,
     /// `--status N`: every completion gets this status.
     pub status: Option<u16>,
-    /// `--exit-when-ready`: exits with 0 after its first good health answer.
+    /// `--exit-when-ready`: exits with 0 after its first good health response.
     pub exit_when_ready: bool,
-    /// `--squat FILE`: if the file does not exist, it is made, and another process takes the port first, for
-    /// `--squat-ms N`.
+    /// `--squat FILE`: if the file does not exist, creates it and lets another process take the port first, for `--squat-ms N`.
     pub squat: Option<PathBuf>,
     pub squat_for: Duration,
-    /// `--raw KIND`: health is answered well, and a completion with bytes that are not valid HTTP.
+    /// `--raw KIND`: health responses are good, and completions get bytes that are not valid HTTP.
     pub raw: Option<Raw>,
-    /// `--raw-file FILE`: the same, where the stream is what stands in this file at the time of the request.
+    /// `--raw-file FILE`: as `--raw`, with the contents of this file as the stream.
     pub raw_file: Option<PathBuf>,
 }
 
@@ -47,24 +46,24 @@ pub struct Hostile {
 pub enum Raw {
     /// Chunks with wrong sizes.
     BrokenChunks,
-    /// A head that comes byte by byte and never ends.
+    /// A head that arrives byte by byte and never ends.
     SlowHead,
-    /// The connection is closed without an answer.
+    /// The connection is closed without a response.
     HangUp,
     /// A stream of one event that never ends.
     EndlessEvent,
     /// A stream whose body does not end after `[DONE]`.
     OpenAfterDone,
-    /// A stream with an error in the same chunk as its `[DONE]`, behind it.
+    /// A stream with an error after `[DONE]` in the same chunk.
     ErrorAfterDone,
-    /// A stream that is the contents of a file.
+    /// A stream with the contents of a file.
     File,
-    /// Connections are accepted and nothing is ever answered, not even health.
+    /// Connections are accepted without any response, including health.
     Mute,
 }
 
 impl Hostile {
-    /// Whether it is one of the flags above.
+    /// Parses a flag. Returns false if it belongs to another group.
     pub fn take(
         &mut self,
         name: &str,
@@ -75,7 +74,7 @@ impl Hostile {
             "--close-output" => self.close_output = true,
             "--print-mib" => self.print_mib = number(name, value()?)?,
             "--stuck-after" => self.stuck_after = Some(number(name, value()?)?),
-            "--never-answer" => self.never_answer = true,
+            "--never-answer" => self.never_response = true,
             "--health-answers" => self.health_answers = Some(number(name, value()?)?),
             "--status" => self.status = Some(number(name, value()?)?),
             "--exit-when-ready" => self.exit_when_ready = true,
@@ -134,7 +133,7 @@ impl Hostile {
             .stdin(Stdio::null())
             .spawn();
         println!("grandchild {}", escaped.map_err(text)?.id());
-        // The shell that forked it exits at once, so it is orphaned.
+        // The shell that forked it exits immediately, which orphans it.
         let twice = Command::new("sh")
             .args(["-c", "setsid \"$0\" grandchild & echo grandchild $!"])
             .arg(&own)
@@ -143,13 +142,13 @@ impl Hostile {
         twice.map_err(text).map(drop)
     }
 
-    /// Whether the health route has given all its good answers.
+    /// Returns true once the health route has given all its good responses.
     pub fn hangs_now(&self) -> bool {
         let before = self.health_answered.fetch_add(1, Ordering::SeqCst);
         self.health_answers.is_some_and(|most| before >= most)
     }
 
-    /// Prints on a separate thread, which ends when all is printed or the pipe is closed.
+    /// Prints on a separate thread, which ends when everything is printed or the pipe is closed.
     pub fn flood(&self) {
         let lines = self.print_mib * 1024;
         if lines > 0 {
@@ -196,20 +195,20 @@ pub fn be_squatter(words: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Serves raw bytes on the port, for ever.
+/// Serves raw bytes on the port, without end.
 pub fn serve_raw(raw: Raw, file: Option<PathBuf>, port: u16) -> Result<(), String> {
     let listener = TcpListener::bind(("127.0.0.1", port))
         .map_err(|error| format!("cannot listen on 127.0.0.1:{port}: {error}"))?;
     println!("listening on 127.0.0.1:{port}");
     for socket in listener.incoming().flatten() {
         let file = file.clone();
-        thread::spawn(move || answer_raw(raw, file, socket));
+        thread::spawn(move || response_raw(raw, file, socket));
     }
     Ok(())
 }
 
 /// Write errors do not matter.
-fn answer_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
+fn response_raw(raw: Raw, file: Option<PathBuf>, mut socket: TcpStream) {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

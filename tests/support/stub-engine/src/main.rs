@@ -1,15 +1,15 @@
-//! An engine for tests: it starts in a few milliseconds, always gives the same answers, and misbehaves as its flags
-//! say. It uses nothing of the pool and loads no model. `flags.rs` has the flags, `routes.rs` the routes, `gpu.rs` the
-//! memory of fake GPUs, `script.rs` what it is told to say, `hostile.rs` the worst faults.
+//! An engine for tests: it starts in a few milliseconds, gives reproducible responses, and misbehaves according to its flags. It is
+//! independent of the pool and loads no model. `flags.rs` defines the flags, `routes.rs` the routes, `gpu.rs` the memory of fake
+//! GPUs, `script.rs` scripted output, `hostile.rs` the worst faults.
 //!
-//! As `stub-engine engine …` it takes the embedded engine's command line instead, ends when its standard input does,
-//! and reads further flags from the file `stub-args` in the model directory, one word per line.
+//! As `stub-engine engine …` it accepts the embedded engine's command line, ends when its standard input does, and reads additional
+//! flags from the file `stub-args` in the model directory, one word per line.
 
-mod answer;
 mod flags;
 mod gpu;
 mod hostile;
 mod passing;
+mod response;
 mod routes;
 mod script;
 mod stats;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         runtime.block_on(run(flags))
     });
     match ended {
-        // Exits at once, even if a thread still reads or a connection is open.
+        // Exits immediately, even if a thread still reads or a connection is open.
         Ok(code) => std::process::exit(code),
         Err(text) => {
             eprintln!("stub-engine: {text}");
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 /// Returns the exit status.
 async fn run(flags: Flags) -> Result<i32, String> {
     let flags = Arc::new(flags);
-    // A process that catches the signal and does nothing ignores it.
+    // A process that catches the signal and does nothing effectively ignores it.
     let mut terminate = if flags.ignore_term || flags.term_exit_code.is_some() {
         Some(signal(SignalKind::terminate()).map_err(text)?)
     } else {
@@ -93,7 +93,7 @@ async fn run(flags: Flags) -> Result<i32, String> {
     if flags.spawn_grandchild {
         println!("grandchild {}", spawn_grandchild()?);
     }
-    // Touched page by page, so that the memory is really allocated.
+    // Touches every page to actually allocate the memory.
     let mut held = vec![0_u8; flags.allocate_mib << 20];
     held.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     let code = tokio::select! {
@@ -131,7 +131,7 @@ async fn live(flags: Arc<Flags>) -> Result<i32, String> {
             .map_err(|error| format!("cannot listen on {address}: {error}"))?;
         let bound = listener.local_addr().map_err(text)?;
         announce(&bound.to_string(), &flags);
-        // As Python's asyncio does for vLLM and its like: a token that is written alone leaves at once.
+        // Disables Nagle's algorithm as Python's asyncio does for vLLM: a token written separately is sent immediately.
         let listener = listener.tap_io(|socket| {
             let _ = socket.set_nodelay(true);
         });
@@ -153,14 +153,14 @@ async fn until_exit<T>(served: impl Future<Output = T>, flags: &Flags) -> Result
     }
 }
 
-/// Prints where it listens and, in microseconds of Unix time, when the health route becomes good.
+/// Prints the address and, in microseconds of Unix time, when the health route becomes good.
 fn announce(place: &str, flags: &Flags) {
     println!("listening on {place}");
     println!("ready {}", flags.ready_at().as_micros());
     flags.hostile.flood();
 }
 
-/// It shares the stub's standard output and error, and keeps them open.
+/// The child shares the stub's standard output and error, and keeps them open.
 pub(crate) fn spawn_grandchild() -> Result<u32, String> {
     let own = std::env::current_exe().map_err(text)?;
     let child = Command::new(own)

@@ -1,4 +1,4 @@
-//! Routes that only some engines have: images, voices, and llama.cpp's own. They return what they were sent.
+//! Routes that only some engines have: images, voices, and llama.cpp's own. They return the data they receive.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -18,14 +18,14 @@ pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route("/completion", post(complete))
 }
 
-/// The request in the place of a picture.
+/// Returns the request in place of an image.
 async fn image(Json(request): Json<Value>) -> Json<Value> {
     Json(
         json!({"created": 1, "data": [{"b64_json": "AA==", "revised_prompt": request.to_string()}]}),
     )
 }
 
-/// The form in the place of a picture.
+/// Returns the form in place of an image.
 async fn changed(form: Bytes) -> Json<Value> {
     let text = String::from_utf8_lossy(&form);
     Json(json!({"created": 1, "data": [{"b64_json": "AA==", "revised_prompt": text}]}))

@@ -1,5 +1,4 @@
-//! The stub's routes: health, models, completions, statistics; their statuses, and the streams. `answer.rs` has the
-//! content of the answers.
+//! The stub's routes: health, models, completions, statistics, with their statuses and streams. `response.rs` writes the responses.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,8 +15,8 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::answer::{Answer, Form, error, models};
 use crate::flags::Flags;
+use crate::response::{Answer, Form, error, models};
 use crate::stats::{Running, Stats};
 
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -80,7 +79,7 @@ async fn health(State(stub): State<Stub>) -> Response {
                 std::future::pending::<Infallible>().await;
             }
             if stub.flags.hostile.exit_when_ready {
-                // The answer must be sent first.
+                // Lets the response be sent first.
                 std::thread::spawn(|| {
                     std::thread::sleep(Duration::from_millis(50));
                     std::process::exit(0);
@@ -111,7 +110,7 @@ async fn text(State(stub): State<Stub>, body: Bytes) -> Response {
 const TEXTS_MAX: usize = 2048;
 const LETTERS_MAX: u64 = 5;
 
-/// For each text, its length and its number of words.
+/// Embeds each text as its length and its number of words.
 async fn embeddings(State(stub): State<Stub>, Json(body): Json<Value>) -> Response {
     if body["model"] != stub.flags.model.as_str() {
         return refuse(StatusCode::NOT_FOUND, "no such model");
@@ -136,7 +135,7 @@ async fn embeddings(State(stub): State<Stub>, Json(body): Json<Value>) -> Respon
         .into_response()
 }
 
-/// The longer a document is, the better its score.
+/// Longer documents get better scores.
 async fn rerank(Json(body): Json<Value>) -> Response {
     let documents = body["documents"].as_array().map_or(&[][..], Vec::as_slice);
     if documents.is_empty() || documents.len() > TEXTS_MAX {
@@ -149,7 +148,7 @@ async fn rerank(Json(body): Json<Value>) -> Response {
     Json(json!({"results": results.collect::<Vec<_>>()})).into_response()
 }
 
-/// A token for each word, in vLLM's format: of `prompt`, or of the text of `messages`.
+/// Splits `prompt`, or the text of `messages`, into a token per word, in vLLM's format.
 async fn tokenize(State(stub): State<Stub>, Json(body): Json<Value>) -> Response {
     if body["model"] != stub.flags.model.as_str() {
         return refuse(StatusCode::NOT_FOUND, "no such model");
@@ -166,7 +165,7 @@ async fn tokenize(State(stub): State<Stub>, Json(body): Json<Value>) -> Response
     .into_response()
 }
 
-/// As many letters as the token's number, up to the usual length of a token: an answer is about as long as its tokens.
+/// Writes as many letters as the token's number, up to the usual length of a token: a response is about as long as its tokens.
 async fn detokenize(Json(body): Json<Value>) -> Response {
     let tokens = body["tokens"].as_array().cloned().unwrap_or_default();
     let word = |token: &Value| "x".repeat(token.as_u64().unwrap_or(0).min(LETTERS_MAX) as usize);
@@ -174,7 +173,7 @@ async fn detokenize(Json(body): Json<Value>) -> Response {
     Json(json!({"prompt": words.join(" ")})).into_response()
 }
 
-/// The names of the parts that arrived, and whether the model is the expected one.
+/// Returns the names of the received parts, and checks the model.
 async fn transcribe(State(stub): State<Stub>, body: Bytes) -> Response {
     let text = String::from_utf8_lossy(&body);
     let parts = text.split("; name=\"").skip(1);
@@ -198,7 +197,7 @@ async fn speak(Json(body): Json<Value>) -> Response {
     let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
     let mut sound = b"RIFF".to_vec();
     sound.extend_from_slice(&length(36 + samples.len()));
-    // PCM, one channel, 8000 samples a second of one byte each.
+    // Mono PCM, 8000 samples per second, one byte each.
     sound.extend_from_slice(
         b"WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x01\0\x08\0data",
     );
@@ -219,7 +218,7 @@ fn refuse(status: StatusCode, message: &str) -> Response {
 }
 
 impl Stub {
-    /// The answer of every model route until the model is loaded.
+    /// The response of every model route until the model is loaded.
     fn loading(&self) -> Option<Response> {
         let percent = self.flags.load_percent();
         let body = json!({"status": "loading", "stage": "weights", "percent": percent});
@@ -239,11 +238,11 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
         return refuse(StatusCode::BAD_REQUEST, message);
     }
     let script = &stub.flags.script;
-    let answer = match Answer::to(form, &request, stub.flags.tokens, script) {
-        Ok(answer) => answer,
+    let reply = match Answer::to(form, &request, stub.flags.tokens, script) {
+        Ok(reply) => reply,
         Err(message) => return refuse(StatusCode::BAD_REQUEST, &message),
     };
-    if stub.flags.hostile.never_answer {
+    if stub.flags.hostile.never_response {
         std::future::pending::<Infallible>().await;
     }
     let status = stub.flags.hostile.status.map(StatusCode::from_u16);
@@ -254,18 +253,18 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
         return refuse(StatusCode::INTERNAL_SERVER_ERROR, &words);
     }
     let mut running = Running::begin(&stub.stats);
-    if answer.is_stream {
-        return stream_of(answer, running, stub.flags);
+    if reply.is_stream {
+        return stream_of(reply, running, stub.flags);
     }
-    for made in 0..answer.tokens {
+    for made in 0..response.tokens {
         work(&stub.flags, &running, made).await;
     }
-    crash_at(&stub.flags, answer.tokens).await;
+    crash_at(&stub.flags, reply.tokens).await;
     running.done();
-    Json(answer.whole()).into_response()
+    Json(reply.whole()).into_response()
 }
 
-/// Waits for the time of one token, and crashes if that is due before this one.
+/// Waits for the time of a token, and crashes if a crash is due before it.
 async fn work(flags: &Flags, running: &Running, made: usize) {
     crash_at(flags, made).await;
     if flags.hostile.stuck_after == Some(made) {
@@ -277,32 +276,32 @@ async fn work(flags: &Flags, running: &Running, made: usize) {
     running.made_token();
 }
 
-/// Aborts without a message or unwinding, as after a fault in a driver.
+/// Aborts without a message or unwinding, as after a driver fault.
 async fn crash_at(flags: &Flags, made: usize) {
     if flags.crash_mid_stream == Some(made) {
-        // The text so far must be sent first.
+        // Lets the text so far be sent first.
         sleep(Duration::from_millis(20)).await;
         std::process::abort();
     }
 }
 
-/// Server-sent events. A client that leaves drops the stream, and with it the work.
-fn stream_of(answer: Answer, running: Running, flags: Arc<Flags>) -> Response {
-    let events = stream::unfold((answer, running, flags, 0), |state| async move {
-        let (answer, mut running, flags, step) = state;
-        if answer.is_endless {
+/// Server-sent events. A client that disconnects drops the stream, which stops the work.
+fn stream_of(response: Answer, running: Running, flags: Arc<Flags>) -> Response {
+    let events = stream::unfold((response, running, flags, 0), |state| async move {
+        let (response, mut running, flags, step) = state;
+        if response.is_endless {
             work(&flags, &running, step).await;
-        } else if let Some(made) = answer.token_of_step(step) {
+        } else if let Some(made) = response.token_of_step(step) {
             work(&flags, &running, made).await;
         } else if step > 0 {
-            crash_at(&flags, answer.tokens).await;
+            crash_at(&flags, response.tokens).await;
         }
-        let Some(data) = answer.event(step) else {
+        let Some(data) = response.event(step) else {
             running.done();
             return None;
         };
         let event = Ok::<_, Infallible>(Bytes::from(format!("data: {data}\n\n")));
-        Some((event, (answer, running, flags, step + 1)))
+        Some((event, (response, running, flags, step + 1)))
     });
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),

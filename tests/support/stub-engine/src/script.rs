@@ -1,5 +1,5 @@
-//! What the stub is told to say: a reasoning, the arguments of its calls, the request that it got, an error, or one turn
-//! after another. Each has a flag and is off by default.
+//! Scripted output of the stub: reasoning, call arguments, the received request, an error, or a sequence of turns. Each has a flag
+//! and is off by default.
 
 use std::path::PathBuf;
 
@@ -7,27 +7,27 @@ use serde_json::{Value, json};
 
 #[derive(Default)]
 pub struct Script {
-    /// `--reasoning TEXT`: said as `reasoning_content` before the answer of a chat, word by word.
+    /// `--reasoning TEXT`: sent as `reasoning_content` before the response of a chat, word by word.
     pub reasoning: Option<String>,
-    /// `--endless-reasoning`: the reasoning begins again and again, with the pause of tokens, and no answer comes.
+    /// `--endless-reasoning`: repeats the reasoning at the pace of tokens, and never responds.
     pub is_endless: bool,
-    /// `--arguments TEXT`: of its calls, instead of a city.
+    /// `--arguments TEXT`: arguments of its calls, instead of a city.
     pub arguments: Option<String>,
-    /// `--argument-pieces N`: in how many pieces of a stream they come, instead of two.
+    /// `--argument-pieces N`: number of pieces of streamed arguments, instead of two.
     pub argument_pieces: Option<usize>,
-    /// `--echo`: the answer is the request's body, as JSON in one token.
+    /// `--echo`: responds with the request's body, as JSON in one token.
     pub echo: bool,
     /// `--error-event JSON`: the first event of a stream is this error object.
     pub error_event: Option<Value>,
     /// `--refuse TEXT`: every completion gets 400 with this message.
     pub refuse: Option<String>,
-    /// `--turns FILE`: an object that is read at each request. `turns`: what it does where it has tools, each
-    /// `{"call": NAME, "arguments": …}` or `{"say": TEXT}`; the number of tools' results says which comes, and the last one
-    /// stays. `json`: what it says where a form is wanted. `plain`: what it says otherwise.
+    /// `--turns FILE`: an object that is read at each request. `turns` lists the responses with tools, each `{"call": NAME,
+    /// "arguments": …}` or `{"say": TEXT}`; the number of tool results selects the turn, and the last turn repeats. `json` is the
+    /// response for a required format, and `plain` the response otherwise.
     pub turns: Option<PathBuf>,
 }
 
-/// What the stub does in one turn of a conversation.
+/// One turn of a conversation.
 pub enum Turn {
     /// It calls this tool with these arguments.
     Call(String, String),
@@ -35,7 +35,7 @@ pub enum Turn {
 }
 
 impl Script {
-    /// Whether it is one of the flags above.
+    /// Parses a flag. Returns false if it belongs to another group.
     pub fn take(
         &mut self,
         name: &str,
@@ -69,7 +69,7 @@ impl Script {
         text.split_inclusive(' ').map(str::to_owned).collect()
     }
 
-    /// The turn that is due, if the turns are known. A tool is found by the end of its name.
+    /// The current turn, if turns are configured. A tool is found by the end of its name.
     pub fn turn(&self, request: &Value) -> Result<Option<Turn>, String> {
         let Some(path) = &self.turns else {
             return Ok(None);
@@ -79,7 +79,10 @@ impl Script {
             serde_json::from_str(&text).map_err(|error| format!("--turns: {error}"))?;
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let messages = list(&request["messages"]);
-        let results = messages.iter().filter(|it| it["role"] == "tool").count();
+        let results = messages
+            .iter()
+            .filter(|message| message["role"] == "tool")
+            .count();
         let turns = list(&known["turns"]);
         let turn = turns.get(results).or(turns.last());
         let tools = list(&request["tools"]);
@@ -90,7 +93,7 @@ impl Script {
             let wanted = turn["call"].as_str().unwrap_or_default();
             let mut names = tools
                 .iter()
-                .filter_map(|it| it["function"]["name"].as_str());
+                .filter_map(|tool| tool["function"]["name"].as_str());
             let name = names.find(|name| name.ends_with(wanted));
             let name = name.ok_or_else(|| format!("--turns: the request has no tool {wanted}"))?;
             let arguments = turn["arguments"].to_string();
@@ -106,7 +109,7 @@ impl Script {
         })
     }
 
-    /// The arguments of a call, in the pieces of a stream: the name comes with the first.
+    /// The arguments of a call in stream pieces; the name comes with the first piece.
     pub fn call_pieces(&self, arguments: Option<&str>) -> Vec<String> {
         let text = arguments.or(self.arguments.as_deref());
         let text = text.unwrap_or("{\"city\": \"Ulm\"}");

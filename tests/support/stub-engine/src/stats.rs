@@ -1,5 +1,4 @@
-//! Counts of requests, shown by `GET /stats`. A request that began ends exactly once: completed, or abandoned by its
-//! client.
+//! Request counters, shown by `GET /stats`. Every request ends exactly once: completed, or abandoned by its client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +11,7 @@ pub struct Stats {
     running: AtomicU64,
     completed: AtomicU64,
     abandoned: AtomicU64,
-    /// Tokens made so far in total: the count stops when an abandoned request stopped the work.
+    /// Total tokens so far. The count stops when an abandoned request stops the work.
     tokens: AtomicU64,
 }
 
@@ -28,7 +27,7 @@ impl Stats {
     }
 }
 
-/// One request from its beginning to its end. If it is dropped before it is done, it was abandoned.
+/// A running request. Dropping it before completion counts it as abandoned.
 pub struct Running {
     stats: Arc<Stats>,
     is_done: bool,

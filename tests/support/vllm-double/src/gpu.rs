@@ -1,5 +1,5 @@
-//! Memory of fake GPUs, used like vLLM does: it checks whether its share is free, holds the weights, fills the share
-//! with its cache, keeps a little while it sleeps, and prints vLLM's error if there is not enough.
+//! Memory of fake GPUs, used like vLLM: it checks that its share is free, holds the weights, fills the share with its cache, keeps
+//! a little while asleep, and prints vLLM's error if memory is insufficient.
 
 #[path = "../../fake-nvml/state.rs"]
 mod state;
@@ -14,11 +14,11 @@ const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 /// Activations and memory outside of PyTorch.
 const BESIDE_CACHE: u64 = GIB;
-/// CUDA graphs, above the share.
+/// CUDA graphs, in addition to the share.
 const GRAPHS: u64 = 256 * MIB;
-/// What stays while it sleeps.
+/// Memory that stays while it sleeps.
 const RESIDENT: u64 = GIB;
-/// One token of the cache on all GPUs together, as for a model of 8 billion parameters.
+/// Bytes of one cached token on all GPUs together, as for a model of 8 billion parameters.
 const TOKEN_BYTES: u64 = 128 << 10;
 
 /// The GPUs of this process; none if `MODEL_POOL_FAKE_NVML` is not set.
@@ -74,7 +74,7 @@ impl Gpu {
         (total.unwrap_or(0) as f64 * self.utilisation) as u64
     }
 
-    /// vLLM's first check, before it loads anything.
+    /// vLLM's first check before it loads anything.
     pub fn check_share(&self) -> Result<(), String> {
         for &index in &self.indices {
             let (wanted, free) = (self.share(index), self.free(index));
@@ -125,7 +125,7 @@ impl Gpu {
         self.hold_each(|_| RESIDENT)
     }
 
-    /// Takes everything again, or only the memory for the weights.
+    /// Allocates everything again, or only the memory for the weights.
     pub fn wake(&self, whole: bool) -> Result<(), String> {
         if whole {
             self.hold_each(|index| self.share(index) + self.graphs)

@@ -1,4 +1,4 @@
-//! vLLM's log while it loads, in the same order and wording, spread over the time of the load.
+//! vLLM's log during a load, in the same order and wording, distributed over the load time.
 
 use std::io::Write;
 use std::time::Duration;
@@ -20,14 +20,14 @@ pub fn line(text: &str) {
     );
 }
 
-/// A step of a progress bar, which goes to standard error and begins with a carriage return.
+/// A progress bar step on standard error, which begins with a carriage return.
 fn bar(text: &str) {
     let mut error = std::io::stderr().lock();
     let _ = write!(error, "\r{text}");
     let _ = error.flush();
 }
 
-/// Returns when it has loaded, or with its last message.
+/// Returns once it has loaded, or with its last message.
 pub async fn load(flags: &Flags, gpu: &Gpu) -> Result<(), String> {
     let step: Duration = milliseconds("VLLM_DOUBLE_LOAD_MS", 200) / (SHARDS + GRAPHS + 2);
     line("Initializing a V1 LLM engine (v0.33.0) with config: …");

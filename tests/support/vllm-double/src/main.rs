@@ -1,20 +1,18 @@
-//! Stands in for `vllm serve` in tests: takes its flags (those of `tests/fixtures/vllm_flags.txt`, each of its type),
-//! prints its log, answers its routes, sleeps as it does, and takes memory of fake GPUs. It computes nothing: the text
-//! of an answer is always the same, unless the request leaves one choice alone. It uses nothing of the pool. As `vllm-double -m sglang.launch_server …` it stands for
-//! SGLang, as far as adapters are concerned.
+//! Stands in for `vllm serve` in tests: accepts its flags (from `tests/fixtures/vllm_flags.txt`, with types), prints its log,
+//! serves its routes, sleeps, and allocates memory of fake GPUs. It computes nothing: the response text is constant unless the
+//! request permits only one. It is independent of the pool. As `vllm-double -m sglang.launch_server …` it simulates SGLang's
+//! adapter routes.
 //!
-//! Variables set what vLLM has no flag for: `VLLM_DOUBLE_LOAD_MS` (the time of a load, 200),
-//! `VLLM_DOUBLE_WEIGHTS_BYTES` (on all GPUs together, 8 GiB), `VLLM_DOUBLE_TOKENS` (of an answer, 5),
-//! `VLLM_DOUBLE_TOKEN_MS` (pause before each, 0), `VLLM_DOUBLE_FAIL` (the last message of a load that fails),
-//! `VLLM_DOUBLE_DIES` and `VLLM_DOUBLE_DIE_ONCE` (its core ends at a request), `VLLM_DOUBLE_DIES_AFTER` (so many tokens of
-//! a stream). The file of the fake GPUs is
-//! `MODEL_POOL_FAKE_NVML`.
+//! Environment variables set behaviour without a vLLM flag: `VLLM_DOUBLE_LOAD_MS` (load time, 200), `VLLM_DOUBLE_WEIGHTS_BYTES` (on
+//! all GPUs together, 8 GiB), `VLLM_DOUBLE_TOKENS` (per response, 5), `VLLM_DOUBLE_TOKEN_MS` (pause before each, 0),
+//! `VLLM_DOUBLE_FAIL` (last message of a failing load), `VLLM_DOUBLE_DIES` and `VLLM_DOUBLE_DIE_ONCE` (the core ends at a request),
+//! `VLLM_DOUBLE_DIES_AFTER` (number of streamed tokens before that). The file of the fake GPUs is `MODEL_POOL_FAKE_NVML`.
 
-mod answer;
 mod flags;
 mod gpu;
 mod log;
 mod metrics;
+mod response;
 mod routes;
 mod sglang;
 mod sleep;
@@ -36,7 +34,7 @@ use routes::Server;
 fn main() -> ExitCode {
     let flags = match Flags::read(std::env::args()) {
         Ok(flags) => flags,
-        // Wrong flags exit with 2, as with argparse; `--help` with 0.
+        // Wrong flags exit with 2, as with argparse; `--help` exits with 0.
         Err(error) => error.exit(),
     };
     let runtime = Builder::new_current_thread().enable_all().build();
@@ -58,7 +56,7 @@ async fn run(flags: Flags) -> Result<(), String> {
         let gpu = Arc::new(Gpu::visible(&flags)?);
         log::load(&flags, &gpu).await?;
         let server = Server::new(flags.clone(), gpu);
-        // vLLM listens only once it has loaded.
+        // vLLM listens only after loading.
         let router = routes::router(server);
         let served = if let Some(path) = &flags.uds {
             let listener = UnixListener::bind(path)

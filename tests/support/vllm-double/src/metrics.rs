@@ -1,4 +1,4 @@
-//! Its metrics in Prometheus' text format, under vLLM's names, with the older name of the cache's use too.
+//! Metrics in Prometheus' text format under vLLM's names, including the older name of the cache usage.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// `seats`: sequences that are computed together; those beyond wait.
+    /// `seats` is the number of sequences computed together; further ones wait.
     pub fn text(&self, model: &str, seats: u64, is_asleep: bool) -> String {
         let all = self.running.load(Ordering::Relaxed);
         let running = all.min(seats);

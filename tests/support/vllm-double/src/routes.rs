@@ -1,6 +1,5 @@
-//! vLLM's routes: health, models, completions, metrics, and those for sleep if it is enabled; their statuses.
-//! `answer.rs` has the content of the answers, `sglang.rs` the routes that SGLang has instead.
-//! One file because it is the table of one server's routes.
+//! vLLM's routes: health, models, completions, metrics, and the sleep routes if enabled. `response.rs` writes the responses,
+//! `sglang.rs` has SGLang's routes. One file because it is the table of one server's routes.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -17,10 +16,10 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::answer::Answer;
 use crate::flags::{Flags, Form};
 use crate::gpu::Gpu;
 use crate::metrics::Numbers;
+use crate::response::Answer;
 use crate::sleep::Parked;
 use crate::tools::{Special, has_tools};
 use crate::{log, milliseconds, number, sglang};
@@ -30,7 +29,7 @@ pub struct Server {
     gpu: Arc<Gpu>,
     numbers: Numbers,
     parked: Parked,
-    /// Adapters that were loaded while it runs.
+    /// Adapters that were loaded at run time.
     adapters: Mutex<BTreeSet<String>>,
 }
 
@@ -88,7 +87,7 @@ impl Server {
         self.adapters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a request's model is one of its adapters.
+    /// Returns true if a request's model is a loaded adapter.
     fn is_adapter(&self, model: &str) -> bool {
         let base = self.flags.served.first();
         let name = match self.flags.form {
@@ -207,7 +206,7 @@ async fn complete(
     if let Some(key) = &server.flags.api_key {
         let given = headers
             .get(header::AUTHORIZATION)
-            .and_then(|it| it.to_str().ok());
+            .and_then(|value| value.to_str().ok());
         if given != Some(&format!("Bearer {key}")) {
             return error(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized");
         }
@@ -228,19 +227,19 @@ async fn complete(
         return error(StatusCode::NOT_FOUND, "NotFoundError", &message);
     }
     if server.parked.is_asleep() || server.parked.lacks_weights() {
-        // vLLM would compute on memory that is not there.
+        // vLLM would access memory that has been released.
         return failed("EngineDeadError: a request came while the engine was asleep");
     }
     let most = number("VLLM_DOUBLE_TOKENS", 5);
-    let answer = match Answer::to(is_chat, &request, most) {
-        Ok(answer) => answer.with(Special::of(&server.flags, is_chat, &request)),
+    let response = match Answer::to(is_chat, &request, most) {
+        Ok(response) => response.with(Special::new(&server.flags, is_chat, &request)),
         Err(problem) => return error(StatusCode::BAD_REQUEST, "BadRequestError", &problem),
     };
     if let Some(problem) = before_stream(&server.flags, &request) {
         return error(StatusCode::BAD_REQUEST, "BadRequestError", &problem);
     }
     if let Some(problem) = in_stream(&request) {
-        return if answer.is_stream {
+        return if response.is_stream {
             stream_with(&problem)
         } else {
             error(StatusCode::BAD_REQUEST, "BadRequestError", &problem)
@@ -249,20 +248,20 @@ async fn complete(
     if dies() {
         return end();
     }
-    let counted = Counted::begin(server, answer.prompt_tokens());
-    if answer.is_stream {
-        return stream_of(answer, counted);
+    let counted = Counted::begin(server, response.prompt_tokens());
+    if response.is_stream {
+        return stream_of(response, counted);
     }
     counted.0.numbers.plain.fetch_add(1, Ordering::Relaxed);
-    for _ in 0..answer.tokens {
+    for _ in 0..response.tokens {
         counted.token().await;
     }
-    let whole = answer.whole();
+    let whole = response.whole();
     counted.done();
     Json(whole).into_response()
 }
 
-/// What vLLM looks at before it begins a stream. A word counts as a token.
+/// Checks that vLLM makes before it starts a stream. A word counts as a token.
 fn before_stream(flags: &Flags, request: &Value) -> Option<String> {
     if request["prompt"] == json!("") {
         let problem =
@@ -270,8 +269,13 @@ fn before_stream(flags: &Flags, request: &Value) -> Option<String> {
         return Some(problem.to_owned());
     }
     let texts = request["messages"].as_array().into_iter().flatten();
-    let texts = texts.map(|it| &it["content"]).chain([&request["prompt"]]);
-    let words = |text: &Value| text.as_str().map_or(0, |it| it.split_whitespace().count());
+    let texts = texts
+        .map(|message| &message["content"])
+        .chain([&request["prompt"]]);
+    let words = |text: &Value| {
+        text.as_str()
+            .map_or(0, |text| text.split_whitespace().count())
+    };
     let tokens: usize = texts.map(words).sum();
     if tokens as u64 > flags.max_model_len {
         return Some(format!(
@@ -300,23 +304,25 @@ fn before_stream(flags: &Flags, request: &Value) -> Option<String> {
     Some(format!("{needs} to be set"))
 }
 
-/// What it sees once the request is on its way to the core, so that a stream has begun with 200.
+/// Checks that vLLM makes in its core, after the stream has started with 200.
 fn in_stream(request: &Value) -> Option<String> {
-    let most = request["top_logprobs"].as_u64().filter(|it| *it > 20)?;
+    let most = request["top_logprobs"]
+        .as_u64()
+        .filter(|count| *count > 20)?;
     Some(format!(
         "Requested sample logprobs of {most}, which is greater than max allowed: 20 (parameter=logprobs, value={most})"
     ))
 }
 
-/// A stream that is nothing but an error.
+/// A stream that consists of an error.
 fn stream_with(problem: &str) -> Response {
     let error = json!({"error": {"message": problem, "type": "BadRequestError", "param": null, "code": 400}});
     let headers = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];
     (headers, format!("data: {error}\n\ndata: [DONE]\n\n")).into_response()
 }
 
-/// Whether its core is to end at this request: always with `VLLM_DOUBLE_DIES`, and with `VLLM_DOUBLE_DIE_ONCE` if nobody
-/// has made that file yet.
+/// Returns true if the core must end at this request: always with `VLLM_DOUBLE_DIES`, and with `VLLM_DOUBLE_DIE_ONCE` unless its
+/// file exists.
 fn dies() -> bool {
     let once = std::env::var_os("VLLM_DOUBLE_DIE_ONCE");
     let is_first = |path: std::ffi::OsString| {
@@ -329,11 +335,11 @@ fn dies() -> bool {
     number("VLLM_DOUBLE_DIES", 0) == 1 || once.is_some_and(is_first)
 }
 
-/// What vLLM tells its clients when its core has ended.
+/// vLLM's error message after its core has ended.
 const FAREWELL: &str =
     "EngineCore encountered an issue. See stack trace (above) for the root cause.";
 
-/// As vLLM does when its core has ended: it answers with 500, and is gone a moment later, with status 0.
+/// Responds with 500 and exits shortly after with status 0, as vLLM does when its core has ended.
 fn end() -> Response {
     begin_end();
     error(
@@ -354,7 +360,7 @@ fn begin_end() {
     println!(
         "(APIServer pid={process}) ERROR 01-01 00:00:00 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause."
     );
-    // As late as the real one, which stops its workers first.
+    // Delayed like the real server, which stops its workers first.
     std::thread::spawn(move || {
         std::thread::park_timeout(std::time::Duration::from_millis(700));
         eprintln!("INFO:     Shutting down");
@@ -363,7 +369,7 @@ fn begin_end() {
     });
 }
 
-/// A request that is counted as long as it lives.
+/// Counts a request until it is dropped.
 struct Counted(Arc<Server>);
 
 impl Counted {
@@ -376,7 +382,7 @@ impl Counted {
         Counted(server)
     }
 
-    /// With `VLLM_DOUBLE_FREEZES_AFTER` its core stands still after so many tokens, while its server answers.
+    /// With `VLLM_DOUBLE_FREEZES_AFTER` the core freezes after this number of tokens, while the server still responds.
     async fn token(&self) {
         let last = number("VLLM_DOUBLE_FREEZES_AFTER", u64::MAX);
         if self.0.numbers.tokens.load(Ordering::Relaxed) >= last {
@@ -400,13 +406,13 @@ impl Drop for Counted {
     }
 }
 
-/// A client that leaves drops the stream, and with it the work. With `VLLM_DOUBLE_DIES_AFTER` its core ends after so many
-/// tokens of a stream, which then ends as vLLM ends it: with an error, and politely.
-fn stream_of(answer: Answer, counted: Counted) -> Response {
+/// A client that disconnects drops the stream, which stops the work. With `VLLM_DOUBLE_DIES_AFTER` the core ends after this number
+/// of streamed tokens, and the stream ends with vLLM's error event.
+fn stream_of(response: Answer, counted: Counted) -> Response {
     let last = number("VLLM_DOUBLE_DIES_AFTER", u64::MAX);
     let steps = stream::unfold(
-        (answer, counted, 0_u64),
-        move |(answer, counted, step)| async move {
+        (response, counted, 0_u64),
+        move |(response, counted, step)| async move {
             let data = if step >= last {
                 match step - last {
                     0 => {
@@ -417,19 +423,19 @@ fn stream_of(answer: Answer, counted: Counted) -> Response {
                     1 => "[DONE]".to_owned(),
                     _ => return None,
                 }
-            } else if step < answer.tokens {
+            } else if step < response.tokens {
                 counted.token().await;
-                answer.piece(step)
+                response.piece(step)
             } else {
-                let left = usize::try_from(step - answer.tokens).unwrap_or(usize::MAX);
-                let Some(last) = answer.ending().into_iter().nth(left) else {
+                let left = usize::try_from(step - response.tokens).unwrap_or(usize::MAX);
+                let Some(last) = response.ending().into_iter().nth(left) else {
                     counted.done();
                     return None;
                 };
                 last
             };
             let event = Ok::<_, Infallible>(Bytes::from(format!("data: {data}\n\n")));
-            Some((event, (answer, counted, step + 1)))
+            Some((event, (response, counted, step + 1)))
         },
     );
     let headers = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];

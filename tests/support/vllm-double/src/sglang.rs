@@ -1,4 +1,4 @@
-//! The routes that SGLang has where vLLM has others: health, metrics, and those for adapters, with its own forms and messages.
+//! SGLang's routes where they differ from vLLM's: health, metrics and adapters, with its formats and messages.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ async fn metrics() -> &'static str {
     "sglang:num_running_reqs 0.0\nsglang:num_queue_reqs 0.0\nsglang:token_usage 0.0\n"
 }
 
-/// `POST /load_lora_adapter`. Whatever goes wrong is 400 with `success: false`.
+/// `POST /load_lora_adapter`. Every failure is 400 with `success: false`.
 async fn load(State(server): Shared, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let (Some(name), Some(path)) = (request["lora_name"].as_str(), request["lora_path"].as_str())
@@ -52,10 +52,10 @@ async fn load(State(server): Shared, body: Bytes) -> Response {
             "LoRA with name {name} already exists. Loaded LoRAs: {adapters:?}"
         ));
     }
-    // SGLang would have the least recently used one leave, which the pool has to decide.
+    // SGLang would evict the least recently used adapter; the pool must decide that itself.
     if adapters.len() >= most {
         return failed(&format!(
-            "{most} adapters are loaded, and one of them would have to leave"
+            "{most} adapters are loaded, and another would require evicting an adapter"
         ));
     }
     adapters.insert(name.to_owned());

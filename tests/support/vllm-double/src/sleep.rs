@@ -1,11 +1,11 @@
-//! Asleep or awake: what is on the GPUs, and the copy of the weights in the host's memory. As in vLLM, the routes
-//! exist only with `--enable-sleep-mode` and in its development mode.
+//! Sleep state: memory on the GPUs, and the copy of the weights in host memory. As in vLLM, the routes exist only with
+//! `--enable-sleep-mode` and in development mode.
 
 use std::sync::Mutex;
 
 use crate::gpu::Gpu;
 
-/// The factor by which the copy is smaller than the weights: it is really allocated, and small enough for a test.
+/// Scale of the copy relative to the weights: it is actually allocated, and small enough for a test.
 const SCALE: u64 = 1024;
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct State {
     is_asleep: bool,
     /// Level 1 keeps the weights here.
     copy: Vec<u8>,
-    /// Level 2: whether they have been read again.
+    /// Level 2: true once the weights have been read again.
     has_weights: bool,
 }
 
@@ -28,7 +28,7 @@ impl Parked {
         self.state.lock().map_or(true, |state| state.is_asleep)
     }
 
-    /// Why a request cannot be computed: its weights were dropped and not read again.
+    /// Returns true if requests cannot be computed because the weights were dropped and not read again.
     pub fn lacks_weights(&self) -> bool {
         self.state
             .lock()
@@ -41,7 +41,7 @@ impl Parked {
             return Ok(());
         }
         if level == 1 {
-            // Written, so that the memory is really allocated.
+            // Written to, which actually allocates the memory.
             state.copy = vec![1; usize::try_from(gpu.weights() / SCALE).unwrap_or(0)];
         }
         gpu.fall_asleep()?;
@@ -51,7 +51,7 @@ impl Parked {
         Ok(())
     }
 
-    /// Wakes everything, or the named part. Returns whether it is fully awake.
+    /// Wakes everything, or the named part. Returns true if it is fully awake.
     pub fn wake(&self, tags: &[String], gpu: &Gpu) -> Result<bool, String> {
         let mut state = self.state.lock().map_err(|error| error.to_string())?;
         if !state.is_asleep {

@@ -1,24 +1,24 @@
-//! Answers that a request determines: a call of a tool that it demands, or a text that is the only choice, in which the
-//! parser of tool calls finds a call or does not.
+//! Responses that a request determines: a demanded tool call, or the only permitted text, in which the tool call parser may find a
+//! call.
 
 use serde_json::{Map, Value, json};
 
 use crate::flags::Flags;
 
-/// What an answer has instead of the usual words.
+/// The output instead of the usual text.
 pub enum Special {
     Text(String),
     Call(Call),
 }
 
-/// A call, with its arguments as the text that they are.
+/// A call, with its arguments as a string.
 pub struct Call {
     name: String,
     arguments: String,
     kind: Kind,
 }
 
-/// Why there is a call.
+/// Reason for a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Named,
@@ -27,8 +27,8 @@ enum Kind {
 }
 
 impl Special {
-    /// What vLLM would be made to write by guided decoding.
-    pub fn of(flags: &Flags, is_chat: bool, request: &Value) -> Option<Special> {
+    /// The output that guided decoding would force.
+    pub fn new(flags: &Flags, is_chat: bool, request: &Value) -> Option<Special> {
         if is_chat && let Some(call) = Call::demanded(request) {
             return Some(Special::Call(call));
         }
@@ -49,8 +49,7 @@ impl Special {
 }
 
 impl Call {
-    /// The call of the tool that a request names, or with `required` of its first one. vLLM holds arguments to their schema
-    /// where the tool is `strict`.
+    /// The call of the tool that a request names, or of the first tool with `required`. vLLM enforces the schema of `strict` tools.
     fn demanded(request: &Value) -> Option<Call> {
         let tools = request["tools"].as_array()?;
         let choice = &request["tool_choice"];
@@ -71,7 +70,7 @@ impl Call {
         })
     }
 
-    /// The call in a text, in the form of Hermes.
+    /// The call in a text in Hermes format.
     fn of_hermes(text: &str) -> Option<Call> {
         let (_, rest) = text.split_once("<tool_call>")?;
         let (inner, _) = rest.split_once("</tool_call>")?;
@@ -83,7 +82,7 @@ impl Call {
         })
     }
 
-    /// As in OpenAI's API, the call of a named tool is a usual end.
+    /// As in OpenAI's API, the call of a named tool is a normal stop.
     pub fn finish(&self) -> &'static str {
         match self.kind {
             Kind::Named => "stop",
@@ -94,12 +93,12 @@ impl Call {
     pub fn message(&self) -> Value {
         let function = json!({"name": self.name, "arguments": self.arguments});
         let call = json!({"id": "chatcmpl-tool-double", "type": "function", "function": function});
-        // As vLLM has it: empty beside a demanded call, and null beside one that was found.
+        // As in vLLM: empty with a demanded call, and null with a call found in the text.
         let content = (self.kind != Kind::Found).then_some("");
         json!({"role": "assistant", "content": content, "refusal": null, "tool_calls": [call]})
     }
 
-    /// First the name, then the arguments.
+    /// The name first, then the arguments.
     pub fn piece(&self, token: u64) -> Value {
         let call = match token {
             0 => {
@@ -117,7 +116,7 @@ pub fn has_tools(request: &Value) -> bool {
         .is_some_and(|tools| !tools.is_empty())
 }
 
-/// A value that fits a schema of the simple kinds.
+/// A value that matches a simple schema.
 fn example(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
         return first.clone();

@@ -13,7 +13,7 @@ const BEGIN: &str = "listening on ";
 struct Stub {
     process: Child,
     address: String,
-    /// Kept open, because the stub goes on printing.
+    /// Kept open because the stub continues to print.
     _output: BufReader<ChildStdout>,
 }
 
@@ -59,7 +59,7 @@ impl Stub {
         serde_json::from_str(&self.ask("GET /stats", "").1).unwrap()
     }
 
-    /// The statistics, once a counter has this value.
+    /// Waits until a counter has this value, and returns the statistics.
     fn until(&self, counter: &str, value: u64) -> Value {
         for _ in 0..10_000 {
             let stats = self.stats();
@@ -122,10 +122,10 @@ fn a_plain_answer_is_cut_where_the_client_wants() {
     let stub = Stub::start(&[]);
     let body = r#"{"model":"m","prompt":"hi","max_tokens":2}"#;
     let (_, body) = stub.ask("POST /v1/completions", body);
-    let answer: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(answer["choices"][0]["text"], "Hello from");
-    assert_eq!(answer["choices"][0]["finish_reason"], "length");
-    assert_eq!(answer["usage"]["total_tokens"], 5);
+    let response: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(response["choices"][0]["text"], "Hello from");
+    assert_eq!(response["choices"][0]["finish_reason"], "length");
+    assert_eq!(response["usage"]["total_tokens"], 5);
 }
 
 #[test]
@@ -156,12 +156,12 @@ fn a_client_that_leaves_stops_the_work_and_is_counted() {
 fn a_crash_in_the_middle_comes_after_the_tokens_that_were_promised() {
     let mut stub = Stub::start(&["--crash-mid-stream", "3"]);
     let body = r#"{"model":"m","messages":[],"stream":true}"#;
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     // The connection may close normally or be reset.
     let _ = stub
         .send("POST /v1/chat/completions", body)
-        .read_to_end(&mut answer);
-    let answer = String::from_utf8_lossy(&answer);
-    assert_eq!(events(&answer).len(), 4, "{answer}");
+        .read_to_end(&mut response);
+    let response = String::from_utf8_lossy(&response);
+    assert_eq!(events(&response).len(), 4, "{response}");
     assert!(!stub.process.wait().unwrap().success());
 }

@@ -1,23 +1,23 @@
-//! The stub's answers: OpenAI's JSON, complete and streamed. Of a request it reads only `model`, `stream`,
-//! `stream_options.include_usage`, `max_tokens` (or `max_completion_tokens`) and `tools`: it calls the first one,
-//! until a message with a tool's result is the last. A script may say more. Knows nothing of HTTP or time.
+//! The stub's responses in OpenAI's format, complete and streamed. It reads only `model`, `stream`, `stream_options.include_usage`,
+//! `max_tokens` (or `max_completion_tokens`) and `tools`: it calls the first tool until the last message is a tool result. A script
+//! may override this. Independent of HTTP and time.
 
 use serde_json::{Value, json};
 
 use crate::script::{Script, Turn};
 
-/// A fixed time in the past, so that answers are always the same.
+/// A fixed time in the past, which keeps responses reproducible.
 const CREATED: u64 = 1_700_000_000;
 const PROMPT_TOKENS: usize = 3;
 
-/// Which of the two routes was called.
+/// The called route.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Chat,
     Text,
 }
 
-/// The answer to one request.
+/// The response to a request.
 pub struct Answer {
     form: Form,
     /// The name in the request.
@@ -25,24 +25,23 @@ pub struct Answer {
     pub is_stream: bool,
     with_usage: bool,
     pub tokens: usize,
-    /// Whether the request allows fewer tokens than there are.
+    /// True if the request allows fewer tokens than the response has.
     is_cut: bool,
-    /// The tool that it calls instead of answering.
+    /// The tool to call instead of responding with text.
     tool: Option<String>,
     /// The arguments of the call.
     call: Vec<String>,
-    /// What it says before it answers.
+    /// Reasoning before the response.
     thoughts: Vec<String>,
-    /// Said instead of the usual words.
+    /// Replaces the usual text.
     echo: Option<String>,
     error: Option<Value>,
-    /// It thinks, and never answers.
+    /// Reasons without end and never responds.
     pub is_endless: bool,
 }
 
 impl Answer {
-    /// `most` is the number of tokens of an answer that is not cut. Fails if the request lacks a field that the route
-    /// requires.
+    /// `most` is the number of tokens of a response that is not cut. Fails if the request lacks a required field.
     pub fn to(form: Form, request: &Value, most: usize, script: &Script) -> Result<Answer, String> {
         let model = request["model"].as_str();
         let (name, is_there) = match form {
@@ -92,7 +91,7 @@ impl Answer {
         })
     }
 
-    /// The answer in one piece.
+    /// The complete response.
     pub fn whole(&self) -> Value {
         let text: String = (0..self.tokens).map(|number| self.word(number)).collect();
         let choice = match self.form {
@@ -109,23 +108,23 @@ impl Answer {
         whole
     }
 
-    /// The token of a step of the stream, if it has one.
+    /// The token of a stream step, if it has one.
     pub fn token_of_step(&self, step: usize) -> Option<usize> {
         let token = step.checked_sub(self.steps_before())?;
         (token < self.tokens).then_some(token)
     }
 
-    /// The data of one event of the stream: for a chat the role; the tokens; the finish reason; the usage if
-    /// requested; `[DONE]`. `None` after that.
+    /// The data of a stream event: the role (chats only), the tokens, the finish reason, the usage if requested, `[DONE]`. `None`
+    /// after that.
     pub fn event(&self, step: usize) -> Option<String> {
         if let Some(error) = &self.error {
             return (step == 0).then(|| error.to_string());
         }
-        let thought = step.checked_sub(1).and_then(|it| {
+        let thought = step.checked_sub(1).and_then(|nth| {
             if self.is_endless {
-                self.thoughts.get(it % self.thoughts.len().max(1))
+                self.thoughts.get(nth % self.thoughts.len().max(1))
             } else {
-                self.thoughts.get(it)
+                self.thoughts.get(nth)
             }
         });
         if let Some(thought) = thought {
@@ -247,7 +246,7 @@ impl Answer {
     }
 }
 
-/// The first tool, unless none is allowed or its result is there.
+/// The first tool, unless tools are disabled or its result is present.
 fn tool_of(request: &Value) -> Option<String> {
     let has_result = request["messages"]
         .as_array()
@@ -269,7 +268,7 @@ fn call_piece(tool: &str, piece: usize, call: &[String]) -> Value {
     json!({"tool_calls": [call]})
 }
 
-/// The answer of `/v1/models`.
+/// The response of `/v1/models`.
 pub fn models(name: &str) -> Value {
     let model = json!({"id": name, "object": "model", "created": CREATED, "owned_by": "stub"});
     json!({"object": "list", "data": [model]})

@@ -1,5 +1,5 @@
-//! vLLM's JSON answers, complete and streamed, for chats and plain completions. The text is always `Hello from NAME
-//! and goodbye`, unless the request determines another one.
+//! vLLM's JSON responses, complete and streamed, for chats and plain completions. The text is always `Hello from NAME and goodbye`,
+//! unless the request determines another.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Fails with the field that the request lacks.
+    /// Fails with the name of the missing field.
     pub fn to(is_chat: bool, request: &Value, most: u64) -> Result<Answer, String> {
         let needs = if is_chat { "messages" } else { "prompt" };
         if request[needs].is_null() {
@@ -43,7 +43,7 @@ impl Answer {
         })
     }
 
-    /// The same with what the request determines.
+    /// Sets the output that the request determines.
     pub fn with(mut self, special: Option<Special>) -> Answer {
         if let Some(special) = &special {
             self.tokens = special.tokens();
