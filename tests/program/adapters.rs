@@ -28,24 +28,24 @@ fn body(model: &str) -> String {
         .to_string()
 }
 
-fn text_of(answer: &str) -> String {
-    let answer: Value = serde_json::from_str(answer).expect("JSON");
-    let text = &answer["choices"][0]["message"]["content"];
+fn text_of(response: &str) -> String {
+    let response: Value = serde_json::from_str(response).expect("JSON");
+    let text = &response["choices"][0]["message"]["content"];
     text.as_str()
-        .unwrap_or_else(|| panic!("{answer}"))
+        .unwrap_or_else(|| panic!("{response}"))
         .to_owned()
 }
 
 fn ask(pool: &Pool, model: &str) -> String {
-    let (status, answer) = pool.post("/v1/chat/completions", &body(model));
-    assert_eq!(status, 200, "{model}: {answer}");
-    text_of(&answer)
+    let (status, response) = pool.post("/v1/chat/completions", &body(model));
+    assert_eq!(status, 200, "{model}: {response}");
+    text_of(&response)
 }
 
 fn refused(pool: &Pool, model: &str) -> (u16, String) {
-    let (status, answer) = pool.post("/v1/chat/completions", &body(model));
-    let answer: Value = serde_json::from_str(&answer).expect("JSON");
-    let message = answer["error"]["message"].as_str().unwrap_or_default();
+    let (status, response) = pool.post("/v1/chat/completions", &body(model));
+    let response: Value = serde_json::from_str(&response).expect("JSON");
+    let message = response["error"]["message"].as_str().unwrap_or_default();
     (status, message.to_owned())
 }
 
@@ -82,23 +82,23 @@ fn three_adapters_take_turns_in_room_for_two_and_answer_as_those_that_are_writte
         "lab/tiny:terse:1",
         "lab/tiny:odd:1",
     ];
-    let answers = names.map(|name| ask(&pool, name));
-    for (nth, answer) in answers.iter().enumerate() {
+    let responses = names.map(|name| ask(&pool, name));
+    for (nth, response) in responses.iter().enumerate() {
         assert!(
-            !answers[..nth].contains(answer),
-            "{} is no different: {answers:?}",
+            !responses[..nth].contains(response),
+            "{} is no different: {responses:?}",
             names[nth]
         );
     }
     assert_eq!(loads(&pool), 3, "each was loaded once");
     assert_eq!(
         names.map(|name| ask(&pool, name)),
-        answers,
+        responses,
         "the third time as the first"
     );
     assert!(loads(&pool) > 3, "the least recently used had left");
     let before = loads(&pool);
-    assert_eq!(ask(&pool, names[3]), answers[3]);
+    assert_eq!(ask(&pool, names[3]), responses[3]);
     assert_eq!(loads(&pool), before, "it was there still");
     let known = listed(&pool);
     assert!(
@@ -121,7 +121,7 @@ fn three_adapters_take_turns_in_room_for_two_and_answer_as_those_that_are_writte
         folder.path().join("odd:1"),
     );
     let fixed = Pool::with_models(&[("tiny.yaml".to_owned(), written)], "");
-    assert_eq!(names.map(|name| ask(&fixed, name)), answers);
+    assert_eq!(names.map(|name| ask(&fixed, name)), responses);
 }
 
 #[test]
@@ -275,10 +275,10 @@ fn a_key_reaches_the_adapters_that_it_names_and_no_others() {
         let (status, text, _) =
             pool.request("POST", "/llm/admin/keys", &body, Some(&pool.admin_key()));
         assert!(status < 300, "{text}");
-        let answer: Value = serde_json::from_str(&text).expect("JSON");
-        answer["key"]
+        let response: Value = serde_json::from_str(&text).expect("JSON");
+        response["key"]
             .as_str()
-            .unwrap_or_else(|| panic!("{answer}"))
+            .unwrap_or_else(|| panic!("{response}"))
             .to_owned()
     };
     for (models, reached) in [

@@ -42,9 +42,9 @@ fn gpt_j_runs_with_the_search_that_was_the_pipelines_default() {
         for (name, value) in more.as_object().unwrap() {
             body[name] = value.clone();
         }
-        let (status, answer) = pool.post("/llm/run", &body.to_string());
-        assert_eq!(status, 200, "{answer}");
-        serde_json::from_str::<Value>(&answer).unwrap()
+        let (status, response) = pool.post("/llm/run", &body.to_string());
+        assert_eq!(status, 200, "{response}");
+        serde_json::from_str::<Value>(&response).unwrap()
     };
     assert_eq!(run(json!({})), searched, "without a word");
     assert_eq!(run(json!({"decoding_strategy": "contrastive"})), searched);
@@ -101,10 +101,10 @@ fn texts_are_validated_while_the_generator_is_busy_and_its_queue_is_full() {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 for _ in 0..EACH {
-                    let (status, answer) = pool.post("/llm/run", &broken);
+                    let (status, response) = pool.post("/llm/run", &broken);
                     assert!(
-                        status == 400 && answer.contains("text_not_allowed"),
-                        "{answer}"
+                        status == 400 && response.contains("text_not_allowed"),
+                        "{response}"
                     );
                 }
             });
@@ -113,8 +113,11 @@ fn texts_are_validated_while_the_generator_is_busy_and_its_queue_is_full() {
     assert_eq!(pending(), "1", "nothing was generated meanwhile");
     let last = pool.stream("/llm/run", &fine);
     wait_for("the queue to be full", || pending() == "2");
-    let (status, answer) = pool.post("/llm/run", &fine);
-    assert!(status == 429 && answer.contains("queue_full"), "{answer}");
+    let (status, response) = pool.post("/llm/run", &fine);
+    assert!(
+        status == 429 && response.contains("queue_full"),
+        "{response}"
+    );
     let validated = sample(&pool, "model_pool_work_seconds_count{kind=\"validation\"}");
     assert!(validated >= (THREADS * EACH + 3) as f64, "{validated}");
     assert_eq!(
@@ -139,9 +142,9 @@ fn a_search_that_an_engine_has_not_is_refused_with_those_that_have_it() {
     for (more, who) in [
         (
             json!({"decoding_strategy": "contrastive_search"}),
-            "CandleEngine alone",
+            "only CandleEngine supports",
         ),
-        (json!({"penalty_alpha": 0.6}), "CandleEngine alone"),
+        (json!({"penalty_alpha": 0.6}), "only CandleEngine supports"),
         (
             json!({"num_beams": 4}),
             "VLLMEngine and TRTLLMEngine (use_beam_search, n)",
@@ -151,16 +154,18 @@ fn a_search_that_an_engine_has_not_is_refused_with_those_that_have_it() {
         for (name, value) in more.as_object().unwrap() {
             body[name] = value.clone();
         }
-        let (status, answer) = pool.post("/v1/completions", &body.to_string());
+        let (status, response) = pool.post("/v1/completions", &body.to_string());
         assert!(
-            status == 400 && answer.contains("does not support this search") && answer.contains(who),
-            "{answer}"
+            status == 400
+                && response.contains("does not support this search")
+                && response.contains(who),
+            "{response}"
         );
     }
     let body = json!({"data": "x", "decoding_strategy": "contrastive"});
-    let (status, answer) = pool.post("/llm/run", &body.to_string());
+    let (status, response) = pool.post("/llm/run", &body.to_string());
     assert!(
-        status == 400 && answer.contains("no contrastive_search, which CandleEngine alone has"),
-        "{answer}"
+        status == 400 && response.contains("no contrastive_search, which only CandleEngine has"),
+        "{response}"
     );
 }

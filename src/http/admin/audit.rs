@@ -1,4 +1,4 @@
-//! The audit, in pages. Reading it changes nothing, and is not in it.
+//! The audit log, in pages. Reading it is not recorded.
 
 use axum::Json;
 use axum::extract::State;
@@ -19,7 +19,7 @@ const LIMIT: u32 = 100;
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ListQuery {
-    /// The most entries of the page. The default is 100.
+    /// The largest number of entries on the page. The default is 100.
     #[param(minimum = 1, maximum = 1000, example = 100)]
     limit: Option<u32>,
     /// Only entries with an id below this one, such as `57`. The default is the newest entries.
@@ -47,8 +47,8 @@ impl Strict for ListQuery {
 
 /// Show who changed what
 ///
-/// Every request that changed something or tried to: who sent it, from where, and its result. The newest page comes first;
-/// each page begins with its oldest entry. Only a few fields of a request are kept, never a key.
+/// Every request that changed something or tried to: its sender, origin and result. The newest page comes first; each page begins
+/// with its oldest entry. Only a few fields of a request are recorded, and never a key.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -71,7 +71,7 @@ pub async fn list(
 ) -> Result<Json<AuditList>, Failure> {
     let limit = query.limit.unwrap_or(LIMIT);
     let base = app.base();
-    // A path that is copied from the access log has the base path in front of it.
+    // Removes the base path from a path copied from the access log.
     let path = query.path.map(|path| match path.strip_prefix(base) {
         Some(below) => below.to_owned(),
         None => path,
@@ -89,12 +89,12 @@ pub async fn list(
     let is_full = page.len() == limit as usize;
     let next_before = page.first().map(|row| row.id).filter(|_| is_full);
     Ok(Json(AuditList {
-        entries: page.into_iter().map(AuditView::of).collect(),
+        entries: page.into_iter().map(AuditView::new).collect(),
         next_before,
     }))
 }
 
-/// Whether a key has this id, or a subject is in the audit; otherwise 404 with the key that was probably meant.
+/// Checks that a key has this id, or that the audit has this subject. Otherwise returns a 404 that suggests the intended key.
 async fn actor_exists(app: &App, of: &str) -> Result<(), Failure> {
     let keys = app.handle.store().keys().await.map_err(unreadable)?;
     if keys.iter().any(|key| key.id.to_string() == of) {
@@ -116,19 +116,19 @@ async fn actor_exists(app: &App, of: &str) -> Result<(), Failure> {
         None => "GET /admin/keys lists the keys".to_owned(),
     };
     let shown: String = of.chars().take(200).collect();
-    let message = format!("no key has the id {shown}, and no such subject is in the audit; {hint}");
+    let message = format!("no key has the id {shown}, and the audit has no such subject; {hint}");
     let mut failure = Failure::not_found(message);
     failure.body.error.param = Some("of".to_owned());
     Err(failure)
 }
 
-/// The answer names no statement and no file; the log does.
+/// The details of the database error are only logged.
 fn unreadable(fault: StoreFault) -> Failure {
     tracing::error!(%fault, "the audit could not be read");
     Failure::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "server_error",
         "audit_unreadable",
-        "the audit cannot be read now; the service's log says why",
+        "the audit cannot be read now; see the server log",
     )
 }

@@ -1,5 +1,4 @@
-//! Takes devices out of service and puts them back (M7). Finds the device that is meant; what leaves
-//! it, and when, is the pool's decision.
+//! Takes devices out of service and puts them back (M7). The pool decides what leaves a device, and when.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,7 +8,7 @@ use axum::response::Response;
 use super::fields::{Body, Fields, Strict};
 use super::out_of_service::{Order, end, put_back, reason, remove, until};
 use crate::auth::Admin;
-use crate::dto::{CordonAnswer, CordonRequest, Removed, UncordonAnswer, UncordonRequest};
+use crate::dto::{CordonRequest, CordonResponse, Removed, UncordonRequest, UncordonResponse};
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
 use crate::state::App;
@@ -35,7 +34,7 @@ impl Strict for UncordonRequest {
     }
 }
 
-/// The device of a name, a UUID or an index, in this order; or 404 with those that exist.
+/// Finds a device by name, UUID or index, in this order. Otherwise returns a 404 that lists the devices.
 pub(super) fn device(snapshot: &Snapshot, name: &str) -> Result<DeviceId, Failure> {
     let all = || snapshot.devices.values().map(|device| &device.info);
     let index = name.parse::<u32>().ok();
@@ -65,22 +64,22 @@ pub(super) fn device(snapshot: &Snapshot, name: &str) -> Result<DeviceId, Failur
 
 /// Take a device out of service
 ///
-/// The pool places nothing on the device any more, and drains and unloads what is there (M7). A cordon survives restarts and
-/// ends with uncordon. The answer comes when the device is empty, or at once with `wait: false`.
+/// The pool places nothing new on the device, and drains and unloads its replicas (M7). A cordon survives restarts and ends with
+/// uncordon. The response is sent when the device is empty, or immediately with `wait: false`.
 ///
 /// Administrators only.
 #[utoipa::path(
     post, path = "/admin/devices/cordon", tag = "admin: pool", operation_id = "cordon_device", security(("admin_key" = [])),
     request_body(content = CordonRequest, example = json!({"device": "gpu3", "reason": "new fan", "until": "2h"})),
     responses(
-        (status = 200, description = "Everything has left the device", body = CordonAnswer, example = json!({
+        (status = 200, description = "Everything has left the device", body = CordonResponse, example = json!({
             "device": "gpu3",
             "cordon": {"reason": "new fan", "since_at": "2026-01-31T20:15:00.000Z",
                 "until_at": "2026-01-31T22:15:00.000Z", "failed": false},
             "left": ["r3"], "draining": [], "cut_at": null, "order": "o5", "took_ms": 8200
         })),
         (status = 202, description = "Nothing new goes there, and what it holds leaves (`wait` is false)",
-            body = CordonAnswer, example = json!({
+            body = CordonResponse, example = json!({
             "device": "gpu3",
             "cordon": {"reason": "new fan", "since_at": "2026-01-31T20:15:00.000Z", "until_at": null, "failed": false},
             "left": [],
@@ -112,13 +111,13 @@ pub async fn cordon(
             now: request.now,
         },
     };
-    let answer = |removed: Removed<'_>| CordonAnswer::of(device, removed);
-    remove(&app, admin, order, (request.now, request.wait), answer).await
+    let response = |removed: Removed<'_>| CordonResponse::new(device, removed);
+    remove(&app, admin, order, (request.now, request.wait), response).await
 }
 
 /// Put a device back into service
 ///
-/// Ends a cordon, whether an administrator set it or the pool did because of an error of the device.
+/// Ends a cordon, whether it was set by an administrator or by the pool after a device error.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -126,7 +125,7 @@ pub async fn cordon(
     security(("admin_key" = [])),
     request_body(content = UncordonRequest, example = json!({"device": "gpu3"})),
     responses(
-        (status = 200, description = "The device serves again", body = UncordonAnswer,
+        (status = 200, description = "The device serves again", body = UncordonResponse,
             example = json!({"device": "gpu3", "order": "o6"})),
         AdminErrors,
     )
@@ -135,7 +134,7 @@ pub async fn uncordon(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<UncordonRequest>,
-) -> Result<Json<UncordonAnswer>, Failure> {
+) -> Result<Json<UncordonResponse>, Failure> {
     let snapshot = app.handle.snapshot();
     let device = device(&snapshot, &request.device)?;
     let name = snapshot.device_name(device);
@@ -145,7 +144,7 @@ pub async fn uncordon(
         command: Command::Uncordon { device },
     };
     let order = put_back(&app, admin, order).await?;
-    Ok(Json(UncordonAnswer {
+    Ok(Json(UncordonResponse {
         device: name,
         order,
     }))

@@ -11,7 +11,7 @@ use crate::state::App;
 
 /// Show devices
 ///
-/// The memory of every device: its size, who holds how much, and what is free.
+/// The memory of every device: its size, its owners, and the free part.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -32,5 +32,5 @@ use crate::state::App;
     )
 )]
 pub async fn list(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json<DeviceList> {
-    Json(DeviceList::of(&app.handle.snapshot()))
+    Json(DeviceList::from_snapshot(&app.handle.snapshot()))
 }

@@ -1,4 +1,4 @@
-//! Streams of events and log lines: how often they say that they are alive, and when they end.
+//! Keep-alives and the end of event and log streams.
 
 use std::future::Future;
 
@@ -8,10 +8,10 @@ use futures_util::{Stream, StreamExt};
 use crate::auth::Reader;
 use crate::state::App;
 
-/// How often a stream without news sends a comment, and looks whether it should end.
+/// Interval of comments on a silent stream, and of checks whether it should end.
 pub const HEARTBEAT_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The pool is shutting down and empty: there will be no more events.
+/// Returns true once the pool has shut down and is empty, so no more events follow.
 pub fn is_over(app: &App) -> bool {
     let snapshot = app.handle.snapshot();
     snapshot.pool.closing
@@ -22,7 +22,7 @@ pub fn is_over(app: &App) -> bool {
             .all(|model| model.replicas.is_empty())
 }
 
-/// The stream, which ends when what opened it counts no more: a session, a key or a person's token.
+/// Ends the stream when the session, key or token that opened it is no longer valid.
 pub fn while_allowed<S: Stream>(
     app: &App,
     reader: Reader,

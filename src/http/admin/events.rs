@@ -1,5 +1,5 @@
-//! The history, in pages or as it happens. A follower gets every record exactly once, in order: what
-//! was kept comes from the store, what is new from the keeper, and the ids say where one ends.
+//! The history, in pages or as a live stream. A follower receives every record exactly once, in order: stored records come from the
+//! store and new ones from the keeper, joined by their ids.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use pool::RecordKind;
 use store::{HistoryQuery, StoreFault, StoredRecord};
 
 const LIMIT: u32 = 100;
-/// Records that a follower reads from the store at once.
+/// Records per read from the store.
 const PAGE: u32 = 200;
 
 #[derive(Debug, IntoParams)]
@@ -37,7 +37,7 @@ pub struct EventsQuery {
     /// Only records with an id above this one, such as `100`. The default is the newest records.
     #[param(minimum = 0)]
     after: Option<i64>,
-    /// The most records of the page. The default is 100. A stream has no limit.
+    /// The largest number of records on the page. The default is 100. A stream has no limit.
     #[param(minimum = 1, maximum = 1000, example = 100)]
     limit: Option<u32>,
     /// Only records of this model.
@@ -46,16 +46,16 @@ pub struct EventsQuery {
     /// Only records of this kind, such as `load`, `ready`, `evict` or `refuse`.
     #[param(schema_with = kinds)]
     kind: Option<&'static str>,
-    /// Only records of this reason, such as `preempted`, `keep_hot`, `requests` or `no_room`: the field `cause` of an event.
+    /// Only records with this reason, such as `preempted`, `keep_hot`, `requests` or `no_room`: the field `cause` of an event.
     #[param(schema_with = causes)]
     reason: Option<&'static str>,
-    /// Only what was asked by this key: its id, its name, or `anonymous`.
+    /// Only records requested by this key: its id, its name, or `anonymous`.
     #[param(min_length = 1, max_length = 100, example = "k3")]
     by: Option<String>,
-    /// Only records from then on: a length back from now, such as `2d`, or a moment.
+    /// Only records since this time: a duration before now, such as `2d`, or a timestamp.
     #[param(value_type = Option<String>, min_length = 1, example = "2d")]
     since: Option<When>,
-    /// Only records before then.
+    /// Only records before this time.
     #[param(value_type = Option<String>, min_length = 1, example = "1h")]
     until: Option<When>,
     /// Return a stream of events, as with `Accept: text/event-stream`.
@@ -63,7 +63,7 @@ pub struct EventsQuery {
     follow: Option<bool>,
 }
 
-/// Where a broken stream goes on.
+/// The header with which a broken stream is continued.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(
@@ -71,7 +71,7 @@ pub struct EventsQuery {
     reason = "describes a header for the document; `last_event` reads it"
 )]
 pub struct LastEvent {
-    /// The id of the last record that arrived, such as `117`.
+    /// The id of the last record received, such as `117`.
     #[param(
         rename = "Last-Event-ID", value_type = String, required = false,
         pattern = "^[0-9]{0,18}$"
@@ -117,10 +117,10 @@ impl Strict for EventsQuery {
 
 /// Show the history
 ///
-/// Every decision with its reason (D3), oldest first. With `Accept: text/event-stream` or `follow=true` the answer is an
-/// event stream: `id` is the record's id, `event` its kind, `data` the record. The stream begins after `after` or
-/// `Last-Event-ID`; without them, with the next decision. If the store cannot be read, the stream ends with an event `error`.
-/// The stream ends with the session or the key that opened it.
+/// Every decision with its reason (D3), oldest first. With `Accept: text/event-stream` or `follow=true` the response is an event
+/// stream: `id` is the record's id, `event` its kind, `data` the record. The stream begins after `after` or `Last-Event-ID`;
+/// without them, with the next decision. If the store cannot be read, the stream ends with an event `error`. The stream ends with
+/// the session or the key that opened it.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -171,7 +171,7 @@ pub async fn list(
         .unwrap_or_else(|| accept.contains("text/event-stream"));
     let last = last_event(&headers)?;
     if follow {
-        // A time in the past begins with what is kept of it.
+        // Without a start id, `since` begins with the oldest record that is kept.
         let after = last.or(query.after).or(filter.since.map(|_| 0));
         let follower = Follower::begin(app.clone(), after, filter)
             .await
@@ -191,8 +191,7 @@ pub async fn list(
     Ok(Json(EventList { events, next_after }).into_response())
 }
 
-/// The model's own name. Models that were removed still have a history and are known by their names alone; a name that
-/// has neither is a typing error.
+/// Resolves a name to the model's own name. Removed models are found by their name in the history. Any other name is an error.
 pub(super) async fn model_with_history(app: &App, name: String) -> Result<String, Failure> {
     if let Some(route) = app.handle.route(&name) {
         return Ok(route.entry.name.clone());
@@ -215,13 +214,13 @@ pub(super) async fn model_with_history(app: &App, name: String) -> Result<String
 
 const KEEP_ALIVE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Where a client that lost its stream was.
+/// The last event id that a reconnecting client has received.
 fn last_event(headers: &HeaderMap) -> Result<Option<i64>, Failure> {
     let Some(value) = headers.get("last-event-id") else {
         return Ok(None);
     };
     let id = value.to_str().ok().map(str::trim);
-    // Browsers send an empty one before the first event.
+    // Browsers send an empty id before the first event.
     if id == Some("") {
         return Ok(None);
     }
@@ -229,16 +228,16 @@ fn last_event(headers: &HeaderMap) -> Result<Option<i64>, Failure> {
         .and_then(|id| id.parse::<i64>().ok())
         .filter(|id| *id >= 0);
     let unread = || {
-        let message = "Last-Event-ID: is not the id of a record; they are whole numbers from 0";
+        let message = "Last-Event-ID: is not a record id, which is a whole number from 0";
         Failure::invalid(Some("Last-Event-ID".to_owned()), message)
     };
     read.map(Some).ok_or_else(unread)
 }
 
-/// The answer names no statement and no file; the log does.
+/// The details of the database error are only logged.
 pub(super) fn unreadable(fault: StoreFault) -> Failure {
     tracing::error!(%fault, "the history could not be read");
-    let message = "the history cannot be read now; the service's log says why";
+    let message = "the history cannot be read now; see the server log";
     Failure::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "server_error",
@@ -247,21 +246,21 @@ pub(super) fn unreadable(fault: StoreFault) -> Failure {
     )
 }
 
-/// One client that follows the history.
+/// A client that follows the history.
 struct Follower {
     app: App,
     filter: HistoryQuery,
     live: Receiver<Arc<StoredRecord>>,
-    /// Read from the store and not given out yet.
+    /// Records read from the store and not returned yet.
     backlog: VecDeque<StoredRecord>,
-    /// The store may hold records after `last` that `live` will not bring.
+    /// The store may hold records after `last` that `live` will not deliver.
     behind: bool,
     last: i64,
     ended: bool,
 }
 
 impl Follower {
-    /// Subscribes before it looks at the store, so that nothing falls between.
+    /// Subscribes before reading from the store, to miss no record.
     async fn begin(
         app: App,
         after: Option<i64>,
@@ -302,7 +301,7 @@ impl Follower {
         })
     }
 
-    /// The next record, or nothing when there will never be another one.
+    /// The next record, or `None` if there will be no more.
     async fn next(&mut self) -> Result<Option<StoredRecord>, StoreFault> {
         loop {
             if let Some(record) = self.backlog.pop_front() {

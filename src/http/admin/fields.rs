@@ -1,5 +1,4 @@
-//! Reads what administrators send strictly: every field by its name, with its type and range. An unknown field is
-//! refused, and nothing is guessed.
+//! Strict parsing of administrators' requests: every field by name, with its type and range. Unknown fields are refused.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -16,22 +15,22 @@ use config::Length;
 use pool::{ReplicaId, Span};
 use reading::{UniqueEntries, nearest};
 
-/// The lengths of time that are accepted.
+/// Accepted durations.
 const LENGTHS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(365 * 24 * 3600);
-/// Orders are short, and models' documents are not long.
+/// Largest body of an order or a model's document.
 const ORDER_BYTES_MAX: u64 = 1 << 20;
-/// So much of a wrong value is repeated.
+/// Longest part of a wrong value repeated in messages.
 const SHOWN_MAX: usize = 60;
 
-/// Something that is read from the fields of a body or a query.
+/// A request type that is read from the fields of a body or a query.
 pub trait Strict: Sized {
-    /// No body is the same as `{}`.
+    /// An empty body is treated as `{}`.
     const MAY_BE_EMPTY: bool = false;
 
     fn read(fields: &mut Fields) -> Result<Self, Failure>;
 }
 
-/// Nothing may be given.
+/// A request without fields.
 #[derive(Debug)]
 pub struct Nothing;
 
@@ -47,7 +46,7 @@ impl Strict for Nothing {
 #[derive(Debug)]
 pub struct Body<T>(pub T);
 
-/// What stands behind `?`.
+/// The query parameters.
 #[derive(Debug)]
 pub struct Params<T>(pub T);
 
@@ -57,7 +56,7 @@ impl<T: Strict> FromRequest<App> for Body<T> {
     async fn from_request(request: Request, app: &App) -> Result<Body<T>, Failure> {
         let bytes = read_body(request, app).await?;
         let length = bytes.len();
-        // Clients that have nothing to say send null, too.
+        // Clients without options may also send null.
         if T::MAY_BE_EMPTY && [&b""[..], b"null"].contains(&bytes.trim_ascii()) {
             return read(Fields::new(Vec::new(), From::Body)?).map(Body);
         }
@@ -88,7 +87,7 @@ fn read<T: Strict>(mut fields: Fields) -> Result<T, Failure> {
     Ok(value)
 }
 
-/// The whole body, if it is not larger than an administrator's may be.
+/// Reads the complete body, up to the limit for administrators.
 pub async fn read_body(request: Request, app: &App) -> Result<axum::body::Bytes, Failure> {
     let limit = app.config().server.body_limit.0.0.min(ORDER_BYTES_MAX);
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -105,7 +104,7 @@ pub async fn read_body(request: Request, app: &App) -> Result<axum::body::Bytes,
             } else {
                 Failure::invalid(
                     None,
-                    format!("the body could not be read to its end: {error}"),
+                    format!("the body could not be read completely: {error}"),
                 )
             }
         })
@@ -117,7 +116,7 @@ enum From {
     Query,
 }
 
-/// The fields that have not been read yet, and the names that were asked for.
+/// The fields that have not been read yet, and the names that were requested.
 #[derive(Debug)]
 pub struct Fields {
     values: BTreeMap<String, Value>,
@@ -126,7 +125,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// The fields of a JSON object.
+    /// Reads the fields of a JSON object.
     pub fn of_json(bytes: &[u8]) -> Result<Fields, Failure> {
         if bytes.trim_ascii().is_empty() {
             return Err(Failure::invalid(
@@ -156,7 +155,7 @@ impl Fields {
         })
     }
 
-    /// The value of a field; null is the same as absent.
+    /// Takes the value of a field. Null is treated as absent.
     fn take(&mut self, name: &'static str) -> Option<Value> {
         self.known.push(name);
         self.values.remove(name).filter(|value| !value.is_null())
@@ -166,15 +165,18 @@ impl Fields {
         match self.take(name) {
             None => Ok(None),
             Some(Value::String(text)) if !text.trim().is_empty() => Ok(Some(text)),
-            Some(Value::String(_)) => {
-                Err(invalid(name, "is empty; leave it out or write something"))
-            }
+            Some(Value::String(_)) => Err(invalid(name, "is empty; omit it or provide a value")),
             Some(other) => Err(wrong(name, &other, "a text")),
         }
     }
 
     pub fn needed_text(&mut self, name: &'static str, example: &str) -> Result<String, Failure> {
-        let missing = || invalid(name, &format!("is missing; give one like {example}"));
+        let missing = || {
+            invalid(
+                name,
+                &format!("is missing; provide a value such as {example}"),
+            )
+        };
         self.text(name)?.ok_or_else(missing)
     }
 
@@ -189,7 +191,7 @@ impl Fields {
         }
     }
 
-    /// A whole number in a range.
+    /// Takes an integer in a range.
     pub fn integer(
         &mut self,
         name: &'static str,
@@ -209,7 +211,7 @@ impl Fields {
         }
     }
 
-    /// The same for the pool's small numbers.
+    /// Takes a 32-bit integer in a range.
     pub fn count(
         &mut self,
         name: &'static str,
@@ -221,9 +223,9 @@ impl Fields {
             .map(|number| u32::try_from(number).unwrap_or(*range.end())))
     }
 
-    /// A length of time, written like `10m`.
+    /// Takes a duration such as `10m`.
     pub fn length(&mut self, name: &'static str) -> Result<Option<Span>, Failure> {
-        const ALLOWED: &str = "a length of time from 1s to 365d, such as \"10m\" or \"2h\"";
+        const ALLOWED: &str = "a duration from 1s to 365d, such as \"10m\" or \"2h\"";
         match self.take(name) {
             None => Ok(None),
             Some(Value::String(text)) => match text.parse::<Length>() {
@@ -235,12 +237,12 @@ impl Fields {
         }
     }
 
-    /// A list of texts; nothing is an empty list.
+    /// Takes a list of texts; empty if absent.
     pub fn texts(&mut self, name: &'static str) -> Result<Vec<String>, Failure> {
         let Some(value) = self.take(name) else {
             return Ok(Vec::new());
         };
-        let text = |it: &Value| it.as_str().map(str::to_owned);
+        let text = |value: &Value| value.as_str().map(str::to_owned);
         let texts = value.as_array().map(|all| all.iter().map(text).collect());
         let texts: Option<Option<Vec<String>>> = texts;
         texts
@@ -256,7 +258,7 @@ impl Fields {
         }
     }
 
-    /// One of a few words.
+    /// Takes a value from a fixed set of words.
     pub fn choice<T: Copy>(
         &mut self,
         name: &'static str,
@@ -270,11 +272,11 @@ impl Fields {
             .find(|(word, _)| value.as_str() == Some(word));
         let all: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         chosen
-            .map(|(_, it)| Some(*it))
+            .map(|(_, choice)| Some(*choice))
             .ok_or_else(|| wrong(name, &value, &format!("one of {}", all.join(", "))))
     }
 
-    /// A replica's name, like `r3`.
+    /// Takes a replica name such as `r3`.
     pub fn replica(&mut self, name: &'static str) -> Result<Option<ReplicaId>, Failure> {
         let Some(text) = self.text(name)? else {
             return Ok(None);
@@ -294,7 +296,7 @@ impl Fields {
             .ok_or_else(unread)
     }
 
-    /// Absent, null or a value: three different wishes.
+    /// Takes a field that distinguishes absent, null and a value.
     pub fn clearable<T>(
         &mut self,
         name: &'static str,
@@ -305,18 +307,18 @@ impl Fields {
         Ok(is_present.then_some(value))
     }
 
-    /// Everything has been read.
+    /// Returns true if all fields have been read.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Refuses fields that no one has taken.
+    /// Refuses fields that were not read.
     pub fn end(self) -> Result<(), Failure> {
         let Some(name) = self.values.keys().next() else {
             return Ok(());
         };
         let known = match self.known.as_slice() {
-            [] => "nothing is known here".to_owned(),
+            [] => "no fields are allowed here".to_owned(),
             known => format!("known here: {}", known.join(", ")),
         };
         let hint = match nearest(name, self.known.iter().copied()) {
@@ -327,7 +329,7 @@ impl Fields {
     }
 }
 
-/// A whole number may be written 2.0; JSON has one type of number.
+/// An integer may be written as 2.0, since JSON has a single number type.
 fn integer_of(value: &Value) -> Option<u64> {
     const EXACT_MAX: f64 = 9e15;
     let number = value.as_f64()?;

@@ -1,5 +1,4 @@
-//! What narrows the history down: a time, given as a length back from now or as a moment, and who asked, given by
-//! the id or the name of a key.
+//! Filters of the history: a time, given as a duration before now or a timestamp, and a caller, given by the id or name of a key.
 
 use super::fields::Fields;
 use crate::error::Failure;
@@ -8,7 +7,7 @@ use chrono::DateTime;
 use config::Length;
 use pool::{KeyId, Span, Time};
 
-/// A moment, or so long before now.
+/// A timestamp, or a duration before now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     Ago(Span),
@@ -31,7 +30,7 @@ impl When {
         Err(Failure::invalid(
             Some(name.to_owned()),
             format!(
-                "{name}: {shown:?} is no time; allowed: a length back from now such as \"2d\", or a moment such as \"2026-01-31T20:15:00Z\""
+                "{name}: {shown:?} is not a time; allowed: a duration before now such as \"2d\", or a timestamp such as \"2026-01-31T20:15:00Z\""
             ),
         ))
     }
@@ -44,7 +43,7 @@ impl When {
     }
 }
 
-/// The name under which the history shows an id such as `k3`.
+/// The display name for an id such as `k3`.
 pub fn name_of(app: &App, id: &str) -> String {
     let number = id.strip_prefix('k').and_then(|digits| digits.parse().ok());
     match number.map(KeyId) {
@@ -52,21 +51,21 @@ pub fn name_of(app: &App, id: &str) -> String {
         Some(KeyId(0)) => "anonymous".to_owned(),
         Some(key) => {
             let keys = app.keys.all();
-            let known = keys.iter().find(|it| it.id == key);
+            let known = keys.iter().find(|record| record.id == key);
             let person = || app.oidc.as_ref().and_then(|oidc| oidc.name_of(key));
             known
-                .map(|it| it.name.clone())
+                .map(|record| record.name.clone())
                 .or_else(person)
                 .unwrap_or_else(|| id.to_owned())
         }
     }
 }
 
-/// The id that is meant by an id, by the name of a key, or by `anonymous`.
+/// Resolves an id, the name of a key, or `anonymous` to an id.
 pub fn asker(app: &App, text: &str) -> Result<String, Failure> {
-    let is_id = text
-        .strip_prefix('k')
-        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()));
+    let is_id = text.strip_prefix('k').is_some_and(|digits| {
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    });
     if is_id {
         return Ok(text.to_owned());
     }

@@ -1,5 +1,5 @@
-//! API keys: list, make, change, revoke. A key's text leaves here once, in the answer to its making.
-//! One file because the four routes share the checks of a key's fields.
+//! API keys: list, create, change, revoke. A key's text is returned once, when it is created. One file because the four routes
+//! share the checks of a key's fields.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,7 +10,7 @@ use super::fields::{Body, Fields, Nothing, Params, Strict};
 use crate::auth::rights::{By, KeyRefusal};
 use crate::auth::{Admin, Reader};
 use crate::dto::{
-    ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeAnswer,
+    ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeResponse,
 };
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
@@ -23,7 +23,7 @@ use store::{KeyUse, Role, StoreFault};
 const NAME_MAX: usize = 100;
 const PATTERNS_MAX: usize = 100;
 const PATTERN_MAX: usize = 200;
-/// Routes of keys that lie in no folder.
+/// Routes for keys outside of the folders.
 const OTHER_ROUTES: [&str; 6] = [
     "/metrics",
     "/hot-models",
@@ -70,9 +70,8 @@ fn name(fields: &mut Fields) -> Result<Option<String>, Failure> {
         return Ok(None);
     };
     if name.chars().count() > NAME_MAX || name.chars().any(char::is_control) {
-        let message = format!(
-            "name: allowed are 1 to {NAME_MAX} characters, none of them a control character"
-        );
+        let message =
+            format!("name: allowed: 1 to {NAME_MAX} characters without control characters");
         return Err(Failure::invalid(Some("name".to_owned()), message));
     }
     Ok(Some(name))
@@ -86,7 +85,7 @@ fn patterns(fields: &mut Fields, field: &'static str) -> Result<Vec<String>, Fai
     };
     if let Some(nth) = patterns.iter().position(|text| text.trim().is_empty()) {
         let message = format!(
-            "{field}[{nth}]: is an empty name; leave {field} out to allow all, or write names or patterns such as {}",
+            "{field}[{nth}]: is an empty name; omit {field} to allow all, or list names or patterns such as {}",
             if field == "models" {
                 "tiny-*"
             } else {
@@ -97,7 +96,7 @@ fn patterns(fields: &mut Fields, field: &'static str) -> Result<Vec<String>, Fai
     }
     if patterns.len() > PATTERNS_MAX || !patterns.iter().all(is_one) {
         let message = format!(
-            "{field}: allowed are at most {PATTERNS_MAX} texts of 1 to {PATTERN_MAX} bytes each"
+            "{field}: allowed: at most {PATTERNS_MAX} texts of 1 to {PATTERN_MAX} bytes each"
         );
         return Err(Failure::invalid(Some(field.to_owned()), message));
     }
@@ -116,7 +115,7 @@ fn routes(fields: &mut Fields) -> Result<Vec<String>, Failure> {
     let wrong = |route: &&String| !has(route);
     if let Some(wrong) = routes.iter().find(wrong) {
         let message = format!(
-            "routes: {wrong} is none; they are written without the base path, as /v1/embeddings, /v1/chat/*, /admin/plan or /metrics"
+            "routes: {wrong} is not a route; routes are written without the base path, such as /v1/embeddings, /v1/chat/*, /admin/plan or /metrics"
         );
         return Err(Failure::invalid(Some("routes".to_owned()), message));
     }
@@ -136,12 +135,14 @@ fn limit_change(fields: &mut Fields) -> Result<Option<LimitChange>, Failure> {
     Ok(document.as_object().cloned().map(LimitChange))
 }
 
-/// 60.0 is a whole number in JSON, too.
+/// 60.0 is also an integer in JSON.
 fn floats_to_integers(mut document: Value) -> Value {
     for (_, value) in document.as_object_mut().into_iter().flatten() {
         let number = value.as_f64().filter(|_| value.is_f64());
-        // Larger ones have no exact form; the limits' own bounds are below.
-        if let Some(integer) = number.filter(|it| it.fract() == 0.0 && (0.0..1e15).contains(it)) {
+        // Larger floats are not exact; the limits have smaller maxima anyway.
+        if let Some(integer) =
+            number.filter(|number| number.fract() == 0.0 && (0.0..1e15).contains(number))
+        {
             *value = Value::from(integer as u64);
         }
     }
@@ -178,7 +179,7 @@ impl Strict for ChangeKeyRequest {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct KeyQuery {
-    /// The key's id, as the list shows it.
+    /// The key's id, as in the list.
     #[param(value_type = String, pattern = "^k[0-9]{1,9}$", example = "k2")]
     id: KeyId,
 }
@@ -191,7 +192,7 @@ impl Strict for KeyQuery {
     }
 }
 
-/// Of a text that is not an id.
+/// Longest part of an invalid id repeated in messages.
 const SHOWN_LETTERS: usize = 40;
 
 fn key_id(fields: &mut Fields) -> Result<KeyId, Failure> {
@@ -210,10 +211,10 @@ fn key_id(fields: &mut Fields) -> Result<KeyId, Failure> {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct RevokeQuery {
-    /// The key's id, as the list shows it.
+    /// The key's id, as in the list.
     #[param(value_type = String, pattern = "^k[0-9]{1,9}$", example = "k2")]
     id: KeyId,
-    /// Revoke the key of this request itself; without it, that is a 409 `own_key`.
+    /// Revoke the key of this request itself. Without it, the response is a 409 `own_key`.
     confirm: Option<bool>,
 }
 
@@ -250,14 +251,14 @@ pub async fn list(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json
         keys: keys
             .iter()
             .filter(|key| !key.revoked)
-            .map(KeyView::of)
+            .map(KeyView::from_record)
             .collect(),
     })
 }
 
 /// Create a key
 ///
-/// Only this answer shows the key. A new key has no more rights than the key that creates it: its routes and models are
+/// The key is only shown in this response. A new key has no more rights than the key that creates it: its routes and models are
 /// among that key's, its limits are not higher, and it does not expire later.
 ///
 /// Administrators only.
@@ -351,26 +352,26 @@ pub async fn change(
         .map_err(|refusal| refused(&id.to_string(), refusal))?
         .ok_or_else(|| unknown(id))?;
     tracing::info!(admin = admin.name, key = %id, "key changed");
-    Ok(Json(KeyView::of(&changed)))
+    Ok(Json(KeyView::from_record(&changed)))
 }
 
 fn unknown(id: KeyId) -> Failure {
     Failure::not_found(format!(
-        "there is no key {id}; `admin-client keys list` shows those that exist"
+        "there is no key {id}; `admin-client keys list` shows all keys"
     ))
 }
 
 /// Revoke a key
 ///
-/// The key is refused from now on. The last valid admin key for all routes cannot be revoked, and no key with more rights than
-/// the key that revokes it. The key of the request itself is revoked only with `confirm=true`; otherwise the answer is a 409.
+/// The key stops working immediately. The last valid admin key for all routes cannot be revoked, nor a key with more rights than
+/// the key that revokes it. The key of the request itself is only revoked with `confirm=true`; otherwise the response is a 409.
 ///
 /// Administrators only.
 #[utoipa::path(
     delete, path = "/admin/keys", tag = "admin: keys", operation_id = "revoke_key", security(("admin_key" = [])),
     params(RevokeQuery),
     responses(
-        (status = 200, description = "The key is revoked", body = RevokeAnswer,
+        (status = 200, description = "The key is revoked", body = RevokeResponse,
             example = json!({"id": "k3", "revoked": true})),
         AdminErrors,
     )
@@ -379,7 +380,7 @@ pub async fn revoke(
     State(app): State<App>,
     admin: Admin,
     Params(query): Params<RevokeQuery>,
-) -> Result<Json<RevokeAnswer>, Failure> {
+) -> Result<Json<RevokeResponse>, Failure> {
     let id = query.id;
     let confirmed = query.confirm.unwrap_or(false);
     let revoked = app.keys.revoke(by(&app, &admin), id, confirmed).await;
@@ -387,7 +388,7 @@ pub async fn revoke(
         return Err(unknown(id));
     }
     tracing::info!(admin = admin.name, key = %id, "key revoked");
-    Ok(Json(RevokeAnswer {
+    Ok(Json(RevokeResponse {
         id: id.to_string(),
         revoked: true,
     }))
@@ -413,11 +414,11 @@ fn refused(what: &str, refusal: KeyRefusal) -> Failure {
     }
 }
 
-/// The answer says what to do; the log names the file.
+/// The response says what to do; the log names the file.
 fn not_saved(fault: StoreFault) -> Failure {
     tracing::error!(%fault, "the keys could not be changed");
     let message = without_folders(&format!(
-        "the store could not keep the change, so nothing was changed: {fault}"
+        "the change could not be stored, so nothing was changed: {fault}"
     ));
     Failure::new(
         axum::http::StatusCode::SERVICE_UNAVAILABLE,

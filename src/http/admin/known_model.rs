@@ -6,12 +6,12 @@ use crate::error::Failure;
 use crate::state::App;
 use controller::Route;
 
-/// The model of a name or an alias; 409 if its file is broken, or 404 with the closest names.
+/// Finds a model by name or alias. Returns a 409 if its file is broken, or a 404 with similar names.
 pub fn known(app: &App, name: &str) -> Result<Arc<Route>, Failure> {
     app.handle.route(name).ok_or_else(|| unknown(app, name))
 }
 
-/// Why there is no model of this name, for an administrator.
+/// The error for an administrator about a name without a usable model.
 pub fn unknown(app: &App, name: &str) -> Failure {
     match app.handle.broken_model(name) {
         Some(broken) => Failure::broken_file(&broken),

@@ -1,4 +1,4 @@
-//! The pool for pages that stay open: the whole view, and then what changes of it.
+//! The live view of the pool: a complete view first, followed by its changes.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -25,11 +25,11 @@ use crate::state::App;
 use pool::{Span, Time};
 use store::StoredRecord;
 
-/// How often a stream without news says that it is alive.
+/// Interval of keep-alives on a silent stream.
 const HEARTBEAT: Span = Span::from_secs(10);
 const NO_BUFFER: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Either event's data.
+/// The data of either event.
 #[derive(serde::Serialize, utoipa::ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "describes the data of events for the document")]
@@ -42,7 +42,7 @@ enum LiveEvent {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct LiveQuery {
-    /// Also send what is decided, so that a page needs one connection.
+    /// Also send decisions, so a page needs only one connection.
     #[param(example = false)]
     events: Option<bool>,
 }
@@ -57,10 +57,11 @@ impl Strict for LiveQuery {
 
 /// Follow the pool
 ///
-/// An event stream: first an event `view` with the models, the devices, the queue, the evening and the store, then an event `change` with
-/// what is not the same any more, at most every 100 ms. A client that lags is sent a `view` again. With `events=true` each decision
-/// from then on is an event `record`, as in `GET /admin/events`; an event `missed` says that the client lagged, and has to read them
-/// there. The stream ends with the session or the key that opened it. A key that is for some models sees these models alone.
+/// An event stream. The first event is a `view` with the models, the devices, the queue, the evening and the store; events `change`
+/// follow with the differences, at most every 100 ms. A client that lags receives another `view`. With `events=true`, each new
+/// decision is sent as an event `record`, as in `GET /admin/events`; an event `missed` says that the client lagged and must read
+/// the missed records there. The stream ends with the session or the key that opened it. A key that is restricted to some models
+/// only sees these models.
 ///
 /// Administrators and viewers only.
 #[utoipa::path(
@@ -77,7 +78,7 @@ pub async fn follow(
     reader: Reader,
     Params(query): Params<LiveQuery>,
 ) -> Response {
-    // Before the view, so that nothing falls between.
+    // Subscribes before the view is built, to miss no decision.
     let records = (query.events == Some(true)).then(|| app.handle.follow());
     let Joined {
         first_event,
@@ -114,7 +115,7 @@ fn join(app: &App, reader: &Reader) -> Joined {
     app.live.join(&sight.group(), || source(app, sight))
 }
 
-/// What a stream waits for.
+/// The next input of a stream.
 enum Heard {
     Change(Result<Bytes, RecvError>),
     Record(Result<Arc<StoredRecord>, RecvError>),
@@ -126,14 +127,14 @@ struct Follower {
     reader: Reader,
     first: Option<Bytes>,
     changes: Receiver<Bytes>,
-    /// Decisions, for those who want them.
+    /// Decisions, if requested.
     records: Option<Receiver<Arc<StoredRecord>>>,
-    /// When anything was sent.
+    /// Time of the last event.
     sent_at: Time,
 }
 
 impl Follower {
-    /// The next piece of the stream; nothing at its end.
+    /// The next piece of the stream; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);

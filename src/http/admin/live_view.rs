@@ -1,5 +1,4 @@
-//! What an open page is shown of the pool: what the lists of models and devices and the queue show, as far as the caller
-//! may see it.
+//! The content of the live view: the lists of models and devices and the queue, restricted to what the caller may see.
 
 use super::models::all;
 use super::queue::queue;
@@ -8,7 +7,7 @@ use crate::dto::{self, DeviceList, EveningView, LiveView, StoreView};
 use crate::live::Source;
 use crate::state::App;
 
-/// For those who see this.
+/// The source of views for callers with this sight.
 pub fn source(app: &App, sight: &Sight) -> Source {
     let (published, clock) = (app.handle.published(), app.handle.clock());
     let (app, sight) = (app.clone(), sight.clone());
@@ -19,7 +18,7 @@ pub fn source(app: &App, sight: &Sight) -> Source {
     }
 }
 
-/// The view of this moment, with what they may see.
+/// The current view, restricted to this sight.
 fn look(app: &App, sight: &Sight) -> LiveView {
     let snapshot = app.handle.snapshot();
     let now = app.handle.clock().now();
@@ -28,9 +27,9 @@ fn look(app: &App, sight: &Sight) -> LiveView {
     let mut view = LiveView {
         at: dto::at(now),
         models: all(app, &snapshot).models,
-        devices: DeviceList::of(&snapshot).devices,
+        devices: DeviceList::from_snapshot(&snapshot).devices,
         queue: queue(app, &snapshot),
-        evening: EveningView::of(&app.config(), snapshot.pool.night, dto::moment(now)),
+        evening: EveningView::from_config(&app.config(), snapshot.pool.night, dto::moment(now)),
         store: StoreView {
             writable: trouble.is_none(),
             trouble: trouble.map(|trouble| trouble.reason.clone()),
@@ -43,11 +42,16 @@ fn look(app: &App, sight: &Sight) -> LiveView {
     view
 }
 
-/// Takes out what is not for them. Memory that others hold stays, without their names.
+/// Removes hidden models. Memory used by hidden models stays, without their names.
 fn restrict(view: &mut LiveView, sight: &Sight) {
-    view.models
-        .retain(|it| sight.has(&it.model) || it.aliases.iter().any(|name| sight.has(name)));
-    let names: Vec<&str> = view.models.iter().map(|it| it.model.as_str()).collect();
+    view.models.retain(|model| {
+        sight.has(&model.model) || model.aliases.iter().any(|name| sight.has(name))
+    });
+    let names: Vec<&str> = view
+        .models
+        .iter()
+        .map(|model| model.model.as_str())
+        .collect();
     for device in &mut view.devices {
         for owner in &mut device.owners {
             if !names.contains(&owner.model.as_str()) {
@@ -56,8 +60,8 @@ fn restrict(view: &mut LiveView, sight: &Sight) {
         }
     }
     let has = |name: &str| names.contains(&name);
-    view.queue.waiting.retain(|it| has(&it.model));
+    view.queue.waiting.retain(|waiter| has(&waiter.model));
     view.queue
         .orders
-        .retain(|it| it.model.as_deref().is_none_or(has));
+        .retain(|order| order.model.as_deref().is_none_or(has));
 }

@@ -1,4 +1,4 @@
-//! Load, unload and plan. An order that was handed over goes on when its client leaves.
+//! Load, unload and plan. An accepted order continues when its client disconnects.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,16 +8,16 @@ use axum::response::{IntoResponse, Response};
 use super::fields::{Body, Fields, Strict};
 use super::known_model::known;
 use crate::auth::{Admin, Reader};
-use crate::dto::{LoadAnswer, LoadRequest, PlanView, UnloadAnswer, UnloadRequest};
+use crate::dto::{LoadRequest, LoadResponse, PlanView, UnloadRequest, UnloadResponse};
 use crate::error::Failure;
 use crate::inference::request::hub_registration;
 use crate::openapi::AdminErrors;
 use crate::state::App;
 use pool::{Command, LoadOrder, Outcome, Plan, Priority, Refusal, ReplicaId};
 
-/// Replicas that one order may ask for.
+/// Largest number of replicas per order.
 const REPLICAS_MAX: u32 = 64;
-/// Devices that one replica may be given.
+/// Largest number of devices per replica.
 const DEVICES_MAX: u32 = 1024;
 
 impl Strict for LoadRequest {
@@ -47,9 +47,9 @@ impl Strict for UnloadRequest {
 
 /// Load a model
 ///
-/// Starts replicas of the model and evicts what the rules allow. The order survives restarts. The answer comes when the load
-/// has ended, or with `wait: false` as soon as the load has begun. A load that is refused gets a 409 with the plan and its reasons. With
-/// `wait: false` that is every load whose plan is not feasible now.
+/// Starts replicas of the model and evicts others as far as the rules allow. The order survives restarts. The response is sent when
+/// the load has ended, or with `wait: false` as soon as it has begun. A refused load gets a 409 with the plan and its reasons. With
+/// `wait: false` that applies to every load whose plan is not feasible now.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -61,14 +61,14 @@ impl Strict for UnloadRequest {
         }))),
     )),
     responses(
-        (status = 200, description = "The load has ended", body = LoadAnswer, example = json!({
+        (status = 200, description = "The load has ended", body = LoadResponse, example = json!({
             "model": "tiny-chat", "status": "ready", "wanted_replicas": 1,
             "ready_replicas": [{"replica": "r3", "devices": [{"device": "gpu0", "bytes": 17179869184_u64}]}],
             "evicted": [{"replica": "r1", "model": "tiny-code", "priority": 0, "bytes": 17179869184_u64,
                 "reason": "preempted by tiny-chat: priority 1 over 0 (P2)"}],
             "shortfall": null, "fits_when_empty": null, "order": "o5", "took_ms": 8200
         })),
-        (status = 202, description = "The load is kept and has begun (`wait` is false)", body = LoadAnswer,
+        (status = 202, description = "The load is kept and has begun (`wait` is false)", body = LoadResponse,
             example = json!({
             "model": "tiny-chat", "status": "started", "wanted_replicas": 1, "ready_replicas": [],
             "evicted": [], "shortfall": null, "fits_when_empty": null, "order": "o5", "took_ms": 3
@@ -99,11 +99,14 @@ pub async fn load(
             Some(outcome) => outcome,
             None => {
                 let snapshot = app.handle.snapshot();
-                let begun = snapshot.pool.orders.iter().find(|it| it.order == id);
-                let wanted = begun.and_then(|it| it.replicas).or(replicas).unwrap_or(1);
+                let begun = snapshot.pool.orders.iter().find(|order| order.order == id);
+                let wanted = begun
+                    .and_then(|order| order.replicas)
+                    .or(replicas)
+                    .unwrap_or(1);
                 let took = app.handle.clock().now().since(since);
-                let answer = LoadAnswer::started(&name, wanted, id, took);
-                return Ok((StatusCode::ACCEPTED, Json(answer)).into_response());
+                let response = LoadResponse::started(&name, wanted, id, took);
+                return Ok((StatusCode::ACCEPTED, Json(response)).into_response());
             }
         }
     };
@@ -111,7 +114,7 @@ pub async fn load(
     match outcome {
         Outcome::Loaded(result) => {
             let took = app.handle.clock().now().since(since);
-            Ok(Json(LoadAnswer::new(&name, &result, id, took, &snapshot)).into_response())
+            Ok(Json(LoadResponse::new(&name, &result, id, took, &snapshot)).into_response())
         }
         other => Err(refused(&app, &name, other, force)),
     }
@@ -164,14 +167,14 @@ pub async fn plan(
 
 /// Unload a model
 ///
-/// Drains and stops all replicas of the model, or one of them. The answer comes when they are gone.
+/// Drains and stops all replicas of the model, or a single replica. The response is sent when they are gone.
 ///
 /// Administrators only.
 #[utoipa::path(
     post, path = "/admin/unload", tag = "admin: loading", operation_id = "unload_model", security(("admin_key" = [])),
     request_body(content = UnloadRequest, example = json!({"model": "tiny-chat", "now": false})),
     responses(
-        (status = 200, description = "The replicas are gone", body = UnloadAnswer,
+        (status = 200, description = "The replicas are gone", body = UnloadResponse,
             example = json!({"model": "tiny-chat", "unloaded": ["r3"], "took_ms": 420})),
         AdminErrors,
     )
@@ -180,7 +183,7 @@ pub async fn unload(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<UnloadRequest>,
-) -> Result<Json<UnloadAnswer>, Failure> {
+) -> Result<Json<UnloadResponse>, Failure> {
     let since = app.handle.clock().now();
     let route = known(&app, &request.model)?;
     let name = route.entry.name.clone();
@@ -196,7 +199,7 @@ pub async fn unload(
         Outcome::Unloaded { replicas } => {
             let took_ms = app.handle.clock().now().since(since).0;
             let unloaded = replicas.iter().map(ReplicaId::to_string).collect();
-            Ok(Json(UnloadAnswer {
+            Ok(Json(UnloadResponse {
                 model: name,
                 unloaded,
                 took_ms,
@@ -206,7 +209,7 @@ pub async fn unload(
     }
 }
 
-/// The model's own name, and the order.
+/// Resolves the model's name and builds the order.
 async fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder), Failure> {
     let route = known(app, &request.model)?;
     if !route.is_ready() {
@@ -219,7 +222,7 @@ async fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder
         return Err(Failure::invalid(
             "replicas".to_owned(),
             format!(
-                "replicas: {replicas} is more than the {} of pool_config.max_replicas; the pool does not see the memory that they take in Ray, so raise that key first",
+                "replicas: {replicas} exceeds pool_config.max_replicas, which is {}; the pool does not see the memory that they use in Ray, so raise that key first",
                 serve.replicas_max
             ),
         ));
@@ -237,10 +240,12 @@ async fn order_of(app: &App, request: &LoadRequest) -> Result<(String, LoadOrder
     Ok((route.entry.name.clone(), order))
 }
 
-/// What an order came to that did not come to what was asked.
+/// The error for an order that did not have the expected outcome.
 pub fn refused(app: &App, name: &str, outcome: Outcome, force: bool) -> Failure {
     let Outcome::Refused { refusal, plan } = outcome else {
-        return Failure::internal(format!("{name}: the order ended as another kind of order"));
+        return Failure::internal(format!(
+            "{name}: the order ended with the outcome of another kind of order"
+        ));
     };
     let snapshot = app.handle.snapshot();
     let now = app.handle.clock().now();
@@ -254,14 +259,14 @@ pub fn refused(app: &App, name: &str, outcome: Outcome, force: bool) -> Failure 
     failure
 }
 
-/// The catalogue has it and the pool does not: its needs could not be found out.
+/// The error for a model that is in the catalogue but not in the pool, because its memory needs could not be determined.
 pub fn not_served(name: &str) -> Failure {
     Failure::not_found(format!(
-        "{name} is in the catalogue, but it cannot be served; the service's log says why, and POST /admin/reload reads its files again"
+        "{name} is in the catalogue but cannot be served; see the server log, then use POST /admin/reload to read its files again"
     ))
 }
 
-/// How an order that only asked for replicas to leave ended.
+/// Waits for an order that unloads replicas, and returns them.
 pub async fn gone(
     app: &App,
     admin: &Admin,

@@ -1,4 +1,4 @@
-//! What engines print: the last lines of a model's replicas, or all that come.
+//! The output of engines: the last lines of a model's replicas, or a live stream.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct LogsQuery {
     /// The model's name or an alias.
     #[param(min_length = 1, example = "tiny-chat")]
     model: String,
-    /// Only this replica, such as `r3`. The default is the running replicas, or else the last one.
+    /// Only this replica, such as `r3`. The default is all running replicas, or otherwise the last one.
     #[param(value_type = Option<String>, pattern = "^r[0-9]{1,18}$")]
     replica: Option<ReplicaId>,
     /// The number of last lines. The default is 100. The pool keeps the last 1000 lines of each engine.
@@ -57,8 +57,8 @@ impl Strict for LogsQuery {
 
 /// Show an engine's output
 ///
-/// The last lines of the model's replicas, oldest first. With `follow=true` the answer is an event stream; the `data` of each
-/// event is one line. The stream ends with the session or the key that opened it.
+/// The last lines of the model's replicas, oldest first. With `follow=true` the response is an event stream; the `data` of each
+/// event is a line. The stream ends with the session or the key that opened it.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -84,7 +84,7 @@ pub async fn show(
     let replicas = replicas(&snapshot, route.model, query.replica);
     if let (Some(replica), []) = (query.replica, replicas.as_slice()) {
         let message = format!(
-            "{}: nothing is kept of {replica}; without `replica` the newest lines of the model are shown",
+            "{}: no output of {replica} is kept; omit `replica` to see the newest lines of the model",
             route.entry.name
         );
         return Err(Failure::not_found(message));
@@ -117,7 +117,7 @@ pub async fn show(
     Ok(Sse::new(lines).keep_alive(KeepAlive::new()).into_response())
 }
 
-/// Whose output is meant: the named one, those that run, or else the last one that ran.
+/// The replicas whose output is shown: the requested replica, all running ones, or otherwise the last that ran.
 fn replicas(snapshot: &Snapshot, model: ModelId, only: Option<ReplicaId>) -> Vec<ReplicaId> {
     let kept = snapshot
         .logs
@@ -139,10 +139,10 @@ fn replicas(snapshot: &Snapshot, model: ModelId, only: Option<ReplicaId>) -> Vec
     }
 }
 
-/// A line, or how many were missed.
+/// A line, or the number of missed lines.
 type Lines = Pin<Box<dyn Stream<Item = Result<LogLineView, u64>> + Send>>;
 
-/// The newest lines of some replicas in the order of their times, and all that follow.
+/// The newest lines of the replicas by time, and a stream of all further lines.
 fn opened(
     snapshot: &Snapshot,
     model: ModelId,
@@ -185,11 +185,11 @@ fn opened(
     )
 }
 
-/// One client that follows a model's output.
+/// A client that follows a model's output.
 struct Follower {
     app: App,
     model: ModelId,
-    /// Only the replica that was asked for, none that comes later.
+    /// Follow only the requested replica, without later ones.
     only: bool,
     newest: Option<ReplicaId>,
     before: std::vec::IntoIter<LogLineView>,
@@ -228,7 +228,7 @@ impl Follower {
         }
     }
 
-    /// Takes in replicas that were started meanwhile, with all that they have printed.
+    /// Adds replicas that were started since, with all of their output.
     fn look_for_newer(&mut self) {
         if self.only {
             return;

@@ -1,5 +1,5 @@
-//! The admin API: every route needs an admin key, reads its request strictly, hands an order over or
-//! reads the snapshot, and writes down who did what. Nothing here decides what is loaded or evicted.
+//! The admin API. Every route requires an admin key, parses its request strictly, then submits an order or reads the snapshot, and
+//! is recorded in the audit log. Loads and evictions are decided by the pool.
 
 mod audit;
 mod cordons;

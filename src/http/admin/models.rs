@@ -1,6 +1,5 @@
-//! The registry: list models, register, change and remove them. An administrator's override is
-//! always replaced as a whole, so that changes of it are made one after another.
-//! One file because the four methods of one route share how a model is shown and refused.
+//! The registry: list, register, change and remove models. One file because the four methods of one route share how a model is
+//! shown and refused.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -13,7 +12,7 @@ use super::fields::{Body, Fields, Params, Strict, read_body};
 use super::known_model::known;
 use super::load::{not_served, refused};
 use crate::auth::{Admin, Reader};
-use crate::dto::{self, ModelList, ModelPatch, ModelView, RemoveAnswer};
+use crate::dto::{self, ModelList, ModelPatch, ModelView, RemoveResponse};
 use crate::error::Failure;
 use crate::inference::request::hub_registration;
 use crate::inference::request::shape::may_be_a_tree;
@@ -52,7 +51,7 @@ pub struct OneQuery {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct RegisterQuery {
-    /// Instead of a body: a model of the hub by its name there, optionally with the quantization of a GGUF file, such as
+    /// Instead of a body: the name of a model on the hub, optionally with the quantization of a GGUF file, such as
     /// `org/small-GGUF:Q4_K_M`.
     model: Option<String>,
 }
@@ -85,7 +84,7 @@ impl Strict for ModelPatch {
         if patch == ModelPatch::default() && fields.is_empty() {
             Err(Failure::invalid(
                 None,
-                "nothing to change; give priority, keep_hot or lease",
+                "nothing to change; set priority, keep_hot or lease",
             ))
         } else {
             Ok(patch)
@@ -95,8 +94,8 @@ impl Strict for ModelPatch {
 
 /// List the catalogue
 ///
-/// All models with their replicas, priorities and states, or one of them. A model whose file cannot be used is `broken`,
-/// with the error in `file_error`; if its last good version is served, it has its own state and the error.
+/// All models with their replicas, priorities and states, or a single model. A model whose file cannot be used is `broken`, with
+/// the error in `file_error`. If its last good version is served, it has its own state and the error.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -141,7 +140,7 @@ pub async fn list(
 
 /// Write a model as a file
 ///
-/// A model file that gives the same model when it lies in the folder of models, with the values of the reference and of
+/// A model file that describes the same model when placed in the folder of models, including values of the reference and of
 /// administrators. Values that may be secrets are replaced by `FILL_IN`. To clone a model, change `model_id`.
 ///
 /// Administrators only.
@@ -162,22 +161,22 @@ pub async fn file(
     let route = known(&app, &model)?;
     let snapshot = app.handle.snapshot();
     let over = snapshot.model(&route.entry.name);
-    let over = over.map(|it| it.over.clone()).unwrap_or_default();
-    let keep_hot = over.keep_hot.map(|it| KeepHot::For(Length(it)));
+    let over = over.map(|model| model.over.clone()).unwrap_or_default();
+    let keep_hot = over.keep_hot.map(|time| KeepHot::For(Length(time)));
     let text = route.entry.as_file(over.priority, keep_hot);
     let kind = HeaderValue::from_static("application/yaml; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// Every model, also those whose files are broken.
+/// All models, including those with broken files.
 pub(crate) fn all(app: &App, snapshot: &Snapshot) -> ModelList {
-    let list = ModelList::of(snapshot);
+    let list = ModelList::from_snapshot(snapshot);
     let mut list = list.with_broken(&app.handle.broken(), &served_by(app));
     name_adapters(app, &mut list.models);
     list
 }
 
-/// More adapters of a model are not named.
+/// Largest number of adapters listed per model.
 const ADAPTERS_NAMED: usize = 100;
 
 fn name_adapters(app: &App, models: &mut [ModelView]) {
@@ -190,7 +189,7 @@ fn name_adapters(app: &App, models: &mut [ModelView]) {
             adapters.extend(app.handle.known_adapters(&route));
         }
         adapters.truncate(ADAPTERS_NAMED);
-        model.adapters = Some(adapters).filter(|it| !it.is_empty());
+        model.adapters = Some(adapters).filter(|adapters| !adapters.is_empty());
     }
 }
 
@@ -199,8 +198,8 @@ fn name_adapters(app: &App, models: &mut [ModelView]) {
 /// The body is the content of a model file, as JSON. The model survives restarts until it is removed. It replaces a model of the
 /// same name that was registered before. A model that comes from a file cannot be replaced.
 ///
-/// With `model` and no body, a model of the hub is looked up there and registered, unless it is registered already. Its engine
-/// is the one that `model_reference.json` or `catalog.unknown_engine` names.
+/// With `model` and no body, the model is looked up on the hub and registered, unless it is registered already. Its engine is set
+/// by `model_reference.json` or `catalog.unknown_engine`.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -258,7 +257,7 @@ pub async fn register(
         .to_owned();
     if let Some(other) = query.model.filter(|other| *other != name) {
         let message = format!(
-            "the document in the body is of `{name}`, and `model` says `{other}`: write the same name, or leave `model` out"
+            "the document in the body describes `{name}`, but `model` is `{other}`: use the same name, or omit `model`"
         );
         return Err(Failure::invalid("model".to_owned(), &message));
     }
@@ -277,7 +276,7 @@ pub async fn register(
 /// Change a model's priority, keep-hot time or lease
 ///
 /// A missing field stays as it is; null clears it. A lease keeps a loaded model loaded until it ends (L2); clearing the last
-/// setting that it bounds ends it, too. The change survives restarts from the moment of the answer.
+/// setting that depends on it also ends it. The change survives restarts once the response is sent.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -310,7 +309,7 @@ pub async fn change(
 ) -> Result<Json<ModelView>, Failure> {
     let route = known(&app, &query.model)?;
     let name = &route.entry.name;
-    // Laid over what there is when it counts, not over what there was when it was asked.
+    // Applied to the state at the time of execution, not at the time of the request.
     let command = Command::Set {
         model: route.model,
         change: changed(&patch, app.handle.clock().wall()),
@@ -332,7 +331,7 @@ pub async fn change(
     delete, path = "/admin/models", tag = "admin: models", operation_id = "remove_model", security(("admin_key" = [])),
     params(("model" = String, Query, min_length = 1, description = "The model's name or an alias.", example = "org/my-model")),
     responses(
-        (status = 200, description = "The model is removed", body = RemoveAnswer,
+        (status = 200, description = "The model is removed", body = RemoveResponse,
             example = json!({"model": "org/my-model", "removed": true})),
         AdminErrors,
     )
@@ -341,14 +340,14 @@ pub async fn remove(
     State(app): State<App>,
     admin: Admin,
     Params(query): Params<OneQuery>,
-) -> Result<Json<RemoveAnswer>, Failure> {
+) -> Result<Json<RemoveResponse>, Failure> {
     if let Some(broken) = app.handle.broken_model(&query.model)
         && broken.source == Source::Registered
     {
         let model = broken.name;
         app.handle.remove(&model).await?;
         tracing::info!(admin = admin.name, model, "model removed");
-        return Ok(Json(RemoveAnswer {
+        return Ok(Json(RemoveResponse {
             model,
             removed: true,
         }));
@@ -364,7 +363,7 @@ pub async fn remove(
     }
     app.handle.remove(&model).await?;
     tracing::info!(admin = admin.name, model, "model removed");
-    Ok(Json(RemoveAnswer {
+    Ok(Json(RemoveResponse {
         model,
         removed: true,
     }))
@@ -379,16 +378,16 @@ fn view(app: &App, name: &str) -> Result<ModelView, Failure> {
     name_adapters(app, &mut list.models);
     let mut models = list.models.into_iter();
     models
-        .find(|it| it.model == name)
+        .find(|model| model.model == name)
         .ok_or_else(|| not_served(name))
 }
 
-/// The model that serves a name, which may be an alias or an adapter.
+/// Resolves a name, alias or adapter to its model.
 fn served_by(app: &App) -> impl Fn(&str) -> Option<String> {
     move |name: &str| Some(app.handle.route(name)?.entry.name.clone())
 }
 
-/// A JSON object, no key of which is given twice.
+/// Parses a JSON object and refuses repeated keys.
 fn document(bytes: &[u8]) -> Result<Value, Failure> {
     may_be_a_tree(bytes)?;
     let entries: UniqueEntries<Value> = serde_json::from_slice(bytes).map_err(|error| {
@@ -413,7 +412,7 @@ fn register_failure(error: ChangeError) -> Failure {
     failure
 }
 
-/// A lease counts from now.
+/// The lease starts now.
 fn changed(patch: &ModelPatch, now: Time) -> OverrideChange {
     OverrideChange {
         priority: patch.priority,

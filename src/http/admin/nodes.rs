@@ -1,5 +1,4 @@
-//! Nodes: who has joined, tokens with which more may join, and taking one out of service (N5). What leaves a node, and
-//! when, is the pool's decision.
+//! Nodes: list them, manage tokens for joining, and take nodes out of service (N5). The pool decides what leaves a node, and when.
 
 use axum::Json;
 use axum::extract::State;
@@ -11,9 +10,9 @@ use super::fields::{Body, Fields, Nothing, Params, Strict};
 use super::out_of_service::{Order, end, put_back, reason, remove, until};
 use crate::auth::{Admin, Reader};
 use crate::dto::{
-    DrainNodeAnswer, DrainNodeRequest, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
-    NodeView, Removed, RequestedNodeView, RevokedNodeToken, UndrainNodeAnswer, UndrainNodeRequest,
-    node_name,
+    DrainNodeRequest, DrainNodeResponse, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
+    NodeView, Removed, RequestedNodeView, RevokedNodeToken, UndrainNodeRequest,
+    UndrainNodeResponse, node_name,
 };
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
@@ -47,10 +46,10 @@ impl Strict for UndrainNodeRequest {
 impl Strict for NodeTokenRequest {
     fn read(fields: &mut Fields) -> Result<NodeTokenRequest, Failure> {
         let expires = fields.length("expires")?;
-        if expires.is_some_and(|it| it > EXPIRES_MAX) {
+        if expires.is_some_and(|time| time > EXPIRES_MAX) {
             return Err(Failure::invalid(
                 Some("expires".to_owned()),
-                "expires: allowed are at most 365d",
+                "expires: allowed: at most 365d",
             ));
         }
         Ok(NodeTokenRequest { expires })
@@ -60,7 +59,7 @@ impl Strict for NodeTokenRequest {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct NodeTokenQuery {
-    /// The token's id, as the list shows it.
+    /// The token's id, as in the list.
     #[param(value_type = String, pattern = "^t[0-9]{1,9}$", example = "t2")]
     id: u64,
 }
@@ -74,7 +73,7 @@ impl Strict for NodeTokenQuery {
         let id = id.ok_or_else(|| {
             Failure::invalid(
                 Some("id".to_owned()),
-                "id: is no token's id; they look like t2",
+                "id: is not the id of a token; ids look like t2",
             )
         })?;
         Ok(NodeTokenQuery { id })
@@ -83,7 +82,7 @@ impl Strict for NodeTokenQuery {
 
 /// List nodes
 ///
-/// The machines of the pool, the controller's own included, and the tokens with which others may join.
+/// The machines of the pool, including the controller's own, and the tokens with which others may join.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -109,14 +108,17 @@ pub async fn list(
     let snapshot = app.handle.snapshot();
     Ok(Json(NodeList {
         nodes: NodeView::all(&snapshot),
-        requested: RequestedNodeView::of(&snapshot),
-        tokens: tokens.iter().map(|it| NodeTokenView::of(it, now)).collect(),
+        requested: RequestedNodeView::from_snapshot(&snapshot),
+        tokens: tokens
+            .iter()
+            .map(|token| NodeTokenView::from_record(token, now))
+            .collect(),
     }))
 }
 
 /// Create a token for nodes
 ///
-/// `model-pool node` joins with it until it expires. Only this answer shows it. A node that has joined comes back
+/// `model-pool node` uses it to join until it expires. The token is only shown in this response. A node that has joined can return
 /// without it.
 ///
 /// Administrators only.
@@ -142,8 +144,8 @@ pub async fn create_token(
         .add_node_token(&text, now, expires)
         .await
         .map_err(unread)?;
-    let view = NodeTokenView::of(&token, now);
-    tracing::info!(admin = admin.name, token = view.id, "token for nodes made");
+    let view = NodeTokenView::from_record(&token, now);
+    tracing::info!(admin = admin.name, token = view.id, "node token created");
     Ok(Json(NewNodeToken {
         id: view.id,
         token: text.reveal().to_owned(),
@@ -153,7 +155,7 @@ pub async fn create_token(
 
 /// Revoke a token for nodes
 ///
-/// No node joins with it any more. Those that have joined with it stay.
+/// No more nodes can join with it. Nodes that have joined with it stay.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -178,32 +180,28 @@ pub async fn revoke_token(
         .map_err(unread)?;
     if !done {
         let message = format!(
-            "there is no token {revoked}, or it is revoked; `admin-client nodes list` shows those that exist"
+            "there is no token {revoked}, or it is revoked; `admin-client nodes list` shows all tokens"
         );
         return Err(not_found("token_not_found", "id", message));
     }
-    tracing::info!(
-        admin = admin.name,
-        token = revoked,
-        "token for nodes revoked"
-    );
+    tracing::info!(admin = admin.name, token = revoked, "node token revoked");
     Ok(Json(RevokedNodeToken { revoked }))
 }
 
 /// Take a node out of service
 ///
-/// The pool places nothing on the node any more, and drains and unloads what is there (N5). A drain survives restarts and
-/// ends with undrain. The answer comes when the node is empty, or at once with `wait: false`.
+/// The pool places nothing new on the node, and drains and unloads its replicas (N5). A drain survives restarts and ends with
+/// undrain. The response is sent when the node is empty, or immediately with `wait: false`.
 ///
 /// Administrators only.
 #[utoipa::path(
     post, path = "/admin/nodes/drain", tag = "admin: pool", operation_id = "drain_node", security(("admin_key" = [])),
     request_body(content = DrainNodeRequest, example = json!({"node": "gpu-2", "reason": "new kernel", "until": "2h"})),
     responses(
-        (status = 200, description = "Everything has left the node", body = DrainNodeAnswer, example = json!({
+        (status = 200, description = "Everything has left the node", body = DrainNodeResponse, example = json!({
             "node": "gpu-2", "left": ["r7"], "draining": [], "cut_at": null, "order": "o5", "took_ms": 8200})),
         (status = 202, description = "Nothing new goes there, and what it holds leaves (`wait` is false)",
-            body = DrainNodeAnswer, example = json!({
+            body = DrainNodeResponse, example = json!({
             "node": "gpu-2", "left": [], "draining": ["r7"], "cut_at": "2026-01-31T20:25:00.000Z", "order": "o5",
             "took_ms": 3})),
         AdminErrors,
@@ -229,8 +227,8 @@ pub async fn drain(
             now: request.now,
         },
     };
-    let answer = |removed: Removed<'_>| DrainNodeAnswer::of(node, removed);
-    remove(&app, admin, order, (request.now, request.wait), answer).await
+    let response = |removed: Removed<'_>| DrainNodeResponse::new(node, removed);
+    remove(&app, admin, order, (request.now, request.wait), response).await
 }
 
 /// Put a node back into service
@@ -242,7 +240,7 @@ pub async fn drain(
     post, path = "/admin/nodes/undrain", tag = "admin: pool", operation_id = "undrain_node", security(("admin_key" = [])),
     request_body(content = UndrainNodeRequest, example = json!({"node": "gpu-2"})),
     responses(
-        (status = 200, description = "The node serves again", body = UndrainNodeAnswer,
+        (status = 200, description = "The node serves again", body = UndrainNodeResponse,
             example = json!({"node": "gpu-2", "order": "o6"})),
         AdminErrors,
     )
@@ -251,7 +249,7 @@ pub async fn undrain(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<UndrainNodeRequest>,
-) -> Result<Json<UndrainNodeAnswer>, Failure> {
+) -> Result<Json<UndrainNodeResponse>, Failure> {
     let node = find(&app.handle.snapshot(), &request.node)?;
     let name = request.node;
     let order = Order {
@@ -260,12 +258,12 @@ pub async fn undrain(
         command: Command::UndrainNode { node },
     };
     let order = put_back(&app, admin, order).await?;
-    Ok(Json(UndrainNodeAnswer { node: name, order }))
+    Ok(Json(UndrainNodeResponse { node: name, order }))
 }
 
-/// The node of a name, or 404 with those that exist.
+/// Finds a node by name. Otherwise returns a 404 that lists the nodes.
 fn find(snapshot: &Snapshot, name: &str) -> Result<NodeId, Failure> {
-    let all = snapshot.pool.nodes.iter().map(|it| it.node);
+    let all = snapshot.pool.nodes.iter().map(|node| node.node);
     let named: Vec<(NodeId, String)> = all.map(|node| (node, node_name(node, snapshot))).collect();
     let found = named.iter().find(|(_, known)| known == name);
     found.map(|(node, _)| *node).ok_or_else(|| {
@@ -293,6 +291,6 @@ fn unread(fault: StoreFault) -> Failure {
         StatusCode::SERVICE_UNAVAILABLE,
         "server_error",
         "state_unavailable",
-        "the state cannot be read or written; the service's log says why".to_owned(),
+        "the state cannot be read or written; see the server log".to_owned(),
     )
 }

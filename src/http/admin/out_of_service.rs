@@ -1,5 +1,4 @@
-//! What taking a device (M7) or a node (N5) out of service have in common: their options, the order, and the wait until
-//! everything has left.
+//! Shared code for taking a device (M7) or a node (N5) out of service: options, the order, and the wait until everything has left.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -16,12 +15,12 @@ use crate::state::App;
 use config::Length;
 use pool::{Command, Outcome, Span, Time};
 
-/// So long a reason is kept.
+/// Longest accepted reason, in characters.
 const REASON_MAX: usize = 500;
-/// The furthest end that is accepted.
+/// The latest end that is accepted.
 const UNTIL_MAX: Span = Span::from_secs(365 * 24 * 3600);
 
-/// Why something is taken out of service, for people.
+/// The reason for taking something out of service.
 pub(super) fn reason(fields: &mut Fields) -> Result<Option<String>, Failure> {
     let reason = fields.text("reason")?;
     match reason {
@@ -33,7 +32,7 @@ pub(super) fn reason(fields: &mut Fields) -> Result<Option<String>, Failure> {
     }
 }
 
-/// When it is expected to be over: a moment as RFC 3339 writes it, or a length from now.
+/// The expected end: an RFC 3339 timestamp, or a duration from now.
 pub(super) fn until(fields: &mut Fields) -> Result<Option<Until>, Failure> {
     let text = fields.text("until")?;
     text.map(|text| read_until(&text)).transpose()
@@ -50,18 +49,18 @@ fn read_until(text: &str) -> Result<Until, Failure> {
         return Ok(Until::In(span));
     }
     let shown: String = text.chars().take(60).collect();
-    Err(wrong_until(&format!("{shown:?} is no end")))
+    Err(wrong_until(&format!("{shown:?} is not a time")))
 }
 
 fn wrong_until(problem: &str) -> Failure {
-    let allowed = "a length from now such as \"2h\", or a moment to come such as \"2026-01-31T20:15:00Z\", at most 365d ahead";
+    let allowed = "a duration from now such as \"2h\", or a future timestamp such as \"2026-01-31T20:15:00Z\", at most 365d ahead";
     Failure::invalid(
         Some("until".to_owned()),
         format!("until: {problem}; allowed: {allowed}"),
     )
 }
 
-/// The moment that is meant, if it lies ahead.
+/// Resolves the end, which must be in the future.
 pub(super) fn end(until: Option<Until>, now: Time) -> Result<Option<Time>, Failure> {
     let Some(until) = until else {
         return Ok(None);
@@ -71,24 +70,24 @@ pub(super) fn end(until: Option<Until>, now: Time) -> Result<Option<Time>, Failu
         Until::At(moment) => moment,
     };
     if moment <= now {
-        return Err(wrong_until("the moment has passed"));
+        return Err(wrong_until("the time has passed"));
     }
     if moment > now + UNTIL_MAX {
-        return Err(wrong_until("the moment is too far ahead"));
+        return Err(wrong_until("the time is too far ahead"));
     }
     Ok(Some(moment))
 }
 
-/// An order for the device or the node of this name.
+/// An order for the device or node called `name`.
 pub(super) struct Order<'a> {
-    /// What the log calls it.
+    /// The order's name in the log.
     pub what: &'static str,
     pub name: &'a str,
     pub command: Command,
 }
 
-/// Orders that something is taken out of service. The answer has status 200 when everything has
-/// left it, and 202 while it still drains because the caller does not `wait`. `now`: requests in flight are cut.
+/// Orders that something is taken out of service. Responds with 200 once everything has left it, or with 202 while it drains if the
+/// caller does not `wait`. `now`: requests in flight are cut.
 pub(super) async fn remove<T: Serialize>(
     app: &App,
     admin: Admin,
@@ -98,7 +97,7 @@ pub(super) async fn remove<T: Serialize>(
         command,
     }: Order<'_>,
     (now, wait): (bool, bool),
-    answer: impl FnOnce(Removed<'_>) -> T,
+    response: impl FnOnce(Removed<'_>) -> T,
 ) -> Result<Response, Failure> {
     let since = app.handle.clock().now();
     let mut ordered = app.handle.order_by(command, admin.by)?;
@@ -129,10 +128,10 @@ pub(super) async fn remove<T: Serialize>(
         took: app.handle.clock().now().since(since),
         snapshot: &app.handle.snapshot(),
     };
-    Ok((status, Json(answer(removed))).into_response())
+    Ok((status, Json(respond(removed))).into_response())
 }
 
-/// Orders that it is put back into service, and returns the order's id.
+/// Puts it back into service and returns the order's id.
 pub(super) async fn put_back(
     app: &App,
     admin: Admin,

@@ -1,4 +1,4 @@
-//! Who waits for what.
+//! Waiting requests and unfinished orders.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use controller::Snapshot;
 
 /// Show the queues
 ///
-/// The requests that wait for a model, and the orders of administrators that are not done.
+/// The requests that wait for a model, and unfinished orders of administrators.
 ///
 /// Administrators only.
 #[utoipa::path(
@@ -30,7 +30,7 @@ pub async fn show(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Json
     Json(queue(&app, &app.handle.snapshot()))
 }
 
-/// With the names of keys and people.
+/// Builds the queue view, including the names of keys and people.
 pub(crate) fn queue(app: &App, snapshot: &Snapshot) -> QueueView {
     let keys = app.keys.all();
     let name = |id| {
@@ -40,5 +40,5 @@ pub(crate) fn queue(app: &App, snapshot: &Snapshot) -> QueueView {
             .or_else(person)
             .unwrap_or_else(|| id.to_string())
     };
-    QueueView::of(snapshot, &name)
+    QueueView::from_snapshot(snapshot, &name)
 }

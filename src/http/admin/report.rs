@@ -1,4 +1,4 @@
-//! What happened in a time: loads, evictions, waits and failures, by model and in all.
+//! Reports for a period: loads, evictions, waits and failures, per model and in total.
 
 use axum::Json;
 use axum::extract::State;
@@ -19,7 +19,7 @@ use crate::state::App;
 use pool::Span;
 
 const WEEK: Span = Span::from_secs(7 * 24 * 3600);
-/// More than any history is kept by default.
+/// Longer than the default retention of any history.
 const LONGEST: Span = Span::from_secs(400 * 24 * 3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ enum Format {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ReportQuery {
-    /// Its beginning: a length back from now, such as `7d`, or a moment. The default is `7d`.
+    /// The beginning: a duration before now, such as `7d`, or a timestamp. The default is `7d`.
     #[param(value_type = Option<String>, min_length = 1, example = "7d")]
     from: Option<When>,
-    /// Its end. The default is now.
+    /// The end. The default is now.
     #[param(value_type = Option<String>, min_length = 1, example = "1h")]
     to: Option<When>,
     /// `json` (the default), `csv` for tables, or `html` for a page that can be mailed.
@@ -60,8 +60,8 @@ impl Strict for ReportQuery {
 
 /// Report on a time
 ///
-/// Loads, cold starts, evictions by reason, waits, refusals and failures, by model and in all. Requests and waits are counted by
-/// the minute. What the history no longer has is not counted (`state.history`).
+/// Loads, cold starts, evictions by reason, waits, refusals and failures, per model and in total. Requests and waits are counted by
+/// the minute. Data that the history no longer has is not counted (`state.history`).
 ///
 /// Administrators and viewers only.
 #[utoipa::path(
@@ -95,19 +95,19 @@ pub async fn show(
     if from >= to {
         return Err(Failure::invalid(
             Some("from".to_owned()),
-            "from: is not before the end; give an earlier beginning such as 7d, or a later end",
+            "from: is not before the end; set an earlier beginning such as 7d, or a later end",
         ));
     }
     if to.since(from) > LONGEST {
         return Err(Failure::invalid(
             Some("from".to_owned()),
-            "from: a report covers at most 400 days; ask for several",
+            "from: a report covers at most 400 days; request several",
         ));
     }
     let store = app.handle.store();
     let events = store.count_events(from, to).await.map_err(unreadable)?;
     let uses = store.count_use(from, to).await.map_err(unreadable)?;
-    let report = ReportView::of(from, to, &events, &uses);
+    let report = ReportView::new(from, to, &events, &uses);
     Ok(match query.format {
         Format::Json => Json(report).into_response(),
         Format::Csv => typed("text/csv; charset=utf-8", "csv", report.csv(), None),

@@ -1,4 +1,4 @@
-//! The evening cleanup by hand, reset, reload, and the configuration as it is in force.
+//! Manual cleanup, reset, reload, and the current configuration.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,8 +8,8 @@ use super::fields::{Body, Fields, Nothing, Params, Strict};
 use super::load::gone;
 use crate::auth::{Admin, Reader};
 use crate::dto::{
-    self, CleanupAnswer, CleanupMode, CleanupRequest, ConfigOrigins, EmptyRequest, EveningView,
-    ReloadAnswer, ResetAnswer,
+    self, CleanupMode, CleanupRequest, CleanupResponse, ConfigOrigins, EmptyRequest, EveningView,
+    ReloadResponse, ResetResponse,
 };
 use crate::error::Failure;
 use crate::openapi::AdminErrors;
@@ -33,15 +33,15 @@ impl Strict for CleanupRequest {
 
 /// Empty the pool
 ///
-/// Runs the evening cleanup now (E1): drains and unloads every replica, or only the idle ones. Until the morning, always-hot
-/// models are not protected (E2). The answer comes when the replicas are gone. With `preview: true` nothing changes.
+/// Runs the evening cleanup now (E1): drains and unloads every replica, or only the idle ones. Until the morning, always-hot models
+/// are not protected (E2). The response is sent when the replicas are gone. With `preview: true` nothing changes.
 ///
 /// Administrators only.
 #[utoipa::path(
     post, path = "/admin/cleanup", tag = "admin: upkeep", operation_id = "clean_up", security(("admin_key" = [])),
     request_body(content = Option<CleanupRequest>, example = json!({"preview": true, "mode": "all"})),
     responses(
-        (status = 200, description = "What is gone, or what would go", body = CleanupAnswer, example = json!({
+        (status = 200, description = "The removed replicas, or those that would be removed", body = CleanupResponse, example = json!({
             "preview": false,
             "replicas": [{"replica": "r3", "model": "tiny-chat", "priority": 1, "in_flight": 2,
                 "bytes": 17179869184_u64}],
@@ -54,7 +54,7 @@ pub async fn cleanup(
     State(app): State<App>,
     admin: Admin,
     Body(request): Body<CleanupRequest>,
-) -> Result<Json<CleanupAnswer>, Failure> {
+) -> Result<Json<CleanupResponse>, Failure> {
     let config = app.config();
     let scope = match (request.mode, config.evening.mode) {
         (Some(CleanupMode::All), _) | (None, EveningMode::All) => CleanupScope::All,
@@ -62,9 +62,9 @@ pub async fn cleanup(
     };
     let before = app.handle.snapshot();
     let now = dto::moment(app.handle.clock().now());
-    let reopen_at = EveningView::of(&config, true, now).next_reopen_at;
+    let reopen_at = EveningView::from_config(&config, true, now).next_reopen_at;
     if request.preview {
-        return Ok(Json(CleanupAnswer::preview(scope, &before, reopen_at)));
+        return Ok(Json(CleanupResponse::preview(scope, &before, reopen_at)));
     }
     tracing::info!(admin = admin.name, ?scope, "cleanup ordered");
     let drain = config.unload_drain();
@@ -74,19 +74,19 @@ pub async fn cleanup(
         begun: None,
     };
     let replicas = gone(&app, &admin, cleanup, "the cleanup").await?;
-    Ok(Json(CleanupAnswer::done(&replicas, &before, reopen_at)))
+    Ok(Json(CleanupResponse::done(&replicas, &before, reopen_at)))
 }
 
 /// Unload everything and forget failures
 ///
-/// Models that are quarantined or cooling down may be loaded again, and orders to load are forgotten.
+/// Quarantined and cooling-down models may be loaded again, and load orders are forgotten.
 ///
 /// Administrators only.
 #[utoipa::path(
     post, path = "/admin/reset", tag = "admin: upkeep", operation_id = "reset_pool", security(("admin_key" = [])),
     request_body(content = Option<EmptyRequest>, description = "Nothing, or an empty object", example = json!({})),
     responses(
-        (status = 200, description = "The pool is empty", body = ResetAnswer,
+        (status = 200, description = "The pool is empty", body = ResetResponse,
             example = json!({"unloaded": ["r3", "r4"]})),
         AdminErrors,
     )
@@ -95,10 +95,10 @@ pub async fn reset(
     State(app): State<App>,
     admin: Admin,
     _: Body<Nothing>,
-) -> Result<Json<ResetAnswer>, Failure> {
+) -> Result<Json<ResetResponse>, Failure> {
     tracing::info!(admin = admin.name, "reset ordered");
     let replicas = gone(&app, &admin, Command::Reset, "the reset").await?;
-    Ok(Json(ResetAnswer {
+    Ok(Json(ResetResponse {
         unloaded: replicas.iter().map(ReplicaId::to_string).collect(),
     }))
 }
@@ -123,8 +123,7 @@ pub async fn config(State(app): State<App>, _: Reader, _: Params<Nothing>) -> Js
 
 /// Show where the configuration comes from
 ///
-/// For each value in force that is not a default: the line of the configuration file, or the environment variable, that has
-/// set it.
+/// For each value that differs from its default: the line of the configuration file, or the environment variable, that sets it.
 ///
 /// Administrators and viewers only.
 #[utoipa::path(
@@ -142,23 +141,23 @@ pub async fn config_origins(
     _: Reader,
     _: Params<Nothing>,
 ) -> Json<ConfigOrigins> {
-    Json(ConfigOrigins::of(&app.config()))
+    Json(ConfigOrigins::from_config(&app.config()))
 }
 
 /// Read the configuration again
 ///
-/// The configuration file, with the environment variables over it, the model files and the reference.
-/// The configuration is checked first: nothing is changed if it is wrong. Then keys that a running service can
-/// change are in force (`applied`), and the others are named (`needs_restart`). Of the models only what changed is
-/// touched. A model file that cannot be used is in `broken` and changes nothing: the last good version of its model is
-/// served if there is one. The certificate of `server.tls` is read again too.
+/// Reads the configuration file, with environment variables taking precedence, the model files and the reference. The configuration
+/// is checked first: nothing is changed if it is wrong. Keys that a running service can change are applied (`applied`); the others
+/// are named (`needs_restart`). Only models that have changed are touched. A model file that cannot be used is listed in `broken`
+/// and changes nothing: the last good version of its model is served if there is one. The certificate of `server.tls` is read again
+/// too.
 ///
 /// Administrators only.
 #[utoipa::path(
     post, path = "/admin/reload", tag = "admin: upkeep", operation_id = "reload_pool", security(("admin_key" = [])),
     request_body(content = Option<EmptyRequest>, description = "Nothing, or an empty object", example = json!({})),
     responses(
-        (status = 200, description = "What is different now", body = ReloadAnswer, example = json!({
+        (status = 200, description = "The changes", body = ReloadResponse, example = json!({
             "applied": [{"key": "pool.keep_hot", "from": "10m", "to": "30m"}],
             "needs_restart": [{"key": "server.listen", "from": "127.0.0.1:8080", "to": "0.0.0.0:8080"}],
             "unchanged": 88,
@@ -171,9 +170,9 @@ pub async fn reload(
     State(app): State<App>,
     admin: Admin,
     _: Body<Nothing>,
-) -> Result<Json<ReloadAnswer>, Failure> {
+) -> Result<Json<ReloadResponse>, Failure> {
     let reloaded = app.reload.reload(&admin.name).await?;
-    Ok(Json(ReloadAnswer::of(reloaded, &app.handle.broken())))
+    Ok(Json(ReloadResponse::new(reloaded, &app.handle.broken())))
 }
 
 #[cfg(test)]

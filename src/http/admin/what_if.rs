@@ -1,4 +1,4 @@
-//! What the pool would do if devices were cordoned or priorities were others. Nothing changes.
+//! Previews of cordoned devices and changed priorities. Nothing changes.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::state::App;
 use controller::Assumptions;
 use pool::Priority;
 
-/// Devices and models of one request.
+/// Largest number of devices and of models per request.
 const MOST: usize = 64;
 
 impl Strict for WhatIfRequest {
@@ -50,8 +50,7 @@ impl Strict for WhatIfRequest {
             }
         }
         if cordoned.is_empty() && priorities.is_empty() {
-            let problem =
-                "nothing is assumed; name devices in `cordoned` or models in `priorities`";
+            let problem = "the request assumes no change; name devices in `cordoned` or models in `priorities`";
             return Err(wrong("cordoned", problem.to_owned()));
         }
         Ok(WhatIfRequest {
@@ -63,9 +62,9 @@ impl Strict for WhatIfRequest {
 
 /// Preview a cordon or a priority
 ///
-/// What the pool would decide at once if these devices were out of service and these models had other priorities: which
-/// replicas would leave, which loads would begin, and what the next request for a model without a replica would get. It is
-/// decided by the pool's own rules on a copy of its state. Nothing changes.
+/// The decisions that the pool would make if these devices were out of service and these models had other priorities: replicas that
+/// would leave, loads that would begin, and the result of the next request for a model without a replica. Computed by the pool's
+/// own rules on a copy of its state. Nothing changes.
 ///
 /// Administrators and viewers only.
 #[utoipa::path(
@@ -101,9 +100,13 @@ pub async fn preview(
         let route = known(&app, &name).map_err(|failure| of("priorities", failure))?;
         assumptions.priorities.push((route.model, priority));
     }
-    let answer = app.handle.what_if(&assumptions).await?;
+    let response = app.handle.what_if(&assumptions).await?;
     let now = app.handle.clock().now();
-    Ok(Json(WhatIfView::of(&answer, now, &app.handle.snapshot())))
+    Ok(Json(WhatIfView::new(
+        &response,
+        now,
+        &app.handle.snapshot(),
+    )))
 }
 
 #[cfg(test)]

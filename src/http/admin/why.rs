@@ -1,4 +1,4 @@
-//! Why something happened: the decision that was kept with an event of the history (D3).
+//! Explanations: the decision that was stored with an event of the history (D3).
 
 use axum::Json;
 use axum::extract::State;
@@ -14,7 +14,7 @@ use crate::openapi::AdminErrors;
 use crate::state::App;
 use store::{StoredDecision, StoredRecord};
 
-/// What a question about a model is about: it was evicted, refused, loaded or lost.
+/// The kinds of events that answer a question about a model: evictions, refusals, loads and losses.
 const TELLING: [&str; 8] = [
     "evict",
     "refuse",
@@ -29,10 +29,10 @@ const TELLING: [&str; 8] = [
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct WhyQuery {
-    /// The id of an event, as the history shows it. Give this or `model`.
+    /// The id of an event in the history. Set either this or `model`.
     #[param(minimum = 1)]
     event: Option<i64>,
-    /// A model: why it was last loaded, evicted, unloaded or refused, whichever came last.
+    /// A model: explains its last load, eviction, unload or refusal, whichever came last.
     #[param(min_length = 1, example = "tiny-chat")]
     model: Option<String>,
 }
@@ -47,7 +47,7 @@ impl Strict for WhyQuery {
         match (&query.event, &query.model) {
             (None, None) | (Some(_), Some(_)) => Err(Failure::invalid(
                 Some("event".to_owned()),
-                "give one of event and model: ?event=118, or ?model=tiny-chat",
+                "set either event or model: ?event=118, or ?model=tiny-chat",
             )),
             _ => Ok(query),
         }
@@ -56,8 +56,8 @@ impl Strict for WhyQuery {
 
 /// Show why
 ///
-/// The decision behind an event of the history: who asked, which replicas were compared by which keys, which of them
-/// left, and the memory before and after. Events of older versions say that theirs was not kept.
+/// The decision behind an event of the history: the caller, the replicas that were compared and their sort keys, the replicas that
+/// left, and the memory before and after. Events of older versions say that their decision was not stored.
 ///
 /// Administrators and viewers only.
 #[utoipa::path(
@@ -85,7 +85,7 @@ pub async fn show(
     let event = match (query.event, query.model) {
         (Some(id), _) => store.event(id).await.map_err(unreadable)?.ok_or_else(|| {
             Failure::not_found(format!(
-                "there is no event {id}, or no longer; GET {}/admin/events lists those that are kept",
+                "event {id} does not exist or is no longer kept; GET {}/admin/events lists the events",
                 app.base()
             ))
         })?,
@@ -94,7 +94,7 @@ pub async fn show(
             let newest = store.newest_of(&name, &TELLING, None, i64::MAX).await;
             newest.map_err(unreadable)?.ok_or_else(|| {
                 Failure::not_found(format!(
-                    "nothing was decided of {name} yet, or no longer: the history has no load, eviction or refusal of it"
+                    "the history has no load, eviction or refusal of {name}"
                 ))
             })?
         }
@@ -108,7 +108,7 @@ pub async fn show(
     let asked_by = asker
         .or(event.asked_by.as_ref())
         .map(|id| name_of(&app, id));
-    Ok(Json(WhyView::of(
+    Ok(Json(WhyView::new(
         &event,
         decider.as_ref(),
         decision.as_ref(),
@@ -116,7 +116,7 @@ pub async fn show(
     )))
 }
 
-/// What a replica's later events come from: its eviction or its load.
+/// The decision that led to a later event of a replica: its eviction or its load.
 async fn behind(
     app: &App,
     event: &StoredRecord,

@@ -1,10 +1,9 @@
-//! The routes of Aviary up to 0.1: a prompt for the model that the path names, several prompts, a stream of lines, and
-//! what there is to know of a model. Each prompt is a request like any other, with its key, its limits and its place in
-//! the queue.
+//! The routes of Aviary up to 0.1: a prompt for the model in the path, several prompts, a stream of lines, and a model's metadata.
+//! Each prompt is a request like any other, with its key, its limits and its place in the queue.
 
-mod answer;
 mod openai;
 mod prompt;
+mod response;
 
 use std::sync::Arc;
 
@@ -23,18 +22,18 @@ use crate::admin::fields::{Fields, Strict};
 use crate::auth::User;
 use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::answer::assembler::ANSWER_MAX;
 use crate::inference::request::outgoing::CHAT;
 use crate::inference::request::receiving;
+use crate::inference::response::assembler::ANSWER_MAX;
 use crate::inference::routes::completions;
-use crate::openapi::schemas::older_systems::{AviaryAnswer, AviaryMetadata, AviaryPrompt};
+use crate::openapi::schemas::older_systems::{AviaryMetadata, AviaryPrompt, AviaryResponse};
 use crate::openapi::{InferenceErrors, ListingErrors, ModelErrors, WaitHeaders};
 use crate::path_params::Path;
 use crate::state::App;
 use controller::Route;
 use prompt::Prompt;
 
-/// Prompts of one batch that are asked at the same time; the queue takes the others in turn.
+/// Number of prompts of a batch that run simultaneously; the queue takes the others in turn.
 const AT_ONCE: usize = 8;
 const BATCH_MAX: usize = 256;
 
@@ -47,20 +46,20 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .merge(openai::routes())
 }
 
-/// The list of names, where no other old system's list is.
+/// The list of names, unless another old system's list is served there.
 pub(super) fn listing() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(models))
 }
 
 /// Ask a model once (Aviary)
 ///
-/// The answer is also there under the model's name, as clients of Aviary 0.0 read it.
+/// The response is repeated under the model's name, where clients of Aviary 0.0 read it.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(post, path = "/query/{model}", tag = "older systems", operation_id = "old_query", security(("user_key" = [])),
     params(WaitHeaders, ("model" = String, Path, description = "The model's name. Two dashes stand for a slash.", example = "tiny-chat")),
     request_body(content = AviaryPrompt, example = json!({"prompt": "What is a priority?"})),
-    responses((status = 200, description = "The answer", body = AviaryAnswer, example = json!({"generated_text": "A priority is a number.",
+    responses((status = 200, description = "The answer", body = AviaryResponse, example = json!({"generated_text": "A priority is a number.",
         "num_input_tokens": 6, "num_generated_tokens": 6, "num_total_tokens": 12, "total_time": 0.8})), InferenceErrors))]
 async fn query(
     State(app): State<App>,
@@ -69,28 +68,30 @@ async fn query(
     request: Request,
 ) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
-    let body = receiving::read(&app, body).await.map_err(|(_, it)| it)?;
+    let body = receiving::read(&app, body)
+        .await
+        .map_err(|(_, failure)| failure)?;
     let parsed = read(&app, body).await?;
     let found = found(&app, &user, &name)?;
-    let answer = ask(&app, &user, &parts.headers, &found, parsed).await?;
-    let mut answer = match answer {
-        Ok(answer) => answer,
+    let reply = ask(&app, &user, &parts.headers, &found, parsed).await?;
+    let mut reply = match reply {
+        Ok(reply) => reply,
         Err(response) => return Ok(response),
     };
-    let of_name = answer.clone();
-    answer[&found.0] = of_name;
-    Ok(Json(answer).into_response())
+    let of_name = reply.clone();
+    reply[&found.0] = of_name;
+    Ok(Json(reply).into_response())
 }
 
 /// Ask a model several times (Aviary)
 ///
-/// The answers are in the order of the prompts. One that failed has `error` and `error_type`.
+/// The answers are in the order of the prompts. Failed prompts have `error` and `error_type`.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(post, path = "/query/batch/{model}", tag = "older systems", operation_id = "old_batch_query", security(("user_key" = [])),
     params(WaitHeaders, ("model" = String, Path, description = "The model's name. Two dashes stand for a slash.", example = "tiny-chat")),
     request_body(content = Vec<AviaryPrompt>, example = json!([{"prompt": "What is a priority?"}, {"prompt": "What is a replica?"}])),
-    responses((status = 200, description = "The answers", body = Vec<AviaryAnswer>, example = json!([{"generated_text": "A number.",
+    responses((status = 200, description = "The answers", body = Vec<AviaryResponse>, example = json!([{"generated_text": "A number.",
         "num_input_tokens": 6, "num_generated_tokens": 3, "num_total_tokens": 9, "total_time": 0.4}])), InferenceErrors))]
 async fn batch(
     State(app): State<App>,
@@ -99,7 +100,9 @@ async fn batch(
     request: Request,
 ) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
-    let body = receiving::read(&app, body).await.map_err(|(_, it)| it)?;
+    let body = receiving::read(&app, body)
+        .await
+        .map_err(|(_, failure)| failure)?;
     let length = body.len();
     let prompts = app
         .reading
@@ -110,23 +113,23 @@ async fn batch(
     let (app, user, found) = (&app, &user, &found);
     let one = |parsed: Prompt| async move {
         match ask(app, user, headers, found, parsed).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(response)) => Ok(answer::failed(response).await),
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(response)) => Ok(reply::failed(response).await),
             Err(failure) => Err(failure),
         }
     };
-    let answers: Vec<Result<Value, Failure>> = stream::iter(prompts)
+    let responses: Vec<Result<Value, Failure>> = stream::iter(prompts)
         .map(one)
         .buffered(AT_ONCE)
         .collect()
         .await;
-    let answers: Result<Vec<Value>, Failure> = answers.into_iter().collect();
-    Ok(Json(answers?).into_response())
+    let responses: Result<Vec<Value>, Failure> = responses.into_iter().collect();
+    Ok(Json(responses?).into_response())
 }
 
 /// Ask a model for pieces (Aviary)
 ///
-/// Each line of the answer is a JSON object with the next piece as `generated_text`; the last one has the number of tokens.
+/// Each line of the response is a JSON object with the next piece as `generated_text`; the last line has the number of tokens.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(post, path = "/stream/{model}", tag = "older systems", operation_id = "old_stream", security(("user_key" = [])),
@@ -141,12 +144,14 @@ async fn stream_lines(
     request: Request,
 ) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
-    let body = receiving::read(&app, body).await.map_err(|(_, it)| it)?;
+    let body = receiving::read(&app, body)
+        .await
+        .map_err(|(_, failure)| failure)?;
     let parsed = read(&app, body).await?;
     let found = found(&app, &user, &name)?;
     let response = sent(&app, &user, &parts.headers, &found, parsed, true).await?;
     Ok(if response.status().is_success() {
-        answer::lines(response)
+        reply::lines(response)
     } else {
         response
     })
@@ -169,7 +174,7 @@ async fn metadata(
     let (name, route) = found(&app, &user, &name)?;
     let document = route.entry.to_document();
     let engine = &document["engine_config"];
-    // The fields of the model's file that Aviary showed; nothing of the environment or of where weights lie.
+    // The fields of the model's file that Aviary showed, without the environment and the location of the weights.
     Ok(Json(json!({"metadata": {"model_config": {
         "model_id": name,
         "model_url": engine["model_url"],
@@ -205,7 +210,7 @@ async fn read(app: &App, body: Bytes) -> Result<Prompt, Failure> {
     app.reading.run(length, read).await
 }
 
-/// The model of a path, in which two dashes may stand for the slash, and what it is called here.
+/// Finds the model of a path, in which two dashes may stand for the slash, and returns its name here.
 fn found(app: &App, user: &User, name: &str) -> Result<(String, Arc<Route>), Failure> {
     let names = [name.to_owned(), with_slash(name)];
     let found = names
@@ -216,7 +221,7 @@ fn found(app: &App, user: &User, name: &str) -> Result<(String, Arc<Route>), Fai
     Ok((known, route))
 }
 
-/// The answer in Aviary's words, or the refusal of the request.
+/// Sends the request and returns the response in Aviary's form, or the refusal.
 async fn ask(
     app: &App,
     user: &User,
@@ -231,14 +236,14 @@ async fn ask(
         return Ok(Err(response));
     }
     let lost =
-        |problem: String| Failure::internal(format!("the answer could not be read: {problem}"));
+        |problem: String| Failure::internal(format!("the response could not be read: {problem}"));
     let bytes = to_bytes(response.into_body(), 2 * ANSWER_MAX).await;
     let bytes = bytes.map_err(|error| lost(error.to_string()))?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| lost(error.to_string()))?;
-    Ok(Ok(answer::of_completion(&value, took)))
+    Ok(Ok(reply::of_completion(&value, took)))
 }
 
-/// The request as one of today's.
+/// Translates the prompt and sends it through the gateway.
 async fn sent(
     app: &App,
     user: &User,

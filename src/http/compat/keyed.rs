@@ -1,5 +1,4 @@
-//! Requests of old clients that carry their key in the body. The key is held to the same check as one in the
-//! header, and is never shown again.
+//! Requests of old clients that carry the key in the body. The key is checked like a key in the header, and never shown.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -11,7 +10,7 @@ use crate::auth::Admin;
 use crate::error::Failure;
 use crate::state::App;
 
-/// An administrator, by the body's `key` or a bearer, and what is asked for.
+/// An administrator, authenticated by the body's `key` or a bearer, and the parsed request.
 pub(super) struct Keyed<T> {
     pub admin: Admin,
     pub body: T,
@@ -28,7 +27,7 @@ impl<T: Strict> FromRequest<App> for Keyed<T> {
 }
 
 impl<T: Strict> Keyed<T> {
-    /// The key is checked before anything else of the body is.
+    /// Checks the key before anything else in the body.
     pub async fn read(parts: &mut Parts, body: &Bytes, app: &App) -> Result<Keyed<T>, Failure> {
         let bytes = body.clone();
         let fields = move || {
@@ -41,7 +40,7 @@ impl<T: Strict> Keyed<T> {
         let mut fields = app.reading.run(body.len(), fields).await?;
         let key = fields.text("key")?;
         if let Some(key) = key.filter(|_| !parts.headers.contains_key(header::AUTHORIZATION)) {
-            // A text that cannot stand in a header is no key of ours; it is refused as a wrong one.
+            // A text that is not a valid header value cannot be a key; it is refused as a wrong key.
             let bearer = HeaderValue::from_str(&format!("Bearer {key}"));
             let mut bearer = bearer.unwrap_or(HeaderValue::from_static("Bearer -"));
             bearer.set_sensitive(true);

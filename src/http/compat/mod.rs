@@ -1,5 +1,5 @@
-//! Routes that clients of older systems know, mapped onto the routes and orders of today; docs/compatibility.md
-//! has the table. Only those that `compat` of the configuration opens exist. Nothing here decides anything.
+//! Routes for clients of older systems, mapped onto current routes and orders; docs/compatibility.md has the table. Only the routes
+//! enabled by `compat` in the configuration exist.
 
 mod aviary;
 mod keyed;
@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 use crate::auth::audit;
 use crate::state::App;
 
-/// What lies below the base path.
+/// Adds the routes below the base path.
 pub(super) fn below_base(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
     let config = app.config();
     let compat = &config.compat;
@@ -39,7 +39,7 @@ pub(super) fn below_base(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter
     router
 }
 
-/// What lies at the root.
+/// Adds the routes at the root.
 pub(super) fn at_root(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
     let router = beside_openai(router, app);
     if app.config().compat.aviary {
@@ -49,7 +49,7 @@ pub(super) fn at_root(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<Ap
     }
 }
 
-/// What lies beside OpenAI's routes, with the base path and without.
+/// Adds the routes that exist both with and without the base path.
 pub(super) fn beside_openai(router: OpenApiRouter<App>, app: &App) -> OpenApiRouter<App> {
     let mut router = router;
     if app.config().compat.aviary {

@@ -1,5 +1,5 @@
-//! The admin routes of NCSA's LLM Serving: their bodies and their words, mapped onto load, unload, reload, reset
-//! and the configuration of today. What is refused has its real status, where they always answered 200.
+//! The admin routes of NCSA's LLM Serving, with their bodies and responses, mapped onto load, unload, reload, reset and the
+//! configuration. Refusals have their real status; the old service always returned 200.
 
 use axum::Json;
 use axum::body::{Body, to_bytes};
@@ -29,9 +29,9 @@ use pool::Priority;
 
 const REPLICAS_MAX: u32 = 64;
 const DEVICES_MAX: u32 = 1024;
-/// Answers of our own orders are far smaller.
+/// Far larger than the response to any order.
 const ANSWER_MAX: usize = 16 << 20;
-/// The kinds of models that the old service had; a model's file names its engine now.
+/// The model types of the old service. Now a model's file sets its engine.
 const TYPES: [(&str, ()); 4] = [
     ("empty", ()),
     ("vllm_raw", ()),
@@ -39,7 +39,7 @@ const TYPES: [(&str, ()); 4] = [
     ("embedding", ()),
 ];
 
-/// All but `reset`, which is a route of today as well.
+/// All routes except `reset`, whose path is also a current route.
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(get_model))
@@ -69,7 +69,7 @@ impl Strict for GetModel {
         if fields.text("hf_key")?.is_some() {
             return Err(Failure::invalid(
                 "hf_key".to_owned(),
-                "hf_key: is not taken, since it would open the model to everybody; set HF_TOKEN in the model's file or in the service's environment",
+                "hf_key: is not accepted, because it would open the model to everyone; set HF_TOKEN in the model's file or in the service's environment",
             ));
         }
         Ok(GetModel {
@@ -145,7 +145,7 @@ async fn get_model(
     } else {
         let request = LoadRequest {
             replicas: order.replicas.filter(|count| *count > 1),
-            // 1 is what the old client sends by default.
+            // The old client sends 1 by default.
             gpus: order.devices.filter(|count| *count > 1),
             priority: order.priority,
             ..load_of(order.model)
@@ -192,7 +192,7 @@ async fn load_model(
         let ready = view
             .replicas
             .iter()
-            .filter(|it| it.state == pool::ReplicaState::Ready);
+            .filter(|replica| replica.state == pool::ReplicaState::Ready);
         ready.count()
     };
     let before = snapshot.model(&name).map_or(0, ready);
@@ -208,11 +208,11 @@ async fn load_model(
         replicas: Some(replicas),
         ..load_of(model.clone())
     };
-    let answer = load::load(State(app), admin, fields::Body(request)).await?;
-    let answer = read(answer).await?;
-    Ok(Json(match answer["shortfall"].as_str() {
+    let response = load::load(State(app), admin, fields::Body(request)).await?;
+    let response = read(response).await?;
+    Ok(Json(match response["shortfall"].as_str() {
         Some(why) => {
-            let has = answer["ready_replicas"].as_array().map_or(0, Vec::len);
+            let has = response["ready_replicas"].as_array().map_or(0, Vec::len);
             format!("Model {model} active replicas set to {has} of {replicas}: {why}")
         }
         None if before == replicas as usize => already,
@@ -222,7 +222,7 @@ async fn load_model(
 
 /// Show the pool in numbers (LLM Serving)
 ///
-/// Devices that are free, and models that have replicas.
+/// The numbers of free devices and of models with replicas.
 ///
 /// Administrators only. The key is in the body or in the header.
 #[utoipa::path(post, path = "/admin/info", tag = "older systems", operation_id = "old_info", security(("admin_key" = []), ()),
@@ -230,7 +230,7 @@ async fn load_model(
     responses((status = 200, description = "Done", body = PoolNumbers, example = json!({"autoscaler_enabled": false, "last_autoscaler_failed_time": 0, "num_total_gpus": 4, "num_available_gpus:": 1, "num_available_gpus": 1, "num_served_models": 3})), AdminErrors))]
 async fn info(State(app): State<App>, _: Keyed<Nothing>) -> Json<Value> {
     let snapshot = app.handle.snapshot();
-    let devices = DeviceList::of(&snapshot).devices;
+    let devices = DeviceList::from_snapshot(&snapshot).devices;
     let is_free = |owners: usize, cordoned: bool| owners == 0 && !cordoned;
     let free = devices
         .iter()
@@ -242,7 +242,7 @@ async fn info(State(app): State<App>, _: Keyed<Nothing>) -> Json<Value> {
         "autoscaler_enabled": false,
         "last_autoscaler_failed_time": 0,
         "num_total_gpus": devices.len(),
-        // The old service had it with the colon, and its clients read it so.
+        // The old service wrote the name with the colon, and its clients read it.
         "num_available_gpus:": free,
         "num_available_gpus": free,
         "num_served_models": served,
@@ -263,7 +263,7 @@ async fn dump_config(State(app): State<App>, Keyed { admin, .. }: Keyed<Nothing>
 
 /// Read the reference again (LLM Serving)
 ///
-/// The pool reads the file that its configuration names, never a path of a client. The same as `reload`.
+/// Reads the file set in the configuration, never a path from a client. The same as `reload`.
 ///
 /// Administrators only. The key is in the body or in the header.
 #[utoipa::path(post, path = "/admin/load_model_reference", tag = "older systems", operation_id = "old_load_model_reference", security(("admin_key" = []), ()),
@@ -276,7 +276,7 @@ async fn load_model_reference(
     let own = app.config().catalog.model_reference.clone();
     if std::path::Path::new(&order.path).file_name() != own.file_name() {
         let message = format!(
-            "model_reference_path: the reference is {} here (catalog.model_reference), and no other file is read; change that one, and name it",
+            "model_reference_path: the reference is {} (catalog.model_reference), and no other file is read; change that file, and send its path",
             own.display()
         );
         return Err(Failure::invalid("model_reference_path".to_owned(), message));
@@ -285,7 +285,7 @@ async fn load_model_reference(
     reloaded.map(|_| Json("Function load_model_reference() executed."))
 }
 
-/// The route of today, which takes the key in the body too and answers that in the old words.
+/// Wraps the current `reset` route: accepts the key in the body and then responds in the old form.
 pub(super) async fn reset(State(app): State<App>, request: Request, next: Next) -> Response {
     if request.method() != Method::POST || request.uri().path() != "/admin/reset" {
         return next.run(request).await;
@@ -309,7 +309,7 @@ async fn reset_keyed(app: App, request: Request, next: Next) -> Result<Response,
         let request = Request::from_parts(parts, Body::from(body));
         return Ok(next.run(request).await);
     }
-    // Only to know that nothing else is asked; the route itself checks the key, which is a bearer now.
+    // Refuses other fields. The route itself checks the key, which is now in the header.
     Keyed::<Nothing>::read(&mut parts, &body, &app).await?;
     parts.headers.remove(header::CONTENT_LENGTH);
     let response = next.run(Request::from_parts(parts, Body::from("{}"))).await;
@@ -345,7 +345,7 @@ async fn unload(app: App, admin: Admin, model: String) -> Result<(), Failure> {
 
 async fn read(response: Response) -> Result<Value, Failure> {
     let unread =
-        |problem: String| Failure::internal(format!("the order's answer was lost: {problem}"));
+        |problem: String| Failure::internal(format!("the order's response was lost: {problem}"));
     let bytes = to_bytes(response.into_body(), ANSWER_MAX).await;
     let bytes = bytes.map_err(|error| unread(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| unread(error.to_string()))

@@ -1,4 +1,4 @@
-//! LLM Serving's list of models, and its test of one. Neither loads anything.
+//! LLM Serving's list of models, and its test of a model. Neither loads a model.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -24,7 +24,7 @@ use crate::state::App;
 use catalog::{Entry, Extra};
 use pool::{ModelState, ModelView, ReplicaState};
 
-/// Files of one model's folder that are looked at.
+/// Largest number of files examined in a model's folder.
 const FILES_MAX: usize = 10_000;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -55,18 +55,18 @@ async fn models(State(app): State<App>, user: User) -> Result<Json<Value>, Failu
     let hot: Vec<Value> = hot.collect();
     let mut entries = app.handle.entries();
     entries.retain(|entry| user.sight.may_use_base(entry));
-    // It looks at files, which may take as long as a disk likes.
+    // Reads metadata of files, which may block for as long as the disk takes.
     let cached = tokio::task::spawn_blocking(move || {
         let cached = entries.iter().filter_map(|entry| cached(entry));
         cached.collect::<Vec<Value>>()
     });
     let cached = cached.await;
-    let cached =
-        cached.map_err(|error| Failure::internal(format!("the disk was not read: {error}")))?;
+    let cached = cached
+        .map_err(|error| Failure::internal(format!("the disk could not be read: {error}")))?;
     Ok(Json(json!({"hot_models": hot, "cached_models": cached})))
 }
 
-/// What the old service knew of a model with replicas; `None`: it has none.
+/// The entry for a model with replicas, in the old service's form; `None` without replicas.
 fn hot(app: &App, model: &ModelView, entry: &Entry) -> Option<Value> {
     let status = match model.state {
         ModelState::Ready => "Running",
@@ -81,8 +81,12 @@ fn hot(app: &App, model: &ModelView, entry: &Entry) -> Option<Value> {
     let replicas = model
         .replicas
         .iter()
-        .filter(|it| states.contains(&it.state));
-    let since = model.replicas.iter().filter_map(|it| it.ready_at).min();
+        .filter(|replica| states.contains(&replica.state));
+    let since = model
+        .replicas
+        .iter()
+        .filter_map(|replica| replica.ready_at)
+        .min();
     let since = since.and_then(|at| DateTime::from_timestamp_millis(i64::try_from(at.0).ok()?));
     Some(json!({
         "model_name": model.name,
@@ -108,7 +112,7 @@ fn minutes(moment: DateTime<Utc>) -> String {
     moment.format("%Y-%m-%d %H:%M").to_string()
 }
 
-/// A model whose weights are on this machine. Blocking.
+/// The entry for a model whose weights are on this machine. Blocks.
 fn cached(entry: &Entry) -> Option<Value> {
     if entry.fetch.as_ref().is_some_and(|fetch| !fetch.is_here()) {
         return None;
@@ -121,7 +125,7 @@ fn cached(entry: &Entry) -> Option<Value> {
     }))
 }
 
-/// Bytes of a file, or of a folder's files, and when the newest was written.
+/// The total size of a file or folder, and the time of the latest change.
 fn size_of(path: &Path) -> Option<(u64, Option<SystemTime>)> {
     let metadata = std::fs::metadata(path).ok()?;
     if metadata.is_file() {
@@ -129,7 +133,7 @@ fn size_of(path: &Path) -> Option<(u64, Option<SystemTime>)> {
     }
     let files = std::fs::read_dir(path).ok()?.take(FILES_MAX);
     let files: Vec<PathBuf> = files.filter_map(|file| Some(file.ok()?.path())).collect();
-    // A cache's files are links to where the bytes lie.
+    // In a cache, the files are links to the data.
     let files = files.iter().filter_map(|file| std::fs::metadata(file).ok());
     let mut sums = (0, None);
     for file in files.filter(std::fs::Metadata::is_file) {
@@ -139,7 +143,7 @@ fn size_of(path: &Path) -> Option<(u64, Option<SystemTime>)> {
     (sums.0 > 0).then_some(sums)
 }
 
-/// As the hub's own tools write it: `13.5G`.
+/// Formats a size as the hub's tools do: `13.5G`.
 fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["", "K", "M", "G", "T"] {
@@ -170,7 +174,7 @@ impl Strict for Test {
 
 /// Try a model that is loaded (LLM Serving)
 ///
-/// The model answers one token. One that is not loaded gets a 503 that says in which state it is: nothing is loaded for a test.
+/// Has the model generate a token. A model that is not loaded gets a 503 that states its state: a test loads nothing.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(post, path = "/test", tag = "older systems", operation_id = "old_test", security(("user_key" = [])),
@@ -194,15 +198,13 @@ async fn test(
             StatusCode::SERVICE_UNAVAILABLE,
             "server_error",
             "not_loaded",
-            format!(
-                "{name} is {state}, and nothing is loaded for a test; a request for it loads it"
-            ),
+            format!("{name} is {state}, and a test loads nothing; send a request to load it"),
         ));
     }
-    let answers = || Json(format!("Model {name} answers.")).into_response();
-    // Of other models its engine's health is asked all the time, by which it is ready or not.
+    let responses = || Json(format!("Model {name} answers.")).into_response();
+    // Other models are ready exactly if the health check of their engine succeeds.
     if !route.entry.recipe.generates() {
-        return Ok(answers());
+        return Ok(responses());
     }
     let body = json!({"model": name, "prompt": "a", "max_tokens": 1});
     let mut request = Request::new(Body::from(body.to_string()));
@@ -212,7 +214,7 @@ async fn test(
     request.headers_mut().insert(header::CONTENT_TYPE, kind);
     let response = completions::completions(State(app), user, request).await;
     Ok(if response.status().is_success() {
-        answers()
+        responses()
     } else {
         response
     })

@@ -1,5 +1,4 @@
-//! RayLLM's own routes beside OpenAI's: names with `--` for `/`, removal of a model, its health check, and what
-//! its clients read of a model.
+//! RayLLM's routes in addition to OpenAI's: names with `--` for `/`, removal of a model, the health check, and a model's metadata.
 
 use std::sync::Arc;
 
@@ -32,40 +31,43 @@ pub(super) fn routes(app: &App) -> OpenApiRouter<App> {
     router
 }
 
-/// The route with a wildcard, which the router cannot describe by itself.
+/// The wildcard route, which the router cannot describe on its own.
 #[derive(OpenApi)]
 #[openapi(paths(remove))]
 struct Removal;
 
-/// The model that a name stands for which is no name here, and what it is called here.
+/// Resolves an unknown name with `--` for `/`. Returns the model's name and route.
 pub(crate) fn route(app: &App, name: &str) -> Option<(String, Arc<Route>)> {
     let named = app.config().compat.rayllm.then(|| with_slash(name))?;
     let route = app.handle.route(&named)?;
     Some((named, route))
 }
 
-/// Names have one slash at most, and `--` may stand in what follows it.
+/// Names have at most one slash, and the part after it may contain `--`.
 pub(super) fn with_slash(name: &str) -> String {
     name.replacen("--", "/", 1)
 }
 
-/// OpenAI's object with what Aviary's and RayLLM's clients read beside.
+/// Adds the fields that Aviary's and RayLLM's clients read to OpenAI's object.
 pub(crate) fn described(app: &App, name: &str, mut object: Value) -> Value {
     let compat = &app.config().compat;
     if compat.aviary || compat.rayllm {
-        // Aviary's client, too, takes no model without it.
+        // Aviary's client also requires this field.
         object["permission"] = json!([]);
     }
     if !compat.rayllm {
         return object;
     }
-    let document = app.handle.route(name).map(|it| it.entry.to_document());
-    let engine = document.map(|mut it| it["engine_config"].take());
+    let document = app
+        .handle
+        .route(name)
+        .map(|route| route.entry.to_document());
+    let engine = document.map(|mut document| document["engine_config"].take());
     object["rayllm_metadata"] = metadata(name, &engine.unwrap_or_default());
     object
 }
 
-/// The keys of an `engine_config` that RayLLM showed, and no other.
+/// The keys of `engine_config` that RayLLM showed.
 fn metadata(name: &str, engine: &Value) -> Value {
     let is_embedding = engine["type"] == "EmbeddingEngine";
     let kind = if is_embedding {

@@ -1,5 +1,5 @@
-//! The two routes of the GPT-J pipeline: a prompt in, a text out, and how many wait. Each request is a completion
-//! like any other, with its key, its limits and its place in the queue.
+//! The two routes of the GPT-J pipeline: completing a prompt, and the number of waiting requests. Each request is a completion like
+//! any other, with its key, its limits and its place in the queue.
 
 use axum::Json;
 use axum::body::{Body, to_bytes};
@@ -15,18 +15,18 @@ use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
-use crate::inference::answer::assembler::ANSWER_MAX;
 use crate::inference::request::body::Scanned;
 use crate::inference::request::hub_registration;
 use crate::inference::request::outgoing::COMPLETIONS;
 use crate::inference::request::receiving;
 use crate::inference::request::validation;
+use crate::inference::response::assembler::ANSWER_MAX;
 use crate::inference::routes::completions;
 use crate::openapi::schemas::older_systems::RunRequest;
 use crate::openapi::{InferenceErrors, ListingErrors, WaitHeaders};
 use crate::state::App;
 
-/// As the pipeline had it.
+/// The pipeline's default.
 const TOKENS: u32 = 50;
 const TOKENS_MAX: u32 = 1_000_000;
 
@@ -56,7 +56,7 @@ impl Strict for Run {
 
 /// Count the waiting requests (GPT-J pipeline)
 ///
-/// How many requests of all models wait for a slot, as a bare number.
+/// The number of requests, for all models, that wait for a slot, as a bare number.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/pending", tag = "older systems", operation_id = "old_pending", security(("user_key" = [])),
@@ -67,8 +67,8 @@ pub(super) async fn pending(State(app): State<App>, _: User) -> Json<usize> {
 
 /// Continue a text (GPT-J pipeline)
 ///
-/// The answer is one text: the prompt, and what the model wrote after it. If the model is not loaded, the pool loads it and
-/// the request waits. The same as a completion.
+/// The response is a single text: the prompt and its completion. If the model is not loaded, the pool loads it and the request
+/// waits. The same as a completion.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(post, path = "/run", tag = "older systems", operation_id = "old_run", security(("user_key" = [])),
@@ -81,7 +81,9 @@ pub(super) async fn run(
     request: Request,
 ) -> Result<Response, Failure> {
     let (mut parts, body) = request.into_parts();
-    let body = receiving::read(&app, body).await.map_err(|(_, it)| it)?;
+    let body = receiving::read(&app, body)
+        .await
+        .map_err(|(_, failure)| failure)?;
     let (bytes, share) = (body.len(), record::share());
     let fields = move || Fields::of_json(&body);
     let mut fields = app.reading.run(bytes, fields).await?;
@@ -98,11 +100,11 @@ pub(super) async fn run(
     for (field, value) in more {
         body[&field] = value;
     }
-    // The answer begins with the prompt as it was asked, which the model's rule may have cleaned.
+    // The response begins with the original prompt, which the model's text rule may have cleaned.
     let context = RequestContext::new(&app, user.clone(), &parts.headers);
     let scanned = move || Scanned::read(body.to_string().into());
     let mut scanned = app.reading.run(bytes, scanned).await?;
-    scanned.body = share.of(scanned.body);
+    scanned.body = share.charge(scanned.body);
     let scanned = validation::checked(&app, scanned, COMPLETIONS, &route.entry, &context)
         .await
         .map_err(as_data)?;
@@ -121,7 +123,7 @@ pub(super) async fn run(
     Ok(admission::with(response, extra))
 }
 
-/// The request's own, the configuration's, or the only one that the caller may use.
+/// The model of the request or of the configuration; otherwise the caller's only model.
 fn model_of(app: &App, user: &User, named: Option<String>) -> Result<String, Failure> {
     if let Some(name) = named.or_else(|| app.config().compat.run_model.clone()) {
         return Ok(name);
@@ -133,14 +135,14 @@ fn model_of(app: &App, user: &User, named: Option<String>) -> Result<String, Fai
         several => Err(Failure::invalid(
             "model".to_owned(),
             format!(
-                "model: is missing, and there are {} models; name one of GET /v1/models, or set compat.run_model",
+                "model: is missing, and there are {} models; choose one from GET /v1/models, or set compat.run_model",
                 several.len()
             ),
         )),
     }
 }
 
-/// The field is called otherwise here.
+/// Renames the field in an error to the pipeline's name.
 fn as_data(mut failure: Failure) -> Failure {
     let error = &mut failure.body.error;
     if error.param.as_deref() == Some("prompt") {
@@ -155,15 +157,15 @@ fn prompt_of(body: &[u8]) -> String {
     body["prompt"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The completion's text after its prompt; what else the answer's head says stays.
+/// Replaces the completion by its text after the prompt, and keeps the response headers.
 async fn text_of(prompt: String, response: Response) -> Result<Response, Failure> {
     let (head, body) = response.into_parts();
     let lost =
         |problem: &str| Failure::internal(format!("the completion could not be read: {problem}"));
     let bytes = to_bytes(body, 2 * ANSWER_MAX).await;
     let bytes = bytes.map_err(|error| lost(&error.to_string()))?;
-    let answer: Value = serde_json::from_slice(&bytes).map_err(|error| lost(&error.to_string()))?;
-    let text = answer["choices"][0]["text"].as_str();
+    let reply: Value = serde_json::from_slice(&bytes).map_err(|error| lost(&error.to_string()))?;
+    let text = reply["choices"][0]["text"].as_str();
     let text = text.ok_or_else(|| lost("it has no text"))?;
     let mut response = Json(prompt + text).into_response();
     for (name, value) in &head.headers {

@@ -1,16 +1,16 @@
-//! Translates the sampling parameters of the GPT-J pipeline into the fields that each engine has for them.
+//! Translates the sampling parameters of the GPT-J pipeline into the fields of each engine.
 
 use serde_json::{Map, Value, json};
 
 use crate::error::Failure;
 use catalog::Recipe;
 
-/// What the pipeline used, always.
+/// The pipeline's fixed parameters.
 const BEAMS: u32 = 4;
 const PENALTY_ALPHA: f64 = 0.6;
 const TOP_K: u32 = 4;
 
-/// How tokens are chosen.
+/// A decoding strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
     Greedy,
@@ -20,7 +20,7 @@ pub(super) enum Strategy {
 }
 
 impl Strategy {
-    /// By its name of today, or as the pipeline's clients write it.
+    /// Parses the current name, or a spelling used by the pipeline's clients.
     pub fn read(text: &str) -> Result<Strategy, Failure> {
         match text.trim().to_lowercase().replace([' ', '-'], "_").as_str() {
             "greedy" | "greedy_search" => Ok(Strategy::Greedy),
@@ -36,12 +36,12 @@ impl Strategy {
         }
     }
 
-    /// Who has what not all have.
+    /// The engines that support the strategy, for a message.
     fn engines(self) -> &'static str {
         match self {
             Strategy::Greedy | Strategy::Multinomial => "all engines have",
             Strategy::BeamSearch => "CandleEngine and VLLMEngine have",
-            Strategy::ContrastiveSearch => "CandleEngine alone has",
+            Strategy::ContrastiveSearch => "only CandleEngine has",
         }
     }
 
@@ -55,8 +55,8 @@ impl Strategy {
     }
 }
 
-/// The fields of a completion that ask this engine for it. Without a word the embedded engine does as the
-/// pipeline did, and others as they do by themselves.
+/// The request fields that select the strategy on this engine. Without a strategy, the embedded engine uses the pipeline's default,
+/// and other engines use their own.
 pub(super) fn fields(
     strategy: Option<Strategy>,
     recipe: &Recipe,
@@ -78,7 +78,7 @@ pub(super) fn fields(
         (None, _) => json!({}),
         (Some(Strategy::Greedy), _) => json!({"temperature": 0}),
         (Some(Strategy::Multinomial), _) => json!({"temperature": 1}),
-        // There `n` is the number of beams; the best one comes first.
+        // On these engines, `n` is the number of beams, and the best result comes first.
         (Some(Strategy::BeamSearch), recipe) if has_beams(recipe) => {
             json!({"use_beam_search": true, "n": BEAMS, "temperature": 0})
         }
@@ -98,7 +98,7 @@ pub(super) fn fields(
     })
 }
 
-/// What an engine has, for a message.
+/// The strategies that an engine supports, for a message.
 fn names_of(recipe: &Recipe) -> &'static str {
     if has_beams(recipe) {
         "multinomial, greedy and beam_search"
@@ -209,7 +209,7 @@ mod tests {
         let message = failure.body.error.message;
         assert!(
             message.contains(
-                "no contrastive_search, which CandleEngine alone has; it has multinomial, greedy and beam_search"
+                "no contrastive_search, which only CandleEngine has; it has multinomial, greedy and beam_search"
             ),
             "{message}"
         );

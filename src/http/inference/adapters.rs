@@ -245,8 +245,8 @@ impl Engine<'_> {
         let nothing = (&JSON, Bytes::new());
         let upstream = &self.app.upstream;
         let sent = upstream.send(lease, Method::GET, "/v1/models", nothing);
-        let answer = self.within(sent).await?;
-        let body = Limited::new(answer.into_body(), LIST_BYTES_MAX)
+        let response = self.within(sent).await?;
+        let body = Limited::new(response.into_body(), LIST_BYTES_MAX)
             .collect()
             .await;
         let body = body.map_err(|error| Failure::engine(&self.entry.name, error))?;
@@ -284,9 +284,9 @@ impl Engine<'_> {
         let body = Bytes::from(body.to_string());
         let body = (&JSON, body);
         let sent = self.app.upstream.send(lease, Method::POST, path, body);
-        let answer = self.within(sent).await?;
-        let status = answer.status();
-        let body = limited(answer.into_body()).await;
+        let response = self.within(sent).await?;
+        let status = response.status();
+        let body = limited(response.into_body()).await;
         Ok((status, message_of(&body)))
     }
 
@@ -295,7 +295,7 @@ impl Engine<'_> {
         sent: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Failure> {
         match tokio::time::timeout(LOAD_WITHIN, sent).await {
-            Ok(answer) => answer.map_err(|error| Failure::engine(&self.entry.name, error)),
+            Ok(response) => response.map_err(|error| Failure::engine(&self.entry.name, error)),
             Err(_) => Err(Failure::engine(
                 &self.entry.name,
                 format!(

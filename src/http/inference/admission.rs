@@ -13,8 +13,8 @@ use crate::auth::sight::Sight;
 use crate::dialect::{Reading, Sealer};
 use crate::edge::record;
 use crate::error::Failure;
-use crate::inference::answer_head::{AnswerHead, SeatHead, nothing_left, standing};
 use crate::inference::request::failed::{Failed, into_response};
+use crate::inference::response_head::{ResponseHead, SeatHead, nothing_left, standing};
 use crate::state::App;
 use access::limits::{Admission, Refused};
 use catalog::Entry;
@@ -41,7 +41,7 @@ pub(crate) struct Deadlines {
 
 impl Deadlines {
     /// Parses the deadlines from request headers.
-    pub fn of(headers: &HeaderMap, now: Time) -> Result<Deadlines, Failure> {
+    pub fn from_headers(headers: &HeaderMap, now: Time) -> Result<Deadlines, Failure> {
         let wrong = |name: &HeaderName, allowed: &str| {
             Failure::invalid(name.to_string(), format!("{name}: allowed: {allowed}"))
         };
@@ -50,7 +50,7 @@ impl Deadlines {
         if let Some(text) = text(&TIMEOUT) {
             let time = length(text).filter(|time| !time.is_zero() && *time <= TIMEOUT_MAX);
             let time = time.ok_or_else(|| {
-                wrong(&TIMEOUT, "seconds such as 30 or 0.5, or a length of time such as 90s; more than 0 and at most a day")
+                wrong(&TIMEOUT, "seconds such as 30 or 0.5, or a duration such as 90s; more than 0 and at most a day")
             })?;
             let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             patience.deadline = Some(now + Span(time.max(1)));
@@ -61,7 +61,7 @@ impl Deadlines {
             Some(text) => Some(length(text).ok_or_else(|| {
                 wrong(
                     &WAIT,
-                    "false, true, seconds such as 5, or a length of time such as 30s",
+                    "false, true, seconds such as 5, or a duration such as 30s",
                 )
             })?),
         };
@@ -83,7 +83,7 @@ pub(crate) struct RequestContext {
     pub user: User,
     pub arrived_at: Time,
     deadlines: Result<Deadlines, Failure>,
-    head: Mutex<AnswerHead>,
+    head: Mutex<ResponseHead>,
 }
 
 impl RequestContext {
@@ -92,7 +92,7 @@ impl RequestContext {
         RequestContext {
             user,
             arrived_at,
-            deadlines: Deadlines::of(headers, arrived_at),
+            deadlines: Deadlines::from_headers(headers, arrived_at),
             head: Mutex::default(),
         }
     }
@@ -101,9 +101,9 @@ impl RequestContext {
     pub fn taking(app: &App, user: User, mut headers: HeaderMap) -> RequestContext {
         let mut context = RequestContext::new(app, user, &headers);
         headers.clear();
-        let head = AnswerHead {
+        let head = ResponseHead {
             more: headers,
-            ..AnswerHead::default()
+            ..ResponseHead::default()
         };
         context.head = Mutex::new(head);
         context

@@ -25,18 +25,18 @@ const RETRY: Span = Span::from_secs(10);
 
 /// The body to keep for a retry, or `None` if the request cannot be retried.
 pub(super) fn kept(body: &Bytes, lease: &Lease) -> Option<Bytes> {
-    let keeps = body.len() <= KEPT_BYTES_MAX && remote::of(lease).is_none();
+    let keeps = body.len() <= KEPT_BYTES_MAX && remote::of_lease(lease).is_none();
     keeps.then(|| body.clone())
 }
 
-pub(super) async fn answer(
+pub(super) async fn respond(
     app: &App,
     context: &RequestContext,
     mut call: Call,
     lease: Lease,
 ) -> Result<Response, Failed> {
     call.kept = kept(&call.request.body, &lease);
-    match call.answer(context, lease).await {
+    match call.respond(context, lease).await {
         Ok(response) => Ok(response),
         Err(failure) if failure.body.error.code == Some(ENGINE_CRASHED) => {
             // Boxed because it is rare, and large within each request's future.
@@ -68,7 +68,7 @@ async fn place_again(
     call.request.body = body;
     match seat(app, context, call.request, call.admitted).await {
         Ok(Seated::Now(mut call, lease)) => {
-            let answered = call.answer(context, lease).await;
+            let answered = call.respond(context, lease).await;
             answered.map_err(|again| match again.body.error.code {
                 Some(ENGINE_CRASHED) => fail(again.again_in(RETRY)),
                 _ => fail(again),

@@ -16,16 +16,16 @@ use crate::edge::{fed, record};
 use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission::{Deadlines, RequestContext};
-use crate::inference::answer::as_chat::AsChat;
-use crate::inference::answer::assembler::{ANSWER_MAX, Assembler};
-use crate::inference::answer::first_event::{self, Beginning, Refusal};
-use crate::inference::answer::stream;
-use crate::inference::answer::stream::{event_stream, work};
-use crate::inference::answer::whole::{self, Whole};
 use crate::inference::request::ignored::note;
 use crate::inference::request::outgoing::{in_form, renamed, streamed};
 use crate::inference::request::reading::AT_ONCE_BYTES;
 use crate::inference::request::request_fields::Fate;
+use crate::inference::response::as_chat::AsChat;
+use crate::inference::response::assembler::{ANSWER_MAX, Assembler};
+use crate::inference::response::first_event::{self, Beginning, Refusal};
+use crate::inference::response::stream;
+use crate::inference::response::stream::{event_stream, work};
+use crate::inference::response::whole::{self, Whole};
 use crate::inference::understood::Understood;
 use crate::inference::upstream::in_flight::{
     InFlightRequest, JSON, ended, engine_error_of, limited, reach, why,
@@ -80,20 +80,20 @@ const ENGINE_IGNORED: &str = "x-engine-ignored";
 
 impl Call {
     /// Sends the request to the lease's engine and forwards its response, streaming or not.
-    pub async fn answer(
+    pub async fn respond(
         &mut self,
         context: &RequestContext,
         lease: Lease,
     ) -> Result<Response, Failure> {
         // A labelled block, because a `match` would keep its value in the future while an arm awaits.
-        let (served, answer) = 'reached: {
+        let (served, reply) = 'reached: {
             let refused = match self.send(lease).await? {
                 Ok(reached) => break 'reached reached,
                 Err(refused) => refused,
             };
             return Box::pin(self.refused(*refused)).await;
         };
-        let (head, mut upstream) = answer.into_parts();
+        let (head, mut upstream) = reply.into_parts();
         self.note_ignored(&head.headers);
         upstream.reuse(head.headers);
         if self.request.scanned.stream {
@@ -116,19 +116,19 @@ impl Call {
             let response = event_stream(body, self.request.teller.stream_type());
             return Ok(note(response, &self.request.outgoing.ignored));
         }
-        let answer = if self.is_plain {
-            let answer = match whole::pass(served, upstream).await? {
-                Whole::Held(answer) => answer,
-                Whole::Passing(answer) => {
+        let reply = if self.is_plain {
+            let reply = match whole::pass(served, upstream).await? {
+                Whole::Held(reply) => reply,
+                Whole::Passing(reply) => {
                     self.kept = None;
-                    answer
+                    reply
                 }
             };
-            whole::with_head(answer, context.headers())
+            whole::with_head(reply, context.headers())
         } else {
             self.aggregate(served, upstream).await?
         };
-        Ok(note(answer, &self.request.outgoing.ignored))
+        Ok(note(reply, &self.request.outgoing.ignored))
     }
 
     async fn refused(&mut self, refused: Refused) -> Result<Response, Failure> {
@@ -240,7 +240,7 @@ impl Call {
         if *name != *self.request.served_name {
             let (name, share) = (name.to_owned(), record::share());
             let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
-            body = share.of(self.app.reading.run(self.request.bytes, named).await?);
+            body = share.charge(self.app.reading.run(self.request.bytes, named).await?);
         }
         let replica = lease.replica();
         let wants_stream = self.request.scanned.stream;
@@ -257,7 +257,7 @@ impl Call {
                 form = Form::Plain;
             }
             if form != Form::Plain {
-                body = record::share().of(streamed(&body));
+                body = record::share().charge(streamed(&body));
             }
         } else if form != Form::Streamed {
             // Boxed for the same reason as below.
@@ -298,8 +298,8 @@ impl Call {
         let (mut refused, mut form) = (refused, form);
         let mut refusals = Vec::new();
         loop {
-            let (served, answer) = *refused;
-            let (head, refusal) = answer.into_parts();
+            let (served, response) = *refused;
+            let (head, refusal) = response.into_parts();
             let refusal = limited(refusal).await;
             let read = StreamRefusal::read(head.status, &refusal).filter(|_| form != Form::Plain);
             let next = read.and_then(|read| read.next(wants_stream));
@@ -338,7 +338,7 @@ impl Call {
     async fn rewritten(&self, body: Bytes, form: Form) -> Result<Bytes, Failure> {
         let (bytes, share) = (body.len(), record::share());
         let written = move || in_form(&body, form);
-        Ok(share.of(self.app.reading.run(bytes, written).await?))
+        Ok(share.charge(self.app.reading.run(bytes, written).await?))
     }
 
     /// `is_counted`: the engine's own counter shows whether it computes.
@@ -371,7 +371,7 @@ impl Call {
         let mut cut = std::pin::pin!(cut.cancelled());
         let ending = served.ending.clone();
         let mut ending = std::pin::pin!(ending.cancelled());
-        let mut assembled = Assembler::new(self.as_chat(), self.request.answers);
+        let mut assembled = Assembler::new(self.as_chat(), self.request.responses);
         let (mut size, mut has_begun) = (0, false);
         loop {
             let frame = tokio::select! {
@@ -446,7 +446,7 @@ impl Call {
         }
         if let Some(error) = assembled.error.take() {
             // The engine may detect an invalid request only after it has begun its response.
-            let refusal = Refusal::of(error);
+            let refusal = Refusal::from_error(error);
             if self.ends(&refusal) {
                 return Err(self.ended(&served).await);
             }
@@ -461,25 +461,26 @@ impl Call {
             served.tokens(usage);
         }
         let (model, teller) = (Arc::clone(&self.request.model), self.request.teller.clone());
-        let is_remote = remote::of(&served.lease).is_some();
+        let is_remote = remote::of_lease(&served.lease).is_some();
         let translated = move || {
-            let answer = assembled.finish();
-            let mut answer = answer.ok_or_else(|| Failure::engine(&model, "an empty stream"))?;
+            let response = assembled.finish();
+            let mut response =
+                response.ok_or_else(|| Failure::engine(&model, "an empty stream"))?;
             if is_remote {
-                answer["model"] = json!(&*model);
+                response["model"] = json!(&*model);
             }
-            teller.answer(answer)
+            teller.respond(response)
         };
         // Boxed because its captured state would be part of each request's future several times.
-        let mut answer = Box::pin(self.app.reading.run(size, translated)).await?;
+        let mut response = Box::pin(self.app.reading.run(size, translated)).await?;
         served.answered(200);
         // Frees the seat for other requests while the response is written.
         drop(served);
         if self.request.teller.stored().await.is_err() {
-            answer["store"] = json!(false);
+            response["store"] = json!(false);
             self.request.outgoing.ignored.push("store".to_owned());
         }
-        let written = move || Ok(Json(answer).into_response());
+        let written = move || Ok(Json(response).into_response());
         Box::pin(self.app.reading.run(size, written)).await
     }
 }

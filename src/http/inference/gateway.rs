@@ -57,11 +57,11 @@ pub(crate) async fn complete_read(
     dialect: Dialect,
 ) -> Result<Response, Failed> {
     let translated = receive(app, context, body, dialect).await?;
-    answer(app, context, path, translated).await
+    respond(app, context, path, translated).await
 }
 
 /// Serves a request in OpenAI's form whose body already holds its share of the body memory.
-pub(crate) async fn answer(
+pub(crate) async fn respond(
     app: &App,
     context: &RequestContext,
     path: &'static str,
@@ -72,7 +72,7 @@ pub(crate) async fn answer(
     let fail = |failure: Failure| (Some(model.to_string()), failure);
     let admitted = admission::admit(app, context, &model, request.bytes).await;
     match seat(app, context, request, admitted.map_err(fail)?).await? {
-        Seated::Now(call, lease) => again::answer(app, context, call, lease).await,
+        Seated::Now(call, lease) => again::respond(app, context, call, lease).await,
         Seated::Streaming(response) => Ok(response),
     }
 }

@@ -2,18 +2,18 @@
 //! and `answered` in turn, called by `gateway` and `again`. `request` reads and checks bodies, `upstream` sends them to the engine,
 //! and `answer` returns the engine's response.
 
-pub mod answer;
 pub mod request;
+pub mod response;
 pub mod routes;
 pub mod upstream;
 
 mod adapters;
 pub mod admission;
 mod again;
-mod answer_head;
 mod answered;
 pub mod gateway;
 mod received;
+mod response_head;
 mod seated;
 mod understood;
 mod waiting;

@@ -38,7 +38,7 @@ pub(super) async fn receive(
         app.reading.run(bytes, translate).await
     };
     let mut translated = translated.map_err(early)?;
-    translated.body = share.of(translated.body);
+    translated.body = share.charge(translated.body);
     Ok(translated)
 }
 
@@ -62,7 +62,7 @@ async fn desk(app: &App, context: &RequestContext, body: &Bytes) -> Result<Desk,
     let (bytes, copy) = (body.len(), body.clone());
     let wanted = app
         .reading
-        .run(bytes, move || Ok(Wanted::of(&copy)))
+        .run(bytes, move || Ok(Wanted::new(&copy)))
         .await?;
     let most = app.config().server.body_limit.0.0;
     let holder = context.user.account.id();

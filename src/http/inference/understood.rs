@@ -40,7 +40,7 @@ pub(super) struct Understood {
     pub bytes: usize,
     pub outgoing: Outgoing,
     /// The number of sequences that the engine may generate.
-    pub answers: usize,
+    pub responses: usize,
     /// The number of choices in the client's request.
     pub choices: usize,
     /// The body sent to the engine.
@@ -106,12 +106,12 @@ pub(super) async fn understand(
         let fields = Fields::read(&body)?;
         let refuses_tools = may_need_template && refuses_tools(&entry);
         let requested = sequences::check(&fields, path, most)?;
-        let answers = if names_a_number(&entry, &requested_name) {
+        let responses = if names_a_number(&entry, &requested_name) {
             most
         } else {
             requested
         };
-        let conversation = several.then(|| conversation::of(&body)).flatten();
+        let conversation = several.then(|| conversation::hash(&body)).flatten();
         let outgoing = outgoing_of(
             &fields,
             path,
@@ -120,13 +120,13 @@ pub(super) async fn understand(
             &entry,
             (reasoning, is_plain, refuses_tools),
         )?;
-        Ok((outgoing, conversation, (answers, requested)))
+        Ok((outgoing, conversation, (responses, requested)))
     };
     let written = app
         .reading
         .run_apart_if(may_need_template, bytes, written)
         .await;
-    let (mut outgoing, conversation, (answers, requested)) = written.map_err(fail)?;
+    let (mut outgoing, conversation, (responses, requested)) = written.map_err(fail)?;
     for field in &mut outgoing.ignored {
         if let Some((_, own)) = names.iter().find(|(name, _)| name == field) {
             *field = (*own).to_owned();
@@ -135,7 +135,7 @@ pub(super) async fn understand(
     outgoing.ignored.extend(translated.ignored);
     outgoing.ignored.extend(unknown);
     // Takes over the memory share of the client's body, which has been dropped.
-    let body = share.of(std::mem::take(&mut outgoing.body));
+    let body = share.charge(std::mem::take(&mut outgoing.body));
     Ok(Understood {
         scanned,
         route,
@@ -144,7 +144,7 @@ pub(super) async fn understand(
         served_name,
         bytes,
         outgoing,
-        answers: usize::try_from(answers).unwrap_or(usize::MAX),
+        responses: usize::try_from(responses).unwrap_or(usize::MAX),
         choices: usize::try_from(requested).unwrap_or(usize::MAX),
         body,
         conversation,

@@ -10,10 +10,10 @@ use crate::edge::fed::{self, Frames};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::answer::stream::{self, Forwarding, event_stream, work};
-use crate::inference::answer::wait;
 use crate::inference::answered::{Call, Refused};
 use crate::inference::request::failed;
+use crate::inference::response::stream::{self, Forwarding, event_stream, work};
+use crate::inference::response::wait;
 use crate::inference::upstream::in_flight::overflow_error;
 use crate::inference::upstream::remote;
 use controller::Waiting;
@@ -92,12 +92,12 @@ impl Call {
             Err(failure) => Err(failure),
         };
         match sent {
-            Ok(Ok((served, answer))) => {
+            Ok(Ok((served, response))) => {
                 let waited = served.clock.now().since(self.received);
                 self.app
                     .metrics
                     .waited(&self.request.model, Duration::from_millis(waited.0));
-                return Some(self.forwarding(Bytes::new(), answer.into_body(), served));
+                return Some(self.forwarding(Bytes::new(), response.into_body(), served));
             }
             Ok(Err(refused)) => {
                 let Refused { served, head, body } = *refused;

@@ -110,11 +110,11 @@ fn a_load_by_an_administrator_and_a_model_file_take_the_same_names() {
     let file = "engine_config: {model_id: small, type: CandleEngine, hf_model_id: \"lab/tiny-GGUF:q4_k_m\", max_total_tokens: 64}\n";
     let pool = lab.pool(&[("small.yaml".to_owned(), file.to_owned())], &[]);
     let body = json!({"model": "lab/tiny-GGUF:Q8_0"}).to_string();
-    let (status, answer) = admin(&pool, "POST", "/load", &body);
+    let (status, response) = admin(&pool, "POST", "/load", &body);
     assert_eq!(
-        (status, &answer["status"]),
+        (status, &response["status"]),
         (200, &json!("ready")),
-        "{answer}"
+        "{response}"
     );
     let output = lab.run(&pool, &["small", "Hello", "--max-tokens", "4"], None);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Everything that a field can be, at once.
+/// A request with fields of every type.
 #[derive(Debug, PartialEq)]
 struct All(
     Option<String>,
@@ -28,7 +28,7 @@ fn parse(json: &str) -> Result<All, Failure> {
     read(Fields::of_json(json.as_bytes())?)
 }
 
-/// The field that is blamed, and the words.
+/// The field and the message of the error.
 fn refusal(json: &str) -> (String, String) {
     let failure = parse(json).expect_err("is refused");
     assert_eq!(failure.status.as_u16(), 400, "{json}");

@@ -1,4 +1,4 @@
-//! OpenAI's routes with the model in the path, as Aviary had them from 0.1.2 on. What becomes of a request is the gateway's.
+//! OpenAI's routes with the model in the path, as in Aviary since 0.1.2, served by the gateway.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::inference::request::body::Fields;
 use crate::inference::request::receiving;
 use crate::inference::routes::{completions, unary_routes};
-use crate::openapi::schemas::chat_answer::{ChatCompletion, ChatCompletionChunk};
+use crate::openapi::schemas::chat_response::{ChatCompletion, ChatCompletionChunk};
 use crate::openapi::schemas::completions::Completion;
 use crate::openapi::schemas::older_systems::{AviaryChat, AviaryCompletion};
 use crate::openapi::{InferenceErrors, WaitHeaders};
@@ -80,7 +80,7 @@ async fn text(
     Ok(completions::completions(State(app), user, request).await)
 }
 
-/// The request with the model of its path in its body.
+/// Adds the model of the path to the request's body.
 async fn of_model(
     app: &App,
     user: &User,
@@ -88,7 +88,9 @@ async fn of_model(
     request: Request,
 ) -> Result<Request, Failure> {
     let (mut parts, body) = request.into_parts();
-    let body = receiving::read(app, body).await.map_err(|(_, it)| it)?;
+    let body = receiving::read(app, body)
+        .await
+        .map_err(|(_, failure)| failure)?;
     let (known, _) = found(app, user, &name)?;
     let (bytes, read, called) = (body.len(), body.clone(), known.clone());
     let check = move || names_no_other(&read, [&name, &with_slash(&name), &called]);
@@ -98,7 +100,7 @@ async fn of_model(
     Ok(Request::from_parts(parts, Body::from(body)))
 }
 
-/// A body may repeat the path's model, and name no other.
+/// The body may repeat the path's model but must not name another.
 fn names_no_other(body: &Bytes, names: [&str; 3]) -> Result<(), Failure> {
     let fields = Fields::read(body)?;
     let Some(model) = fields.get("model") else {
@@ -107,14 +109,14 @@ fn names_no_other(body: &Bytes, names: [&str; 3]) -> Result<(), Failure> {
     let model: Option<String> = serde_json::from_str(model.get()).map_err(|_| {
         Failure::invalid(
             "model".to_owned(),
-            "model: is the name of a model, or left out",
+            "model: must be the name of a model, or omitted",
         )
     })?;
     match model {
         Some(other) if !names.contains(&other.as_str()) => {
             let shown: String = other.chars().take(200).collect();
             let message = format!(
-                "model: is {shown}, and the path names {}; write one of them",
+                "model: is {shown}, and the path names {}; use the same name",
                 names[0]
             );
             Err(Failure::invalid("model".to_owned(), message))

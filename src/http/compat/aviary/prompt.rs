@@ -1,5 +1,4 @@
-//! Aviary's prompt: a text, whether the model's prompt format is written around it, and parameters in the words of
-//! Hugging Face's `generate`.
+//! Aviary's prompt: a text, a flag for the model's prompt format, and parameters named as in Hugging Face's `generate`.
 
 use serde_json::{Map, Value, json};
 
@@ -23,7 +22,7 @@ impl Strict for Prompt {
             Some(Value::Object(parameters)) => parameters,
             _ => Map::new(),
         };
-        // Both places were known; those of the parameters count where both are given.
+        // Aviary accepted both places; the parameters take precedence.
         if !stops.is_empty() {
             let own = parameters.entry("stopping_sequences");
             own.or_insert_with(|| json!(stops));
@@ -36,7 +35,7 @@ impl Strict for Prompt {
     }
 }
 
-/// The prompts of a batch.
+/// Reads the prompts of a batch.
 pub(super) fn several(body: &[u8], most: usize) -> Result<Vec<Prompt>, Failure> {
     let wrong = |message: String| Failure::invalid(None, message);
     let parts: Vec<&serde_json::value::RawValue> = serde_json::from_slice(body).map_err(|_| {
@@ -61,7 +60,7 @@ pub(super) fn several(body: &[u8], most: usize) -> Result<Vec<Prompt>, Failure> 
 }
 
 impl Prompt {
-    /// The route of today and its body.
+    /// The current route and the body for it.
     pub fn into_request(
         self,
         name: &str,
@@ -77,7 +76,11 @@ impl Prompt {
         } else {
             (COMPLETIONS, json!({"model": name, "prompt": self.text}))
         };
-        for (key, value) in self.parameters.into_iter().filter(|(_, it)| !it.is_null()) {
+        for (key, value) in self
+            .parameters
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+        {
             let (field, value) = parameter(&key, value, entry)?;
             if let Some(field) = field {
                 body[field] = value;
@@ -91,7 +94,7 @@ impl Prompt {
     }
 }
 
-/// The field of today for one of Aviary's, and its value; `None`: it asks for nothing.
+/// Translates a parameter into a request field and its value. `None` if the value has no effect.
 fn parameter(
     key: &str,
     value: Value,
@@ -107,12 +110,12 @@ fn parameter(
         }
         ("do_sample", Value::Bool(true)) => Ok((None, value)),
         ("do_sample", Value::Bool(false)) => Ok((Some("temperature"), json!(0))),
-        // It bounds nothing.
+        // 0 means no limit.
         ("top_k", Value::Number(count)) if count.as_f64() == Some(0.0) => Ok((None, value)),
         _ => match entry.recipe.sampling_field(key) {
             Some(field) => Ok((Some(field), value)),
             None => Err(wrong(format!(
-                "parameters.{key}: the model's engine does not take it; it takes temperature, top_p, max_new_tokens, stopping_sequences and what its engine has beside"
+                "parameters.{key}: the model's engine does not accept it; it accepts temperature, top_p, max_new_tokens, stopping_sequences and parameters specific to the engine"
             ))),
         },
     }

@@ -1,4 +1,4 @@
-//! Ollama's `details` of a model, from what its files say.
+//! Ollama's `details` of a model, from the headers of its files.
 
 use serde_json::{Map, Value, json};
 
@@ -6,21 +6,26 @@ use catalog::ModelCard;
 
 pub(super) use crate::model_cards::Cards;
 
-/// Ollama's `details`, with what is known. `parent`: the model that an adapter belongs to.
+/// The known fields of Ollama's `details`. `parent`: the base model of an adapter.
 pub(super) fn details(card: &ModelCard, parent: &str) -> Value {
     let mut fields = Map::new();
     fields.insert("parent_model".to_owned(), json!(parent));
     for (name, value) in [
-        ("format", card.format.map(|it| json!(it))),
-        ("family", card.family.as_ref().map(|it| json!(it))),
-        ("families", card.family.as_ref().map(|it| json!([it]))),
+        ("format", card.format.map(|format| json!(format))),
+        ("family", card.family.as_ref().map(|family| json!(family))),
+        (
+            "families",
+            card.family.as_ref().map(|family| json!([family])),
+        ),
         (
             "parameter_size",
-            card.parameters.map(|it| json!(short_count(it))),
+            card.parameters.map(|count| json!(short_count(count))),
         ),
         (
             "quantization_level",
-            card.quantization.as_ref().map(|it| json!(it)),
+            card.quantization
+                .as_ref()
+                .map(|quantization| json!(quantization)),
         ),
     ] {
         if let Some(value) = value {
@@ -30,7 +35,7 @@ pub(super) fn details(card: &ModelCard, parent: &str) -> Value {
     Value::Object(fields)
 }
 
-/// `8B`, `1.5B`, `134.52M`, `13K`.
+/// Formats a count as `8B`, `1.5B`, `134.52M` or `13K`.
 fn short_count(count: u64) -> String {
     let number = count as f64;
     let (part, unit, digits) = match count {

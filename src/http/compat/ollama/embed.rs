@@ -1,4 +1,4 @@
-//! `/api/embed` and the older `/api/embeddings`: numbers for texts, made as OpenAI's are.
+//! `/api/embed` and the older `/api/embeddings`: vectors for texts, computed as for OpenAI's route.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::dialect::ollama::{KeepAlive, Marks, bare_name, for_embeddings, keep_a
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission::RequestContext;
-use crate::inference::answer::assembler::ANSWER_MAX;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
 use crate::inference::request::ignored::note;
 use crate::inference::request::receiving;
+use crate::inference::response::assembler::ANSWER_MAX;
 use crate::inference::routes::embeddings::vectors;
 use crate::inference::routes::unary_routes::seated;
 use crate::openapi::schemas::ollama::{OllamaEmbedRequest, OllamaEmbeddingsRequest};
@@ -30,21 +30,21 @@ use crate::openapi::{OllamaErrors, WaitHeaders};
 use crate::state::App;
 use catalog::Extra;
 
-/// How far a vector's length may be from 1 to count as normal.
+/// Tolerance for the length of a normalized vector.
 const NORMAL_WITHIN: f64 = 1e-4;
 
-/// Which route is asked.
+/// The requested route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// `input`, and normal vectors.
+    /// `input`, and normalized vectors.
     Embed,
-    /// `prompt`, and one vector as it is.
+    /// `prompt`, and a single unchanged vector.
     Embeddings,
 }
 
 /// Turn texts into vectors (Ollama)
 ///
-/// The vectors have the length 1. Without an input the model is loaded. The same as embeddings.
+/// The vectors are normalized to length 1. Without an input the model is loaded. The same as embeddings.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -62,12 +62,12 @@ enum Form {
     )
 )]
 pub(super) async fn embed(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    answer(app, user, request, Form::Embed).await
+    respond(app, user, request, Form::Embed).await
 }
 
 /// Turn a text into a vector (Ollama, older form)
 ///
-/// The vector is as the engine gives it.
+/// The vector is returned as computed by the engine.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -84,22 +84,22 @@ pub(super) async fn embeddings(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    answer(app, user, request, Form::Embeddings).await
+    respond(app, user, request, Form::Embeddings).await
 }
 
-async fn answer(app: App, user: User, request: Request<Body>, form: Form) -> Response {
+async fn respond(app: App, user: User, request: Request<Body>, form: Form) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(begin(&app, &context, request, form));
     context.end(&app, work).await
 }
 
-/// A request, read.
+/// A parsed request.
 #[derive(Debug)]
 struct EmbedRequest {
     named: String,
     model: String,
     keep_alive: Option<KeepAlive>,
-    /// OpenAI's body; none where there is nothing to answer.
+    /// OpenAI's body; `None` without input.
     body: Option<Bytes>,
     ignored: Vec<String>,
 }
@@ -133,14 +133,14 @@ async fn begin(
         let mut served = seated(app, context, &route, bytes).await.map_err(fail)?;
         served.lease.keep(keep);
         served.answered(200);
-        let answer_out = match form {
+        let response_out = match form {
             Form::Embed => json!({"model": named, "embeddings": []}),
             Form::Embeddings => json!({"embedding": []}),
         };
-        return Ok(note(axum::Json(answer_out).into_response(), &ignored));
+        return Ok(note(axum::Json(response_out).into_response(), &ignored));
     };
     let at_seat = Arc::clone(&marks);
-    let response = vectors(app, context, share.of(body), |served| {
+    let response = vectors(app, context, share.charge(body), |served| {
         at_seat.seated();
         served.lease.keep(keep);
     });
@@ -148,9 +148,9 @@ async fn begin(
     if !response.status().is_success() {
         return Ok(response);
     }
-    let answer_out = retold(app, response, form, named, marks).await;
-    let answer_out = answer_out.map_err(|failure| (Some(model), failure))?;
-    Ok(note(answer_out, &ignored))
+    let response_out = retold(app, response, form, named, marks).await;
+    let response_out = response_out.map_err(|failure| (Some(model), failure))?;
+    Ok(note(response_out, &ignored))
 }
 
 fn read(
@@ -176,7 +176,7 @@ fn read(
             if let Some(count) = parsed.count("dimensions")? {
                 sent.insert("dimensions".to_owned(), json!(count));
             }
-            // A text that is too long is an error of the engine.
+            // Engines return an error for texts that are too long.
             if parsed.flag("truncate")? == Some(true) {
                 ignored.push("truncate".to_owned());
             }
@@ -207,7 +207,7 @@ fn read(
     })
 }
 
-/// OpenAI's answer, as far as Ollama's form has a place for it.
+/// OpenAI's response, limited to fields that Ollama's form has.
 #[derive(Deserialize)]
 struct Vectors<'a> {
     #[serde(borrow)]
@@ -247,16 +247,16 @@ async fn retold(
     Ok(Response::from_parts(head, Body::from(body)))
 }
 
-/// The answer in Ollama's form. A vector that is as it should be stays the bytes that it was.
-fn translated(answer: &[u8], form: Form, named: &str, marks: &Marks) -> Result<String, Failure> {
+/// Translates the response into Ollama's form. A vector that is normalized already is copied unparsed.
+fn translated(response: &[u8], form: Form, named: &str, marks: &Marks) -> Result<String, Failure> {
     let wrong = |problem: String| Failure::engine(named, problem);
-    let answer: Vectors<'_> = serde_json::from_slice(answer)
-        .map_err(|error| wrong(format!("an answer that is no list of vectors: {error}")))?;
-    let mut data = answer.data;
-    data.sort_by_key(|it| it.index);
+    let response: Vectors<'_> = serde_json::from_slice(response)
+        .map_err(|error| wrong(format!("the response is not a list of vectors: {error}")))?;
+    let mut data = response.data;
+    data.sort_by_key(|vector| vector.index);
     if form == Form::Embeddings {
-        let first = data.first().map(|it| it.embedding.get());
-        let first = first.ok_or_else(|| wrong("an answer without a vector".to_owned()))?;
+        let first = data.first().map(|vector| vector.embedding.get());
+        let first = first.ok_or_else(|| wrong("the response has no vector".to_owned()))?;
         return Ok(format!("{{\"embedding\":{first}}}"));
     }
     let mut written = String::from("{\"embeddings\":[");
@@ -270,7 +270,7 @@ fn translated(answer: &[u8], form: Form, named: &str, marks: &Marks) -> Result<S
     let mut rest = Map::new();
     rest.insert("model".to_owned(), json!(named));
     marks.until_now(&mut rest);
-    if let Some(count) = answer.usage.and_then(|it| it.prompt_tokens) {
+    if let Some(count) = response.usage.and_then(|usage| usage.prompt_tokens) {
         rest.insert("prompt_eval_count".to_owned(), json!(count));
     }
     written.push(',');
@@ -278,17 +278,21 @@ fn translated(answer: &[u8], form: Form, named: &str, marks: &Marks) -> Result<S
     Ok(written)
 }
 
-/// The vector with the length 1, as all of Ollama's are.
+/// Normalizes a vector to length 1, as Ollama does.
 fn normal(text: &str, written: &mut String) -> Result<(), String> {
     let numbers: Vec<f64> = serde_json::from_str(text)
-        .map_err(|error| format!("a vector that is no list of numbers: {error}"))?;
-    let length = numbers.iter().map(|it| it * it).sum::<f64>().sqrt();
+        .map_err(|error| format!("a vector is not a list of numbers: {error}"))?;
+    let length = numbers
+        .iter()
+        .map(|number| number * number)
+        .sum::<f64>()
+        .sqrt();
     if length == 0.0 || (length - 1.0).abs() <= NORMAL_WITHIN {
         written.push_str(text);
         return Ok(());
     }
-    // As wide as the numbers of models are.
-    let numbers = numbers.iter().map(|it| (it / length) as f32);
+    // 32-bit, the precision of the models.
+    let numbers = numbers.iter().map(|number| (number / length) as f32);
     let numbers = json!(numbers.collect::<Vec<f32>>());
     written.push_str(&numbers.to_string());
     Ok(())
@@ -334,11 +338,11 @@ mod tests {
 
     #[test]
     fn vectors_are_told_in_order_and_with_the_length_1() {
-        let answer = json!({"data": [{"index": 1, "embedding": [0.6, 0.8]}, {"index": 0, "embedding": [3, 4]}],
+        let response = json!({"data": [{"index": 1, "embedding": [0.6, 0.8]}, {"index": 0, "embedding": [3, 4]}],
             "usage": {"prompt_tokens": 7}})
         .to_string();
         let marks = Marks::begin(Clock::start());
-        let embed = translated(answer.as_bytes(), Form::Embed, "m:latest", &marks).unwrap();
+        let embed = translated(response.as_bytes(), Form::Embed, "m:latest", &marks).unwrap();
         let embed: Value = serde_json::from_str(&embed).unwrap();
         let first: Vec<f64> = serde_json::from_value(embed["embeddings"][0].clone()).unwrap();
         assert!((first[0] - 0.6).abs() < 1e-6 && (first[1] - 0.8).abs() < 1e-6);
@@ -348,7 +352,7 @@ mod tests {
             (&json!("m:latest"), &json!(7))
         );
         assert!(embed["total_duration"].is_u64() && embed.get("load_duration").is_none());
-        let one = translated(answer.as_bytes(), Form::Embeddings, "m", &marks).unwrap();
+        let one = translated(response.as_bytes(), Form::Embeddings, "m", &marks).unwrap();
         assert_eq!(one, r#"{"embedding":[3,4]}"#);
         for broken in [
             r#"{"data": [{"embedding": "AAAA"}]}"#,

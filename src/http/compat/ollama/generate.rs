@@ -1,5 +1,4 @@
-//! `/api/chat` and `/api/generate`: an answer is made as any chat's is. Without anything to answer the model is loaded,
-//! or unloaded.
+//! `/api/chat` and `/api/generate`, served as chats. Requests without a prompt load or unload the model.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,8 +28,8 @@ use crate::state::App;
 
 /// Answer a conversation (Ollama)
 ///
-/// The answer is a stream of lines of JSON, unless `stream` is false. The last line has `done: true` and what the answer
-/// took. Without messages the model is loaded; with `keep_alive: 0` an administrator's key unloads it. The same as a chat
+/// The response is a stream of JSON lines, unless `stream` is false. The last line has `done: true` and the durations and token
+/// counts. Without messages the model is loaded; with `keep_alive: 0` an administrator's key unloads it. The same as a chat
 /// completion.
 ///
 /// Every key that may use the model may call this.
@@ -43,13 +42,13 @@ use crate::state::App;
     responses((status = 200, description = "An object, or lines of JSON"), OllamaErrors)
 )]
 pub(super) async fn chat(State(app): State<App>, user: User, request: Request<Body>) -> Response {
-    answer(app, user, request, Ask::Chat).await
+    respond(app, user, request, Ask::Chat).await
 }
 
 /// Answer a prompt (Ollama)
 ///
-/// The prompt is a conversation of one turn. With `raw` or a `suffix` it goes to the model as it is. Templates and contexts
-/// get a 400 that names the field.
+/// The prompt is a conversation of one turn. With `raw` or a `suffix` it is sent to the model unchanged. Templates and contexts get
+/// a 400 that names the field.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -65,10 +64,10 @@ pub(super) async fn generate(
     user: User,
     request: Request<Body>,
 ) -> Response {
-    answer(app, user, request, Ask::Generate).await
+    respond(app, user, request, Ask::Generate).await
 }
 
-async fn answer(app: App, user: User, request: Request<Body>, ask: Ask) -> Response {
+async fn respond(app: App, user: User, request: Request<Body>, ask: Ask) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(begin(&app, &context, request, ask));
     context.end(&app, work).await
@@ -99,7 +98,7 @@ async fn begin(
         mut ignored,
         reasoning,
     } = parsed;
-    let writer = Answer::of(ask, named, Arc::clone(&marks));
+    let writer = Answer::new(ask, named, Arc::clone(&marks));
     if matches!(work, Work::Unload) {
         let unloaded = unload::unload(app, &context.user, parts, &model, &writer).await;
         return unloaded.map_err(early);
@@ -107,7 +106,7 @@ async fn begin(
     let keep = keep::allowed(app, &parts, &model, keep_alive, &mut ignored).await;
     if let Work::Answer { path, body } = work {
         let translated = TranslatedRequest {
-            body: share.of(body),
+            body: share.charge(body),
             teller: Teller::Ollama(Box::new(writer)),
             ignored,
             hints: Box::new(Hints {
@@ -116,7 +115,7 @@ async fn begin(
             }),
             keep,
         };
-        return gateway::answer(app, context, path, translated).await;
+        return gateway::respond(app, context, path, translated).await;
     }
     let route = receiving::model(app, &context.user, &model).await?;
     let name = route.entry.name.clone();

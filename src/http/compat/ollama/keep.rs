@@ -1,5 +1,5 @@
-//! What a request's `keep_alive` may do: anybody shortens the time for which their own request keeps the model, and
-//! only administrators make it longer than the model's keep-hot time.
+//! Effect of a request's `keep_alive`: any caller may shorten the time that their own request keeps the model loaded; only
+//! administrators may exceed the model's keep-hot time.
 
 use axum::extract::FromRequestParts;
 use axum::http::Uri;
@@ -12,13 +12,14 @@ use crate::state::App;
 use controller::Keep;
 use pool::Span;
 
-/// As long as an administrator's keep-hot time may be at most.
+/// Longest keep-hot time that administrators may set.
 const SPAN_MAX: Span = Span::from_secs(365 * 24 * 3600);
 
-/// Who may change a model's keep-hot time by this route may do so with a request.
+/// Callers with access to this route may change the keep-hot time with a request.
 const ROUTE: &str = "/admin/models";
 
-/// How long the request keeps the model, and whether that is as long as it asks for.
+/// Returns the time that the request keeps the model loaded, and adds `keep_alive` to `ignored` if the requested time is not
+/// granted.
 pub(super) async fn allowed(
     app: &App,
     parts: &Parts,
@@ -36,7 +37,7 @@ pub(super) async fn allowed(
     let may_extend = bearer(&parts.headers).is_some() && is_admin(app, parts).await;
     let entry = app.handle.route(model)?.entry.name.clone();
     let snapshot = app.handle.snapshot();
-    let keep_hot = snapshot.model(&entry).map(|it| it.keep_hot);
+    let keep_hot = snapshot.model(&entry).map(|model| model.keep_hot);
     if !may_extend && keep_hot.is_some_and(|most| span > most) {
         ignored.push("keep_alive".to_owned());
     }

@@ -1,4 +1,4 @@
-//! `GET /api/tags`: the models that the caller may use; and the version of the API. Listing loads nothing.
+//! `GET /api/tags`, the models that the caller may use, and the API version. Listing loads nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::state::App;
 use catalog::{Entry, ModelCard};
 use pool::Time;
 
-/// The version of Ollama whose API these routes have: clients ask for it before they use newer parts.
+/// The Ollama version that these routes implement. Clients check it before using newer features.
 const VERSION: &str = "0.15.4";
 
 /// List the models (Ollama)
 ///
-/// The models that the key may use. Nothing is loaded for it.
+/// The models that the key may use. Nothing is loaded for this.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/api/tags", tag = "ollama", operation_id = "ollama_tags", security(("user_key" = [])),
@@ -50,7 +50,7 @@ pub(super) async fn tags(
             if !has_base && adapters.is_empty() {
                 continue;
             }
-            let card = cards.of(entry);
+            let card = cards.card(entry);
             if has_base {
                 rows.push(row(&entry.name, digest, &card, started, ""));
             }
@@ -68,7 +68,7 @@ pub(super) async fn tags(
 
 /// Show the version (Ollama)
 ///
-/// The version of Ollama whose API this is, and this program's own.
+/// The version of Ollama's API, and the version of this program.
 ///
 /// Everybody may call this.
 #[utoipa::path(get, path = "/api/version", tag = "ollama", operation_id = "ollama_version",
@@ -78,7 +78,7 @@ pub(super) async fn version() -> Json<Value> {
     Json(json!({"version": VERSION, "model_pool": env!("CARGO_PKG_VERSION")}))
 }
 
-/// For each entry, what its name, its start and its weights come to.
+/// A digest per entry, computed from its document and the size of its weights.
 pub(super) fn digests(app: &App, entries: &[Arc<Entry>]) -> Vec<String> {
     let snapshot = app.handle.snapshot();
     let weights: BTreeMap<&str, Option<u64>> = snapshot
@@ -93,12 +93,12 @@ pub(super) fn digests(app: &App, entries: &[Arc<Entry>]) -> Vec<String> {
     entries.iter().map(digest).collect()
 }
 
-/// When its files were written, or else the start of the service, which is all that is known.
+/// The modification time of the model's files, or the start of the service if it is unknown.
 pub(super) fn modified_at(card: &ModelCard, started_unix_seconds: u64) -> String {
     let since = card
         .modified
-        .and_then(|it| it.duration_since(UNIX_EPOCH).ok());
-    let milliseconds = since.and_then(|it| u64::try_from(it.as_millis()).ok());
+        .and_then(|modified| modified.duration_since(UNIX_EPOCH).ok());
+    let milliseconds = since.and_then(|duration| u64::try_from(duration.as_millis()).ok());
     dto::at(Time(milliseconds.unwrap_or(started_unix_seconds * 1000)))
 }
 

@@ -1,5 +1,4 @@
-//! Ollama's API (`compat.ollama`, docs/ollama.md): its routes, mapped onto the gateway, the catalogue and the orders of
-//! today. Nothing here decides anything.
+//! Ollama's API (`compat.ollama`, docs/ollama.md): its routes, mapped onto the gateway, the catalogue and current orders.
 
 mod cards;
 mod embed;
@@ -22,10 +21,10 @@ use utoipa_axum::routes;
 
 use crate::state::App;
 
-/// What Ollama says of itself at `/`, by which programs know it.
+/// Ollama's response at `/`, by which programs recognize it.
 const RUNNING: &str = "Ollama is running";
 
-/// Below the base path and beside it.
+/// The routes, served with and without the base path.
 pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(generate::chat))
@@ -45,7 +44,7 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .layer(Extension(Arc::clone(&app.cards)))
 }
 
-/// The answer at `/` for programs.
+/// The response at `/` for programs.
 pub(crate) fn root() -> Response {
     let mut response = RUNNING.into_response();
     let accept = HeaderValue::from_static("accept");

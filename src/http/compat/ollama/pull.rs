@@ -1,5 +1,4 @@
-//! `/api/pull` and the routes that change Ollama's own store: nothing is changed over them here, and each error says
-//! what to do instead.
+//! `/api/pull`, and the routes that would change Ollama's own store. They change nothing, and their errors say what to do instead.
 
 use axum::Json;
 use axum::body::Body;
@@ -46,7 +45,7 @@ pub(super) async fn pull(
     let (named, stream) = app.reading.run(bytes, read).await?;
     let found = find(&app, &user, &named).map_err(|mut failure| {
         let message = &mut failure.body.error.message;
-        *message = format!("{message}; nothing is pulled over this API: {REGISTER}");
+        *message = format!("{message}; this API downloads no models: {REGISTER}");
         failure
     })?;
     let success = json!({"status": "success"});
@@ -65,7 +64,7 @@ fn status(app: &App, found: &Found) -> String {
     let snapshot = app.handle.snapshot();
     let is_absent = snapshot
         .model(&found.entry.name)
-        .is_some_and(|it| it.absent && it.damage.is_none());
+        .is_some_and(|model| model.absent && model.damage.is_none());
     let weights = match (is_absent, found.entry.recipe.is_remote()) {
         (true, _) => "its weights are fetched when it is loaded for the first time",
         (false, true) => "another service runs it",
@@ -91,7 +90,7 @@ fn instead(message: String) -> Failure {
 #[utoipa::path(post, path = "/api/push", tag = "ollama", operation_id = "ollama_push", security(("user_key" = [])),
     request_body(content = Object, description = "Is not read", example = json!({"name": "tiny-chat"})), responses(OllamaErrors))]
 pub(super) async fn push(_: User) -> Failure {
-    instead("nothing is pushed from here: copy the model's folder, or upload it to the hub with its own tools".to_owned())
+    instead("models cannot be pushed from here: copy the model's folder, or upload it to the hub with its own tools".to_owned())
 }
 
 /// Not available: create a model (Ollama)
@@ -103,24 +102,24 @@ pub(super) async fn push(_: User) -> Failure {
     request_body(content = Object, description = "Is not read", example = json!({"name": "mario", "from": "tiny-chat"})), responses(OllamaErrors))]
 pub(super) async fn create(_: User) -> Failure {
     instead(format!(
-        "there are no Modelfiles here: {REGISTER}; parameters and stops go into engine_config.generation, and a system prompt into the request"
+        "Modelfiles are not supported: {REGISTER}; put parameters and stops into engine_config.generation, and a system prompt into the request"
     ))
 }
 
-/// The parts of a model that would be made.
+/// The parts of a model that would be created.
 pub(super) async fn blobs(_: User) -> Failure {
-    instead(format!("no files are uploaded to this service: {REGISTER}"))
+    instead(format!("this service accepts no uploads: {REGISTER}"))
 }
 
 /// Not available: copy a model (Ollama)
 ///
-/// A model has its other names in its file. The 501 says what to do instead.
+/// Additional names are set in the model's file. The 501 says what to do instead.
 ///
 /// Every key may call this.
 #[utoipa::path(post, path = "/api/copy", tag = "ollama", operation_id = "ollama_copy", security(("user_key" = [])),
     request_body(content = Object, description = "Is not read", example = json!({"source": "tiny-chat", "destination": "mine"})), responses(OllamaErrors))]
 pub(super) async fn copy(_: User) -> Failure {
-    instead("models are not copied here: an administrator gives a model another name with pool_config.aliases in its file and `admin-client reload`".to_owned())
+    instead("models cannot be copied here: an administrator can add a name to a model with pool_config.aliases in its file and `admin-client reload`".to_owned())
 }
 
 /// Not available: delete a model (Ollama)
@@ -131,5 +130,5 @@ pub(super) async fn copy(_: User) -> Failure {
 #[utoipa::path(delete, path = "/api/delete", tag = "ollama", operation_id = "ollama_delete", security(("user_key" = [])),
     request_body(content = Object, description = "Is not read", example = json!({"name": "tiny-chat"})), responses(OllamaErrors))]
 pub(super) async fn delete(_: User) -> Result<Json<Value>, Failure> {
-    Err(instead("nothing is deleted over this API: an administrator removes a registered model with `admin-client remove NAME`, and one of a file by removing the file and `admin-client reload`".to_owned()))
+    Err(instead("this API deletes no models: an administrator can remove a registered model with `admin-client remove NAME`, or remove a model's file and use `admin-client reload`".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! `GET /api/ps`: which of the caller's models are loaded, and until when. A request for it keeps nothing loaded.
+//! `GET /api/ps`: the caller's loaded models and their expiry. Does not keep a model loaded.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use catalog::Entry;
 use config::Provider;
 use pool::{ModelView, ReplicaState, Span, Time};
 
-/// What Ollama's clients show as for ever.
+/// A duration that Ollama's clients show as forever.
 const FOR_EVER: Span = Span::from_secs(100 * 365 * 24 * 3600);
 
 /// List the loaded models (Ollama)
 ///
-/// `size` is the memory that is reserved for all replicas, `size_vram` the part of it on GPUs, and `expires_at` the end of
-/// keep-hot. Nothing is kept loaded by it.
+/// `size` is the memory reserved for all replicas, `size_vram` the part of it on GPUs, and `expires_at` the end of keep-hot. This
+/// keeps no model loaded.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/api/ps", tag = "ollama", operation_id = "ollama_ps", security(("user_key" = [])),
@@ -48,21 +48,21 @@ pub(super) async fn ps(
         let Some(facts) = snapshot.models.get(&model.model) else {
             continue;
         };
-        if let Some(it) = Loaded::of(model, now)
+        if let Some(state) = Loaded::new(model, now)
             && user.sight.may_use_base(&facts.entry)
         {
-            loaded.push((Arc::clone(&facts.entry), it));
+            loaded.push((Arc::clone(&facts.entry), state));
         }
     }
     loaded.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
     let entries: Vec<Arc<Entry>> = loaded.iter().map(|(entry, _)| Arc::clone(entry)).collect();
     let digests = digests(&app, &entries);
     let read = move |cards: &Cards| {
-        let rows = loaded.iter().zip(&digests).map(|((entry, it), digest)| {
+        let rows = loaded.iter().zip(&digests).map(|((entry, state), digest)| {
             let name = tagged(&entry.name);
-            let vram = if on_gpus { it.bytes } else { 0 };
-            let mut row = json!({"name": name, "model": name, "size": it.bytes, "digest": digest,
-                "details": details(&cards.of(entry), ""), "expires_at": dto::at(it.expires), "size_vram": vram});
+            let vram = if on_gpus { state.bytes } else { 0 };
+            let mut row = json!({"name": name, "model": name, "size": state.bytes, "digest": digest,
+                "details": details(&cards.card(entry), ""), "expires_at": dto::at(state.expires), "size_vram": vram});
             if let Some(tokens) = entry.recipe.context() {
                 row["context_length"] = json!(tokens);
             }
@@ -73,7 +73,7 @@ pub(super) async fn ps(
     Ok(Json(cards.read(read).await?))
 }
 
-/// What is loaded of one model.
+/// Memory and expiry of a loaded model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Loaded {
     bytes: u64,
@@ -81,23 +81,28 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn of(model: &ModelView, now: Time) -> Option<Loaded> {
+    fn new(model: &ModelView, now: Time) -> Option<Loaded> {
         let is_there = |state: ReplicaState| {
             matches!(
                 state,
                 ReplicaState::Launching | ReplicaState::Ready | ReplicaState::Draining
             )
         };
-        let replicas = model.replicas.iter().filter(|it| is_there(it.state));
+        let replicas = model
+            .replicas
+            .iter()
+            .filter(|replica| is_there(replica.state));
         let replicas: Vec<_> = replicas.collect();
         if replicas.is_empty() {
             return None;
         }
-        let shares = replicas.iter().flat_map(|it| &it.shares);
-        // Nothing ends for one that is busy, loading or always hot.
-        let is_kept = model.protected || model.over.expires.is_some_and(|it| it > now);
+        let shares = replicas.iter().flat_map(|replica| &replica.shares);
+        // Models that are busy, loading or always hot do not expire.
+        let is_kept = model.protected || model.over.expires.is_some_and(|expires| expires > now);
         let in_use = if is_kept { FOR_EVER } else { model.keep_hot };
-        let ends = replicas.iter().map(|it| it.expires.unwrap_or(now + in_use));
+        let ends = replicas
+            .iter()
+            .map(|replica| replica.expires.unwrap_or(now + in_use));
         Some(Loaded {
             bytes: shares.map(|share| share.bytes.0).sum(),
             expires: ends.max().unwrap_or(now).min(now + FOR_EVER),

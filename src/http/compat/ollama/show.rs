@@ -1,4 +1,4 @@
-//! `POST /api/show`: what is known of one model, from its file and from the headers of its weights.
+//! `POST /api/show`: a model's details, from its file and the headers of its weights.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use catalog::{Entry, Extra, ModelCard};
 
 /// Describe a model (Ollama)
 ///
-/// What the model's file and the headers of its weights say. Nothing is loaded for it.
+/// The content of the model's file and of the headers of its weights. Nothing is loaded for this.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(
@@ -51,7 +51,7 @@ pub(super) async fn show(
     let named = app.reading.run(bytes, name).await?;
     let found = find(&app, &user, &named)?;
     let started = app.started_unix_seconds;
-    let read = move |cards: &Cards| describe(&found, &cards.of(&found.entry), started);
+    let read = move |cards: &Cards| describe(&found, &cards.card(&found.entry), started);
     Ok(Json(cards.read(read).await?).into_response())
 }
 
@@ -61,9 +61,9 @@ pub(super) struct Found {
     pub entry: Arc<Entry>,
 }
 
-/// By its name, with or without the tag that stands for none.
+/// Finds a model by name, with or without Ollama's default tag.
 pub(super) fn find(app: &App, user: &User, named: &str) -> Result<Found, Failure> {
-    let of_name = |name: &str| app.handle.route(name).map(|it| (name.to_owned(), it));
+    let of_name = |name: &str| app.handle.route(name).map(|route| (name.to_owned(), route));
     let found = of_name(named).or_else(|| of_name(bare_name(named)));
     let (name, route) = found.ok_or_else(|| admission::unknown(app, user, named))?;
     admission::allowed(app, user, &name, &route.entry)?;
@@ -95,7 +95,7 @@ fn describe(found: &Found, card: &ModelCard, started: u64) -> Value {
     })
 }
 
-/// What the model's file adds to requests, by the names that Ollama has for it.
+/// The model file's defaults for requests, under Ollama's names.
 fn parameters(entry: &Entry) -> Vec<(String, String)> {
     let generation = &entry.generation;
     let named = |field: &String| match field.as_str() {
@@ -112,7 +112,7 @@ fn parameters(entry: &Entry) -> Vec<(String, String)> {
     context.into_iter().chain(numbers).chain(stops).collect()
 }
 
-/// Numbers of the architecture, by GGUF's keys.
+/// Properties of the architecture, under GGUF's keys.
 fn model_info(card: &ModelCard, entry: &Entry) -> Value {
     let mut entries = Map::new();
     entries.insert("general.basename".to_owned(), json!(entry.name));
@@ -135,7 +135,7 @@ fn model_info(card: &ModelCard, entry: &Entry) -> Value {
     Value::Object(entries)
 }
 
-/// What the engine has routes for, and the capabilities in the model's file.
+/// Capabilities from the engine's routes and the model's file.
 fn capabilities(entry: &Entry) -> Vec<String> {
     let mut entries = Vec::new();
     if entry.recipe.generates() {

@@ -1,4 +1,4 @@
-//! `keep_alive: 0` without a prompt: an administrator's order to unload. Users without that right get an error.
+//! `keep_alive: 0` without a prompt: an administrator's order to unload. Other callers get an error.
 
 use axum::body::Body;
 use axum::http::request::Parts;
@@ -19,7 +19,7 @@ use crate::state::App;
 
 const ROUTE: &str = "/admin/unload";
 
-/// The answer is Ollama's once the model is gone.
+/// Unloads the model and responds in Ollama's form once it is gone.
 pub(super) async fn unload(
     app: &App,
     user: &User,
@@ -37,16 +37,16 @@ pub(super) async fn unload(
     }
     let body = response.into_body().collect().await;
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let error = &answer["error"];
-    // It is as it is meant to be.
+    let reply: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let error = &reply["error"];
+    // Already unloaded.
     if status == StatusCode::CONFLICT && error["code"] == "not_loaded" {
         return Ok(Json(writer.without_text("unload")).into_response());
     }
     let message = error["message"].as_str().unwrap_or_default();
     let message = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => format!(
-            "`keep_alive` 0 without a prompt unloads {model} for everybody, which only administrators may: {message}; without it the model leaves after its keep-hot time"
+            "`keep_alive` 0 without a prompt unloads {model} for everyone, which only administrators may do: {message}; otherwise the model is unloaded after its keep-hot time"
         ),
         _ => message.to_owned(),
     };
@@ -58,7 +58,7 @@ pub(super) async fn unload(
     ))
 }
 
-/// The same order as over the admin API: its rights, its row in the audit, its refusals.
+/// Submits the order through the admin API, with its rights, its audit record and its refusals.
 async fn order(app: &App, mut parts: Parts, model: &str) -> Response {
     parts.method = Method::POST;
     parts.uri = Uri::from_static(ROUTE);

@@ -6,7 +6,7 @@ use axum::http::HeaderValue;
 fn patience(name: &'static str, value: &str) -> Result<Deadlines, Failure> {
     let value = HeaderValue::from_str(value).unwrap();
     let head = HeaderMap::from_iter([(HeaderName::from_static(name), value)]);
-    Deadlines::of(&head, Time(0))
+    Deadlines::from_headers(&head, Time(0))
 }
 
 #[test]

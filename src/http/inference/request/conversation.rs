@@ -57,7 +57,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
 
 /// A hash that is equal for all turns of a conversation: it covers the messages up to the user's first. `None` without messages or
 /// prompt.
-pub(crate) fn of(body: &[u8]) -> Option<u64> {
+pub(crate) fn hash(body: &[u8]) -> Option<u64> {
     let turns: Turns<'_> = serde_json::from_slice(body).ok()?;
     let mut hasher = DefaultHasher::new();
     let Some(messages) = turns.messages else {
@@ -92,9 +92,9 @@ mod tests {
         let user = json!({"role": "user", "content": "Hello"});
         let first = key(json!([system, user]));
         assert!(first.is_some());
-        let answer = json!({"role": "assistant", "content": "Hi"});
+        let response = json!({"role": "assistant", "content": "Hi"});
         let more = json!({"role": "user", "content": "More"});
-        assert_eq!(key(json!([system, user, answer, more])), first);
+        assert_eq!(key(json!([system, user, response, more])), first);
         assert_ne!(key(json!([system, more])), first);
         assert_ne!(key(json!([user])), first);
         assert_eq!(key(json!([system])), None);

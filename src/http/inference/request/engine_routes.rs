@@ -28,7 +28,9 @@ pub(crate) fn check_generates(route: &Route, path: &str) -> Result<(), Failure> 
     if route.entry.recipe.generates() {
         return Ok(());
     }
-    let having = ENGINES.iter().filter(|engine| engine.kind != EngineKind::Tei);
+    let having = ENGINES
+        .iter()
+        .filter(|engine| engine.kind != EngineKind::Tei);
     let mut having: Vec<&str> = having.map(|engine| engine.name()).collect();
     having.insert(0, "CandleEngine with a model that writes texts");
     Err(has_not(route, path, &having))
@@ -47,7 +49,9 @@ fn has_not(route: &Route, path: &str, having: &[&str]) -> Failure {
     let engine = match &route.entry.recipe {
         Recipe::Server(server) => format!("{}, which does not have", server.engine.name()),
         Recipe::Candle(candle) => match candle.serves {
-            Some(Serves::Embeddings) => "the embedded engine for embeddings, which does not have".to_owned(),
+            Some(Serves::Embeddings) => {
+                "the embedded engine for embeddings, which does not have".to_owned()
+            }
             Some(Serves::Ranks) => "the embedded engine for ranks, which does not have".to_owned(),
             Some(Serves::Texts) | None => "the embedded engine, which does not have".to_owned(),
         },

@@ -94,7 +94,8 @@ impl Form {
                 "model" => model = Some(value),
                 "stream" if value == "false" => {}
                 "stream" => {
-                    let message = "`stream` is not supported here: the text is returned in one response";
+                    let message =
+                        "`stream` is not supported here: the text is returned in one response";
                     return Err(Failure::invalid(name, message));
                 }
                 _ => fields.push((name, value)),

@@ -98,9 +98,8 @@ impl PartsForm {
             let count = text.trim().parse::<u32>();
             // Engines also accept `1e3` and `1_000` as numbers.
             if part.name == "n" && count.map_or(!text.trim().is_empty(), |count| count > most) {
-                let message = format!(
-                    "`n` must be a number of images up to {most} (server.sequences_max)"
-                );
+                let message =
+                    format!("`n` must be a number of images up to {most} (server.sequences_max)");
                 return Err(Failure::invalid("n".to_owned(), message));
             }
             if part.file.is_some() {

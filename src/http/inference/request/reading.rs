@@ -33,7 +33,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    pub fn of(server: &ServerSection) -> Reading {
+    pub fn from_config(server: &ServerSection) -> Reading {
         let workers = |kind, count, part| Workers::new(kind, count, memory(server, part));
         Reading {
             bodies: workers("reading", server.reading_workers, PART),

@@ -29,7 +29,7 @@ pub(crate) async fn mended(app: &App, body: Bytes) -> Result<Bytes, Failed> {
         return Ok(body);
     }
     let (bytes, share) = (body.len(), record::share());
-    let mend = move || Ok(share.of(without_halves(body)));
+    let mend = move || Ok(share.charge(without_halves(body)));
     // Boxed because it is rare, and large within each request's future.
     let mended = Box::pin(app.reading.run(bytes, mend)).await;
     mended.map_err(|failure| (None, failure))

@@ -15,13 +15,13 @@ use crate::inference::request::outgoing::CHAT;
 /// # Errors
 /// The request may generate more than `most` sequences.
 pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<u32, Failure> {
-    let count = |name: &str| fields.get(name).map_or(1, answers);
+    let count = |name: &str| fields.get(name).map_or(1, responses);
     let prompts = match path {
         CHAT => 1,
         _ => fields.get("prompt").map_or(1, prompts),
     };
-    let answers = count("n").max(count("best_of"));
-    let sequences = prompts.saturating_mul(answers);
+    let responses = count("n").max(count("best_of"));
+    let sequences = prompts.saturating_mul(responses);
     if sequences <= u64::from(most) {
         let is_plain = ["n", "best_of"]
             .into_iter()
@@ -38,7 +38,7 @@ pub(crate) fn check(fields: &Fields<'_>, path: &str, most: u32) -> Result<u32, F
     Err(Failure::invalid(
         field.to_owned(),
         format!(
-            "{prompts} prompt{plural} with {answers} answers each are {sequences} answers; one request may ask for {most} (server.sequences_max), or fewer if the engine accepts fewer: send several requests"
+            "{prompts} prompt{plural} with {responses} answers each are {sequences} answers; one request may ask for {most} (server.sequences_max), or fewer if the engine accepts fewer: send several requests"
         ),
     ))
 }
@@ -48,7 +48,7 @@ fn is_number(value: &RawValue) -> bool {
 }
 
 /// Counts anything written as a number. The engine refuses everything else.
-fn answers(value: &RawValue) -> u64 {
+fn responses(value: &RawValue) -> u64 {
     let number = serde_json::from_str::<f64>(value.get()).unwrap_or(1.0);
     // The cast saturates for floats beyond the range.
     number.ceil().max(1.0) as u64
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_request_is_for_as_many_answers_as_it_says_or_as_it_may_say() {
-        for (path, body, answers) in [
+        for (path, body, responses) in [
             (CHAT, json!({}), 1),
             (CHAT, json!({"n": 3}), 3),
             (CHAT, json!({"n": null, "prompt": ["a", "b"]}), 1),
@@ -118,7 +118,7 @@ mod tests {
         ] {
             let text = body.to_string();
             let fields = Fields::read(text.as_bytes()).unwrap();
-            assert_eq!(check(&fields, path, 256).unwrap(), answers, "{text}");
+            assert_eq!(check(&fields, path, 256).unwrap(), responses, "{text}");
         }
     }
 

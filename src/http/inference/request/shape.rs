@@ -35,7 +35,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// Scans the bytes in one pass, without recursion. Refuses bodies that are nested too deeply or have too many keys.
-    pub fn of(body: &[u8]) -> Result<Shape, Failure> {
+    pub fn parse(body: &[u8]) -> Result<Shape, Failure> {
         let mut shape = Shape {
             bytes: body.len(),
             ..Shape::default()
@@ -87,12 +87,12 @@ impl Shape {
 
 /// Refuses bodies that must not be parsed at all.
 pub(crate) fn bounded(body: &[u8]) -> Result<(), Failure> {
-    Shape::of(body).map(drop)
+    Shape::parse(body).map(drop)
 }
 
 /// Refuses a text that would take many times its own memory as a tree of values, such as a list of millions of numbers.
 pub(crate) fn may_be_a_tree(text: &[u8]) -> Result<(), Failure> {
-    let shape = Shape::of(text)?;
+    let shape = Shape::parse(text)?;
     let most = TREE_BYTES_FREE + TREE_TIMES_MAX * text.len();
     let needed = shape.tree_bytes();
     if needed <= most {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_stands_in_a_text_is_not_counted() {
-        let shape = Shape::of(br#"{"a": "[{,:\"", "b": [1, {}]}"#).unwrap();
+        let shape = Shape::parse(br#"{"a": "[{,:\"", "b": [1, {}]}"#).unwrap();
         let wanted = Shape {
             bytes: 29,
             keys: 2,

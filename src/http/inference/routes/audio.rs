@@ -149,7 +149,7 @@ async fn heard(
     if let Some(real) = real_name(app, &form.model) {
         form.model = real.to_owned();
     }
-    form.keeps(|file| share.of(file));
+    form.keeps(|file| share.charge(file));
     let route = model(app, &context.user, &form.model).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
@@ -159,7 +159,7 @@ async fn heard(
     let name = name_there(&served, &route, &form.model);
     let written = move || Ok(form.written(&name));
     let (kind, body) = app.reading.run(bytes, written).await.map_err(fail)?;
-    let body = share.of(body);
+    let body = share.charge(body);
     match ask(app, served, extra.path(), (&kind, body))
         .await
         .map_err(fail)?
@@ -189,19 +189,19 @@ async fn spoken(
     let (received, of_model) = (scanned.body, Arc::clone(&route));
     let written = move || spoken_fields(&received, &of_model.entry);
     let (body, ignored) = app.reading.run(bytes, written).await.map_err(fail)?;
-    let body = share.of(body);
+    let body = share.charge(body);
     let served = seated(app, context, &route, bytes).await.map_err(fail)?;
     let there = name_there(&served, &route, &scanned.model);
     let body = named(app, body, there).await.map_err(fail)?;
     let path = Extra::Speech.path();
-    let (served, answer) = reach(app, served, path, (&JSON, body))
+    let (served, response) = reach(app, served, path, (&JSON, body))
         .await
         .map_err(fail)?;
-    if !answer.status().is_success() {
-        served.answered(answer.status().as_u16());
-        return Ok(engine_error(answer, &served).await);
+    if !response.status().is_success() {
+        served.answered(response.status().as_u16());
+        return Ok(engine_error(response, &served).await);
     }
-    Ok(note(flowing(served, answer, None), &ignored))
+    Ok(note(flowing(served, response, None), &ignored))
 }
 
 /// Returns the body with the fields that the engine accepts, and the names of the others.

@@ -10,7 +10,7 @@ use crate::dialect::Dialect;
 use crate::inference::gateway::complete;
 use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
 use crate::openapi::schemas::chat::ChatCompletionRequest;
-use crate::openapi::schemas::chat_answer::{ChatCompletion, ChatCompletionChunk};
+use crate::openapi::schemas::chat_response::{ChatCompletion, ChatCompletionChunk};
 use crate::openapi::schemas::completions::{Completion, CompletionRequest};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;

@@ -95,7 +95,7 @@ pub(crate) async fn vectors(
         Ok((body, ignored, is_base64))
     };
     let (body, ignored, is_base64) = app.reading.run(bytes, written).await.map_err(fail)?;
-    let body = share.of(body);
+    let body = share.charge(body);
     let served = seated_as(app, context, (&route, &scanned.model), bytes);
     let mut served = served.await.map_err(fail)?;
     at_seat(&mut served);

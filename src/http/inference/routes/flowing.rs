@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::inference::admission;
-use crate::inference::answer::slow_reader::taken;
-use crate::inference::answer::stream::spawn;
-use crate::inference::answer::usage::Usage;
+use crate::inference::response::slow_reader::taken;
+use crate::inference::response::stream::spawn;
+use crate::inference::response::usage::Usage;
 use crate::inference::upstream::in_flight::{InFlightRequest, why};
 use crate::inference::upstream::proxy::Incoming;
 
@@ -22,13 +22,13 @@ const PIECES_MAX: usize = 16;
 /// must not look complete. `scan` reads the token usage.
 pub(super) fn flowing(
     served: InFlightRequest,
-    answer: hyper::Response<Incoming>,
+    reply: hyper::Response<Incoming>,
     mut scan: Option<TokenScan>,
 ) -> Response {
     let (pieces, received) = mpsc::channel::<Result<Bytes, std::io::Error>>(PIECES_MAX + 1);
     // Reserves a place for the final error, even if the queue is full.
     let last = pieces.clone().try_reserve_owned().ok();
-    let (head, mut upstream) = answer.into_parts();
+    let (head, mut upstream) = reply.into_parts();
     spawn(async move {
         let fail = move |error: std::io::Error| drop(last.map(|last| last.send(Err(error))));
         let cut = served.lease.cut();

@@ -37,8 +37,11 @@ pub fn routes() -> OpenApiRouter<App> {
 async fn hot_models(State(app): State<App>, user: User) -> Json<HotModels> {
     let snapshot = app.handle.snapshot();
     let sight = &user.sight;
-    Json(HotModels::of(&snapshot, |name, entry| match entry {
-        Some(entry) => sight.may_use_base(entry),
-        None => sight.has(name),
-    }))
+    Json(HotModels::from_snapshot(
+        &snapshot,
+        |name, entry| match entry {
+            Some(entry) => sight.may_use_base(entry),
+            None => sight.has(name),
+        },
+    ))
 }

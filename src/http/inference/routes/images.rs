@@ -143,7 +143,7 @@ async fn made(
         taken(&of_model, Ask::Images, &received)
     };
     let (body, ignored) = app.reading.run(bytes, checked).await.map_err(fail)?;
-    let body = share.of(body);
+    let body = share.charge(body);
     let served = seated(app, context, &route, bytes).await.map_err(fail)?;
     let there = name_there(&served, &route, &scanned.model);
     let body = named(app, body, there).await.map_err(fail)?;
@@ -169,7 +169,7 @@ async fn changed(
     if let Some(Deployment(model)) = head.extensions.get() {
         form.model.clone_from(model);
     }
-    form.keeps(|file| share.of(file));
+    form.keeps(|file| share.charge(file));
     let route = model(app, &context.user, &form.model).await?;
     let name = route.entry.name.clone();
     let fail = |failure: Failure| (Some(name.clone()), failure);
@@ -180,7 +180,7 @@ async fn changed(
     let there = name_there(&served, &route, &form.model);
     let written = move || Ok(form.written(&there));
     let (kind, body) = app.reading.run(bytes, written).await.map_err(fail)?;
-    let body = share.of(body);
+    let body = share.charge(body);
     pass(app, served, extra, (&kind, body)).await.map_err(fail)
 }
 
@@ -190,12 +190,12 @@ async fn pass(
     extra: Extra,
     body: (&HeaderValue, Bytes),
 ) -> Result<Response, Failure> {
-    let (served, answer) = reach(app, served, extra.engine_path(), body).await?;
-    if !answer.status().is_success() {
-        served.answered(answer.status().as_u16());
-        return Ok(engine_error(answer, &served).await);
+    let (served, response) = reach(app, served, extra.engine_path(), body).await?;
+    if !response.status().is_success() {
+        served.answered(response.status().as_u16());
+        return Ok(engine_error(response, &served).await);
     }
-    Ok(flowing(served, answer, None))
+    Ok(flowing(served, response, None))
 }
 
 /// Refuses URLs, because the engine would fetch what a client names. The prompt may contain any text.

@@ -178,19 +178,19 @@ async fn completed(
         renamed(&received, &of_model.entry.name, fate)
     };
     let body = app.reading.run(bytes, checked).await.map_err(fail)?;
-    let body = share.of(body);
+    let body = share.charge(body);
     let served = seated_as(app, context, (&route, &scanned.model), bytes);
     let served = served.await.map_err(fail)?;
     let there = name_there(&served, &route, &scanned.model);
     let body = named(app, body, there).await.map_err(fail)?;
-    let (served, answer) = reach(app, served, extra.engine_path(), (&JSON, body))
+    let (served, response) = reach(app, served, extra.engine_path(), (&JSON, body))
         .await
         .map_err(fail)?;
-    if !answer.status().is_success() {
-        served.answered(answer.status().as_u16());
-        return Ok(engine_error(answer, &served).await);
+    if !response.status().is_success() {
+        served.answered(response.status().as_u16());
+        return Ok(engine_error(response, &served).await);
     }
-    Ok(flowing(served, answer, Some(TokenScan::default())))
+    Ok(flowing(served, response, Some(TokenScan::default())))
 }
 
 async fn listed(
@@ -205,12 +205,12 @@ async fn listed(
     check_has(&route, Extra::Voices).map_err(fail)?;
     let served = seated(app, context, &route, 0).await.map_err(fail)?;
     let to = (Method::GET, Extra::Voices.engine_path());
-    let (served, answer) = reach_by(app, served, to, (&JSON, Bytes::new()))
+    let (served, response) = reach_by(app, served, to, (&JSON, Bytes::new()))
         .await
         .map_err(fail)?;
-    if !answer.status().is_success() {
-        served.answered(answer.status().as_u16());
-        return Ok(engine_error(answer, &served).await);
+    if !response.status().is_success() {
+        served.answered(response.status().as_u16());
+        return Ok(engine_error(response, &served).await);
     }
-    Ok(flowing(served, answer, None))
+    Ok(flowing(served, response, None))
 }

@@ -11,7 +11,7 @@ use crate::inference::gateway::complete;
 use crate::inference::request::outgoing::CHAT;
 use crate::inference::routes::tokens;
 use crate::openapi::schemas::messages::{CountTokensRequest, MessageRequest};
-use crate::openapi::schemas::messages_answer::{Message, MessageEvent};
+use crate::openapi::schemas::messages_response::{Message, MessageEvent};
 use crate::openapi::schemas::tokens::MessageTokens;
 use crate::openapi::{MessageErrors, WaitHeaders};
 use crate::state::App;

@@ -129,7 +129,7 @@ async fn cards(app: &App, entries: &[Arc<Entry>], are_all: bool) -> Vec<Arc<Mode
         if are_all {
             cards.keep(&listed);
         }
-        listed.iter().map(|entry| cards.of(entry)).collect()
+        listed.iter().map(|entry| cards.card(entry)).collect()
     };
     let read = Arc::clone(&app.cards).read(read);
     match tokio::time::timeout(CARDS_WITHIN, read).await {

@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 use crate::auth::User;
 use crate::dialect::responses::shown;
 use crate::error::Failure;
-use crate::openapi::schemas::responses_answer::ResponseObject;
+use crate::openapi::schemas::responses_response::ResponseObject;
 use crate::openapi::schemas::responses_stored::{DeletedResponse, ResponseItemList};
 use crate::openapi::{ModelErrors, StoredErrors};
 use crate::path_params::Path;
@@ -154,7 +154,7 @@ pub(crate) async fn items(
         is_sealed_shown,
     };
     let bytes = found.bytes();
-    app.reading.run(bytes, move || page.of(&found)).await
+    app.reading.run(bytes, move || page.select(&found)).await
 }
 
 /// The requested page of a response's items.
@@ -166,7 +166,7 @@ struct Page {
 }
 
 impl Page {
-    fn of(&self, response: &StoredResponse) -> Result<Json<Value>, Failure> {
+    fn select(&self, response: &StoredResponse) -> Result<Json<Value>, Failure> {
         let mut items: Vec<&StoredItem> = response.input.iter().collect();
         if !self.is_rising {
             items.reverse();

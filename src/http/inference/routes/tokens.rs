@@ -63,8 +63,8 @@ pub(crate) async fn tokenize(
 ) -> Response {
     let context = RequestContext::new(&app, user, request.headers());
     let work = pin!(async {
-        let answer = tokens(&app, &context, request, Asking::read).await?;
-        Ok(response(answer))
+        let reply = tokens(&app, &context, request, Asking::read).await?;
+        Ok(response(reply))
     });
     context.end(&app, work).await
 }
@@ -100,13 +100,13 @@ pub(crate) async fn count(app: &App, user: User, request: Request<Body>) -> Resp
     let work = pin!(async {
         let reading = context.reading(app);
         let asking = move |body: &Bytes| Asking::of_message(body, &reading);
-        let answer = match tokens(app, &context, request, asking).await? {
-            EngineAnswer::Tokens(tokens) => {
-                EngineAnswer::Passed(json!({"input_tokens": tokens.count}))
+        let reply = match tokens(app, &context, request, asking).await? {
+            EngineResponse::Tokens(tokens) => {
+                EngineResponse::Passed(json!({"input_tokens": tokens.count}))
             }
             refused => refused,
         };
-        Ok(response(answer))
+        Ok(response(reply))
     });
     context.end(app, work).await
 }
@@ -118,30 +118,30 @@ pub(crate) async fn count_response(app: &App, user: User, request: Request<Body>
         let body = read(app, request.into_body()).await?;
         let reading = reading(app, &context, &body, Dialect::Responses).await?;
         let asking = move |body: &Bytes| Ok(Asking::of_chat(responses::counted(body, &reading)?));
-        let answer = match tokens_of(app, &context, body, asking).await? {
-            EngineAnswer::Tokens(tokens) => EngineAnswer::Passed(
+        let reply = match tokens_of(app, &context, body, asking).await? {
+            EngineResponse::Tokens(tokens) => EngineResponse::Passed(
                 json!({"object": "response.input_tokens", "input_tokens": tokens.count}),
             ),
             refused => refused,
         };
-        Ok(response(answer))
+        Ok(response(reply))
     });
     context.end(app, work).await
 }
 
-enum EngineAnswer {
+enum EngineResponse {
     Tokens(Tokens),
     Passed(Value),
     Refused(Response),
 }
 
-fn response(answer: EngineAnswer) -> Response {
-    match answer {
-        EngineAnswer::Tokens(tokens) => {
+fn response(reply: EngineResponse) -> Response {
+    match reply {
+        EngineResponse::Tokens(tokens) => {
             ([(header::CONTENT_TYPE, JSON)], tokens.body).into_response()
         }
-        EngineAnswer::Passed(answer) => Json(answer).into_response(),
-        EngineAnswer::Refused(response) => response,
+        EngineResponse::Passed(reply) => Json(reply).into_response(),
+        EngineResponse::Refused(response) => response,
     }
 }
 
@@ -264,12 +264,12 @@ fn cannot(model: &str, what: &str) -> Failure {
 }
 
 /// Handles an engine without this route, such as an older or an unknown one.
-fn refused(model: &str, response: Response, path: &str) -> Result<EngineAnswer, Failure> {
+fn refused(model: &str, response: Response, path: &str) -> Result<EngineResponse, Failure> {
     match response.status() {
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
             Err(cannot(model, &format!("has no {path}")))
         }
-        _ => Ok(EngineAnswer::Refused(response)),
+        _ => Ok(EngineResponse::Refused(response)),
     }
 }
 
@@ -295,7 +295,7 @@ async fn tokens(
     context: &RequestContext,
     request: Request<Body>,
     asking: impl Fn(&Bytes) -> Result<Asking, Failure> + Send + 'static,
-) -> Result<EngineAnswer, Failed> {
+) -> Result<EngineResponse, Failed> {
     let body = read(app, request.into_body()).await?;
     tokens_of(app, context, body, asking).await
 }
@@ -305,7 +305,7 @@ async fn tokens_of(
     context: &RequestContext,
     body: Bytes,
     asking: impl Fn(&Bytes) -> Result<Asking, Failure> + Send + 'static,
-) -> Result<EngineAnswer, Failed> {
+) -> Result<EngineResponse, Failed> {
     let takes_time = Dialect::Responses.takes_time(&body);
     let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
@@ -326,7 +326,7 @@ async fn tokens_of(
         let generation = of_model.entry.generation_of(&requested_name);
         let asking = asking(&received)?.written(&generation.prompt)?;
         asking.check(&of_model.entry.name, api)?;
-        Ok(Sent::of(&asking, api, &known))
+        Ok(Sent::new(&asking, api, &known))
     };
     let sent = if takes_time {
         app.reading.apart(bytes, written).await
@@ -334,7 +334,7 @@ async fn tokens_of(
         app.reading.run(bytes, written).await
     };
     let sent = sent.map_err(fail)?;
-    let body = share.of(sent.body);
+    let body = share.charge(sent.body);
     let served = seated_as(app, context, (&route, &scanned.model), bytes);
     let served = served.await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
@@ -365,9 +365,9 @@ async fn tokens_of(
             let counted = app
                 .reading
                 .run(bytes.len(), move || counted(&of_model, &bytes));
-            let answer = counted.await.map_err(fail)?;
+            let reply = counted.await.map_err(fail)?;
             served.answered(200);
-            Ok(EngineAnswer::Tokens(answer))
+            Ok(EngineResponse::Tokens(reply))
         }
     }
 }
@@ -380,7 +380,7 @@ struct Sent {
 }
 
 impl Sent {
-    fn of(asking: &Asking, api: TokenApi, name: &str) -> Sent {
+    fn new(asking: &Asking, api: TokenApi, name: &str) -> Sent {
         let body = match (api, &asking.prompt) {
             (TokenApi::LlamaCpp, Some(prompt)) => content(prompt, asking.special),
             (TokenApi::LlamaCpp, None) => {
@@ -413,7 +413,7 @@ async fn text(
     app: &App,
     context: &RequestContext,
     request: Request<Body>,
-) -> Result<EngineAnswer, Failed> {
+) -> Result<EngineResponse, Failed> {
     let body = read(app, request.into_body()).await?;
     let (scanned, route) = find(app, &context.user, body).await?;
     let model = route.entry.name.clone();
@@ -422,7 +422,7 @@ async fn text(
     let (bytes, share) = (scanned.body.len(), record::share());
     let received = scanned.body;
     let written = move || tokens_in(&received).map(|tokens| detokenized("", tokens));
-    let body = share.of(app.reading.run(bytes, written).await.map_err(fail)?);
+    let body = share.charge(app.reading.run(bytes, written).await.map_err(fail)?);
     let served = seated_as(app, context, (&route, &scanned.model), bytes);
     let served = served.await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
@@ -442,7 +442,7 @@ async fn text(
             let read = move || text_of(&of_model, &bytes, field);
             let text = app.reading.run(length, read).await.map_err(fail)?;
             served.answered(200);
-            Ok(EngineAnswer::Passed(json!({"prompt": text})))
+            Ok(EngineResponse::Passed(json!({"prompt": text})))
         }
     }
 }
@@ -471,8 +471,8 @@ fn detokenized(name: &str, tokens: &str) -> Bytes {
 }
 
 fn text_of(model: &str, bytes: &Bytes, field: &str) -> Result<String, Failure> {
-    let answer: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    match answer.get(field).and_then(Value::as_str) {
+    let response: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    match response.get(field).and_then(Value::as_str) {
         Some(text) => Ok(text.to_owned()),
         None => Err(Failure::engine(
             model,

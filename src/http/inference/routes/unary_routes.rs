@@ -19,8 +19,6 @@ use crate::error::Failure;
 use crate::inference::adapters;
 use crate::inference::admission;
 use crate::inference::admission::RequestContext;
-use crate::inference::answer::assembler::ANSWER_MAX;
-use crate::inference::answer::usage::{Usage, usage_of};
 use crate::inference::request::body::Fields;
 use crate::inference::request::engine_routes::check_has;
 use crate::inference::request::failed::Failed;
@@ -29,9 +27,11 @@ use crate::inference::request::outgoing::renamed;
 use crate::inference::request::receiving::{find, read};
 use crate::inference::request::request_fields::{self, Fate};
 use crate::inference::request::shape::may_be_a_tree;
+use crate::inference::response::assembler::ANSWER_MAX;
+use crate::inference::response::usage::{Usage, usage_of};
 use crate::inference::upstream::in_flight::{InFlightRequest, JSON, engine_error, reach, why};
 use crate::inference::upstream::remote;
-use crate::openapi::schemas::ranks::{RerankAnswer, RerankRequest, ScoreAnswer, ScoreRequest};
+use crate::openapi::schemas::ranks::{RerankRequest, RerankResponse, ScoreRequest, ScoreResponse};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Ask, Extra, RerankApi};
@@ -50,7 +50,7 @@ use controller::Route;
         "model": "tiny-guide", "query": "What is keep-hot?", "documents": ["A time.", "A place."]
     })),
     responses(
-        (status = 200, description = "The documents, best first", body = RerankAnswer, example = json!({
+        (status = 200, description = "The documents, best first", body = RerankResponse, example = json!({
             "id": "rerank-68f0-1", "model": "tiny-guide",
             "results": [{"index": 0, "relevance_score": 0.93}, {"index": 1, "relevance_score": 0.02}],
             "usage": {"total_tokens": 16}
@@ -75,7 +75,7 @@ pub(crate) async fn rerank(State(app): State<App>, user: User, request: Request<
         "model": "tiny-guide", "text_1": "What is keep-hot?", "text_2": ["A time.", "A place."]
     })),
     responses(
-        (status = 200, description = "One score for each pair", body = ScoreAnswer, example = json!({
+        (status = 200, description = "One score for each pair", body = ScoreResponse, example = json!({
             "id": "score-68f0-1", "object": "list", "model": "tiny-guide",
             "data": [{"index": 0, "object": "score", "score": 0.93}, {"index": 1, "object": "score", "score": 0.02}],
             "usage": {"prompt_tokens": 16, "total_tokens": 16}
@@ -117,7 +117,7 @@ async fn try_pass(
         }
     };
     let (body, most, ignored) = app.reading.run(bytes, written).await.map_err(fail)?;
-    let body = share.of(body);
+    let body = share.charge(body);
     let served = seated_as(app, context, (&route, &scanned.model), body.len());
     let served = served.await.map_err(fail)?;
     let name = name_there(&served, &route, &scanned.model);
@@ -158,7 +158,7 @@ pub(crate) fn taken(
 pub(crate) async fn named(app: &App, body: Bytes, name: String) -> Result<Bytes, Failure> {
     let (bytes, share) = (body.len(), record::share());
     let named = move || renamed(&body, &name, |_, _| Ok(Fate::Goes));
-    Ok(share.of(app.reading.run(bytes, named).await?))
+    Ok(share.charge(app.reading.run(bytes, named).await?))
 }
 
 /// Admits the request and takes a seat at the model's engine.
@@ -218,16 +218,16 @@ pub(crate) async fn ask(
     path: &str,
     body: (&HeaderValue, Bytes),
 ) -> Result<Answer, Failure> {
-    let (served, answer) = reach(app, served, path, body).await?;
-    if !answer.status().is_success() {
-        served.answered(answer.status().as_u16());
-        return Ok(Answer::Refused(engine_error(answer, &served).await));
+    let (served, response) = reach(app, served, path, body).await?;
+    if !response.status().is_success() {
+        served.answered(response.status().as_u16());
+        return Ok(Answer::Refused(engine_error(response, &served).await));
     }
     // The response head counts as progress of the engine.
     served.lease.token();
-    let kind = answer.headers().get(header::CONTENT_TYPE).cloned();
+    let kind = response.headers().get(header::CONTENT_TYPE).cloned();
     let cut = served.lease.cut();
-    let collected = Limited::new(answer.into_body(), ANSWER_MAX).collect();
+    let collected = Limited::new(response.into_body(), ANSWER_MAX).collect();
     let bytes = tokio::select! {
         biased;
         () = cut.cancelled() => return Err(why(&served).await),
@@ -261,7 +261,7 @@ struct ErrorBody<'a> {
     usage: Option<Value>,
 }
 
-fn read_answer(
+fn read_response(
     model: &str,
     bytes: &[u8],
     tei_most: Option<usize>,
@@ -280,13 +280,13 @@ fn read_answer(
     if is_object && tei_most.is_none() && !is_named {
         return Ok((Read::AsItIs, usage));
     }
-    let mut answer: Value = serde_json::from_slice(bytes).map_err(wrong)?;
+    let mut response: Value = serde_json::from_slice(bytes).map_err(wrong)?;
     match tei_most {
-        Some(most) => answer = from_tei(model, answer, most),
-        None if is_named => answer["model"] = json!(model),
+        Some(most) => response = from_tei(model, response, most),
+        None if is_named => response["model"] = json!(model),
         None => return Ok((Read::AsItIs, usage)),
     }
-    Ok((Read::Anew(answer), usage))
+    Ok((Read::Anew(response), usage))
 }
 
 /// Builds the response with the pool's name for the model, and counts its usage.
@@ -296,12 +296,12 @@ pub(crate) async fn finish(
     bytes: Bytes,
     tei_most: Option<usize>,
 ) -> Result<Response, Failure> {
-    let (model, answer) = (Arc::clone(&served.model), bytes.clone());
+    let (model, reply) = (Arc::clone(&served.model), bytes.clone());
     let read = move || {
-        let (read, usage) = read_answer(&model, &answer, tei_most)?;
+        let (read, usage) = read_response(&model, &reply, tei_most)?;
         let anew = match read {
             Read::AsItIs => None,
-            Read::Anew(answer) => Some(Bytes::from(answer.to_string())),
+            Read::Anew(reply) => Some(Bytes::from(reply.to_string())),
         };
         Ok((anew, usage))
     };
@@ -356,8 +356,8 @@ fn top_n(body: &[u8]) -> Result<usize, Failure> {
 }
 
 /// The response is sorted, best first.
-fn from_tei(model: &str, answer: Value, most: usize) -> Value {
-    let ranks = answer.as_array().cloned().unwrap_or_default();
+fn from_tei(model: &str, response: Value, most: usize) -> Value {
+    let ranks = response.as_array().cloned().unwrap_or_default();
     let results: Vec<Value> = ranks
         .iter()
         .take(most)
@@ -383,9 +383,9 @@ mod tests {
         assert_eq!(top_n(br#"{"top_n": 1}"#).unwrap(), 1);
         let one = from_tei("m", ranks.clone(), 1);
         assert_eq!(one["results"].as_array().unwrap().len(), 1);
-        let answer = from_tei("m", ranks, top_n(b"{}").unwrap());
+        let response = from_tei("m", ranks, top_n(b"{}").unwrap());
         assert_eq!(
-            answer["results"][0],
+            response["results"][0],
             json!({"index": 1, "relevance_score": 0.9})
         );
         for (body, param) in [

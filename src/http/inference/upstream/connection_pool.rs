@@ -111,23 +111,23 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    pub fn of(
-        answer: ResponseHead,
+    pub fn new(
+        reply: ResponseHead,
         wire: EngineConnection,
         replica: ReplicaId,
         wires: &Arc<ConnectionPool>,
     ) -> Response<Incoming> {
         let mut response = Response::new(Incoming {
             wire: Some(wire),
-            framing: answer.framing,
+            framing: reply.framing,
             broken: None,
             pieces: BytesMut::new(),
             room: 0,
             replica,
             wires: Arc::clone(wires),
         });
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = answer.headers;
+        *response.status_mut() = reply.status;
+        *response.headers_mut() = reply.headers;
         response
     }
 

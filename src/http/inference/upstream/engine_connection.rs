@@ -85,22 +85,23 @@ impl EngineConnection {
         let mut received = BytesMut::new();
         // The request head has been serialized, so its map can be reused for the response.
         let mut map = parts.headers;
-        let answer =
-            poll_fn(|context| self.poll_answer(context, &mut outgoing, (&mut received, &mut map)));
-        let answer = answer.await?;
+        let response = poll_fn(|context| {
+            self.poll_response(context, &mut outgoing, (&mut received, &mut map))
+        });
+        let response = response.await?;
         // A successful response may begin before the engine has read the complete request. Errors while sending the rest show up
         // when the body is read.
-        if answer.status.is_success() {
+        if response.status.is_success() {
             let _ = poll_fn(|context| outgoing.poll_write(&mut self.stream, context)).await;
         }
         self.answered = true;
-        self.keeps = answer.keeps && outgoing.is_sent();
+        self.keeps = response.keeps && outgoing.is_sent();
         self.early = received;
-        Ok(answer)
+        Ok(response)
     }
 
     /// Writes and reads concurrently, because an engine may refuse a request before it is sent completely.
-    fn poll_answer(
+    fn poll_response(
         &mut self,
         context: &mut Context<'_>,
         outgoing: &mut Outgoing,
@@ -114,7 +115,7 @@ impl EngineConnection {
         }
         let read = loop {
             match ResponseHead::take(received, map) {
-                Ok(Some(answer)) => return Poll::Ready(Ok(answer)),
+                Ok(Some(response)) => return Poll::Ready(Ok(response)),
                 Ok(None) => {}
                 Err(bad) => return Poll::Ready(Err(SendError::Head(bad))),
             }
@@ -192,7 +193,7 @@ pub(crate) enum SendError {
 
 impl SendError {
     /// Returns true if the engine has probably not worked on the request.
-    pub fn is_without_answer(&self) -> bool {
+    pub fn is_without_response(&self) -> bool {
         match self {
             SendError::Closed => true,
             SendError::Broken(error) => matches!(

@@ -99,7 +99,7 @@ impl Chunk {
     /// The position after a byte outside of the data.
     fn after(self, byte: u8) -> Result<Chunk, BadChunk> {
         match (self, byte) {
-            (Chunk::Size { size, digits }, b'\n') if digits > 0 => Ok(Chunk::of(size)),
+            (Chunk::Size { size, digits }, b'\n') if digits > 0 => Ok(Chunk::new(size)),
             (Chunk::Size { size, digits }, b'\r' | b';' | b' ' | b'\t') if digits > 0 => {
                 Ok(Chunk::Extension { size, bytes: 0 })
             }
@@ -114,7 +114,7 @@ impl Chunk {
                     Err(BadChunk)
                 }
             }
-            (Chunk::Extension { size, .. }, b'\n') => Ok(Chunk::of(size)),
+            (Chunk::Extension { size, .. }, b'\n') => Ok(Chunk::new(size)),
             (Chunk::Extension { size, bytes }, _) if bytes < REST_BYTES_MAX => {
                 let bytes = bytes + 1;
                 Ok(Chunk::Extension { size, bytes })
@@ -133,7 +133,7 @@ impl Chunk {
     }
 
     /// The position after a complete size line.
-    fn of(size: u64) -> Chunk {
+    fn new(size: u64) -> Chunk {
         match size {
             0 => Chunk::Trailer { line: 0, bytes: 0 },
             left => Chunk::Data { left },

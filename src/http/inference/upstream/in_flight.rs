@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::auth::sight::Sight;
 use crate::dialect::error_in;
 use crate::error::Failure;
-use crate::inference::answer::usage::Usage;
+use crate::inference::response::usage::Usage;
 use crate::inference::upstream::engine_error;
 use crate::inference::upstream::overflow;
 use crate::inference::upstream::proxy::Incoming;
@@ -198,15 +198,15 @@ pub(crate) async fn reach_by(
     tokio::select! {
         biased;
         sent = sent => match sent {
-            Ok(answer) => {
-                let status = answer.status();
+            Ok(response) => {
+                let status = response.status();
                 if let Some(failure) = remote::misplaced(&served.lease, &served.model, status) {
                     served.lease.worked(false);
                     served.give_back();
                     return Err(failure);
                 }
-                served.lease.worked(!answer.status().is_server_error());
-                Ok((served, answer))
+                served.lease.worked(!response.status().is_server_error());
+                Ok((served, response))
             }
             Err(error) => {
                 served.lease.worked(false);
@@ -234,10 +234,10 @@ pub(crate) async fn limited(body: Incoming) -> Bytes {
 
 /// Turns an engine's error response into an error object for the client.
 pub(crate) async fn engine_error(
-    answer: hyper::Response<Incoming>,
+    response: hyper::Response<Incoming>,
     served: &InFlightRequest,
 ) -> Response {
-    let (head, body) = answer.into_parts();
+    let (head, body) = response.into_parts();
     engine_error_of((head, limited(body).await), served)
 }
 

@@ -13,12 +13,12 @@ pub(crate) struct Overflow {
     pub limit: u64,
     pub prompt: Option<u64>,
     /// The requested response length, if the prompt alone would fit.
-    pub answer: Option<u64>,
+    pub response: Option<u64>,
 }
 
 impl Overflow {
     /// Reads the engine's error. `None` if it has another cause.
-    pub fn of(error: &Value) -> Option<Overflow> {
+    pub fn from_error(error: &Value) -> Option<Overflow> {
         let message = error.get("message").and_then(Value::as_str)?;
         let message = message.to_lowercase();
         let number = |name: &str| error.get(name).and_then(Value::as_u64);
@@ -27,17 +27,17 @@ impl Overflow {
             return Some(Overflow {
                 limit,
                 prompt: Some(prompt),
-                answer: None,
+                response: None,
             });
         }
         let limit = LIMITS.iter().find_map(|pattern| after(&message, pattern))?;
-        let answer = ANSWERS.iter().find_map(|pattern| around(&message, pattern));
+        let response = ANSWERS.iter().find_map(|pattern| around(&message, pattern));
         let prompt = PROMPTS.iter().find_map(|pattern| around(&message, pattern));
         Some(Overflow {
             limit,
             prompt,
             // A prompt that is too long alone cannot be fixed by a shorter response.
-            answer: answer.filter(|_| prompt.is_none_or(|prompt| prompt < limit)),
+            response: response.filter(|_| prompt.is_none_or(|prompt| prompt < limit)),
         })
     }
 
@@ -46,12 +46,12 @@ impl Overflow {
         let Overflow {
             limit,
             prompt,
-            answer,
+            response,
         } = *self;
         let limit = format!("this model's maximum context length is {limit} tokens");
-        match (prompt, answer) {
-            (Some(prompt), Some(answer)) => format!(
-                "{limit}, and the prompt has {prompt} tokens beside {answer} for the answer: shorten the prompt, or allow a shorter answer"
+        match (prompt, response) {
+            (Some(prompt), Some(response)) => format!(
+                "{limit}, and the prompt has {prompt} tokens beside {response} for the answer: shorten the prompt, or allow a shorter answer"
             ),
             (Some(prompt), None) => {
                 format!("{limit}, and the prompt has {prompt} tokens: shorten the prompt")
@@ -65,11 +65,11 @@ impl Overflow {
         let Overflow {
             limit,
             prompt,
-            answer,
+            response,
         } = *self;
-        match (prompt, answer) {
-            (Some(prompt), Some(answer)) => format!(
-                "input length and `max_tokens` exceed context limit: {prompt} + {answer} > {limit}, decrease input length or `max_tokens` and try again"
+        match (prompt, response) {
+            (Some(prompt), Some(response)) => format!(
+                "input length and `max_tokens` exceed context limit: {prompt} + {response} > {limit}, decrease input length or `max_tokens` and try again"
             ),
             (Some(prompt), None) => {
                 format!("prompt is too long: {prompt} tokens > {limit} maximum")
@@ -86,7 +86,7 @@ impl Overflow {
 pub(crate) fn retold(error: &Value) -> Option<Value> {
     // Errors of the pool and of the embedded engine have this form already.
     let is_translated = error.get("code").is_some_and(|code| code == CODE);
-    let overflow = Overflow::of(error).filter(|_| !is_translated)?;
+    let overflow = Overflow::from_error(error).filter(|_| !is_translated)?;
     Some(json!({
         "message": overflow.message(), "type": "invalid_request_error", "param": "messages", "code": CODE,
     }))
@@ -184,11 +184,11 @@ fn leading(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn overflow(limit: u64, prompt: Option<u64>, answer: Option<u64>) -> Option<Overflow> {
+    fn overflow(limit: u64, prompt: Option<u64>, response: Option<u64>) -> Option<Overflow> {
         Some(Overflow {
             limit,
             prompt,
-            answer,
+            response,
         })
     }
 
@@ -231,13 +231,16 @@ mod tests {
             ("the maximum context length is long", None),
         ] {
             assert_eq!(
-                Overflow::of(&json!({"message": message})),
+                Overflow::from_error(&json!({"message": message})),
                 wanted,
                 "{message}"
             );
         }
         let beside = json!({"message": "the request exceeds the available context size", "n_ctx": 512, "n_prompt_tokens": 600});
-        assert_eq!(Overflow::of(&beside), overflow(512, Some(600), None));
+        assert_eq!(
+            Overflow::from_error(&beside),
+            overflow(512, Some(600), None)
+        );
     }
 
     #[test]
@@ -249,7 +252,7 @@ mod tests {
         ] {
             let shown = retold(&json!({"message": known.message()})).unwrap();
             assert_eq!(shown["code"], CODE);
-            assert_eq!(Overflow::of(&shown), Some(known), "{shown}");
+            assert_eq!(Overflow::from_error(&shown), Some(known), "{shown}");
             assert_eq!(retold(&shown), None);
             let pattern = format!("maximum context length is {} tokens", known.limit);
             assert!(known.message().contains(&pattern));

@@ -36,7 +36,7 @@ impl Upstream {
         (kind, body): (&header::HeaderValue, Bytes),
     ) -> Result<Response<Incoming>, SendError> {
         let replica = lease.replica();
-        let remote = remote::of(lease);
+        let remote = remote::of_lease(lease);
         let there = remote.map(|remote| remote.path(path));
         let uri = uri_of(there.as_deref().unwrap_or(path));
         let context = record::trace(|trace| trace.attempt(path, replica.0));
@@ -65,14 +65,14 @@ impl Upstream {
             tries += 1;
             let answered_before = wire.answered;
             match wire.send(request).await {
-                Ok(answer) => return Ok(Incoming::of(answer, wire, replica, &self.wires)),
+                Ok(response) => return Ok(Incoming::new(response, wire, replica, &self.wires)),
                 // The request has not reached the engine.
                 Err(SendError::Unsent) if tries < TRIES_MAX => {}
                 Err(error)
                     if tries < TRIES_MAX
                         && remote.is_none()
                         && answered_before
-                        && error.is_without_answer() => {}
+                        && error.is_without_response() => {}
                 Err(error) => return Err(error),
             }
         }

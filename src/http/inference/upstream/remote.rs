@@ -10,7 +10,7 @@ use crate::error::Failure;
 use controller::Lease;
 use engine::{Endpoint, Remote};
 
-pub(crate) fn of(lease: &Lease) -> Option<&Remote> {
+pub(crate) fn of_lease(lease: &Lease) -> Option<&Remote> {
     match lease.endpoint() {
         Endpoint::Remote(remote) => Some(remote),
         Endpoint::Unix(_) | Endpoint::Tcp(_) | Endpoint::Node(_) => None,

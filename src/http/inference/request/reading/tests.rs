@@ -10,8 +10,8 @@ async fn thread_of(reading: &Reading, bytes: usize) -> ThreadId {
     reading.run(bytes, || Ok(current().id())).await.unwrap()
 }
 
-fn of(workers: u32) -> Reading {
-    Reading::of(&ServerSection {
+fn reading(workers: u32) -> Reading {
+    Reading::from_config(&ServerSection {
         reading_workers: Some(workers),
         validation_workers: Some(workers),
         token_workers: Some(workers),
@@ -31,7 +31,7 @@ fn held() -> (Sender<()>, impl FnOnce() -> Result<(), Failure> + Send) {
 
 #[tokio::test]
 async fn short_bodies_are_read_at_once_and_long_ones_elsewhere() {
-    let reading = Reading::of(&ServerSection::default());
+    let reading = Reading::from_config(&ServerSection::default());
     let here = current().id();
     assert_eq!(thread_of(&reading, AT_ONCE_BYTES).await, here);
     assert_ne!(thread_of(&reading, AT_ONCE_BYTES + 1).await, here);
@@ -43,7 +43,7 @@ async fn a_body_larger_than_all_the_memory_has_its_turn_and_memory_comes_back() 
         bodies_memory: "1MiB".parse().unwrap(),
         ..ServerSection::default()
     };
-    let reading = Reading::of(&server);
+    let reading = Reading::from_config(&server);
     for _ in 0..3 {
         thread_of(&reading, 10 << 20).await;
         let failed = reading.run(10 << 20, || Err::<(), _>(Failure::internal("no")));
@@ -60,7 +60,7 @@ async fn a_body_larger_than_all_the_memory_has_its_turn_and_memory_comes_back() 
 #[tokio::test]
 async fn so_many_work_at_once_as_there_are_workers() {
     for count in [1, 2, 8] {
-        let reading = of(count);
+        let reading = reading(count);
         let all = Arc::new(std::sync::Barrier::new(count as usize));
         let work = (0..count).map(|_| {
             let all = Arc::clone(&all);
@@ -76,7 +76,7 @@ async fn so_many_work_at_once_as_there_are_workers() {
 
 #[tokio::test]
 async fn who_finds_all_workers_busy_waits_and_is_counted() {
-    let reading = of(2);
+    let reading = reading(2);
     let (first, one) = held();
     let (second, two) = held();
     let busy = async {
@@ -109,7 +109,7 @@ async fn who_finds_all_workers_busy_waits_and_is_counted() {
 
 #[tokio::test]
 async fn who_leaves_while_it_waits_is_counted_no_more() {
-    let reading = of(1);
+    let reading = reading(1);
     let (hold, work) = held();
     let busy = reading.validation.run(1, work);
     let leaves = async {

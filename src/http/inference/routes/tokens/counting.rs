@@ -30,12 +30,12 @@ struct Tokenized<'a> {
 /// Reads the response of any engine as vLLM's form.
 pub(super) fn counted(model: &str, bytes: &Bytes) -> Result<Tokens, Failure> {
     let without = || Failure::engine(model, "an answer without tokens");
-    let answer: Tokenized<'_> = serde_json::from_slice(bytes).map_err(|_| without())?;
-    let tokens = answer.tokens.ok_or_else(without)?.get();
+    let response: Tokenized<'_> = serde_json::from_slice(bytes).map_err(|_| without())?;
+    let tokens = response.tokens.ok_or_else(without)?.get();
     let count = elements::<IgnoredAny>(tokens).ok_or_else(without)?;
-    let longest = answer.max_model_len.map_or("null", RawValue::get);
+    let longest = response.max_model_len.map_or("null", RawValue::get);
     let mut body = format!("{{\"tokens\":{tokens},\"count\":{count},\"max_model_len\":{longest}");
-    if let Some(strings) = answer.token_strs {
+    if let Some(strings) = response.token_strs {
         body.push_str(",\"token_strs\":");
         body.push_str(strings.get());
     }

@@ -10,12 +10,12 @@ use std::thread::JoinHandle;
 const REPLICA: ReplicaId = ReplicaId(1);
 
 /// Serves the given responses on one connection and closes it.
-fn engine(answers: &'static [&'static [&'static str]]) -> (Endpoint, JoinHandle<()>) {
+fn engine(responses: &'static [&'static [&'static str]]) -> (Endpoint, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let serving = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("a client");
-        for pieces in answers {
+        for pieces in responses {
             let mut received = Vec::new();
             let mut part = [0; 256];
             while !received.ends_with(b"\r\n\r\nask") {
@@ -38,8 +38,8 @@ async fn ask(
     let mut wire = pool.take(REPLICA, endpoint).await?;
     let request = Request::post("/v1/x").header("host", "localhost");
     let request = request.body(Bytes::from_static(b"ask")).expect("a request");
-    let answer = wire.send(request).await?;
-    Ok(Incoming::of(answer, wire, REPLICA, pool))
+    let response = wire.send(request).await?;
+    Ok(Incoming::new(response, wire, REPLICA, pool))
 }
 
 #[tokio::test]
@@ -59,9 +59,9 @@ async fn a_connection_whose_answer_was_read_serves_the_next_request() {
         (StatusCode::NOT_FOUND, "no"),
         (StatusCode::OK, "until the end"),
     ] {
-        let answer = ask(&pool, &endpoint).await.expect("an answer");
-        assert_eq!(answer.status(), status);
-        let body = answer.into_body().collect().await.expect("all of it");
+        let response = ask(&pool, &endpoint).await.expect("an answer");
+        assert_eq!(response.status(), status);
+        let body = response.into_body().collect().await.expect("all of it");
         assert_eq!(body.to_bytes(), text);
     }
     let idle = pool.idle.lock().expect("not poisoned");
@@ -74,8 +74,8 @@ async fn an_answer_that_breaks_off_is_an_error_after_what_came() {
     let (endpoint, _serving) =
         engine(&[&["HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"]]);
     let pool = Arc::new(ConnectionPool::default());
-    let answer = ask(&pool, &endpoint).await.expect("an answer");
-    let mut body = answer.into_body();
+    let response = ask(&pool, &endpoint).await.expect("an answer");
+    let mut body = response.into_body();
     let mut received = Vec::new();
     let error = loop {
         match body.frame().await.expect("no end") {
@@ -94,8 +94,8 @@ async fn what_came_before_a_broken_chunk_comes_before_the_error() {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nno size\r\n",
     ]]);
     let pool = Arc::new(ConnectionPool::default());
-    let answer = ask(&pool, &endpoint).await.expect("an answer");
-    let mut body = answer.into_body();
+    let response = ask(&pool, &endpoint).await.expect("an answer");
+    let mut body = response.into_body();
     let mut received = Vec::new();
     let error = loop {
         match body.frame().await.expect("no end") {
@@ -113,7 +113,7 @@ async fn a_connection_that_is_closed_before_the_answer_may_be_tried_again() {
     let (endpoint, _serving) = engine(&[&[]]);
     let pool = Arc::new(ConnectionPool::default());
     let error = ask(&pool, &endpoint).await.err().expect("no answer");
-    assert!(error.is_without_answer(), "{error}");
+    assert!(error.is_without_response(), "{error}");
 }
 
 #[tokio::test]
@@ -123,10 +123,10 @@ async fn one_that_is_closed_within_the_head_of_an_answer_is_not_tried_again() {
         &["HTTP/1.1 200 OK\r\ncontent-le"],
     ]);
     let pool = Arc::new(ConnectionPool::default());
-    let answer = ask(&pool, &endpoint).await.expect("an answer");
-    answer.into_body().collect().await.expect("all of it");
+    let response = ask(&pool, &endpoint).await.expect("an answer");
+    response.into_body().collect().await.expect("all of it");
     let error = ask(&pool, &endpoint).await.err().expect("no answer");
-    assert!(!error.is_without_answer(), "{error}");
+    assert!(!error.is_without_response(), "{error}");
 }
 
 #[tokio::test]
@@ -153,9 +153,9 @@ async fn the_rest_of_a_request_is_sent_to_an_engine_that_answers_before_it_has_a
     let pool = Arc::new(ConnectionPool::default());
     let mut wire = pool.take(REPLICA, &endpoint).await.expect("a connection");
     let request = Request::post("/v1/x").body(Bytes::from(vec![b'x'; BYTES]));
-    let answer = wire.send(request.expect("a request")).await;
-    let answer = Incoming::of(answer.expect("an answer"), wire, REPLICA, &pool);
-    let body = answer.into_body().collect().await.expect("all of it");
+    let response = wire.send(request.expect("a request")).await;
+    let response = Incoming::new(response.expect("an answer"), wire, REPLICA, &pool);
+    let body = response.into_body().collect().await.expect("all of it");
     assert_eq!(body.to_bytes(), "ok");
     serving.join().expect("all of the request");
 }
@@ -169,8 +169,8 @@ async fn one_piece_of_memory_serves_all_pieces_of_a_stream() {
         "0\r\n\r\n",
     ]]);
     let pool = Arc::new(ConnectionPool::default());
-    let answer = ask(&pool, &endpoint).await.expect("an answer");
-    let mut body = answer.into_body();
+    let response = ask(&pool, &endpoint).await.expect("an answer");
+    let mut body = response.into_body();
     let mut received = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.expect("a piece");

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::error::Failure;
-use crate::inference::answer::events::{BodyForm, LINE_ENDS_MAX, data_of, event_end_from};
+use crate::inference::response::events::{BodyForm, LINE_ENDS_MAX, data_of, event_end_from};
 use crate::inference::upstream::in_flight::{InFlightRequest, why};
 use crate::inference::upstream::overflow;
 use crate::inference::upstream::proxy::Incoming;
@@ -34,7 +34,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    pub fn of(error: Value) -> Refusal {
+    pub fn from_error(error: Value) -> Refusal {
         let error = overflow::retold(&error).unwrap_or(error);
         Refusal {
             status: overflow::status_of(&error),
@@ -100,7 +100,7 @@ pub(crate) async fn wait(
 
 fn refused(served: &InFlightRequest, error: Value) -> Refusal {
     let masked = remote::masked(&served.lease, error.to_string().into());
-    let refusal = Refusal::of(serde_json::from_slice(&masked).unwrap_or(error));
+    let refusal = Refusal::from_error(serde_json::from_slice(&masked).unwrap_or(error));
     served.lease.worked(!refusal.status.is_server_error());
     refusal
 }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_first_event_with_data_says_whether_there_is_an_answer() {
-        for (text, is_error, is_answer) in [
+        for (text, is_error, is_response) in [
             ("", false, false),
             (": waiting\n\n", false, false),
             ("data: {\"error\":{\"message\":\"x\"}}", false, false),
@@ -192,7 +192,7 @@ mod tests {
             }
             for first in [whole, first] {
                 assert_eq!(matches!(first, First::Error(_)), is_error, "{text}");
-                assert_eq!(matches!(first, First::Answer), is_answer, "{text}");
+                assert_eq!(matches!(first, First::Answer), is_response, "{text}");
             }
         }
     }
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn an_engines_refusal_has_the_status_and_the_words_that_clients_know() {
         let error = json!({"message": "This model's maximum context length is 8 tokens. However, your messages resulted in 9 tokens.", "type": "BadRequestError", "code": 400});
-        let refusal = Refusal::of(error);
+        let refusal = Refusal::from_error(error);
         assert_eq!(refusal.status, StatusCode::BAD_REQUEST);
         assert_eq!(refusal.error["code"], overflow::CODE);
     }

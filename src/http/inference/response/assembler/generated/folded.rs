@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::inference::answer::assembler::Assembler;
+use crate::inference::response::assembler::Assembler;
 
 #[derive(Debug, Default, PartialEq)]
 pub struct Summary {

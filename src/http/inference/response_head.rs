@@ -19,7 +19,7 @@ const RESET_TOKENS: HeaderName = HeaderName::from_static("x-ratelimit-reset-toke
 
 /// The parts of the response head, collected while the request is processed.
 #[derive(Default)]
-pub(super) struct AnswerHead {
+pub(super) struct ResponseHead {
     pub seat: Option<SeatHead>,
     /// Headers that only some responses have.
     pub more: HeaderMap,
@@ -32,7 +32,7 @@ pub(super) struct SeatHead {
     pub was_ready: bool,
 }
 
-impl AnswerHead {
+impl ResponseHead {
     pub fn write(self, headers: &mut HeaderMap) {
         if let Some(seat) = self.seat {
             headers.insert(REPLICA, header_text(seat.replica));

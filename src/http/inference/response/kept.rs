@@ -8,8 +8,8 @@ use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::inference::answer::events::data_of;
-use crate::inference::answer::usage::{Usage, usage_of};
+use crate::inference::response::events::data_of;
+use crate::inference::response::usage::{Usage, usage_of};
 use crate::inference::upstream::in_flight::InFlightRequest;
 
 /// The progress of a stream.

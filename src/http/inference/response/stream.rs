@@ -17,12 +17,12 @@ use crate::edge::fed::{Fed, Frames, Unsent};
 use crate::edge::record;
 use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::answer::as_stream;
-use crate::inference::answer::assembler::ANSWER_MAX;
-use crate::inference::answer::events::{BodyForm, Unended, event_end_from, is_whole};
-use crate::inference::answer::kept::{Progress, announces_end, keep};
-use crate::inference::answer::slow_reader::{Passed, SlowReader};
 use crate::inference::request::reading::AT_ONCE_BYTES;
+use crate::inference::response::as_stream;
+use crate::inference::response::assembler::ANSWER_MAX;
+use crate::inference::response::events::{BodyForm, Unended, event_end_from, is_whole};
+use crate::inference::response::kept::{Progress, announces_end, keep};
+use crate::inference::response::slow_reader::{Passed, SlowReader};
 use crate::inference::upstream::in_flight::{self, InFlightRequest, WHY_WITHIN, why};
 use crate::inference::upstream::proxy::Incoming;
 use crate::inference::upstream::quiet::quiet;
@@ -89,7 +89,7 @@ pub(crate) async fn forward(mut stream: Box<Forwarding>, frames: &Frames) {
     let mut heard = clock.now();
     // Other APIs repeat the text at the end, which requires keeping it.
     let keeps = telling.changes();
-    let changes = keeps || remote::of(&served.lease).is_some();
+    let changes = keeps || remote::of_lease(&served.lease).is_some();
     let mut length = 0;
     let mut unended = Unended::default();
     let mut first = true;

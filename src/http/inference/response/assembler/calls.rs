@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::inference::answer::damaged::{CALLS_MAX, Damaged};
+use crate::inference::response::damaged::{CALLS_MAX, Damaged};
 
 /// One delta of a tool call, as sent by the engine.
 #[derive(Debug)]

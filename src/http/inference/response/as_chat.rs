@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::inference::answer::events::data_of;
+use crate::inference::response::events::data_of;
 
 /// Translation state of one response: the choices that have begun.
 #[derive(Debug, Default)]

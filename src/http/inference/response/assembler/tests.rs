@@ -1,7 +1,7 @@
 //! Tests of the assembler: responses of single streams, and damaged streams.
 
 use super::*;
-use crate::inference::answer::damaged::CALLS_MAX;
+use crate::inference::response::damaged::CALLS_MAX;
 
 fn merged(chunks: &[Value]) -> Value {
     let mut assembler = Assembler::new(None, 2);
@@ -19,41 +19,41 @@ fn merged(chunks: &[Value]) -> Value {
 
 #[test]
 fn chunks_of_a_chat_become_one_message_with_its_usage() {
-    let answer = merged(&[
+    let response = merged(&[
         json!({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}),
         json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Hel"}}, {"index": 1, "delta": {"content": "B"}}]}),
         json!({"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]}),
         json!({"id": "c1", "object": "chat.completion.chunk", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}, "timings": {"prompt_ms": 4.5}}),
     ]);
-    assert_eq!(answer["timings"]["prompt_ms"], 4.5);
-    assert_eq!(answer["object"], "chat.completion");
+    assert_eq!(response["timings"]["prompt_ms"], 4.5);
+    assert_eq!(response["object"], "chat.completion");
     assert_eq!(
-        answer["choices"][0]["message"],
+        response["choices"][0]["message"],
         json!({"role": "assistant", "content": "Hello", "refusal": null})
     );
-    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
-    assert_eq!(answer["choices"][1]["message"]["content"], "B");
-    assert_eq!(answer["usage"]["total_tokens"], 5);
+    assert_eq!(response["choices"][0]["finish_reason"], "stop");
+    assert_eq!(response["choices"][1]["message"]["content"], "B");
+    assert_eq!(response["usage"]["total_tokens"], 5);
 }
 
 #[test]
 fn pieces_of_a_tool_call_are_joined() {
-    let answer = merged(&[
+    let response = merged(&[
         json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "t", "type": "function", "function": {"name": "f", "arguments": "{\"a\""}}]}}]}),
         json!({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}, "finish_reason": "tool_calls"}]}),
     ]);
-    let call = &answer["choices"][0]["message"]["tool_calls"][0];
+    let call = &response["choices"][0]["message"]["tool_calls"][0];
     assert_eq!(
         call,
         &json!({"id": "t", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}})
     );
-    assert_eq!(answer["choices"][0]["message"]["content"], Value::Null);
+    assert_eq!(response["choices"][0]["message"]["content"], Value::Null);
 }
 
 #[test]
 fn a_token_that_says_more_than_its_text_loses_nothing() {
     let chunk = |choice: Value| json!({"id": "c", "object": "chat.completion.chunk", "choices": [choice], "usage": null});
-    let answer = merged(&[
+    let response = merged(&[
         chunk(json!({"index": 0, "delta": {"role": "assistant", "content": ""}})),
         chunk(
             json!({"index": 0, "delta": {"content": "a"}, "finish_reason": null, "logprobs": null}),
@@ -65,7 +65,7 @@ fn a_token_that_says_more_than_its_text_loses_nothing() {
         ),
         chunk(json!({"index": 1, "delta": {"content": "other"}})),
     ]);
-    let first = &answer["choices"][0];
+    let first = &response["choices"][0];
     assert_eq!(first["message"]["content"], "a\u{e9}\nbc");
     assert_eq!(first["message"]["reasoning_content"], "why");
     assert_eq!(first["logprobs"], json!({"content": [1]}));
@@ -73,7 +73,7 @@ fn a_token_that_says_more_than_its_text_loses_nothing() {
         (&first["finish_reason"], &first["stop_reason"]),
         (&json!("stop"), &json!(7))
     );
-    assert_eq!(answer["choices"][1]["message"]["content"], "other");
+    assert_eq!(response["choices"][1]["message"]["content"], "other");
 }
 
 /// Two interleaved choices, a text with escapes, and an event of another form among them.
@@ -89,14 +89,17 @@ fn tokens_that_repeat_one_event_are_joined_in_their_order() {
     }
     chunks.push(json!({"id": "c", "choices": [{"index": 0, "delta": {"content": "!", "reasoning_content": "why"}}]}));
     chunks.extend([chunk(0, "a"), chunk(0, "b"), chunk(1, "c")]);
-    let answer = merged(&chunks);
-    let content = |nth: usize| answer["choices"][nth]["message"]["content"].clone();
+    let response = merged(&chunks);
+    let content = |nth: usize| response["choices"][nth]["message"]["content"].clone();
     assert_eq!(
         content(0),
         texts.map(|text| format!("{text}-")).concat() + "!ab"
     );
     assert_eq!(content(1), texts.concat() + "c");
-    assert_eq!(answer["choices"][0]["message"]["reasoning_content"], "why");
+    assert_eq!(
+        response["choices"][0]["message"]["reasoning_content"],
+        "why"
+    );
 }
 
 #[test]
@@ -106,9 +109,9 @@ fn completions_that_repeat_one_event_are_joined_too() {
         .map(|text| chunk(text, Value::Null))
         .into();
     chunks.push(chunk("d", json!("stop")));
-    let answer = merged(&chunks);
-    assert_eq!(answer["choices"][0]["text"], "ab\"cd");
-    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    let response = merged(&chunks);
+    assert_eq!(response["choices"][0]["text"], "ab\"cd");
+    assert_eq!(response["choices"][0]["finish_reason"], "stop");
 }
 
 #[test]
@@ -134,7 +137,7 @@ fn more_answers_than_were_requested_are_no_answer() {
     let of_three = [0, 1, 2].map(|index| json!({"choices": [choice(index)]}));
     for chunks in [&[of_one_event][..], &of_three] {
         assert_eq!(damage(3, chunks), None);
-        assert_eq!(damage(2, chunks), Some(Damaged::TooManyAnswers(2)));
+        assert_eq!(damage(2, chunks), Some(Damaged::TooManyResponses(2)));
     }
     // Choices may have any index.
     let far = json!({"choices": [choice(u64::MAX), choice(7), choice(u64::MAX)]});
@@ -182,6 +185,6 @@ fn nothing_behind_the_end_is_part_of_an_answer() {
     let text = format!("{one}data: [DONE]\n\n{late}data: 5\n\n");
     assembler.push(text.as_bytes()).unwrap();
     assert!(assembler.done);
-    let answer = assembler.finish().unwrap();
-    assert_eq!(answer["choices"][0]["message"]["content"], "one");
+    let response = assembler.finish().unwrap();
+    assert_eq!(response["choices"][0]["message"]["content"], "one");
 }

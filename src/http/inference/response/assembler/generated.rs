@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use self::engines::{Engine, Generated, Random};
 use super::Assembler;
 use crate::dialect::{Dialect, Reading, Seal, Sealer, Teller, Telling, ollama};
-use crate::inference::answer::events::event_end;
+use crate::inference::response::events::event_end;
 use controller::Clock;
 use pool::KeyId;
 
@@ -44,7 +44,7 @@ fn run(engine: Engine) {
         assert_eq!(response, generated.response, "{}", shown());
         if generated.has_one_chat() {
             for (name, teller) in &tellers {
-                let complete = teller.clone().answer(response.clone());
+                let complete = teller.clone().respond(response.clone());
                 let complete =
                     complete.unwrap_or_else(|error| panic!("{name}: {error:?}: {}", shown()));
                 let events = translated(&stream, teller.clone());
@@ -82,7 +82,7 @@ fn translated(stream: &[u8], teller: Teller) -> String {
     // The gateway terminates an event or stream that the engine has left open.
     let mut bytes = stream.to_vec();
     if bytes.first() == Some(&b'{') {
-        bytes = crate::inference::answer::as_stream::events(&bytes, 9).unwrap();
+        bytes = crate::inference::response::as_stream::events(&bytes, 9).unwrap();
     }
     bytes.extend_from_slice(b"\n\ndata: [DONE]\n\n");
     let (mut rest, mut written) = (&bytes[..], String::new());
@@ -98,7 +98,7 @@ fn translated(stream: &[u8], teller: Teller) -> String {
 fn tellers() -> Vec<(&'static str, Teller)> {
     let reading = Reading {
         now_seconds: 1_790_000_000,
-        sealer: Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1)),
+        sealer: Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1)),
         desk: None,
     };
     let user = json!([{"role": "user", "content": "Hi"}]);
@@ -111,7 +111,7 @@ fn tellers() -> Vec<(&'static str, Teller)> {
     let responses = json!({"model": "m", "input": "Hi", "store": false});
     let custom = json!({"model": "m", "messages": user, "tools": [{"type": "custom", "custom": {"name": "w"}}]});
     let marks = Arc::new(ollama::Marks::begin(Clock::start()));
-    let chat = ollama::Answer::of(ollama::Ask::Chat, "m".to_owned(), marks);
+    let chat = ollama::Answer::new(ollama::Ask::Chat, "m".to_owned(), marks);
     vec![
         ("messages", read(Dialect::Anthropic, messages)),
         ("responses", read(Dialect::Responses, responses)),

@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 
 use crate::error::Failure;
 use crate::inference::admission;
-use crate::inference::answer::slow_reader::taken;
-use crate::inference::answer::stream::spawn;
-use crate::inference::answer::usage_scan::UsageScan;
+use crate::inference::response::slow_reader::taken;
+use crate::inference::response::stream::spawn;
+use crate::inference::response::usage_scan::UsageScan;
 use crate::inference::upstream::in_flight::{InFlightRequest, JSON, why};
 use crate::inference::upstream::proxy::Incoming;
 
@@ -95,12 +95,12 @@ fn end(served: &InFlightRequest, scan: &UsageScan) {
 }
 
 /// The response with its headers, which are added to `map` to reuse its memory.
-pub(crate) fn with_head(mut answer: Response, map: HeaderMap) -> Response {
-    let own = std::mem::replace(answer.headers_mut(), map);
-    let headers = answer.headers_mut();
+pub(crate) fn with_head(mut response: Response, map: HeaderMap) -> Response {
+    let own = std::mem::replace(response.headers_mut(), map);
+    let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, JSON);
     headers.extend(own);
-    answer
+    response
 }
 
 /// The response ended before it was complete.

@@ -30,11 +30,11 @@ use serde_json::{Map, Value, json};
 
 use self::calls::{CallDelta, CallTable, arguments_text, calls_in};
 use self::merge::{Level, is_unknown, merge, merge_object};
-use crate::inference::answer::as_chat::AsChat;
-use crate::inference::answer::damaged::Damaged;
-use crate::inference::answer::events::{BodyForm, Unended, data_of, event_end_from};
-use crate::inference::answer::repeated::Repeated;
-use crate::inference::answer::usage::{Usage, usage_of};
+use crate::inference::response::as_chat::AsChat;
+use crate::inference::response::damaged::Damaged;
+use crate::inference::response::events::{BodyForm, Unended, data_of, event_end_from};
+use crate::inference::response::repeated::Repeated;
+use crate::inference::response::usage::{Usage, usage_of};
 
 /// Largest response that is assembled, in bytes.
 pub(crate) const ANSWER_MAX: usize = 64 << 20;
@@ -160,7 +160,7 @@ impl Assembler {
         let choices = response.get("choices").and_then(Value::as_array);
         let count = choices.ok_or(Damaged::NoChoices)?.len();
         if count > self.choices_max {
-            return Err(Damaged::TooManyAnswers(self.choices_max));
+            return Err(Damaged::TooManyResponses(self.choices_max));
         }
         self.complete = Some(match self.as_chat.take() {
             Some(_) => Value::Object(AsChat::complete(response)),
@@ -290,7 +290,7 @@ impl Assembler {
         }
         let nth = self.choices.len();
         if nth >= self.choices_max {
-            return Err(Damaged::TooManyAnswers(self.choices_max));
+            return Err(Damaged::TooManyResponses(self.choices_max));
         }
         let fields = Map::from_iter([("index".to_owned(), json!(index))]);
         self.choices.push(Choice {

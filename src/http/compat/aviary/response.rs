@@ -1,4 +1,4 @@
-//! An answer in Aviary's words: whole, in lines, and as an error.
+//! Translates responses into Aviary's form: complete, as lines, and as errors.
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderValue, header};
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use pool::Span;
 
-/// Errors are far shorter.
+/// Longest error body that is read.
 const ERROR_MAX: usize = 1 << 20;
-/// A line of an engine's stream is no longer; the gateway holds it to less.
+/// Longest line accepted in a stream; the gateway has a smaller limit.
 const LINE_MAX: usize = 16 << 20;
 
-/// A completion, or the answer of a chat.
+/// Translates a completion, or a chat response.
 pub(super) fn of_completion(completion: &Value, took: Span) -> Value {
     let choice = &completion["choices"][0];
     let text = choice["text"].as_str();
@@ -47,7 +47,7 @@ pub(super) fn of_completion(completion: &Value, took: Span) -> Value {
     })
 }
 
-/// The refusal of one prompt of a batch.
+/// The error object of a failed prompt in a batch.
 pub(super) async fn failed(response: Response) -> Value {
     let status = response.status();
     let body = to_bytes(response.into_body(), ERROR_MAX).await;
@@ -59,7 +59,7 @@ pub(super) async fn failed(response: Response) -> Value {
     }
 }
 
-/// A stream of events as lines of JSON.
+/// Translates an event stream into lines of JSON.
 pub(super) fn lines(response: Response) -> Response {
     let (mut head, body) = response.into_parts();
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -71,7 +71,7 @@ pub(super) fn lines(response: Response) -> Response {
     Response::from_parts(head, Body::from_stream(retold(pieces)))
 }
 
-/// Events in pieces of any size, written as lines.
+/// Translates events, received in pieces of any size, into lines.
 fn retold(
     pieces: impl Stream<Item = Result<Bytes, String>> + Send + 'static,
 ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> + Send + 'static {
@@ -103,7 +103,7 @@ fn retold(
     })
 }
 
-/// Takes the whole lines, and tells those that have data.
+/// Takes the complete lines and translates those with data.
 fn take_lines(rest: &mut Vec<u8>) -> String {
     let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {
         return String::new();
@@ -121,7 +121,7 @@ fn take_lines(rest: &mut Vec<u8>) -> String {
     written
 }
 
-/// The text of an event; `None`: nothing that Aviary showed.
+/// The line for an event; `None` if Aviary would not show it.
 fn event_line(event: &Value) -> Option<Value> {
     if event["error"].is_object() {
         return Some(error_line(&event["error"]));
@@ -130,7 +130,7 @@ fn event_line(event: &Value) -> Option<Value> {
     let text = choice["text"].as_str();
     let text = text
         .or_else(|| choice["delta"]["content"].as_str())
-        .filter(|it| !it.is_empty());
+        .filter(|text| !text.is_empty());
     if let Some(text) = text {
         return Some(json!({"generated_text": text, "num_generated_tokens": 0}));
     }
@@ -154,7 +154,7 @@ mod tests {
     async fn written(pieces: &[&str]) -> Vec<Value> {
         let pieces: Vec<Result<Bytes, String>> = pieces
             .iter()
-            .map(|it| Ok(Bytes::from(it.to_string())))
+            .map(|line| Ok(Bytes::from(line.to_string())))
             .collect();
         let lines: Vec<_> = retold(stream::iter(pieces)).collect().await;
         let text: String = lines
@@ -201,12 +201,12 @@ mod tests {
     #[test]
     fn a_completion_has_aviarys_names_and_sums() {
         let completion = json!({"choices": [{"message": {"content": "yes"}}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
-        let answer = of_completion(&completion, Span(2000));
-        assert_eq!(answer["generated_text"], "yes");
+        let response = of_completion(&completion, Span(2000));
+        assert_eq!(response["generated_text"], "yes");
         assert_eq!(
-            (&answer["num_total_tokens"], &answer["total_time"]),
+            (&response["num_total_tokens"], &response["total_time"]),
             (&json!(4), &json!(2.0))
         );
-        assert_eq!(answer["total_time_per_token"], 0.5);
+        assert_eq!(response["total_time_per_token"], 0.5);
     }
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::inference::answer::events::TooLong;
+use crate::inference::response::events::TooLong;
 
 /// Largest number of tool calls in a response. Models make a few; each costs far more memory than the bytes with which an engine
 /// can begin one.
@@ -14,7 +14,7 @@ pub(crate) enum Damaged {
     #[error(transparent)]
     TooLong(#[from] TooLong),
     #[error("it sent more choices than the {0} requested")]
-    TooManyAnswers(usize),
+    TooManyResponses(usize),
     #[error("it sent more than {} tool calls in one response", CALLS_MAX)]
     TooManyCalls,
     #[error("it sent an event that is not a JSON object")]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::inference::answer::damaged::Damaged;
+use crate::inference::response::damaged::Damaged;
 
 /// Returns one event per choice, one for the usage, and the end of the stream. An error is returned as an error event.
 ///
@@ -19,7 +19,7 @@ pub(super) fn events(body: &[u8], choices_max: usize) -> Result<Vec<u8>, Damaged
         return Err(Damaged::NoChoices);
     };
     if choices.len() > choices_max {
-        return Err(Damaged::TooManyAnswers(choices_max));
+        return Err(Damaged::TooManyResponses(choices_max));
     }
     let usage = head.shift_remove("usage").filter(Value::is_object);
     if head
@@ -76,7 +76,7 @@ fn streamed(choice: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inference::answer::assembler::Assembler;
+    use crate::inference::response::assembler::Assembler;
 
     #[test]
     fn a_response_and_its_stream_say_the_same() {
@@ -107,6 +107,6 @@ mod tests {
         assert_eq!(events(b"{\"choices\":", 9), Err(Damaged::NotJson));
         assert_eq!(events(b"{\"a\":1}", 9), Err(Damaged::NoChoices));
         let two = br#"{"choices":[{},{}]}"#;
-        assert_eq!(events(two, 1), Err(Damaged::TooManyAnswers(1)));
+        assert_eq!(events(two, 1), Err(Damaged::TooManyResponses(1)));
     }
 }

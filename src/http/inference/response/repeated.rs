@@ -79,7 +79,10 @@ impl Repeated {
             after: data[to..].to_vec(),
             text: String::new(),
         };
-        let known = self.patterns.iter().position(|pattern| pattern.choice == choice);
+        let known = self
+            .patterns
+            .iter()
+            .position(|pattern| pattern.choice == choice);
         match known {
             Some(nth) => self.patterns[nth] = pattern,
             None if self.patterns.len() < CHOICES_MAX => self.patterns.push(pattern),

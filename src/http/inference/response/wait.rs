@@ -6,7 +6,11 @@ use pool::{ModelId, ReplicaId, ReplicaState, Span, Ticket};
 
 /// Returns `: waiting position=1 stage=loading percent=40 expected_seconds=3`.
 pub(crate) fn comment(snapshot: &Snapshot, ticket: Ticket, model: ModelId) -> String {
-    let waiting = snapshot.pool.waiting.iter().find(|waiter| waiter.ticket == ticket);
+    let waiting = snapshot
+        .pool
+        .waiting
+        .iter()
+        .find(|waiter| waiter.ticket == ticket);
     let position = waiting.map_or(0, |waiter| waiter.position);
     let expected = waiting.map_or(0, |waiter| waiter.expected.secs_up());
     let (stage, percent) = stage(snapshot, model);
@@ -23,7 +27,11 @@ pub(crate) fn seated(replica: ReplicaId, waited: Span) -> String {
 
 /// The stage of the model's load in one word, with its percentage if the engine reports one.
 pub(crate) fn stage(snapshot: &Snapshot, model: ModelId) -> (String, Option<u8>) {
-    let view = snapshot.pool.models.iter().find(|candidate| candidate.model == model);
+    let view = snapshot
+        .pool
+        .models
+        .iter()
+        .find(|candidate| candidate.model == model);
     let Some(view) = view else {
         return ("queued".to_owned(), None);
     };
