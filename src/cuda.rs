@@ -29,7 +29,10 @@ pub(crate) fn log(cuda: &CudaProgram, catalog: &Catalog) {
     let Some(trouble) = cuda.trouble() else {
         return;
     };
-    let needing = catalog.entries().iter().filter(|(_, it)| is_needed(it));
+    let needing = catalog
+        .entries()
+        .iter()
+        .filter(|(_, entry)| is_needed(entry));
     let names: Vec<&str> = needing.map(|(name, _)| name.as_str()).collect();
     if !names.is_empty() {
         tracing::warn!(

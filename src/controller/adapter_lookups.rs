@@ -27,7 +27,8 @@ const KEPT_MAX: usize = 2000;
 const KNOWN_FOR: Span = Span(600_000);
 /// Unknown names that all users together may look up per second. Each user has a share.
 pub const ADAPTER_MISSES_MAX: u32 = 50;
-/// Concurrent lookups per place. Bounds the threads that a hanging disk holds; a hanging bucket does not delay folders.
+/// Concurrent lookups in folders, and separately in buckets. Bounds the threads that a hanging disk holds; a hanging bucket does
+/// not delay folders.
 const AT_ONCE: usize = 8;
 /// Concurrent lookups per user. A user's further lookups wait behind these, without delaying other users.
 const AT_ONCE_OF_ONE: usize = 3;
@@ -118,7 +119,7 @@ impl AdapterLookups {
         }
     }
 
-    /// The adapter `name`, if the model accepts one more adapter and the files can be loaded.
+    /// The adapter `name`, if the model finds adapters by name and the files can be loaded.
     pub async fn find(
         self: &Arc<Self>,
         entry: &Arc<Entry>,

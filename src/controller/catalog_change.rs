@@ -87,7 +87,7 @@ pub enum ChangeError {
     Unknown { name: String },
     #[error("{name} comes from {origin}; remove the file and reload instead")]
     FromFile { name: String, origin: String },
-    #[error("a model called {name} exists by now")]
+    #[error("a model called {name} already exists")]
     Taken { name: String },
     #[error(
         "users have registered {limit} models, as many as catalog.unknown_limit allows; an administrator can remove some or raise it"

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use engine::{LogLine, ReplicaLog};
 use pool::ReplicaId;
 
-/// Lines kept until the loop has read the list of engines on the node. A node sends that list before its first line, so lines wait
-/// for as long as the loop lags behind.
+/// Limits of the lines kept until the loop has read the list of engines on the node. A node sends that list before its first line,
+/// so lines wait for as long as the loop lags behind.
 const EARLY_LINES_MAX: usize = 1_000;
 const EARLY_BYTES_MAX: usize = 256 << 10;
 

@@ -151,7 +151,7 @@ impl Control {
         };
         // Includes models without a listing: the pool does not fetch them for the node, and cannot know whether they are there.
         let facts = self.models.facts.iter();
-        let there = facts.filter(|(_, it)| it.listing.as_ref().is_none_or(has));
+        let there = facts.filter(|(_, facts)| facts.listing.as_ref().is_none_or(has));
         Some(Event::WeightsOn {
             node,
             models: there.map(|(&model, _)| model).collect(),
