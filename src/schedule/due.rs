@@ -1,9 +1,7 @@
-//! Decides what is due now (E3). [`Due::due`] looks at the occurrences since its last call, so it may be called
-//! early, late, twice, or after the machine slept: each occurrence counts exactly once. Pure; it carries
-//! nothing out.
+//! Decides what is due now (E3). [`Due::due`] examines the occurrences since its last call. It may be called early, late, twice, or
+//! after the machine slept: each occurrence counts exactly once. Pure; the caller carries out the decision.
 //!
-//! Of several occurrences in one interval only the newest matters, because each one closes or opens the pool
-//! completely:
+//! Of several occurrences in an interval only the newest matters, because each closes or opens the pool completely:
 //!
 //! | newest in the stretch | what happens |
 //! |---|---|
@@ -11,8 +9,7 @@
 //! | a reopening | it runs, and a cleanup before it is passed over: its evening has ended |
 //! | both at once | the cleanup runs, then the reopening |
 //!
-//! At the start of the service three things may have to be made up for (E3), all of them only while the window is
-//! open:
+//! At the start of the service three things may have to be made up for (E3), all of them only during the window:
 //!
 //! | before the start | what happens |
 //! |---|---|
@@ -21,26 +18,25 @@
 //! | the service was down at the time of the cleanup | it runs now |
 //! | a new data folder; or the service was up at that time, with another schedule | nothing: the pool is open |
 //!
-//! Without a reopening there is no window that limits a late cleanup; it runs when it is at most [`LATE_MAX`]
-//! late.
+//! Without a reopening, no window limits a late cleanup; it runs if it is at most [`LATE_MAX`] late.
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 
 use super::evening::{Evening, EveningEvent};
 
-/// How late a cleanup without a window still runs.
+/// The maximum delay after which a cleanup without a window still runs.
 pub const LATE_MAX: TimeDelta = TimeDelta::hours(1);
 
-/// A clock that goes back by less than this was corrected: completed events are not repeated. One that goes
-/// back further was wrong before, and occurrences count anew from the new time.
+/// A clock that goes back by less than this was corrected, and completed events are not repeated. A clock that goes back further
+/// was wrong before, and occurrences are counted again from the new time.
 pub const CORRECTION_MAX: TimeDelta = TimeDelta::minutes(5);
 
-/// What to do now, in this order, and what was skipped.
+/// The events to carry out now, in order, and the events that were skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     pub run: Vec<Occurrence>,
     pub passed_over: Vec<(Occurrence, PassedOver)>,
-    /// The clock went back by this much, and occurrences count anew from now on.
+    /// The clock went back by this much, and occurrences are counted again from now on.
     pub clock_went_back: Option<TimeDelta>,
 }
 
@@ -51,12 +47,12 @@ pub struct Occurrence {
     pub event: EveningEvent,
 }
 
-/// Why an occurrence is not carried out.
+/// The reason why an occurrence is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassedOver {
-    /// A later occurrence undid it before it could be carried out.
+    /// A later occurrence reverted it before it could be carried out.
     Overtaken { by: Occurrence },
-    /// There is no window, and it is later than [`LATE_MAX`].
+    /// The schedule has no window, and the occurrence is later than [`LATE_MAX`].
     TooLate { by: TimeDelta },
 }
 
@@ -82,19 +78,19 @@ impl std::fmt::Display for PassedOver {
     }
 }
 
-/// What the store knows of the service before this start.
+/// The store's record of the service before this start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Past {
-    /// When the last cleanup was done.
+    /// The time the last cleanup was completed.
     pub done: Option<DateTime<Utc>>,
-    /// When the last cleanup was begun. If it was not done since, it was interrupted.
+    /// The time the last cleanup began. If it has not completed since, it was interrupted.
     pub begun: Option<DateTime<Utc>>,
-    /// When the service was last seen to run. `None`: the data folder is new.
+    /// The time the service was last seen running. `None` if the data folder is new.
     pub last_up: Option<DateTime<Utc>>,
 }
 
 impl Past {
-    /// A time in the future comes from a wrong clock and says nothing.
+    /// Ignores times in the future: they come from a wrong clock.
     fn believable(self, now: DateTime<Utc>) -> Past {
         let so = |at: Option<DateTime<Utc>>| at.filter(|at| *at <= now + CORRECTION_MAX);
         let (done, begun) = (so(self.done), so(self.begun));
@@ -112,9 +108,9 @@ pub struct Due {
     evening: Evening,
     past: Past,
     last_check: Option<DateTime<Utc>>,
-    /// What was decided for the start, until it is carried out.
+    /// The decision for the start, until it is carried out.
     first: Option<Decision>,
-    /// The pool is closed by this schedule.
+    /// True if this schedule has closed the pool.
     closed: bool,
 }
 
@@ -133,17 +129,17 @@ impl Due {
         &self.evening
     }
 
-    /// Decides what the start of the service has to make up for; [`Due::due`] gives it. Returns since when the pool
-    /// is closed, if it begins closed.
+    /// Decides what the start of the service has to make up for; [`Due::due`] returns it. Returns the time since which the pool is
+    /// closed, if it starts closed.
     pub fn begin(&mut self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let decision = self.due(now);
-        let closes = decision.run.first().map(|it| it.at);
+        let closes = decision.run.first().map(|occurrence| occurrence.at);
         self.first = Some(decision);
         closes.filter(|_| self.closed)
     }
 
-    /// Another schedule takes the place of this one. Its times count from now on: none is caught up. If this one has
-    /// closed the pool, and by the new one it is open now, it opens. [`Due::due`] gives what the change calls for.
+    /// Replaces the schedule. Its times count from now on, and none is caught up. If the old schedule has closed the pool and the
+    /// new one has it open now, the pool opens. [`Due::due`] returns the events that the change requires.
     pub fn change(&mut self, evening: Evening, now: DateTime<Utc>) {
         let mut decision = self.due(now);
         self.evening = evening;
@@ -157,7 +153,7 @@ impl Due {
         self.first = Some(decision);
     }
 
-    /// What became due since the last call. The first call is the start of the service (E3).
+    /// Returns the events that became due since the last call. The first call is the start of the service (E3).
     pub fn due(&mut self, now: DateTime<Utc>) -> Decision {
         if let Some(first) = self.first.take() {
             return first;
@@ -209,8 +205,7 @@ impl Due {
         }
     }
 
-    /// At the start, when the pool is open: an interrupted cleanup is finished only if there is no window, and
-    /// if it is not late.
+    /// At the start, with an open pool: finishes an interrupted cleanup only if it is not late and no window exists.
     fn without_window(
         &self,
         now: DateTime<Utc>,
@@ -318,7 +313,11 @@ mod tests {
                 last_up: None,
             };
             let decision = Due::new(evening, past).due(at(now));
-            let events: Vec<EveningEvent> = decision.run.iter().map(|it| it.event).collect();
+            let events: Vec<EveningEvent> = decision
+                .run
+                .iter()
+                .map(|occurrence| occurrence.event)
+                .collect();
             (events, decision.passed_over.len())
         };
         let begun = "2026-06-10T21:00:00.250Z";
@@ -344,7 +343,7 @@ mod tests {
         assert_eq!(
             start(usual(), begun, yesterday, "2026-06-11T23:00:00Z"),
             (vec![Cleanup], 0),
-            "the next evening's was missed as a whole"
+            "the next evening was missed completely"
         );
         let alone = || Evening::new(Some(NINE_PM), None, UTC).unwrap();
         assert_eq!(

@@ -1,21 +1,19 @@
-//! The evening window (E1–E3) as pure arithmetic: when the cleanup and the reopening fall, and whether the pool
-//! is closed at a given moment.
+//! Calculates the evening window (E1–E3): when the cleanup and the reopening fall, and whether the pool is closed at a given time.
+//! Pure arithmetic.
 //!
 //! ```text
 //!           cleanup                       reopen                     cleanup
 //!   ──open────┃──────────── closed ─────────┃───────── open ───────────┃── closed ──▶
 //! ```
 //!
-//! The pool is closed when the last cleanup is later than the last reopening. If both fall on the same moment,
-//! the pool is emptied and opens again at once.
+//! The pool is closed if the last cleanup is later than the last reopening. If both fall on the same time, the pool is emptied and
+//! opens again immediately.
 //!
-//! **Only a cleanup**: there is no window. The pool is emptied and opens again at once.
-//! **Only a reopening**: the pool is never closed; each reopening brings always-hot models back.
-//! **Neither**: nothing ever happens.
+//! **Only a cleanup**: no window. The pool is emptied and opens again immediately. **Only a reopening**: the pool is never closed;
+//! each reopening brings always-hot models back. **Neither**: nothing ever happens.
 //!
-//! Times are local to the configured zone. A time that a spring change skips falls on the end of the gap; a
-//! time that an autumn change repeats counts once, the first time. (Expressions with a `*` in hours, minutes or
-//! seconds are intervals and follow elapsed time.)
+//! Times are local to the configured zone. A time skipped in spring falls on the end of the gap; a time repeated in autumn counts
+//! only the first time. (Expressions with a `*` in hours, minutes or seconds are intervals and follow elapsed time.)
 
 use chrono::{DateTime, SubsecRound, TimeZone, Timelike, Utc};
 use chrono_tz::Tz;
@@ -26,14 +24,14 @@ use croner::parser::{CronParser, Seconds};
 /// The events of the evening schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EveningEvent {
-    /// Empty the pool, and lift the protection of always-hot models (E1, E2).
+    /// Empties the pool and lifts the protection of always-hot models (E1, E2).
     Cleanup,
-    /// Only after a start: finish an interrupted cleanup. Models loaded since it began are not affected.
+    /// After a start only: finishes an interrupted cleanup. Models loaded since it began are not affected.
     Resume,
-    /// Only after a start inside a window whose cleanup was done before: lift the protection of
-    /// always-hot models (E2), but do not empty the pool again.
+    /// After a start inside a window whose cleanup was completed before: lifts the protection of always-hot models (E2) without
+    /// emptying the pool again.
     StillClosed,
-    /// Restore the protection and the always-hot models (E2).
+    /// Restores the protection and the always-hot models (E2).
     Reopen,
 }
 
@@ -83,7 +81,7 @@ pub enum ScheduleError {
     },
 }
 
-/// When the pool is emptied and when it opens again.
+/// The times at which the pool is emptied and opens again.
 #[derive(Clone, Debug)]
 pub struct Evening {
     pub(super) cleanup: Option<Rule>,
@@ -91,22 +89,21 @@ pub struct Evening {
     zone: Tz,
 }
 
-/// The evening at one moment.
+/// The evening's state at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EveningState {
     /// Inside the window: always-hot models are not protected (E2).
     pub closed: bool,
-    /// The last occurrence at or before the moment, whether or not it was carried out.
+    /// The last occurrence at or before the given time, whether or not it was carried out.
     pub last_cleanup: Option<DateTime<Utc>>,
     pub last_reopen: Option<DateTime<Utc>>,
-    /// The first occurrence after the moment.
+    /// The first occurrence after the given time.
     pub next_cleanup: Option<DateTime<Utc>>,
     pub next_reopen: Option<DateTime<Utc>>,
 }
 
 impl Evening {
-    /// From the settings. Expressions have six fields with seconds, or five without; `@daily` and similar forms
-    /// work too.
+    /// Parses the settings. Expressions have six fields with seconds, or five without; `@daily` and similar forms work too.
     ///
     /// # Errors
     /// [`ScheduleError`] with the name of the field when an expression cannot be parsed or never occurs, such
@@ -135,7 +132,7 @@ impl Evening {
         self.zone
     }
 
-    /// The state at this moment, by the schedule alone.
+    /// The state at the given time, by the schedule alone.
     pub fn state_at(&self, now: DateTime<Utc>) -> EveningState {
         let last = |rule: &Option<Rule>| rule.as_ref().and_then(|rule| rule.last(now, self.zone));
         let next = |rule: &Option<Rule>| rule.as_ref().and_then(|rule| rule.next(now, self.zone));
@@ -149,7 +146,7 @@ impl Evening {
         }
     }
 
-    /// When the next cleanup and the next reopening come, in local time, for people.
+    /// A description of the next cleanup and the next reopening, in local time.
     pub fn outlook(&self, now: DateTime<Utc>) -> String {
         let state = self.state_at(now);
         let shown = |at: DateTime<Utc>| {
@@ -167,7 +164,7 @@ impl Evening {
                 shown(reopen)
             ),
             (Some(cleanup), None) => format!(
-                "the next cleanup is on {}, and the pool opens again at once ({zone})",
+                "the next cleanup is on {}, and the pool opens again immediately ({zone})",
                 shown(cleanup)
             ),
             (None, Some(reopen)) => format!(
@@ -178,13 +175,13 @@ impl Evening {
         }
     }
 
-    /// Whether the pool is ever closed.
+    /// Returns true if the pool is ever closed.
     pub(super) fn has_window(&self) -> bool {
         self.cleanup.is_some() && self.reopen.is_some()
     }
 }
 
-/// One cron expression.
+/// A cron expression.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) field: &'static str,
@@ -214,7 +211,7 @@ impl Rule {
             expression,
             cron,
         };
-        // Any present-day moment will do to test whether there is an occurrence at all.
+        // Any present-day time will do to test whether there is an occurrence at all.
         let moment = DateTime::UNIX_EPOCH + chrono::TimeDelta::days(365 * 56);
         match rule.next(moment, zone).or_else(|| rule.last(moment, zone)) {
             Some(_) => Ok(rule),
@@ -225,9 +222,9 @@ impl Rule {
         }
     }
 
-    /// The last occurrence at or before the moment.
+    /// The last occurrence at or before the given time.
     pub(super) fn last(&self, now: DateTime<Utc>, zone: Tz) -> Option<DateTime<Utc>> {
-        // Occurrences are full seconds, so fractions of a second change nothing.
+        // Occurrences are full seconds, so fractions of a second do not matter.
         let now = zone.from_utc_datetime(&now.trunc_subsecs(0).naive_utc());
         self.cron
             .find_previous_occurrence(&now, true)
@@ -235,7 +232,7 @@ impl Rule {
             .map(|at| at.to_utc())
     }
 
-    /// The first occurrence after the moment.
+    /// The first occurrence after the given time.
     pub(super) fn next(&self, now: DateTime<Utc>, zone: Tz) -> Option<DateTime<Utc>> {
         let now = zone.from_utc_datetime(&now.trunc_subsecs(0).naive_utc());
         self.cron

@@ -1,5 +1,5 @@
-//! The evening schedule (E1–E3): triggers the cleanup and the reopening when they are due. Runs the scheduler's
-//! jobs; it does not unload models and does not know the pool.
+//! The evening schedule (E1–E3): triggers the cleanup and the reopening when they are due. Runs the scheduler's jobs; it neither
+//! unloads models nor knows the pool.
 //!
 //! ```text
 //!  tokio-cron-scheduler                 Due               Turns              act
@@ -9,11 +9,10 @@
 //!  job `first`,   once, now   ─┘
 //! ```
 //!
-//! Every job calls [`Due::due`], so an extra job does no harm. The watch job is there because the scheduler
-//! keeps the zone's offset from when a job was made: after a change to or from daylight-saving time its jobs
-//! come an hour early or late, until the next start. The watch also notices that the machine has slept, or that
-//! the clock was set. So the worst delay is less than a minute, and for expressions on a full minute there is
-//! none.
+//! Every job calls [`Due::due`], so an additional job does no harm. The scheduler keeps the zone's offset from the time a job was
+//! made: after a daylight-saving change its jobs come an hour early or late until the next start. The watch job makes up for that.
+//! It also notices that the machine has slept or that the clock was set. The worst delay is therefore less than a minute, and
+//! expressions on a full minute have none.
 
 mod due;
 mod evening;
@@ -38,14 +37,14 @@ const EACH_MINUTE: &str = "0 * * * * *";
 type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Act = dyn Fn(EveningEvent) -> Ending + Send + Sync;
 
-/// The running schedule. Dropping it does not stop it; [`Schedule::stop`] does.
+/// The running schedule. Dropping it does not stop it; call [`Schedule::stop`].
 pub struct Schedule {
     shared: Arc<Shared>,
-    /// Its jobs wake `shared`. A changed schedule has a scheduler of its own.
+    /// Its jobs wake `shared`. A changed schedule has a separate scheduler.
     scheduler: tokio::sync::Mutex<JobScheduler>,
 }
 
-/// Another evening with its jobs, before it counts.
+/// A new evening and its jobs, before they take effect.
 pub struct Prepared {
     evening: Evening,
     scheduler: JobScheduler,
@@ -59,7 +58,7 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
-/// What all jobs share, whichever schedule they belong to.
+/// The state shared by all jobs, of every schedule.
 struct Shared {
     due: Mutex<Due>,
     clock: Box<dyn Fn() -> DateTime<Utc> + Send + Sync>,
@@ -77,7 +76,7 @@ impl std::fmt::Debug for Schedule {
 }
 
 impl Shared {
-    /// Carries out what has become due, unless another task does already.
+    /// Carries out the events that have become due, unless another task is already doing so.
     async fn look(&self) {
         if self.stopped.load(Ordering::Acquire) {
             return;
@@ -95,8 +94,8 @@ impl Shared {
 }
 
 impl Schedule {
-    /// Starts the jobs. `due` holds the store's record of the last cleanup; `clock` gives the time of day;
-    /// `act` carries out one event and returns when that is done. Calls of `act` never overlap.
+    /// Starts the jobs. `due` holds the store's record of the last cleanup; `clock` returns the time of day; `act` carries out an
+    /// event and returns when it is done. Calls of `act` never overlap.
     ///
     /// # Errors
     /// [`ScheduleError`] when the scheduler does not accept an expression or cannot start.
@@ -124,7 +123,7 @@ impl Schedule {
         })
     }
 
-    /// What another evening needs to take the place of this one; nothing changes yet.
+    /// Prepares another evening to replace this one; nothing changes yet.
     ///
     /// # Errors
     /// Like [`Schedule::start`].
@@ -133,8 +132,8 @@ impl Schedule {
         Ok(Prepared { evening, scheduler })
     }
 
-    /// The prepared evening counts from now on. An event that is running is not cut. What the change itself calls
-    /// for is carried out by the first look of the new jobs.
+    /// Makes the prepared evening take effect. A running event is not cut. The first run of the new jobs carries out the events
+    /// that the change itself requires.
     ///
     /// # Errors
     /// When the new jobs cannot be started. The new evening counts, but each of its times may come up to a minute late.
@@ -150,14 +149,14 @@ impl Schedule {
         Ok(())
     }
 
-    /// Stops the schedule. An event that is running is not cut.
+    /// Stops the schedule. A running event is not cut.
     pub async fn stop(&self) -> Result<(), JobSchedulerError> {
         self.shared.stopped.store(true, Ordering::Release);
         self.scheduler.lock().await.shutdown().await
     }
 }
 
-/// A scheduler that wakes `shared` at the times of this evening, each minute, and once when it starts.
+/// Creates a scheduler that wakes `shared` at the times of this evening, each minute, and once when it starts.
 async fn with_jobs(shared: &Arc<Shared>, evening: &Evening) -> Result<JobScheduler, ScheduleError> {
     let failed = |source| ScheduleError::Start { source };
     let ask = || {
@@ -193,12 +192,12 @@ async fn start(scheduler: &JobScheduler) -> Result<(), ScheduleError> {
     started.map_err(|source| ScheduleError::Start { source })
 }
 
-/// Logs the decision, and returns the events to carry out.
+/// Logs the decision and returns the events to carry out.
 fn log_decision(decision: Decision) -> Vec<EveningEvent> {
     if let Some(back) = decision.clock_went_back {
         tracing::warn!(
             minutes = back.num_minutes(),
-            "the clock went back; the evening's times count anew from now on"
+            "the clock went back; the evening's times are counted again from now on"
         );
     }
     for (occurrence, why) in &decision.passed_over {

@@ -1,5 +1,5 @@
-//! Runs events one at a time, without piling up. A cleanup that is due during a cleanup is skipped; other
-//! events wait, and of several that wait the newest wins, because it defines the final state of the pool.
+//! Runs events one at a time, without piling up. A cleanup that is due during a cleanup is skipped. Other events wait; of several
+//! waiting events the newest wins, because it defines the final state of the pool.
 
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ struct State {
 }
 
 impl Turns {
-    /// Carries out these events in order, or leaves them to the caller that is already running events.
+    /// Carries out these events in order, or leaves them to a caller that is already running events.
     pub(super) async fn take<F: Future<Output = ()>>(
         &self,
         events: Vec<EveningEvent>,
@@ -58,7 +58,7 @@ impl Turns {
     }
 }
 
-/// The right to run events. If its holder is dropped in the middle, others can continue.
+/// The right to run events. If its holder is dropped midway, others can continue.
 struct Turn<'a> {
     turns: &'a Turns,
 }
@@ -95,7 +95,7 @@ mod tests {
     use super::EveningEvent::{Cleanup, Reopen};
     use super::*;
 
-    /// Lets a test see each start and decide each end.
+    /// Lets a test observe each start and decide each end.
     struct Stage {
         turns: Arc<Turns>,
         ends: Arc<Semaphore>,

@@ -1,5 +1,5 @@
-//! `--bench --ablation`: what the pool needs without each part of its rule, by what it needs with all of them, on the
-//! traces of a folder and where the models in use change. Prints Markdown in the form of the small labs' ablation.
+//! `--bench --ablation`: the cost of the pool without each part of its rule, relative to the complete rule, on the traces of a
+//! folder and on a workload whose models in use change. Prints Markdown like the small labs' ablation.
 
 use std::path::Path;
 
@@ -10,15 +10,15 @@ use super::{bench, clear_progress, front, models, progress};
 use pool::{ModelId, Policy, Span, Time};
 use sim::replay::{Options, run as replay};
 
-/// Shares of all models' memory that the devices hold, in thousandths; those of the bench.
+/// The devices' memory as a share of all models, in thousandths; the same as the bench.
 const CAPACITIES: [u64; 4] = [100, 200, 350, 500];
 const DEVICES: [u32; 2] = [1, 4];
-/// The models in use change every half hour, so that what was used an hour ago tells nothing of the next.
+/// The models in use change every half hour, so the previous hour says nothing about the next.
 const SHIFTING: &str = "shifting:requests=6000,days=2,models=48";
 const SHIFTING_CAPACITY: u64 = 200;
 const DAY_MS: f64 = 86_400_000.0;
 
-/// Prints a table of the traces and one of the changing models, for one device and for four.
+/// Prints a table for the traces and another for the changing models, for one device and for four.
 ///
 /// # Errors
 /// A trace that cannot be read; a rule that the pool broke.
@@ -52,7 +52,7 @@ fn on(devices: u32) -> String {
     format!("{devices} device{}", if devices == 1 { "" } else { "s" })
 }
 
-/// Models as those of the bench, with other requests.
+/// Models like the bench's, with other requests.
 fn shifting(seed: u64, devices: u32) -> Result<Setup, String> {
     let reading = Reading {
         seed,
@@ -80,7 +80,7 @@ fn shifting(seed: u64, devices: u32) -> Result<Setup, String> {
     })
 }
 
-/// What each rule cost: of each rule, workload by workload, for each seed.
+/// The costs by rule, workload and seed.
 struct Found {
     rules: Vec<String>,
     policies: Vec<Policy>,
@@ -109,7 +109,7 @@ impl Found {
         }
     }
 
-    /// Plays one workload with every rule. All of them have the same requests.
+    /// Plays a workload with every rule. All rules get the same requests.
     fn play(
         &mut self,
         called: &str,

@@ -14,14 +14,15 @@ pub struct SimulateArgs {
     /// `zipf:requests=100000,days=1,models=60,skew=1.1`, `diurnal:…`, `bursty:…`, `shifting:…`.
     #[arg(long, value_name = "FILE")]
     pub workload: Option<String>,
-    /// The pool's configuration: its models and times, and its devices, which are looked for on this machine as `serve`
-    /// does (`inventory`).
+    /// The pool's configuration: its models and times, and its devices, which are detected on this machine as `serve` does
+    /// (`inventory`).
     #[arg(long, value_name = "FILE", requires = "workload")]
     pub pool: Option<PathBuf>,
-    /// The policy whose time line the page shows.
+    /// The policy whose timeline the page shows.
     #[arg(long, default_value = "model-pool", requires = "workload")]
     pub policy: String,
-    /// Peers to compare with: lru, lru-best, fifo, llama-swap, llamacpp-router, ollama, modelmesh, ncsa, offline; and `bound`, below which no policy can be.
+    /// Policies to compare with: lru, lru-best, fifo, llama-swap, llamacpp-router, ollama, modelmesh, ncsa, offline; and `bound`,
+    /// the lower bound of every policy.
     #[arg(
         long,
         value_delimiter = ',',
@@ -29,14 +30,14 @@ pub struct SimulateArgs {
         requires = "workload"
     )]
     pub compare: Vec<String>,
-    /// Play the pool with a range of `pool.objective` beside lru, lru-best, fifo and the policies of --compare, and print what
-    /// each waits and loads; marks those that no other one is better than in both.
+    /// Play the pool with a range of `pool.objective`, and lru, lru-best, fifo and the policies of --compare; print the waits and
+    /// loads of each, and mark those that no other beats in both.
     #[arg(long, requires = "workload", conflicts_with_all = ["html", "resample"])]
     pub front: bool,
     /// Write the reports as JSON; `-` for standard output instead of the table.
     #[arg(long, value_name = "FILE", requires = "workload")]
     pub json: Option<PathBuf>,
-    /// Write one page with charts that needs no network.
+    /// Write a self-contained page with charts.
     #[arg(long, value_name = "FILE", requires = "workload")]
     pub html: Option<PathBuf>,
     /// Replace the devices: `+2` adds two like the last one of --pool, `8` sets their number, `4x80GiB` sets number and size.
@@ -63,17 +64,17 @@ pub struct SimulateArgs {
         allow_hyphen_values = true
     )]
     pub keep_hot: Option<String>,
-    /// The priority of one model: `model=2`.
+    /// The priority of a model: `model=2`.
     #[arg(long, value_name = "MODEL=N", requires = "workload")]
     pub priority: Vec<String>,
-    /// A key of the configuration with another value: `pool.keep_hot=30m`. May be given several times.
+    /// Override a key of the configuration: `pool.keep_hot=30m`. May be given several times.
     #[arg(long, value_name = "KEY=VALUE", requires = "pool")]
     pub set: Vec<String>,
-    /// Show the pool as it is configured beside the one with --gpus, --keep-hot, --priority and --set: on this workload, and on
-    /// this many others that are drawn from its days.
+    /// Compare the configured pool with the pool under --gpus, --keep-hot, --priority and --set, on this workload and on this many
+    /// others drawn from its days.
     #[arg(long, value_name = "N", requires = "workload", conflicts_with = "json", value_parser = clap::value_parser!(u64).range(1..=1_000), allow_negative_numbers = true)]
     pub resample: Option<u64>,
-    /// What to do with models that the pool does not have: draw their sizes from the seed, or leave them out.
+    /// For models that the pool does not have: draw their sizes from the seed, or leave them out.
     #[arg(long, value_enum, requires = "workload")]
     pub unknown: Option<UnknownModels>,
     /// Leave out requests before this time after the first one, such as `2h`.
@@ -92,7 +93,7 @@ pub struct SimulateArgs {
         allow_hyphen_values = true
     )]
     pub to: Option<String>,
-    /// The most requests to replay.
+    /// The maximum number of requests to replay.
     #[arg(long, requires = "workload", allow_negative_numbers = true)]
     pub limit: Option<u64>,
     /// Multiply all times, for example to stretch a trace of one hour to a day.
@@ -103,32 +104,32 @@ pub struct SimulateArgs {
         allow_negative_numbers = true
     )]
     pub stretch: f64,
-    /// Compare the pool with every peer on all traces of benches/traces at four capacities; prints the table of
+    /// Compare the pool with every other policy on all traces of benches/traces at four capacities; print the table of
     /// docs/policy.md.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "benches/traces", group = "measured", conflicts_with_all = ["workload", "story"])]
     pub bench: Option<PathBuf>,
-    /// Compare the pool with plain LRU on small labs: 2 to 10 models, 1 to 4 devices, loads from 30 ms to 3 minutes, quiet
-    /// to overloaded; prints the table of docs/policy.md.
+    /// Compare the pool with plain LRU on small labs: 2 to 10 models, 1 to 4 devices, loads from 30 ms to 3 minutes, quiet to
+    /// overloaded; print the table of docs/policy.md.
     #[arg(long, group = "measured", conflicts_with_all = ["workload", "story", "bench"])]
     pub labs: bool,
-    /// With --labs: every rule's wait on every lab as a heat map, instead of the table.
+    /// With --labs: show every rule's wait on every lab as a heat map instead of the table.
     #[arg(long, requires = "labs", conflicts_with = "ablation")]
     pub heat_map: bool,
-    /// With --labs or --bench: what the pool needs without each part of its rule, by what it needs with all of them, instead
-    /// of the table.
+    /// With --labs or --bench: show the cost of the pool without each part of its rule, relative to the complete rule, instead of
+    /// the table.
     #[arg(long, requires = "measured")]
     pub ablation: bool,
     /// The seed of the workload, or of the first random world.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub seed: u64,
-    /// Without a workload: play so many random worlds with faults, and check every rule after every step. The number of seeds
-    /// for `--bench` and `--labs`.
+    /// Without a workload: play this many random worlds with faults, and check every rule after every step. With `--bench` and
+    /// `--labs`: the number of seeds.
     #[arg(long, allow_negative_numbers = true)]
     pub count: Option<u64>,
 }
 
 impl SimulateArgs {
-    /// The same without what would be changed about the pool.
+    /// The same without the options that change the pool.
     pub(crate) fn as_configured(&self) -> SimulateArgs {
         SimulateArgs {
             gpus: None,

@@ -1,4 +1,4 @@
-//! The policy benchmark: the pool against every peer, on every trace of a folder, at four capacities and on one, four
+//! The policy benchmark: the pool against every comparable system, on every trace of a folder, at four capacities and on one, four
 //! and eight devices. Prints Markdown.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::{clear_progress, compare, progress};
 use pool::{ModelId, Span};
 use sim::replay::{Report, bound};
 
-/// Shares of all models' memory that the devices hold, in thousandths.
+/// The devices' memory as a share of all models, in thousandths.
 pub const CAPACITIES: [u64; 4] = [100, 200, 350, 500];
 const DEVICES: [u32; 3] = [1, 4, 8];
 const POLICIES: [&str; 10] = [
@@ -27,15 +27,15 @@ const POLICIES: [&str; 10] = [
     "ncsa",
 ];
 
-/// No policy, but the least that loads must cost: it has no waits.
+/// Not a policy but the minimum cost of loads; it has no waits.
 const BOUND: &str = "bound";
 
-/// A trace of the folder, and how it is read.
+/// A trace of the folder and its reading options.
 struct Trace {
     name: &'static str,
     file: &'static str,
     stretch: f64,
-    /// The rule was not chosen on it: only these traces say how good the rule is on others.
+    /// The rule was not tuned on it: only these traces show how well the rule generalises.
     held_out: bool,
 }
 
@@ -73,7 +73,7 @@ const TRACES: [Trace; 5] = [
     },
 ];
 
-/// What a policy needed by what `lru` needed, one figure for each cell, and what it did to requests.
+/// Costs relative to `lru`, one figure per cell, and the effect on requests.
 #[derive(Default)]
 struct Ratios {
     reload: Vec<f64>,
@@ -93,7 +93,7 @@ impl Ratios {
         self.worst_wait = self.worst_wait.max(wait.unwrap_or(0.0));
     }
 
-    /// One trace counts as much as another, whatever the number of its cells; the worst is the worst cell of all.
+    /// All traces count equally, whatever their number of cells. The worst value is the worst of all cells.
     fn trace(&mut self, own: &Ratios) {
         self.reload.push(mean(&own.reload));
         if !own.wait.is_empty() {
@@ -147,7 +147,7 @@ pub fn run(folder: &Path, seed: u64, seeds: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// One trace of the folder, by its name in the tables, on devices that hold this share of its models.
+/// A trace of the folder, by its name in the tables, on devices that hold this share of its models.
 ///
 /// # Errors
 /// There is no such trace, or its file cannot be read.
@@ -158,14 +158,14 @@ pub fn setup(
     capacity_permille: u64,
     devices: u32,
 ) -> Result<Setup, String> {
-    let trace = TRACES.iter().find(|it| it.name == name);
+    let trace = TRACES.iter().find(|trace| trace.name == name);
     let trace = trace.ok_or_else(|| format!("there is no trace `{name}`"))?;
     prepared(folder, trace, seed, capacity_permille, devices)
 }
 
 /// The names of the traces in the tables.
 pub fn traces() -> impl Iterator<Item = &'static str> {
-    TRACES.iter().map(|it| it.name)
+    TRACES.iter().map(|trace| trace.name)
 }
 
 fn prepared(
@@ -226,8 +226,8 @@ fn cell(
         }
         let base = lru.get_or_insert_with(|| report.clone());
         let own = ratios.entry(policy).or_default();
-        let per = |it: &Report| it.all.reload.0 as f64 / it.all.requests.max(1) as f64;
-        let wait = |it: &Report| it.all.waits.mean.0.max(1) as f64;
+        let per = |report: &Report| report.all.reload.0 as f64 / report.all.requests.max(1) as f64;
+        let wait = |report: &Report| report.all.waits.mean.0.max(1) as f64;
         own.cell(
             per(&report) / per(base).max(1e-9),
             Some(wait(&report) / wait(base)),
@@ -264,6 +264,6 @@ fn row(trace: &str, policy: &str, ratios: &Ratios) {
 
 /// The geometric mean.
 fn mean(ratios: &[f64]) -> f64 {
-    let sum: f64 = ratios.iter().map(|it| it.max(1e-9).ln()).sum();
+    let sum: f64 = ratios.iter().map(|ratio| ratio.max(1e-9).ln()).sum();
     (sum / ratios.len().max(1) as f64).exp()
 }

@@ -1,4 +1,4 @@
-//! Runs one policy on one prepared replay: the production core, or a peer's rule by its name.
+//! Runs a policy on a prepared replay: the production core, or another system's rule by name.
 
 use super::lru_best::LruBest;
 use super::setup::Setup;
@@ -8,7 +8,7 @@ use sim::replay::{
     Report, run, run_baseline,
 };
 
-/// Interval of the curve of waits.
+/// The interval of the curve of waits.
 const CURVE_STEP: Span = Span::from_secs(1800);
 const DAY_MS: f64 = 86_400_000.0;
 

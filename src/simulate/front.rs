@@ -1,5 +1,5 @@
-//! `--front`: the pool with a range of objectives beside simple rules on one workload, as points of waiting and loading, and
-//! which of them no other point is better than in both.
+//! `--front`: plays the pool with a range of objectives, and simple rules, on one workload. Shows waiting against loading and marks
+//! the points that no other point beats in both.
 
 use std::fmt::Write;
 
@@ -9,25 +9,25 @@ use super::setup::Setup;
 use pool::{Objective, Policy};
 use sim::replay::{Options, Report, Scenario, run};
 
-/// Seconds of waiting that a second of loading counts as.
+/// The objectives: seconds of waiting per second of loading.
 const OBJECTIVES: [u32; 6] = [0, 1, 2, 4, 8, 16];
 const SIMPLE: [&str; 3] = ["lru", "lru-best", "fifo"];
 
-/// What one rule cost on the workload.
+/// The cost of a rule on the workload.
 #[derive(Clone, Debug)]
 pub struct Point {
     pub rule: String,
-    /// Of all requests; one that was not served counts with its whole queue timeout.
+    /// The wait per request; an unserved request counts with its full queue timeout.
     pub wait_ms: f64,
     pub reload_ms: f64,
     pub requests: u64,
     pub unserved: u64,
-    /// No other rule waits and loads less, or one of both less and the other as long.
+    /// No other rule is at least as good in both waiting and loading and better in one.
     pub is_on_front: bool,
 }
 
 impl Point {
-    fn of(rule: String, report: &Report, scenario: &Scenario) -> Point {
+    fn new(rule: String, report: &Report, scenario: &Scenario) -> Point {
         Point {
             rule,
             wait_ms: wait_ms(report, scenario),
@@ -48,7 +48,7 @@ impl Point {
     }
 }
 
-/// What the pool minimises: milliseconds of waiting for each request. One that was not served waited for its whole queue
+/// The quantity that the pool minimises: milliseconds of waiting per request. An unserved request counts with its full queue
 /// timeout.
 pub fn wait_ms(report: &Report, scenario: &Scenario) -> f64 {
     let waited = report.by_model.iter().map(|(id, tally)| {
@@ -83,13 +83,13 @@ pub fn points(setup: &Setup, more: &[String]) -> Result<Vec<Point>, String> {
     }
     for rule in rules {
         let report = compare::one(setup, rule, false, &mut |_, _| {})?;
-        points.push(Point::of(rule.to_owned(), &report, &setup.scenario));
+        points.push(Point::new(rule.to_owned(), &report, &setup.scenario));
     }
     mark(&mut points);
     Ok(points)
 }
 
-/// The pool with something changed about its limits.
+/// Runs the pool with changed limits.
 fn ours(setup: &Setup, rule: String, change: impl Fn(&mut Scenario)) -> Result<Point, String> {
     let mut scenario = setup.scenario.clone();
     change(&mut scenario);
@@ -97,7 +97,7 @@ fn ours(setup: &Setup, rule: String, change: impl Fn(&mut Scenario)) -> Result<P
     let report = run(&scenario, arrivals, &Options::default(), &mut |_, _| {});
     match report.broken.first() {
         Some(broken) => Err(format!("{rule}: {broken}")),
-        None => Ok(Point::of(rule, &report, &scenario)),
+        None => Ok(Point::new(rule, &report, &scenario)),
     }
 }
 
@@ -112,7 +112,9 @@ fn named(objective: Objective) -> String {
 
 fn mark(points: &mut [Point]) {
     for nth in 0..points.len() {
-        let beaten = points.iter().any(|it| it.is_better_than(&points[nth]));
+        let beaten = points
+            .iter()
+            .any(|point| point.is_better_than(&points[nth]));
         points[nth].is_on_front = !beaten;
     }
 }
@@ -152,15 +154,15 @@ fn text(points: &[Point]) -> String {
 }
 
 fn json(setup: &Setup, points: &[Point]) -> String {
-    let point = |it: &Point| {
+    let point = |point: &Point| {
         serde_json::json!({
-            "rule": it.rule,
-            "wait_per_request_ms": it.wait_ms,
-            "reload_seconds_per_request": it.reload_seconds_per_request(),
-            "reload_ms": it.reload_ms,
-            "requests": it.requests,
-            "unserved": it.unserved,
-            "on_front": it.is_on_front,
+            "rule": point.rule,
+            "wait_per_request_ms": point.wait_ms,
+            "reload_seconds_per_request": point.reload_seconds_per_request(),
+            "reload_ms": point.reload_ms,
+            "requests": point.requests,
+            "unserved": point.unserved,
+            "on_front": point.is_on_front,
         })
     };
     let document = serde_json::json!({
@@ -196,7 +198,7 @@ mod tests {
             point(4.0, 4.0),
         ];
         mark(&mut points);
-        let front: Vec<bool> = points.iter().map(|it| it.is_on_front).collect();
+        let front: Vec<bool> = points.iter().map(|point| point.is_on_front).collect();
         assert_eq!(front, [true, true, false, false, true, true]);
     }
 }

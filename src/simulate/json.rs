@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::front;
 use super::setup::Setup;
 use pool::ShadowCosts;
-use sim::replay::{Bound, Report, Tally};
+use sim::replay::{Bound, Report, Tally, Waits};
 
 #[derive(Serialize)]
 struct Policy<'a> {
@@ -15,16 +15,42 @@ struct Policy<'a> {
     #[serde(flatten)]
     all: Counts<'a>,
     reload_seconds_per_request: f64,
-    /// What the pool minimises: a request that was not served counts with its whole queue timeout.
+    /// The quantity that the pool minimises: an unserved request counts with its full queue timeout.
     wait_per_request_ms: f64,
-    /// What both rules for victims would have cost.
+    /// The costs that both eviction rules would have had.
     #[serde(skip_serializing_if = "Option::is_none")]
     shadows: Option<Shadows>,
     cut: u64,
     inversions: u64,
     device_seconds_held: u64,
     device_seconds_idle: u64,
+    device_seconds_empty: u64,
+    by_priority: BTreeMap<String, WaitsOf>,
+    by_key: BTreeMap<String, WaitsOf>,
     by_model: BTreeMap<&'a str, Counts<'a>>,
+}
+
+#[derive(Serialize)]
+struct WaitsOf {
+    wait_mean_ms: u64,
+    wait_p50_ms: u64,
+    wait_p95_ms: u64,
+    wait_p99_ms: u64,
+    wait_longest_ms: u64,
+}
+
+fn waits_of<K: ToString>(waits: &BTreeMap<K, Waits>) -> BTreeMap<String, WaitsOf> {
+    let waits = waits.iter().map(|(key, waits)| {
+        let waits = WaitsOf {
+            wait_mean_ms: waits.mean.0,
+            wait_p50_ms: waits.p50.0,
+            wait_p95_ms: waits.p95.0,
+            wait_p99_ms: waits.p99.0,
+            wait_longest_ms: waits.longest.0,
+        };
+        (key.to_string(), waits)
+    });
+    waits.collect()
 }
 
 #[derive(Serialize)]
@@ -37,7 +63,7 @@ struct Shadows {
 }
 
 impl Shadows {
-    fn of(costs: &ShadowCosts) -> Shadows {
+    fn new(costs: &ShadowCosts) -> Shadows {
         Shadows {
             own_ms: costs.own.0,
             least_recent_use_ms: costs.simple.0,
@@ -68,7 +94,7 @@ struct Counts<'a> {
 }
 
 impl<'a> Counts<'a> {
-    fn of(tally: &'a Tally) -> Counts<'a> {
+    fn new(tally: &'a Tally) -> Counts<'a> {
         Counts {
             requests: tally.requests,
             served: tally.served,
@@ -98,21 +124,24 @@ pub fn text(setup: &Setup, reports: &[Report], least: Option<&Bound>) -> String 
             .map(|(id, tally)| {
                 (
                     scenario.models[id.0 as usize].name.as_str(),
-                    Counts::of(tally),
+                    Counts::new(tally),
                 )
             })
             .collect();
         let seconds = report.all.reload.0 as f64 / 1000.0;
         serde_json::to_value(Policy {
             policy: &report.policy,
-            all: Counts::of(&report.all),
+            all: Counts::new(&report.all),
             reload_seconds_per_request: seconds / report.all.requests.max(1) as f64,
             wait_per_request_ms: front::wait_ms(report, scenario),
-            shadows: report.shadows.as_ref().map(Shadows::of),
+            shadows: report.shadows.as_ref().map(Shadows::new),
             cut: report.cut,
             inversions: report.inversions,
             device_seconds_held: report.device_seconds_held,
             device_seconds_idle: report.device_seconds_idle,
+            device_seconds_empty: report.device_seconds_empty,
+            by_priority: waits_of(&report.by_priority),
+            by_key: waits_of(&report.by_key),
             by_model,
         })
         .unwrap_or_default()
@@ -120,13 +149,13 @@ pub fn text(setup: &Setup, reports: &[Report], least: Option<&Bound>) -> String 
     let devices: Vec<serde_json::Value> = scenario
         .devices
         .iter()
-        .map(|(_, it)| serde_json::json!({"name": it.name, "total_bytes": it.total.0}))
+        .map(|(_, reading)| serde_json::json!({"name": reading.name, "total_bytes": reading.total.0}))
         .collect();
     let document = serde_json::json!({
         "workload": setup.workload.spec,
         "models": scenario.models.len(),
         "devices": devices,
-        "bound_reload_ms": least.map(|it| it.reload.0),
+        "bound_reload_ms": least.map(|bound| bound.reload.0),
         "reports": reports.iter().map(policy).collect::<Vec<_>>(),
     });
     serde_json::to_string_pretty(&document).unwrap_or_default()

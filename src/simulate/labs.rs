@@ -1,9 +1,9 @@
-//! The small-lab benchmark: a few models on one to four devices, from loads of 30 ms to three minutes and from quiet to
-//! overloaded, under several rules. Draws the requests and replays them; `estimate` compares, `report` prints.
+//! The small-lab benchmark: a few models on one to four devices, with loads of 30 ms to three minutes, from quiet to overloaded,
+//! under several rules. Draws the requests and replays them; `estimate` compares, `report` prints.
 //!
-//! Requests for a model come independently (Poisson) or in sessions of eight; models are chosen with Zipf weights. A
-//! request that is not served counts as one that waited for the whole queue timeout, so that refusing is not a way to
-//! look fast. Every rule gets the same requests with the same service times (common random numbers).
+//! Requests for a model come independently (Poisson) or in sessions of eight; models are chosen with Zipf weights. An unserved
+//! request counts with its full queue timeout, so refusing is not a way to look fast. Every rule gets the same requests with the
+//! same service times (common random numbers).
 
 mod estimate;
 mod report;
@@ -25,14 +25,14 @@ use sim::replay::{
 const MODELS: [u32; 4] = [2, 4, 6, 10];
 const DEVICES: [u32; 3] = [1, 2, 4];
 const LOADS: [Span; 4] = [Span(30), Span(3_000), Span(30_000), Span(180_000)];
-/// Seconds of service requested, per second and device.
+/// Requested seconds of service, per second and device.
 const USE_PERCENT: [u32; 3] = [30, 70, 120];
 const SERVICE_MS: f64 = 4_000.0;
 const SESSION: usize = 8;
 const HOUR_MS: f64 = 3_600_000.0;
 const QUEUE_TIMEOUT: Span = Span::from_secs(300);
 
-/// One kind of lab.
+/// A kind of lab.
 #[derive(Clone, Copy, Debug)]
 pub struct Lab {
     pub models: u32,
@@ -42,7 +42,7 @@ pub struct Lab {
     pub sessions: bool,
 }
 
-/// Every kind of lab that has more models than devices.
+/// All kinds of labs with more models than devices.
 pub fn all() -> impl Iterator<Item = Lab> {
     let kinds = [false, true].into_iter().flat_map(|sessions| {
         MODELS.into_iter().flat_map(move |models| {
@@ -62,7 +62,7 @@ pub fn all() -> impl Iterator<Item = Lab> {
     kinds.filter(|lab| lab.models > lab.devices)
 }
 
-/// The rules that are compared on the labs, by their names.
+/// The names of the rules that are compared on the labs.
 pub const RULES: [&str; 8] = [
     "model-pool",
     "policy: lru",
@@ -74,7 +74,7 @@ pub const RULES: [&str; 8] = [
     "llama-swap",
 ];
 
-/// What an ablation leaves out, by its name.
+/// The parts that an ablation leaves out, with their names.
 pub const PARTS: [(Part, &str); 7] = [
     (Part::ExpectedLoss, "expected loss"),
     (Part::Shadows, "shadows"),
@@ -85,24 +85,24 @@ pub const PARTS: [(Part, &str); 7] = [
     (Part::LateEviction, "late eviction"),
 ];
 
-/// What one rule cost on one lab, for one seed.
+/// The cost of a rule on a lab, for one seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// Milliseconds that all requests waited together, with the whole timeout for each that was not served.
+    /// The total wait of all requests in milliseconds, with the full timeout for each unserved request.
     pub waited: f64,
     pub reload: f64,
     pub unserved: u64,
     pub requests: u64,
 }
 
-/// The pool's figures by those of LRU, over all seeds.
+/// The pool's figures relative to LRU's, over all seeds.
 #[derive(Clone, Debug)]
 pub struct Compared {
     pub wait: Estimate,
     pub reload: Estimate,
-    /// Requests that were not served, by the pool less those by LRU, per thousand requests.
+    /// The pool's unserved requests minus LRU's, per thousand requests.
     pub unserved_more: Estimate,
-    /// Both sums.
+    /// The pool's and LRU's totals.
     pub unserved: [u64; 2],
     pub requests: u64,
     /// The pool's mean wait.
@@ -123,8 +123,8 @@ pub fn compare(lab: Lab, seed: u64, seeds: u64) -> Result<Compared, String> {
         ours.iter().zip(&lru).map(pair).collect()
     };
     let sum = |of: fn(&Cost) -> u64, costs: &[Cost]| costs.iter().map(of).sum::<u64>();
-    let requests = sum(|it| it.requests, &ours);
-    let waited: f64 = ours.iter().map(|it| it.waited).sum();
+    let requests = sum(|cost| cost.requests, &ours);
+    let waited: f64 = ours.iter().map(|cost| cost.waited).sum();
     let more: Vec<(f64, f64)> = ours
         .iter()
         .zip(&lru)
@@ -134,18 +134,21 @@ pub fn compare(lab: Lab, seed: u64, seeds: u64) -> Result<Compared, String> {
         })
         .collect();
     Ok(Compared {
-        // One millisecond more for each request on both sides, so that no wait at all is as good as none.
-        wait: Estimate::of_ratio(&pairs(|it| it.waited + it.requests as f64)),
-        reload: Estimate::of_ratio(&pairs(|it| it.reload + 1.0)),
+        // Adds a millisecond per request on both sides, to make the ratio defined when nothing waits.
+        wait: Estimate::of_ratio(&pairs(|cost| cost.waited + cost.requests as f64)),
+        reload: Estimate::of_ratio(&pairs(|cost| cost.reload + 1.0)),
         unserved_more: Estimate::of_ratio(&more),
-        unserved: [sum(|it| it.unserved, &ours), sum(|it| it.unserved, &lru)],
+        unserved: [
+            sum(|cost| cost.unserved, &ours),
+            sum(|cost| cost.unserved, &lru),
+        ],
         requests,
         mean_wait: Span((waited / requests.max(1) as f64) as u64),
     })
 }
 
 /// # Errors
-/// A rule of the pool that was broken; a rule for eviction that is not one of `RULES`.
+/// The pool broke a rule; an unknown eviction rule.
 pub fn cost(lab: Lab, rule: &str, seed: u64) -> Result<Cost, String> {
     let mut random = models::seeded(seed * 1_000 + u64::from(lab.models * 8 + lab.devices));
     let mut scenario = scenario(lab);
@@ -182,7 +185,7 @@ pub fn cost(lab: Lab, rule: &str, seed: u64) -> Result<Cost, String> {
     }
 }
 
-/// Milliseconds that all requests waited together.
+/// The total wait of all requests in milliseconds.
 fn waited(report: &Report) -> f64 {
     let all = &report.all;
     let unserved = (all.requests - all.served) as f64;
@@ -214,7 +217,7 @@ fn arrivals(lab: Lab, random: &mut Pcg64Mcg) -> Vec<Arrival> {
     let weight = |nth: u32| 1.0 / f64::from(nth + 1);
     let weights: f64 = (0..lab.models).map(weight).sum();
     let per_ms = f64::from(lab.use_percent * lab.devices) / 100.0 / SERVICE_MS;
-    // Long loads need a longer time to tell the rules apart.
+    // Long loads need a longer period to tell the rules apart.
     let end = HOUR_MS * (lab.load.0 as f64 / 3_000.0).clamp(0.5, 12.0);
     let burst = if lab.sessions { SESSION } else { 1 };
     let mut times: Vec<(Time, ModelId)> = Vec::new();
@@ -249,7 +252,7 @@ fn exponential(random: &mut Pcg64Mcg, mean: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// P3. Two models have a device in turns, and both have more requests than it can serve.
+    /// P3: two models take turns on a device, and both have more requests than it can serve.
     #[test]
     fn ending_turns_early_costs_no_more_than_its_bound_where_demand_is_beyond_what_can_be_served() {
         let mut judged = 0;
@@ -271,7 +274,7 @@ mod tests {
         assert!(judged > 0, "no turn ended early");
     }
 
-    /// P3, P5. Where loads take three minutes hardly anybody is served in time by any rule, and that would need more seeds
+    /// P3, P5: with loads of three minutes hardly any request is served in time by any rule, and measuring that needs more seeds
     /// than a test has time for.
     #[test]
     fn a_small_lab_with_busy_devices_waits_no_longer_than_with_plain_lru() {

@@ -1,4 +1,4 @@
-//! `model-pool simulate`: runs workloads, stories and storms against the pool's core. It reads files and prints; `sim`
+//! `model-pool simulate`: runs workloads, stories and storms against the pool's core. This crate reads files and prints; `sim`
 //! decides and counts.
 
 mod ablation;
@@ -43,9 +43,10 @@ pub fn run(args: &SimulateArgs, find_devices: FindDevices<'_>) -> Result<(), Str
     }
     if let Some(folder) = &args.bench {
         let seeds = args.count.unwrap_or(2);
-        return match args.ablation {
-            true => ablation::run(folder, args.seed, seeds),
-            false => bench::run(folder, args.seed, seeds),
+        return if args.ablation {
+            ablation::run(folder, args.seed, seeds)
+        } else {
+            bench::run(folder, args.seed, seeds)
         };
     }
     if args.labs {
@@ -101,12 +102,13 @@ fn replay(spec: &str, args: &SimulateArgs, find_devices: FindDevices<'_>) -> Res
         eprintln!("wrote {}", path.display());
     }
     let least = args.compare.iter().any(|name| name == "bound");
-    let least = match least {
-        true => Some(bound(
+    let least = if least {
+        Some(bound(
             &setup.scenario,
             setup.arrivals().map_err(|fault| fault.to_string())?,
-        )),
-        false => None,
+        ))
+    } else {
+        None
     };
     match &args.json {
         Some(path) if path.as_os_str() == "-" => {

@@ -1,5 +1,5 @@
-//! The best of the simple rules, as a fair baseline on several devices: least recently used, on the device whose victims
-//! were all used longest ago, and without those that turn out not to be needed.
+//! The best of the simple rules, as a fair baseline on several devices: least recently used, on the device whose victims were used
+//! longest ago, keeping victims that turn out to be unnecessary.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use pool::{DeviceId, ModelId};
 use sim::replay::{Facts, Resident, Rule, Wish};
 
-/// A replica over several devices takes those with the oldest victims.
+/// A replica that spans several devices takes the devices with the oldest victims.
 #[derive(Debug, Default)]
 pub struct LruBest;
 
@@ -26,9 +26,9 @@ impl Rule for LruBest {
             .into_iter()
             .filter_map(|device| {
                 let victims = oldest(facts, device, needs.0)?;
-                let newest = victims.iter().map(|it| it.last_used).max();
+                let newest = victims.iter().map(|resident| resident.last_used).max();
                 let left_over = Reverse(facts.free_on(device));
-                let victims: Vec<ModelId> = victims.iter().map(|it| it.model).collect();
+                let victims: Vec<ModelId> = victims.iter().map(|resident| resident.model).collect();
                 Some((newest, left_over, device, victims))
             })
             .collect();
@@ -37,21 +37,23 @@ impl Rule for LruBest {
         }
         places.sort();
         places.truncate(count as usize);
-        let victims: BTreeSet<ModelId> = places.iter().flat_map(|it| it.3.clone()).collect();
+        let victims: BTreeSet<ModelId> = places
+            .iter()
+            .flat_map(|(_, _, _, victims)| victims.clone())
+            .collect();
         Wish::Load {
-            devices: places.iter().map(|it| it.2).collect(),
+            devices: places.iter().map(|(_, _, device, _)| *device).collect(),
             victims: victims.into_iter().collect(),
             cut: false,
         }
     }
 }
 
-/// The idle models of a device that leave so that this many bytes are free: the oldest first, without those that were not
-/// needed in the end.
+/// The idle models of a device that must leave to free this many bytes: the oldest first, without the unnecessary ones.
 fn oldest<'a>(facts: &'a Facts<'_>, device: DeviceId, needs: u64) -> Option<Vec<&'a Resident>> {
-    let bytes = |it: &Resident| facts.needs(it.model).1.0;
+    let bytes = |resident: &Resident| facts.needs(resident.model).1.0;
     let mut idle: Vec<&Resident> = facts.idle_on(device).collect();
-    idle.sort_by_key(|it| (it.last_used, it.model));
+    idle.sort_by_key(|resident| (resident.last_used, resident.model));
     let mut free = facts.free_on(device);
     let mut victims: Vec<&Resident> = Vec::new();
     for it in idle {

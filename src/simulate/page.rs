@@ -1,5 +1,5 @@
-//! One page of charts that needs no network: what device memory held over time, how long requests waited, and what
-//! every policy cost. Draws SVG; counts nothing.
+//! A self-contained page of charts: device memory over time, waits of requests, and the cost of every policy. Draws SVG; counts
+//! nothing itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,9 +12,9 @@ use sim::replay::{Holding, Report};
 const STYLE: &str = include_str!("page.css");
 const WIDTH: f64 = 1180.0;
 const LEFT: f64 = 70.0;
-/// The most stays that are drawn; the longest ones, if there are more.
+/// The maximum number of stays drawn; the longest ones are kept.
 const HOLDINGS_MAX: usize = 6_000;
-/// The most models with their own colour and place in the legend.
+/// The maximum number of models with a separate colour and legend entry.
 const LEGEND_MAX: usize = 24;
 
 pub fn render(setup: &Setup, reports: &[Report], shown: &str) -> String {
@@ -112,8 +112,7 @@ fn summary(out: &mut String, reports: &[Report]) {
     out.push_str("</table></div>");
 }
 
-/// A lane for each device, with every stay as high as its share of the memory, stacked where there is space; the time
-/// of loading is pale.
+/// Draws a lane for each device. The height of a stay is its share of the memory, stacked where there is space; loading is pale.
 fn time_line(out: &mut String, setup: &Setup, report: &Report) {
     let devices = &setup.scenario.devices;
     let lane = (420.0 / devices.len() as f64).clamp(16.0, 160.0);
@@ -126,7 +125,7 @@ fn time_line(out: &mut String, setup: &Setup, report: &Report) {
         escape(&report.policy)
     );
     let mut longest: Vec<&Holding> = report.holdings.iter().collect();
-    longest.sort_by_key(|it| std::cmp::Reverse(it.to.since(it.from)));
+    longest.sort_by_key(|holding| std::cmp::Reverse(holding.to.since(holding.from)));
     longest.truncate(HOLDINGS_MAX);
     for (nth, (device, reading)) in devices.iter().enumerate() {
         let top = nth as f64 * (lane + 6.0);
@@ -140,9 +139,9 @@ fn time_line(out: &mut String, setup: &Setup, report: &Report) {
         let mut here: Vec<&Holding> = longest
             .iter()
             .copied()
-            .filter(|it| it.device == *device)
+            .filter(|holding| holding.device == *device)
             .collect();
-        here.sort_by_key(|it| (it.from, it.model));
+        here.sort_by_key(|holding| (holding.from, holding.model));
         let total = reading.total.0.max(1) as f64;
         let mut taken: Vec<(f64, f64, Time)> = Vec::new();
         for it in here {
@@ -253,7 +252,7 @@ fn bars(
 ) {
     let most = reports
         .iter()
-        .map(|it| value(it).0)
+        .map(|report| value(report).0)
         .fold(0.0, f64::max)
         .max(1e-9);
     let height = reports.len() as f64 * 26.0;
@@ -282,7 +281,7 @@ fn bars(
 fn curves(out: &mut String, reports: &[Report]) {
     let height = 220.0;
     let scale = Scale::new(reports[0].from, reports[0].to);
-    // A logarithmic scale, so that waits of milliseconds and of minutes fit into one chart.
+    // A logarithmic scale, to fit waits of milliseconds and of minutes into one chart.
     let level = |wait: Span| (wait.0.max(1) as f64).log10();
     let points = reports.iter().flat_map(|report| &report.wait_curve);
     let most = points.map(|(_, _, wait)| level(*wait)).fold(1.0, f64::max);

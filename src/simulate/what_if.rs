@@ -1,5 +1,5 @@
-//! `--resample N`: the pool as it is configured beside the pool with the what-if flags, on the workload itself and on N
-//! others that are drawn from its days. This distinguishes a difference of one odd day from one that lasts.
+//! `--resample N`: compares the configured pool with the pool under the what-if flags, on the workload itself and on N others drawn
+//! from its days. This distinguishes a lasting difference from an odd day.
 
 use std::fmt::Write;
 
@@ -12,17 +12,17 @@ use super::table::short;
 use pool::{Span, Time};
 use sim::replay::{Arrival, Options, Report, run};
 
-/// Requests are kept in memory to be drawn from.
+/// Requests are kept in memory to draw from them.
 const REQUESTS_MAX: u64 = 5_000_000;
-/// Fewer parts than this say nothing about how much they differ.
+/// With fewer parts than this, their variation is unknown.
 const PARTS_LEAST: u64 = 4;
-/// Workloads are drawn from by days, or by hours if they are short.
+/// Workloads are drawn by days, or by hours if they are short.
 const PARTS: [(Span, &str); 2] = [
     (Span::from_secs(86_400), "days"),
     (Span::from_secs(3_600), "hours"),
 ];
 
-/// The figures of one replay.
+/// The figures of a replay.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     wait_ms: f64,
@@ -32,7 +32,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(report: &Report) -> Figures {
+    fn new(report: &Report) -> Figures {
         let all = &report.all;
         Figures {
             wait_ms: all.waits.mean.0 as f64,
@@ -43,14 +43,18 @@ impl Figures {
     }
 }
 
-/// A row of the table: its name, its figure, and how it is written.
+/// A row of the table: its name, its figure, and its format.
 type Row = (&'static str, fn(&Figures) -> f64, fn(f64) -> String);
 
 const ROWS: [Row; 4] = [
-    ("wait mean", |it| it.wait_ms, time),
-    ("load time per request", |it| it.reload_per_request_ms, time),
-    ("loads", |it| it.loads, count),
-    ("not served", |it| it.unserved, count),
+    ("wait mean", |figures| figures.wait_ms, time),
+    (
+        "load time per request",
+        |figures| figures.reload_per_request_ms,
+        time,
+    ),
+    ("loads", |figures| figures.loads, count),
+    ("not served", |figures| figures.unserved, count),
 ];
 
 fn time(ms: f64) -> String {
@@ -62,10 +66,10 @@ fn count(number: f64) -> String {
     format!("{number:.0}")
 }
 
-/// Runs both pools, and says how they compare.
+/// Runs both pools and prints the comparison.
 ///
 /// # Errors
-/// A workload that is too long or too short for this, or that cannot be read; a rule that a pool broke.
+/// The workload is too long or too short for this, or cannot be read; a pool broke a rule.
 pub fn compare(
     spec: &str,
     args: &SimulateArgs,
@@ -91,7 +95,7 @@ pub fn compare(
         let report = run(scenes[nth], arrivals, &Options::default(), &mut |_, _| {});
         match report.broken.first() {
             Some(broken) => Err(broken.clone()),
-            None => Ok(Figures::of(&report)),
+            None => Ok(Figures::new(&report)),
         }
     };
     let both = |of: &dyn Fn(usize) -> Vec<Arrival>| -> Result<[Figures; 2], String> {
@@ -123,11 +127,11 @@ fn in_order(all: &[Arrival], length: Span, order: &[u64]) -> Vec<Arrival> {
     let mut drawn = Vec::with_capacity(all.len());
     for (place, part) in order.iter().enumerate() {
         let (from, to) = (part * length.0, (part + 1) * length.0);
-        let first = all.partition_point(|it| it.at.0 < from);
-        let last = all.partition_point(|it| it.at.0 < to);
-        drawn.extend(all[first..last].iter().map(|it| Arrival {
-            at: Time(it.at.0 - from + place as u64 * length.0),
-            ..*it
+        let first = all.partition_point(|arrival| arrival.at.0 < from);
+        let last = all.partition_point(|arrival| arrival.at.0 < to);
+        drawn.extend(all[first..last].iter().map(|arrival| Arrival {
+            at: Time(arrival.at.0 - from + place as u64 * length.0),
+            ..*arrival
         }));
     }
     drawn
@@ -150,11 +154,11 @@ fn table(as_it_was: [Figures; 2], drawn: &[[Figures; 2]], parts: &str) -> String
             out,
             "{name:<22} {} {} | {} {} | difference {} {}",
             write(before),
-            range(&|it| figure(&it[0])),
+            range(&|[before, _]| figure(before)),
             write(after),
-            range(&|it| figure(&it[1])),
+            range(&|[_, after]| figure(after)),
             write(after - before),
-            range(&|it| figure(&it[1]) - figure(&it[0])),
+            range(&|[before, after]| figure(after) - figure(before)),
         );
     }
     out
@@ -178,7 +182,7 @@ mod tests {
     fn parts_follow_each_other_in_the_drawn_order_and_keep_their_own_times() {
         let all = [at(1), at(9), at(12), at(25)];
         let drawn = in_order(&all, Span::from_secs(10), &[1, 0, 1]);
-        let seconds: Vec<u64> = drawn.iter().map(|it| it.at.0 / 1_000).collect();
+        let seconds: Vec<u64> = drawn.iter().map(|arrival| arrival.at.0 / 1_000).collect();
         assert_eq!(seconds, [2, 11, 19, 22]);
     }
 }

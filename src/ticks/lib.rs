@@ -1,8 +1,8 @@
-//! Pauses of periodic work that end at the same moments in the whole process. A dozen tasks that each look at something
-//! once a second wake it once a second together, and not at a dozen moments; a timer of the runtime that ends alone costs
-//! two or three wakes, because a far one is moved nearer before it is due.
+//! Pauses of periodic work that end at the same times throughout the process. A dozen tasks that each check something once per
+//! second then wake it once per second together, not at a dozen different times. A runtime timer that ends alone costs two or three
+//! wakes, because a distant timer is moved closer before it is due.
 //!
-//! For periodic work alone. Deadlines, timeouts and pauses that a request waits for use the runtime's timers.
+//! For periodic work only. Deadlines, timeouts and pauses that a request waits for use the runtime's timers.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 const SHORTEST: Duration = Duration::from_millis(1);
-/// What is longer is as good as never, and would be beyond what the system's clock can tell.
+/// Longer periods never end in practice and would exceed what the system's clock can represent.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
-/// A shorter pause is exact: what is looked at so often is waited for, such as memory that comes back.
+/// Shorter pauses are exact: work that checks so frequently is waiting for something, such as memory to be freed.
 const SHARED_FROM: Duration = Duration::from_secs(1);
 
-/// The moment from which all periods are counted.
+/// The origin from which all periods are counted.
 static EPOCH: OnceLock<std::time::Instant> = OnceLock::new();
 
 #[expect(
@@ -35,8 +35,8 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The first moment that is a whole number of periods after the epoch, and at least half a period after `now`: work that
-/// ends just before such a moment pauses anyway.
+/// The first time that is a multiple of the period after the epoch and at least half a period after `now`. Work that ends just
+/// before such a time still pauses.
 fn next_after(now: Instant, period: Duration) -> Instant {
     let period = period.clamp(SHORTEST, LONGEST);
     let passed = now.saturating_duration_since(epoch()) + period / 2;
@@ -47,7 +47,7 @@ fn next_after(now: Instant, period: Duration) -> Instant {
     epoch() + after
 }
 
-/// Pauses for about `period`: from half of it to one and a half; exactly for it below a second.
+/// Pauses for about `period`: between half and one and a half of it. Exact below a second.
 pub async fn pause(period: Duration) {
     if period < SHARED_FROM {
         tokio::time::sleep(period).await
@@ -56,8 +56,8 @@ pub async fn pause(period: Duration) {
     }
 }
 
-/// An interval whose ticks come at moments that all intervals of the same period share. The first one comes at once. What
-/// takes longer than a period misses ticks, which do not come later.
+/// An interval whose ticks coincide across all intervals of the same period. The first tick comes immediately. Work that takes
+/// longer than a period skips ticks; they are not made up for.
 pub struct Ticks {
     period: Duration,
     next: Option<Instant>,
@@ -68,7 +68,7 @@ impl Ticks {
         Ticks { period, next: None }
     }
 
-    /// Waits for the next tick and returns when it was due. Nothing is lost when the future is dropped.
+    /// Waits for the next tick and returns the time it was due. Cancel safe.
     pub async fn tick(&mut self) -> Instant {
         let due = *self.next.get_or_insert_with(now);
         sleep_until(due).await;

@@ -14,8 +14,11 @@ async fn pauses_of_one_period_end_together_whenever_they_began() {
         now() - from
     };
     let (first, second, third) = tokio::join!(ends(10), ends(200), ends(490));
-    assert_eq!([first, second, third].map(|it| it.as_millis()), [1_000; 3]);
-    // After half a period that moment would come too soon.
+    assert_eq!(
+        [first, second, third].map(|pause| pause.as_millis()),
+        [1_000; 3]
+    );
+    // After half a period that time would be too soon.
     pause(SECOND).await;
     let from = now();
     tokio::time::sleep(Duration::from_millis(510)).await;
@@ -35,7 +38,7 @@ async fn a_pause_below_a_second_is_exact() {
 
 #[tokio::test(start_paused = true)]
 async fn a_longer_period_ends_at_a_moment_of_a_shorter_one_that_divides_it() {
-    // A timer ends at a whole millisecond, up to one after the moment itself.
+    // A timer ends at a full millisecond, up to one after the time itself.
     let from = next_after(now(), Duration::from_secs(10));
     for period in [250, 1_000, 2_000, 5_000].map(Duration::from_millis) {
         assert_eq!(next_after(from, period) - from, period);
@@ -63,7 +66,7 @@ async fn the_first_tick_comes_at_once_and_missed_ones_do_not_come_later() {
     assert_eq!(
         (ticks.tick().await - aligned).as_secs(),
         2,
-        "it was due meanwhile"
+        "it was due in the meantime"
     );
     assert_eq!((ticks.tick().await - aligned).as_millis(), 6_000);
     tokio::time::sleep(Duration::from_millis(300)).await;

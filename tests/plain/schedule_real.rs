@@ -112,7 +112,7 @@ fn the_next_times_are_told_as_the_clock_on_the_wall_shows_them() {
     );
     assert_eq!(
         told(Some("30 0 21 * * *"), None, UTC),
-        "the next cleanup is on Mon 2026-11-23 21:00:30 UTC, and the pool opens again at once (UTC)"
+        "the next cleanup is on Mon 2026-11-23 21:00:30 UTC, and the pool opens again immediately (UTC)"
     );
     assert_eq!(told(None, None, UTC), "there is no cleanup");
     assert!(

@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(it.desired(1, 24_000), 1);
         assert_eq!(it.desired(1, 25_000), 2);
         assert_eq!(it.desired(2, 100_000), 5);
-        assert_eq!(it.desired(4, 1_000_000), 8, "at most so many");
+        assert_eq!(it.desired(4, 1_000_000), 8, "at most this many");
         assert_eq!(it.desired(8, 0), 1, "at least one");
     }
 
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(at(9, 3, 1), 1);
         assert_eq!(at(10, 3, 1), 3);
         assert_eq!(at(13, 0, 3), 3);
-        assert_eq!(at(20, 3, 3), 3, "a moment of use begins the wait anew");
+        assert_eq!(at(20, 3, 3), 3, "a moment of use restarts the wait");
         assert_eq!(at(23, 0, 3), 3);
         assert_eq!(at(42, 0, 3), 3);
         assert_eq!(at(43, 0, 3), 1);

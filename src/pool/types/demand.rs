@@ -300,7 +300,10 @@ mod tests {
         often.wanted(now + Span(2 * SECOND), Some(Span(SECOND)), RELOAD);
         assert_eq!(often.counts, once.counts);
         often.wanted(now + Span(15 * SECOND), Some(Span(12 * SECOND)), RELOAD);
-        assert_ne!(often.counts, once.counts, "others could load meanwhile");
+        assert_ne!(
+            often.counts, once.counts,
+            "others could load in the meantime"
+        );
         let mut slow = once.clone();
         let hour = Span(HOUR);
         slow.wanted(now + Span(60 * SECOND), Some(Span(58 * SECOND)), hour);

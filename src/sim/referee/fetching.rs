@@ -25,7 +25,7 @@ impl Referee {
         }
         if !self.fetching.insert(model) {
             self.broken
-                .push(format!("weights: {model} is fetched twice at once"));
+                .push(format!("weights: {model} is fetched twice simultaneously"));
         }
         self.too_soon(now, &format!("the fetch of {model}"), model, "a fetch");
     }

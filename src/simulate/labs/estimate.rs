@@ -1,5 +1,5 @@
-//! A ratio of two sums over paired samples, with the interval that it lies in: how much of a difference between two
-//! rules is the noise of the seeds.
+//! A ratio of two sums over paired samples, with its confidence interval: how much of the difference between two rules is noise of
+//! the seeds.
 
 /// The normal quantile of a one-sided 90 %.
 const NORMAL: f64 = 1.281_551_565_5;
@@ -7,25 +7,28 @@ const NORMAL: f64 = 1.281_551_565_5;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub value: f64,
-    /// The true ratio is above this with 90 % confidence, and below the next with 90 % confidence.
+    /// The true ratio is above `low` with 90 % confidence, and below `high` with 90 % confidence.
     pub low: f64,
     pub high: f64,
 }
 
 impl Estimate {
-    /// Of the sum of the first by the sum of the second. The pairs are independent, their halves are not: so its error
-    /// is that of the differences from the ratio (Cochran, Sampling Techniques, 6.4), with Student's quantile.
+    /// The ratio of the first sum to the second. The pairs are independent, but their two halves are not, so the error is that of
+    /// the differences from the ratio (Cochran, Sampling Techniques, 6.4), with Student's quantile.
     pub fn of_ratio(pairs: &[(f64, f64)]) -> Estimate {
         let count = pairs.len() as f64;
-        let (ours, theirs) = pairs
-            .iter()
-            .fold((0.0, 0.0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+        let (ours, theirs) = pairs.iter().fold((0.0, 0.0), |(ours, theirs), pair| {
+            (ours + pair.0, theirs + pair.1)
+        });
         let value = ours / theirs;
         if pairs.len() < 2 {
             let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
             return Estimate { value, low, high };
         }
-        let squares: f64 = pairs.iter().map(|it| (it.0 - value * it.1).powi(2)).sum();
+        let squares: f64 = pairs
+            .iter()
+            .map(|(ours, theirs)| (ours - value * theirs).powi(2))
+            .sum();
         let error = (squares / (count - 1.0) / count).sqrt() / (theirs / count);
         let reach = student(count - 1.0) * error;
         Estimate {
@@ -70,7 +73,7 @@ mod tests {
 
     #[test]
     fn nine_of_ten_intervals_have_the_truth_above_their_lower_end() {
-        // A pair of uniform numbers whose means are equal, from a small generator of its own.
+        // A pair of uniform numbers with equal means, from a small local generator.
         let mut state = 1_u64;
         let mut uniform = || {
             state = state

@@ -1,4 +1,4 @@
-//! Prints the small-lab benchmark: the table of ratios with what of them is certain, and the heat map of labs by rules.
+//! Prints the small-lab benchmark: the table of ratios with their certainty, and the heat map of labs by rules.
 
 use std::fmt::Write;
 
@@ -50,25 +50,27 @@ fn kind(lab: Lab) -> &'static str {
 fn summary(cells: &[Compared]) {
     let mean = |of: fn(&Compared) -> f64| geometric_mean(cells.iter().map(of));
     let above = |bound: f64, is: fn(&Estimate, f64) -> bool| {
-        cells.iter().filter(move |it| is(&it.wait, bound))
+        cells.iter().filter(move |cell| is(&cell.wait, bound))
     };
-    let by_value: fn(&Estimate, f64) -> bool = |it, bound| it.value > bound;
+    let by_value: fn(&Estimate, f64) -> bool = |estimate, bound| estimate.value > bound;
     println!(
         "\n{} kinds of lab: wait {:.3}, reload {:.3} (geometric means). The wait is above 1.0 in {}, in {} of them with 90 % confidence; above 1.02 in {}; above 1.1 in {}, in {} with 90 % confidence; below 1.0 with 90 % confidence in {}.",
         cells.len(),
-        mean(|it| it.wait.value),
-        mean(|it| it.reload.value),
+        mean(|cell| cell.wait.value),
+        mean(|cell| cell.reload.value),
         above(1.0, by_value).count(),
         above(1.0, Estimate::is_above).count(),
         above(1.02, by_value).count(),
         above(1.1, by_value).count(),
         above(1.1, Estimate::is_above).count(),
-        cells.iter().filter(|it| it.wait.high < 1.0).count(),
+        cells.iter().filter(|cell| cell.wait.high < 1.0).count(),
     );
-    let lost = |nth: usize| cells.iter().map(|it| it.unserved[nth]).sum::<u64>();
-    let more = cells.iter().filter(|it| it.unserved[0] > it.unserved[1]);
-    let certain = cells.iter().filter(|it| it.unserved_more.is_above(0.0));
-    let requests: u64 = cells.iter().map(|it| it.requests).sum();
+    let lost = |nth: usize| cells.iter().map(|cell| cell.unserved[nth]).sum::<u64>();
+    let more = cells
+        .iter()
+        .filter(|cell| cell.unserved[0] > cell.unserved[1]);
+    let certain = cells.iter().filter(|cell| cell.unserved_more.is_above(0.0));
+    let requests: u64 = cells.iter().map(|cell| cell.requests).sum();
     println!(
         "More requests unserved than with `lru` in {}, in {} with 90 % confidence; {} of {requests} in total, {} with `lru`.",
         more.count(),
@@ -78,8 +80,8 @@ fn summary(cells: &[Compared]) {
     );
 }
 
-/// The labs on which the pool waits longer than `lru`, or serves fewer: whether these are the same for other seeds tells a
-/// weakness of the rule from chance.
+/// The labs on which the pool waits longer than `lru`, or serves fewer. Repeating this with other seeds distinguishes a weakness of
+/// the rule from chance.
 fn worse(labs: &[Lab], cells: &[Compared]) {
     let list = |is: fn(&Compared) -> bool, figure: fn(&Compared) -> String| {
         let pairs = labs.iter().zip(cells);
@@ -87,20 +89,24 @@ fn worse(labs: &[Lab], cells: &[Compared]) {
             .filter(|(_, cell)| is(cell))
             .map(|(lab, cell)| format!("{} {}", called(*lab), figure(cell)))
             .collect();
-        match found.is_empty() {
-            true => "none".to_owned(),
-            false => found.join("; "),
+        if found.is_empty() {
+            "none".to_owned()
+        } else {
+            found.join("; ")
         }
     };
-    let interval = |it: &Compared| {
-        let Estimate { low, value, high } = it.wait;
+    let interval = |cell: &Compared| {
+        let Estimate { low, value, high } = cell.wait;
         format!("{value:.3} ({low:.3} to {high:.3})")
     };
-    println!("Above 1.0: {}.", list(|it| it.wait.value > 1.0, interval));
-    let more = |it: &Compared| format!("{} to {}", it.unserved[0], it.unserved[1]);
+    println!(
+        "Above 1.0: {}.",
+        list(|cell| cell.wait.value > 1.0, interval)
+    );
+    let more = |cell: &Compared| format!("{} to {}", cell.unserved[0], cell.unserved[1]);
     println!(
         "More unserved: {}.",
-        list(|it| it.unserved[0] > it.unserved[1], more)
+        list(|cell| cell.unserved[0] > cell.unserved[1], more)
     );
 }
 
@@ -119,11 +125,13 @@ fn called(lab: Lab) -> String {
 }
 
 fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = ratios.fold((0.0, 0.0), |it, ratio| (it.0 + ratio.ln(), it.1 + 1.0));
+    let (sum, count) = ratios.fold((0.0, 0.0), |(sum, count), ratio| {
+        (sum + ratio.ln(), count + 1.0)
+    });
     (sum / f64::max(count, 1.0)).exp()
 }
 
-/// Darker for longer waits, by the ratio to `lru`.
+/// Darker for longer waits, relative to `lru`.
 const SHADES: [(f64, char); 6] = [
     (0.90, '.'),
     (0.98, '-'),
@@ -138,19 +146,19 @@ fn shade(ratio: f64) -> char {
     of.map_or('@', |(_, shade)| *shade)
 }
 
-/// Rules side by side in a line.
+/// The number of rules side by side in a line.
 const SIDE_BY_SIDE: usize = 4;
 
-/// Prints every rule's wait by that of `lru` as one character for each lab, and what that is in sum.
+/// Prints every rule's wait relative to `lru` as one character per lab, and the totals.
 ///
 /// # Errors
 /// A rule that the pool broke.
 pub fn heat_map(seed: u64, seeds: u64) -> Result<(), String> {
     let labs: Vec<Lab> = all().collect();
     let rules: Vec<String> = RULES.map(str::to_owned).to_vec();
-    let found = Found::of(&labs, rules, "lru", seed, seeds)?;
+    let found = Found::new(&labs, rules, "lru", seed, seeds)?;
     println!(
-        "Waits by those of `lru`, {seeds} seeds from {seed}: `.` below 0.90, `-` below 0.98, `=` below 1.02, `+` below 1.10, `#` below 1.50, `@` above. Columns: loads of 30 ms, 3 s, 30 s and 3 min, each with 30, 70 and 120 % of the devices' time requested.\n"
+        "Waits relative to `lru`, {seeds} seeds from {seed}: `.` below 0.90, `-` below 0.98, `=` below 1.02, `+` below 1.10, `#` below 1.50, `@` above. Columns: loads of 30 ms, 3 s, 30 s and 3 min, each with 30, 70 and 120 % of the devices' time requested.\n"
     );
     println!("```text");
     let shown: Vec<usize> = (0..found.rules.len()).collect();
@@ -162,7 +170,7 @@ pub fn heat_map(seed: u64, seeds: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints what the pool needs without each of its parts, by what it needs with all of them.
+/// Prints the cost of the pool without each of its parts, relative to the complete rule.
 ///
 /// # Errors
 /// A rule that the pool broke.
@@ -171,29 +179,32 @@ pub fn ablation(seed: u64, seeds: u64) -> Result<(), String> {
     let without = PARTS.iter().map(|(_, name)| format!("without {name}"));
     let rules = ["model-pool".to_owned()].into_iter().chain(without);
     println!("By `model-pool` with all its parts, {seeds} seeds from {seed}:\n");
-    let found = Found::of(&labs, rules.collect(), "model-pool", seed, seeds)?;
+    let found = Found::new(&labs, rules.collect(), "model-pool", seed, seeds)?;
     print!("{}", table(&found.rules, &found.costs, found.base));
     Ok(())
 }
 
-/// What each rule cost on each lab, for each seed.
+/// The costs by rule, lab and seed.
 struct Found {
     rules: Vec<String>,
     costs: Vec<Vec<Vec<Cost>>>,
-    /// The wait by that of the rule they are compared with.
+    /// The wait relative to the rule of comparison.
     waits: Vec<Vec<f64>>,
     base: usize,
 }
 
 impl Found {
-    fn of(
+    fn new(
         labs: &[Lab],
         rules: Vec<String>,
         base: &str,
         seed: u64,
         seeds: u64,
     ) -> Result<Found, String> {
-        let base = rules.iter().position(|it| it == base).expect("one of them");
+        let base = rules
+            .iter()
+            .position(|rule| rule == base)
+            .expect("one of them");
         let of_lab = |lab: &Lab, rule: &str| -> Result<Vec<Cost>, String> {
             let seeds = seed..seed + seeds;
             seeds.map(|seed| cost(*lab, rule, seed)).collect()
@@ -210,7 +221,7 @@ impl Found {
         })
     }
 
-    /// These rules side by side.
+    /// Prints these rules side by side.
     fn map(&self, labs: &[Lab], rules: &[usize]) {
         print!("{:<25}", "");
         for nth in rules {
@@ -231,7 +242,7 @@ impl Found {
             for nth in rules {
                 let of_row = self.waits[*nth][row..row + width].chunks(USE_PERCENT.len());
                 let line: Vec<String> = of_row
-                    .map(|it| it.iter().map(|ratio| shade(*ratio)).collect())
+                    .map(|ratios| ratios.iter().map(|ratio| shade(*ratio)).collect())
                     .collect();
                 print!("{:<17}", line.join(" "));
             }
@@ -241,18 +252,17 @@ impl Found {
     }
 }
 
-/// What each rule needs by the one at `base`. The costs are those of each rule, lab by lab or workload by workload, for each
-/// seed.
+/// The cost of each rule relative to the one at `base`. `costs` is indexed by rule, then lab or workload, then seed.
 pub fn table(rules: &[String], costs: &[Vec<Vec<Cost>>], base: usize) -> String {
     let mut out = String::from(
         "| rule | wait | above 1.0 | above 1.02 | above 1.1 | reload | unserved |\n|---|--:|--:|--:|--:|--:|--:|\n",
     );
     let waits = ratios(costs, base, waited);
-    let reloads = ratios(costs, base, |it| it.reload + 1.0);
+    let reloads = ratios(costs, base, |cost| cost.reload + 1.0);
     for (nth, rule) in rules.iter().enumerate() {
         let waits = &waits[nth];
-        let above = |bound: f64| waits.iter().filter(|it| **it > bound).count();
-        let unserved: u64 = costs[nth].iter().flatten().map(|it| it.unserved).sum();
+        let above = |bound: f64| waits.iter().filter(|wait| **wait > bound).count();
+        let unserved: u64 = costs[nth].iter().flatten().map(|cost| cost.unserved).sum();
         let _ = writeln!(
             out,
             "| {rule} | {:.3} | {} | {} | {} | {:.3} | {unserved} |",
@@ -266,12 +276,12 @@ pub fn table(rules: &[String], costs: &[Vec<Vec<Cost>>], base: usize) -> String 
     out
 }
 
-/// One millisecond more for each request, as in the table of ratios.
+/// Adds a millisecond per request, as in the table of ratios.
 fn waited(cost: &Cost) -> f64 {
     cost.waited + cost.requests as f64
 }
 
-/// Of each rule, lab by lab, by those of the rule at `base`.
+/// The ratios to the rule at `base`, by rule and lab.
 fn ratios(costs: &[Vec<Vec<Cost>>], base: usize, of: impl Fn(&Cost) -> f64) -> Vec<Vec<f64>> {
     let sum = |seeds: &Vec<Cost>| seeds.iter().map(&of).sum::<f64>();
     let of_rule = |labs: &Vec<Vec<Cost>>| {

@@ -1,4 +1,4 @@
-//! The devices of a replay: those of the pool, changed by the what-if flags, or an assumption that is printed.
+//! The devices of a replay: the pool's, changed by the what-if flags, or an assumption that is printed.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ type Devices = Vec<(DeviceId, DeviceReading)>;
 const ASSUMED_SHARE: u64 = 350;
 const COUNT_MAX: u32 = 65_536;
 
-/// The devices of a pool, and what to show of where they come from.
+/// The devices of a pool, and a notice about their origin.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
     devices: Devices,
     notice: Option<String>,
 }
 
-/// The devices of the pool that is replayed, or why they are not known.
+/// The devices of the replayed pool, or the reason why they are unknown.
 pub(super) fn of_pool(
     args: &SimulateArgs,
     config: &Config,
@@ -39,11 +39,12 @@ pub(super) fn of_pool(
     let had = past.map(Past::devices).unwrap_or_default();
     let is_here = |name: &str| found.iter().any(|device| device.name == name);
     let missing: Vec<&str> = had.into_iter().filter(|name| !is_here(name)).collect();
-    // The store may be of another machine's pool: names such as `gpu0` and `host` are on each.
+    // The store may belong to another machine's pool: names such as `gpu0` and `host` exist on every machine.
     let other = (!missing.is_empty()).then(|| {
-        let place = match is_written {
-            true => "the configuration",
-            false => "this machine",
+        let place = if is_written {
+            "the configuration"
+        } else {
+            "this machine"
         };
         let missing = missing.join(", ");
         format!(
@@ -55,7 +56,7 @@ pub(super) fn of_pool(
         (true, other) => other,
         (false, Some(other)) => return Err(other),
         (false, None) => Some(format!(
-            "the devices are those of this machine: {}",
+            "using the devices of this machine: {}",
             listed(&found)
         )),
     };
@@ -70,11 +71,11 @@ pub(super) fn of_pool(
 fn listed(devices: &[DeviceReading]) -> String {
     let each = devices
         .iter()
-        .map(|it| format!("{} of {}", it.name, it.total));
+        .map(|device| format!("{} of {}", device.name, device.total));
     each.collect::<Vec<String>>().join(", ")
 }
 
-/// Applies `--gpus` and `--capacity`. The pool's own devices are looked for only if they matter.
+/// Applies `--gpus` and `--capacity`. Looks for the pool's own devices only if they matter.
 pub(super) fn devices(
     specs: &[ModelSpec],
     args: &SimulateArgs,
@@ -128,10 +129,14 @@ pub(super) fn devices(
             resized(known, count_of_all)
         }
     };
-    let names: BTreeSet<&str> = devices.iter().map(|(_, it)| it.name.as_str()).collect();
-    match names.len() < devices.len() {
-        true => Err("two devices have the same name".to_owned()),
-        false => Ok(devices),
+    let names: BTreeSet<&str> = devices
+        .iter()
+        .map(|(_, reading)| reading.name.as_str())
+        .collect();
+    if names.len() < devices.len() {
+        Err("two devices have the same name".to_owned())
+    } else {
+        Ok(devices)
     }
 }
 
@@ -151,10 +156,13 @@ fn parse_gpus(text: &str) -> Result<(Count, Option<Bytes>), String> {
         let size: bytesize::ByteSize = size.parse().map_err(|_| wrong())?;
         return Ok((Count::Exactly(count), Some(Bytes(size.as_u64()))));
     }
-    // A sign is one of the forms here, and `parse` would take one more.
-    let number = |digits: &str| match digits.starts_with('+') {
-        true => Err(wrong()),
-        false => digits.parse::<u32>().map_err(|_| wrong()),
+    // `parse` would accept another sign, but a sign is part of the syntax here.
+    let number = |digits: &str| {
+        if digits.starts_with('+') {
+            Err(wrong())
+        } else {
+            digits.parse::<u32>().map_err(|_| wrong())
+        }
     };
     Ok(match text.strip_prefix('+') {
         Some(more) => (Count::More(number(more)?), None),
@@ -176,7 +184,7 @@ fn permille(text: &str) -> Result<u64, String> {
 fn assumption(devices: &[(DeviceId, DeviceReading)], specs: &[ModelSpec], why: &str) -> String {
     let each = devices.first().map(|(_, device)| device.total);
     let each = each.unwrap_or_default();
-    let all: u64 = specs.iter().map(|it| it.bytes_per_device.0).sum();
+    let all: u64 = specs.iter().map(|spec| spec.bytes_per_device.0).sum();
     let each = match devices.len() {
         1 => format!("one device of {each}"),
         count => format!("{count} devices of {each} each"),
@@ -187,19 +195,22 @@ fn assumption(devices: &[(DeviceId, DeviceReading)], specs: &[ModelSpec], why: &
     )
 }
 
-/// The first of these devices, and as many more like the last one as are missing.
+/// The first `count` devices, extended with copies of the last one.
 fn resized(known: Devices, count: u32) -> Devices {
     let mut devices = known;
     devices.truncate(count as usize);
     let Some((_, last)) = devices.last().cloned() else {
         return devices;
     };
-    let mut names: BTreeSet<String> = devices.iter().map(|(_, it)| it.name.clone()).collect();
+    let mut names: BTreeSet<String> = devices
+        .iter()
+        .map(|(_, reading)| reading.name.clone())
+        .collect();
     for (id, like) in models::devices(count, last.total)
         .into_iter()
         .skip(devices.len())
     {
-        // GPUs of the configuration may be called so already.
+        // GPUs of the configuration may already have such names.
         let free = (id.0..).map(|nth| format!("gpu{nth}"));
         let name = free.into_iter().find(|name| !names.contains(name));
         let name = name.unwrap_or(like.name);
@@ -232,7 +243,7 @@ mod tests {
         Ok(vec![device("host")])
     }
 
-    /// The devices of a pool whose models were on the devices of this name.
+    /// The devices of a pool whose models were on devices with these names.
     fn of_store(config: &Config, had: &[&str]) -> Result<Found, String> {
         let words = ["p", "--workload", "past.db", "--pool", "pool.yaml"];
         let args = Program::try_parse_from(words).expect("parses").simulate;
@@ -251,11 +262,8 @@ mod tests {
         let found = of(&["host"]).expect("this machine's");
         assert_eq!(found.devices, one("host"));
         let notice = found.notice.expect("where they come from");
-        assert_eq!(
-            notice,
-            "the devices are those of this machine: host of 64 B"
-        );
-        // Each machine has a host.
+        assert_eq!(notice, "using the devices of this machine: host of 64 B");
+        // Every machine has a host.
         for had in [&["gpu7"][..], &["gpu7", "host"]] {
             let unknown = of(had).expect_err("another machine's");
             assert_eq!(
@@ -296,10 +304,14 @@ mod tests {
     #[test]
     fn more_devices_are_like_the_last_one_and_have_names_that_are_free() {
         let three = resized(one("gpu1"), 3);
-        let names: Vec<&str> = three.iter().map(|(_, it)| it.name.as_str()).collect();
+        let names: Vec<&str> = three
+            .iter()
+            .map(|(_, reading)| reading.name.as_str())
+            .collect();
         assert_eq!(names, ["gpu1", "gpu2", "gpu3"]);
-        let alike = |it: &DeviceReading| it.total == Bytes(64) && it.headroom == Bytes(3);
-        assert!(three.iter().all(|(_, it)| alike(it)), "{three:?}");
+        let alike =
+            |reading: &DeviceReading| reading.total == Bytes(64) && reading.headroom == Bytes(3);
+        assert!(three.iter().all(|(_, reading)| alike(reading)), "{three:?}");
         assert_eq!(resized(three, 1), one("gpu1"));
     }
 

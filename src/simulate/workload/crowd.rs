@@ -1,5 +1,5 @@
-//! Which request is for which model in a trace that does not record it: models by popularity, and sessions that stay
-//! with one. Seeded, and the same for every policy.
+//! Assigns a model to each request of a trace that does not record it: models by popularity, and sessions that stay with a model.
+//! Seeded, and the same for every policy.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use rand_pcg::Pcg64Mcg;
 
-/// The chance that a request is for the same model as the last one, where sessions are not marked.
+/// The chance that a request is for the same model as the previous one, if sessions are not marked.
 const STAYS: f64 = 0.8;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// `models` of them, with the n-th as popular as one over n to the power of `skew`.
+    /// Draws from `models` models; the n-th has a popularity of one over n to the power of `skew`.
     pub fn new(models: u32, skew: f64, seed: u64) -> Crowd {
         let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0xC0FF_EE00);
         let mut ranks: Vec<u32> = (0..models.max(1)).collect();
@@ -59,7 +59,7 @@ impl Crowd {
         }
     }
 
-    /// The duration of a request whose trace has none: exponential, four seconds on average.
+    /// The duration of a request whose trace has none: exponential, with a mean of four seconds.
     pub fn service_ms(&mut self) -> u64 {
         let drawn: f64 = self.random.sample(rand_distr::Exp1);
         1 + (drawn * 4_000.0) as u64

@@ -1,4 +1,4 @@
-//! Errors of workloads. Every message names the file, the line or the column, and what would be right.
+//! Errors of workloads. Every message names the file, the line or the column, and the valid form.
 
 use std::io;
 use std::path::PathBuf;

@@ -109,7 +109,7 @@ const NAMES: [(Field, &[&str]); 7] = [
 pub fn field_of(name: &str) -> Option<Field> {
     let plain: String = name
         .chars()
-        .filter(|it| it.is_alphanumeric())
+        .filter(|character| character.is_alphanumeric())
         .flat_map(char::to_lowercase)
         .collect();
     let knows = |(_, names): &&(Field, &[&str])| names.contains(&plain.as_str());
@@ -121,8 +121,8 @@ pub fn time_names() -> String {
     NAMES[0].1.join(", ")
 }
 
-/// Milliseconds of a time as traces write it: seconds, milliseconds (in columns with such a name, or above 10¹¹), RFC
-/// 3339, or `2023-11-16 18:17:03.97`.
+/// Parses a time as traces write it, in milliseconds: seconds, milliseconds (in columns with such a name, or above 10¹¹), RFC 3339,
+/// or `2023-11-16 18:17:03.97`.
 pub fn milliseconds(text: &str, in_milliseconds: bool) -> Result<u64, String> {
     let text = text.trim().trim_matches('"');
     if let Ok(number) = text.parse::<f64>() {
@@ -156,7 +156,7 @@ pub fn milliseconds(text: &str, in_milliseconds: bool) -> Result<u64, String> {
     }
 }
 
-/// A count or a duration, which must be a number and not negative.
+/// Parses a count or a duration: a non-negative number.
 pub fn amount(text: &str, what: &str) -> Result<f64, String> {
     let text = text.trim().trim_matches('"');
     match text.parse::<f64>() {

@@ -10,11 +10,11 @@ use rand_pcg::Pcg64Mcg;
 use super::fault::WorkloadFault;
 
 const DAY_MS: f64 = 86_400_000.0;
-/// How long a group of models is in use, and how many groups there are.
+/// The time for which a group of models is in use, and the number of groups.
 const SHIFT_MS: f64 = 1_800_000.0;
 const SHIFT_GROUPS: u32 = 6;
 
-/// How requests spread over time.
+/// The distribution of requests over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rhythm {
     /// The same rate at every hour.
@@ -23,7 +23,7 @@ enum Rhythm {
     Diurnal,
     /// Groups of models that are busy for an hour and silent for hours.
     Bursty,
-    /// One group of models at a time, for half an hour: what people work with changes, and nothing says to what.
+    /// One group of models at a time, for half an hour: the models that people work with change unpredictably.
     Shifting,
 }
 
@@ -51,7 +51,7 @@ impl Generated {
                 return Some(Err(WorkloadFault::Spec {
                     spec: spec.to_owned(),
                     problem: format!(
-                        "is no file, and there is no generator `{name}`; write zipf, diurnal, bursty or shifting"
+                        "is not a file, and there is no generator `{name}`; write zipf, diurnal, bursty or shifting"
                     ),
                 }));
             }
@@ -175,7 +175,7 @@ mod tests {
             let generated = Generated::read(&spec).expect("known").expect("right");
             let all: Vec<_> = generated.requests(3).collect();
             assert_eq!(all.len(), 5000, "{kind}");
-            assert!(all.is_sorted_by_key(|it| it.0), "{kind}");
+            assert!(all.is_sorted_by_key(|(at, ..)| *at), "{kind}");
             let days = all[4999].0 as f64 / DAY_MS;
             assert!((1.6..2.4).contains(&days), "{kind}: {days}");
             assert_eq!(all, generated.requests(3).collect::<Vec<_>>());

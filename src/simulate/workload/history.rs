@@ -1,7 +1,7 @@
-//! The pool's history as a workload: the number of requests of each model in each minute, as the store keeps it. The
-//! seed spreads them over those seconds of the minute in which some came, or where the store does not know them, over the
-//! part of it in which the model was ready; those that waited came so long before it was ready that they waited as long as
-//! they did. Where a store does not know what waited, one request came when each load was decided.
+//! The pool's history as a workload: the number of requests per model and minute, as the store keeps it. The seed spreads them over
+//! the seconds of the minute that had requests, or, if the store does not know these, over the time in which the model was ready.
+//! Waiting requests are placed before the model became ready, to reproduce the recorded waits. If the store has no waits, one
+//! request came when each load was decided.
 
 mod placing;
 
@@ -21,7 +21,7 @@ use pool::{Span, Time};
 use store::{Past, PastStay, Seconds, Store};
 
 const MINUTE_MS: u64 = 60_000;
-/// How long after the end of its load a request had its seat, at most.
+/// The maximum time between the end of a load and the seat of a request that waited for it.
 const SEAT_AFTER_MS: u64 = 1_000;
 /// The first bytes of every SQLite file.
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
@@ -29,27 +29,27 @@ const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
 #[derive(Debug)]
 pub struct History {
     names: Vec<String>,
-    /// In the order of time.
+    /// The minutes in the order of time.
     minutes: Vec<Minute>,
     past: Past,
-    /// The stays of each model's replicas, in milliseconds of the workload, in the order in which they began.
+    /// The stays of each model's replicas, in milliseconds of the workload, by start time.
     stays: Vec<Vec<Stay>>,
-    /// The store knows which requests waited.
+    /// True if the store knows which requests waited.
     knows_waits: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Stay {
-    /// Where the store knows what waited, when the replica was ready; otherwise when its load was decided.
+    /// The time the replica was ready if the store knows the waits, otherwise the time its load was decided.
     from: u64,
     to: u64,
-    /// How long its load took; `None`: no request has waited for it.
+    /// The duration of its load; `None` if no request waited for it.
     load: Option<u64>,
-    /// The latest end of this one and all earlier ones.
+    /// The latest end of this stay and all earlier ones.
     latest: u64,
 }
 
-/// The requests for one model in one minute.
+/// The requests for a model in one minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Minute {
     /// Milliseconds from the first minute.
@@ -57,15 +57,15 @@ struct Minute {
     model: u32,
     requests: u64,
     busy_ms: u64,
-    /// How many of them waited, and for how long together.
+    /// The number of requests that waited, and their total wait.
     waited: u64,
     waited_ms: u64,
-    /// In which seconds they came; `None`: not known.
+    /// The seconds in which they came; `None` if unknown.
     seconds: Option<Seconds>,
 }
 
 impl Minute {
-    /// The mean wait of those that waited.
+    /// The mean wait of the waiting requests.
     fn mean_wait(&self) -> u64 {
         self.waited_ms.checked_div(self.waited).unwrap_or(0)
     }
@@ -79,7 +79,7 @@ impl History {
             .is_ok_and(|()| head == SQLITE_MAGIC)
     }
 
-    /// Whether the workload is a store in PostgreSQL.
+    /// Returns true if the workload is a store in PostgreSQL.
     ///
     /// # Errors
     /// [`WorkloadFault::Spec`], without its password.
@@ -93,12 +93,13 @@ impl History {
         };
         let url = DatabaseUrl::from_str(spec)
             .map_err(|error| wrong("postgres://…", error.to_string()))?;
-        match url.has_password() {
-            true => Err(wrong(
-                &url.to_string(),
-                "a password on the command line shows in the list of processes; write it to the file ~/.pgpass or the variable PGPASSWORD".to_owned(),
-            )),
-            false => Ok(true),
+        if url.has_password() {
+            Err(wrong(
+            &url.to_string(),
+            "a password on the command line shows in the list of processes; write it to the file ~/.pgpass or the variable PGPASSWORD".to_owned(),
+        ))
+        } else {
+            Ok(true)
         }
     }
 
@@ -120,41 +121,41 @@ impl History {
         let past = runtime
             .block_on(Store::read_past(path))
             .map_err(|error| fault(error.to_string()))?;
-        let mut names: Vec<String> = usage.iter().map(|it| it.model.clone()).collect();
+        let mut names: Vec<String> = usage.iter().map(|row| row.model.clone()).collect();
         names.sort();
         names.dedup();
         if names.is_empty() {
             return Err(fault("has no record of any request yet; a pool writes requests when their minute is over".to_owned()));
         }
-        let first = usage.iter().map(|it| it.minute).min().unwrap_or(0);
+        let first = usage.iter().map(|row| row.minute).min().unwrap_or(0);
         let mut minutes: Vec<Minute> = usage
             .into_iter()
-            .map(|it| Minute {
-                at: (it.minute - first) * MINUTE_MS,
-                model: names.binary_search(&it.model).unwrap_or(0) as u32,
-                requests: it.requests,
-                busy_ms: it.busy_ms,
-                waited: it.waited,
-                waited_ms: it.waited_ms,
-                seconds: it.seconds,
+            .map(|row| Minute {
+                at: (row.minute - first) * MINUTE_MS,
+                model: names.binary_search(&row.model).unwrap_or(0) as u32,
+                requests: row.requests,
+                busy_ms: row.busy_ms,
+                waited: row.waited,
+                waited_ms: row.waited_ms,
+                seconds: row.seconds,
             })
             .collect();
         minutes.sort();
-        Ok(History::of(names, minutes, first * MINUTE_MS, past))
+        Ok(History::new(names, minutes, first * MINUTE_MS, past))
     }
 
-    /// `first_ms`: the milliseconds since 1970 from which the minutes count.
-    fn of(names: Vec<String>, minutes: Vec<Minute>, first_ms: u64, past: Past) -> History {
-        let knows_waits = minutes.iter().any(|it| it.waited > 0);
-        let stay = |it: &PastStay, mean: Span| {
-            let ready = it.ready.unwrap_or(it.began + mean);
-            let from = if knows_waits { ready } else { it.began };
+    /// `first_ms` is the start of the minutes, in milliseconds since 1970.
+    fn new(names: Vec<String>, minutes: Vec<Minute>, first_ms: u64, past: Past) -> History {
+        let knows_waits = minutes.iter().any(|minute| minute.waited > 0);
+        let stay = |past: &PastStay, mean: Span| {
+            let ready = past.ready.unwrap_or(past.began + mean);
+            let from = if knows_waits { ready } else { past.began };
             let relative = |at: Time| at.0.saturating_sub(first_ms);
             let is_before = from.0.saturating_add(MINUTE_MS) < first_ms;
             Stay {
                 from: relative(from),
-                to: it.left.map_or(u64::MAX, relative),
-                load: (!it.is_adopted && !is_before).then_some(ready.since(it.began).0),
+                to: past.left.map_or(u64::MAX, relative),
+                load: (!past.is_adopted && !is_before).then_some(ready.since(past.began).0),
                 latest: 0,
             }
         };
@@ -162,11 +163,11 @@ impl History {
             let Some(model) = past.models.get(name) else {
                 return Vec::new();
             };
-            // Only where it is not known when the replica was ready.
+            // Only used if the time the replica was ready is unknown.
             let mean = model.load().unwrap_or_default();
-            let all = model.stays.iter().map(|it| stay(it, mean));
-            let mut stays: Vec<Stay> = all.filter(|it| it.from < it.to).collect();
-            stays.sort_by_key(|it| it.from);
+            let all = model.stays.iter().map(|past| stay(past, mean));
+            let mut stays: Vec<Stay> = all.filter(|stay| stay.from < stay.to).collect();
+            stays.sort_by_key(|stay| stay.from);
             let mut latest = 0;
             for it in &mut stays {
                 latest = it.to.max(latest);
@@ -187,22 +188,24 @@ impl History {
         &self.past
     }
 
-    /// The parts of a minute, in milliseconds of the workload, in which the model was there.
+    /// The parts of a minute, in milliseconds of the workload, during which the model was loaded.
     fn presence(&self, model: u32, minute: u64) -> Vec<Part> {
         let (from, to) = (minute, minute + MINUTE_MS);
         let stays = &self.stays[model as usize];
-        let before = stays.partition_point(|it| it.from < to);
+        let before = stays.partition_point(|stay| stay.from < to);
         let near = stays[..before].iter().rev();
-        let near = near.take_while(|it| it.latest > from);
-        let there = near.filter(|it| it.to > from);
-        there.map(|it| (it.from.max(from), it.to.min(to))).collect()
+        let near = near.take_while(|stay| stay.latest > from);
+        let there = near.filter(|stay| stay.to > from);
+        there
+            .map(|stay| (stay.from.max(from), stay.to.min(to)))
+            .collect()
     }
 
-    /// The stays that began in this time with a load.
+    /// The stays that began with a load in this period.
     fn loaded(&self, model: u32, from: u64, to: u64) -> impl Iterator<Item = Load> {
         let stays = &self.stays[model as usize];
-        let first = stays.partition_point(|it| it.from < from);
-        let until = stays.partition_point(|it| it.from < to);
+        let first = stays.partition_point(|stay| stay.from < from);
+        let until = stays.partition_point(|stay| stay.from < to);
         (first..until).filter_map(move |nth| {
             let (at, took) = (stays[nth].from, stays[nth].load?);
             let before = nth.checked_sub(1).map(|before| stays[before].latest);
@@ -215,11 +218,11 @@ impl History {
         self.names.clone()
     }
 
-    /// In the order of time.
+    /// The requests in the order of time.
     pub fn requests(&self, seed: u64) -> impl Iterator<Item = Request> + '_ {
         let mut random = Pcg64Mcg::seed_from_u64(seed ^ 0x4157);
         let by_minute = self.minutes.chunk_by(|one, next| one.at == next.at);
-        // Of each model, from when on no minute has its loads yet.
+        // For each model, the time from which loads are not claimed by a minute yet.
         let mut unclaimed = vec![0; self.names.len()];
         let minutes = by_minute.map(move |minute| {
             let mut requests = Vec::new();
@@ -236,32 +239,32 @@ impl History {
         InOrder::new(minutes, self.reach())
     }
 
-    /// How long before its minute a request came at most.
+    /// The maximum time by which a request came before its minute.
     fn reach(&self) -> u64 {
-        let loads = |stays: &Vec<Stay>| stays.iter().filter_map(|it| it.load).max();
-        let longest = self.stays.iter().map(|it| loads(it).unwrap_or(0));
+        let loads = |stays: &Vec<Stay>| stays.iter().filter_map(|stay| stay.load).max();
+        let longest = self.stays.iter().map(|stays| loads(stays).unwrap_or(0));
         let longest: Vec<u64> = longest.collect();
-        let waits = self.minutes.iter().filter(|it| it.waited > 0);
-        let wait = |it: &Minute| {
-            let load = longest[it.model as usize];
-            it.mean_wait().saturating_mul(2).max(load)
+        let waits = self.minutes.iter().filter(|minute| minute.waited > 0);
+        let wait = |minute: &Minute| {
+            let load = longest[minute.model as usize];
+            minute.mean_wait().saturating_mul(2).max(load)
         };
         let wait = waits.map(wait).max();
-        wait.map_or(0, |it| it.saturating_add(MINUTE_MS))
+        wait.map_or(0, |wait| wait.saturating_add(MINUTE_MS))
     }
 
-    /// When the requests of a minute came.
+    /// The times of a minute's requests.
     fn moments(&self, minute: &Minute, unclaimed: &mut u64, random: &mut Pcg64Mcg) -> Vec<u64> {
         let parts = self.presence(minute.model, minute.at);
         let to = minute.at + MINUTE_MS;
         if !self.knows_waits {
-            let decided = self.loaded(minute.model, minute.at, to).map(|it| it.at);
+            let decided = self.loaded(minute.model, minute.at, to).map(|load| load.at);
             return placing::moments_after(minute, decided.collect(), &parts, random);
         }
         let before = match minute.seconds {
             Some(_) => SEAT_AFTER_MS,
-            // A minute of older versions began and ended in the middle of those of the clock, and has the name of the one in
-            // which it ended.
+            // A minute of older versions began and ended in the middle of clock minutes, and is named after the one in which it
+            // ended.
             None => MINUTE_MS,
         };
         let from = minute.at.saturating_sub(before).max(*unclaimed);

@@ -1,5 +1,5 @@
-//! The order of requests that are drawn minute by minute, and of which some came before their minute. Holds back only what
-//! a later minute could still come before.
+//! Sorts requests that are drawn minute by minute and may come before their minute. Holds back only requests that a later minute
+//! could still precede.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,18 +7,18 @@ use std::collections::BinaryHeap;
 /// (milliseconds, model, duration of the request).
 pub type Request = (u64, u32, u64);
 
-/// Puts the requests of minutes in order, some of which came before their minute.
+/// Sorts the requests of minutes; some may come before their minute.
 pub struct InOrder<I> {
-    /// With the beginning of each minute.
+    /// The requests of each minute, with its beginning.
     minutes: I,
     held: BinaryHeap<Reverse<Request>>,
-    /// No request of a later minute came before this time.
+    /// No request of a later minute comes before this time.
     complete_until: u64,
     reach: u64,
 }
 
 impl<I> InOrder<I> {
-    /// No request came earlier than `reach` before its minute.
+    /// `reach` is the maximum time by which a request comes before its minute.
     pub fn new(minutes: I, reach: u64) -> InOrder<I> {
         InOrder {
             minutes,
@@ -59,7 +59,7 @@ mod tests {
             (300_000, vec![(300_000, 0, 1)]),
         ];
         let ordered = InOrder::new(minutes.into_iter(), 60_000);
-        let times: Vec<u64> = ordered.map(|it| it.0).collect();
+        let times: Vec<u64> = ordered.map(|(at, ..)| at).collect();
         assert_eq!(times, [61_000, 65_000, 70_000, 121_000, 300_000]);
     }
 }

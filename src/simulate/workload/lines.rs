@@ -1,5 +1,5 @@
-//! Reads a text file line by line, with line numbers. The length of a line is bounded, so that a binary file is
-//! refused instead of read into memory.
+//! Reads a text file line by line, with line numbers. The length of a line is bounded, so a binary file is refused instead of read
+//! into memory.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

@@ -25,24 +25,24 @@ use records::RecordFile;
 use servegen::ServeGen;
 use sim::replay::Arrival;
 
-/// The number of models over which a trace without names is spread if the pool has none.
+/// The number of models to which a trace without names is distributed if the pool has none.
 pub const MODELS_OF_CROWD: u32 = 40;
 /// A trace of clients is thinned to about this many requests.
 const SERVEGEN_REQUESTS: f64 = 100_000.0;
-/// Popularity of models in a trace without names.
+/// The popularity skew of models in a trace without names.
 const CROWD_SKEW: f64 = 1.0;
 
-/// How a workload is read.
+/// The options for reading a workload.
 #[derive(Clone, Debug)]
 pub struct Reading {
     pub seed: u64,
-    /// Requests before or after these are left out; milliseconds from the first.
+    /// The first and last time of the requests to include; milliseconds from the first request.
     pub from: Span,
     pub to: Span,
     pub limit: u64,
     /// All times are multiplied by this.
     pub stretch: f64,
-    /// The number of the pool's models over which a trace without names is spread.
+    /// The number of the pool's models to which a trace without names is distributed.
     pub crowd: u32,
 }
 
@@ -80,20 +80,20 @@ impl Workload {
         let history = History::read(path)?;
         let models = history.models();
         let source = Source::History(history);
-        Ok(Workload::of(spec, models, source, reading))
+        Ok(Workload::parse(spec, models, source, reading))
     }
 
-    /// Opens the workload and reads it once, so that all its errors are known before a replay begins.
+    /// Opens the workload and reads it once, to report all its errors before a replay begins.
     ///
     /// # Errors
-    /// [`WorkloadFault`] with file, line and what would be right.
+    /// [`WorkloadFault`] with the file, the line and the valid form.
     pub fn open(spec: &str, reading: Reading) -> Result<Workload, WorkloadFault> {
         if let Some(generated) = Generated::read(spec) {
             let generated = generated?;
             let models = (0..generated.models)
                 .map(|nth| format!("model-{nth}"))
                 .collect();
-            return Ok(Workload::of(
+            return Ok(Workload::parse(
                 spec,
                 models,
                 Source::Generated(generated),
@@ -113,7 +113,7 @@ impl Workload {
             let of = ServeGen::open(path, within)?;
             let scale = (SERVEGEN_REQUESTS / of.expected().max(1.0)).min(1.0);
             let models = of.clients.iter().map(|(name, _)| name.clone()).collect();
-            return Ok(Workload::of(
+            return Ok(Workload::parse(
                 spec,
                 models,
                 Source::Clients { of, scale },
@@ -169,13 +169,13 @@ impl Workload {
             first_ms,
             named,
         };
-        let mut workload = Workload::of(spec, models, source, reading);
+        let mut workload = Workload::parse(spec, models, source, reading);
         workload.path = path.to_owned();
         workload.is_crowd = !named;
         Ok(workload)
     }
 
-    fn of(spec: &str, models: Vec<String>, source: Source, reading: Reading) -> Workload {
+    fn parse(spec: &str, models: Vec<String>, source: Source, reading: Reading) -> Workload {
         let numbers = models.iter().cloned().zip(0..).collect();
         Workload {
             spec: spec.to_owned(),
@@ -188,7 +188,7 @@ impl Workload {
         }
     }
 
-    /// What the store of a pool knows of its models; `None`: the workload is no store.
+    /// The store's knowledge of its models; `None` if the workload is not a store.
     pub fn past(&self) -> Option<&store::Past> {
         match &self.source {
             Source::History(history) => Some(history.past()),
@@ -196,8 +196,8 @@ impl Workload {
         }
     }
 
-    /// The requests from the start, in the order of time. The first reading found no errors; a file that has changed
-    /// since ends early, with a warning.
+    /// The requests from the start, in the order of time. The first reading found no errors; a file that has changed since ends
+    /// early, with a warning.
     pub fn arrivals(&self) -> Result<Box<dyn Iterator<Item = Arrival> + '_>, WorkloadFault> {
         let Reading {
             seed,
@@ -256,10 +256,10 @@ impl Workload {
                 }))
             }
         };
-        let within = move |it: &(u64, u32, u64, u64)| it.0 >= from.0;
+        let within = move |(at, ..): &(u64, u32, u64, u64)| *at >= from.0;
         let arrivals = raw
             .filter(within)
-            .take_while(move |it| it.0 <= to.0)
+            .take_while(move |(at, ..)| *at <= to.0)
             .take(usize::try_from(limit).unwrap_or(usize::MAX))
             .map(move |(at, model, length, key)| Arrival {
                 at: Time(((at - from.0) as f64 * stretch) as u64),

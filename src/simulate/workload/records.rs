@@ -1,5 +1,5 @@
-//! Requests from a file with one request per line: CSV with a header, or JSON lines. Read one by one and as often as
-//! needed; ten million lines take no more memory than one.
+//! Requests from a file with one request per line: CSV with a header, or JSON lines. Reads line by line, as often as needed; memory
+//! use does not depend on the number of lines.
 
 use std::path::{Path, PathBuf};
 
@@ -9,19 +9,18 @@ use super::fault::WorkloadFault;
 use super::fields::{self, Field};
 use super::lines::Lines;
 
-/// Speeds in tokens a second that turn tokens into a duration where a trace has none: reading the prompt, and writing
-/// the answer.
+/// Tokens per second, to turn tokens into a duration if a trace has none: reading the prompt, and writing the response.
 const PREFILL_PER_SECOND: f64 = 2_000.0;
 const DECODE_PER_SECOND: f64 = 50.0;
 
-/// One line.
+/// A line of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     pub at_ms: u64,
     pub model: Option<String>,
     pub key: Option<String>,
     pub service_ms: Option<u64>,
-    /// Distinguishes sessions in traces that hash their prompts.
+    /// Identifies sessions in traces that hash their prompts.
     pub session: Option<u64>,
 }
 
@@ -42,7 +41,7 @@ pub struct RecordFile {
 }
 
 impl RecordFile {
-    /// Reads the first line only.
+    /// Reads only the first line.
     pub fn open(path: &Path) -> Result<RecordFile, WorkloadFault> {
         let mut lines = Lines::open(path)?;
         let Some(first) = lines.next()? else {
@@ -59,7 +58,7 @@ impl RecordFile {
                 .iter()
                 .map(|name| fields::field_of(name.trim().trim_matches('"')))
                 .collect();
-            let Some(time) = columns.iter().position(|it| *it == Some(Field::Time)) else {
+            let Some(time) = columns.iter().position(|field| *field == Some(Field::Time)) else {
                 return Err(lines.fault(format!(
                     "has no column for the time; columns: {}; allowed names: {}",
                     names.join(", "),
@@ -167,7 +166,7 @@ fn from_json(line: &str) -> Result<Record, String> {
             Value::Null => continue,
             _ => return Err(format!("`{name}` is neither text nor a number")),
         };
-        // Traces in JSON lines give `timestamp` in milliseconds; `time` and the others in seconds.
+        // In JSON lines `timestamp` is in milliseconds; `time` and the others are in seconds.
         let in_milliseconds = name == "timestamp" || name.ends_with("ms");
         parts.take(field, &text, in_milliseconds)?;
     }
@@ -179,7 +178,7 @@ fn from_json(line: &str) -> Result<Record, String> {
             fields::time_names()
         ));
     }
-    // The first block of hashes is a system prompt that many share; the second begins the conversation.
+    // The first hash block is a system prompt that many requests share; the second begins the conversation.
     let hashes = object.get("hash_ids").and_then(Value::as_array);
     let session = hashes.and_then(|ids| ids.get(1).or(ids.first())?.as_u64());
     parts.record(session)

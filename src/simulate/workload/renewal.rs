@@ -1,11 +1,11 @@
-//! Requests of one client whose rate changes from window to window: a renewal process with the spread and shape of
-//! each window (ServeGen's format for clients).
+//! Requests of a client whose rate changes from window to window: a renewal process with the spread and shape of each window
+//! (ServeGen's format for clients).
 
 use rand::Rng;
 use rand_distr::{Distribution, Exp1, Gamma, Weibull};
 use rand_pcg::Pcg64Mcg;
 
-/// How irregular the gaps between requests are; every shape has a mean of 1.
+/// The distribution of the gaps between requests; every shape has a mean of 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
     Exponential,
@@ -40,7 +40,7 @@ impl Shape {
     }
 }
 
-/// A time window with one rate.
+/// A time window with a constant rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
     pub from_seconds: f64,
@@ -49,7 +49,7 @@ pub struct Window {
     pub shape: Shape,
 }
 
-/// The times of one client's requests, in seconds.
+/// The times of a client's requests, in seconds.
 #[derive(Debug)]
 pub struct Renewal {
     windows: Vec<Window>,

@@ -1,6 +1,5 @@
-//! Clients in ServeGen's format: a folder, or a `.tar.xz` of one, with a file for each client, and in it a line for
-//! each ten minutes: `start, requests per second, coefficient of variation, shape, p1, p2`. Each client stands for a
-//! model.
+//! Clients in ServeGen's format: a folder, or a `.tar.xz` of one, with a file per client that has a line for each ten minutes:
+//! `start, requests per second, coefficient of variation, shape, p1, p2`. Each client stands for a model.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +14,7 @@ use super::fault::WorkloadFault;
 use super::renewal::{Renewal, Shape, Window};
 
 const WINDOW_SECONDS: f64 = 600.0;
-/// The size limit of one client's file; ten years of windows are less.
+/// The size limit of a client's file; ten years of windows are smaller.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Clone, Debug)]
@@ -42,11 +41,11 @@ impl ServeGen {
         Ok(ServeGen { clients })
     }
 
-    /// The expected requests of all clients together.
+    /// The expected number of requests of all clients.
     pub fn expected(&self) -> f64 {
         let windows = self.clients.iter().flat_map(|(_, windows)| windows);
         windows
-            .map(|it| it.per_second * (it.to_seconds - it.from_seconds))
+            .map(|window| window.per_second * (window.to_seconds - window.from_seconds))
             .sum()
     }
 
@@ -75,7 +74,7 @@ impl ServeGen {
     }
 }
 
-/// All clients' requests in the order of time, with the next one of each in memory.
+/// All clients' requests in the order of time, with the next request of each in memory.
 #[derive(Debug)]
 pub struct Merged {
     clients: Vec<Renewal>,
@@ -115,7 +114,7 @@ fn from_folder(path: &Path) -> Result<Vec<(String, Vec<Window>)>, WorkloadFault>
         };
         let mut text = String::new();
         File::open(&file)
-            .and_then(|it| it.take(FILE_BYTES_MAX).read_to_string(&mut text))
+            .and_then(|opened| opened.take(FILE_BYTES_MAX).read_to_string(&mut text))
             .map_err(|source| WorkloadFault::Read {
                 path: file.clone(),
                 source,
@@ -163,9 +162,9 @@ fn client_name(file: &Path) -> Option<String> {
     name.strip_suffix("-trace.csv").map(str::to_owned)
 }
 
-/// `chunk-2` before `chunk-10`.
+/// A sort key that puts `chunk-2` before `chunk-10`.
 fn natural(name: &str) -> (String, u64) {
-    let digits = name.trim_start_matches(|it: char| !it.is_ascii_digit());
+    let digits = name.trim_start_matches(|character: char| !character.is_ascii_digit());
     let head = &name[..name.len() - digits.len()];
     (head.to_owned(), digits.parse().unwrap_or(u64::MAX))
 }

@@ -28,7 +28,7 @@ fn the_devices_are_those_that_the_service_would_find() {
     let (table, notices) = with(&host, &[]);
     assert!(table.contains("on 1 device with 64.0 GiB"), "{table}");
     assert!(!notices.contains("assuming"), "{notices}");
-    let found = "the devices are those of this machine: host of 64.0 GiB";
+    let found = "using the devices of this machine: host of 64.0 GiB";
     assert!(notices.contains(found), "{notices}");
     let (table, _) = with(&host, &["--gpus", "+2"]);
     assert!(table.contains("on 3 devices with 192.0 GiB"), "{table}");

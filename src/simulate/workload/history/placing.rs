@@ -1,5 +1,5 @@
-//! When the requests of one minute came: those that waited, before the end of their load; the others, while their model was
-//! there. Where the store knows in which seconds requests came, all of them came in these.
+//! Places the requests of a minute: waiting requests before the end of their load, the others while their model was loaded. If the
+//! store knows in which seconds requests came, all of them are placed in these.
 
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -10,35 +10,35 @@ use store::Seconds;
 
 const SECOND_MS: u64 = 1_000;
 
-/// Milliseconds of the workload, without the last one.
+/// Milliseconds of the workload; the end is exclusive.
 pub(super) type Part = (u64, u64);
 
 /// A load that requests may have waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// When it ended, or where that is not needed, when it was decided.
+    /// The time it ended, or if that is not needed, the time it was decided.
     pub at: u64,
     pub took: u64,
-    /// When the model had left before it; 0: it was there all the time.
+    /// The time the model had left before it; 0 if it never left.
     pub left: u64,
 }
 
-/// Those that waited for one load.
+/// The requests that waited for a load.
 struct Waiters {
     load: Load,
     requests: u64,
-    /// How long the first of them waited.
+    /// The wait of the first of them.
     longest: u64,
 }
 
-/// `parts`: when the model was there in the minute. `loads`: not more than requests that waited.
+/// `parts`: the periods of the minute in which the model was loaded. `loads`: at most as many as requests that waited.
 pub(super) fn moments(
     minute: &Minute,
     parts: &[Part],
     loads: &[Load],
     random: &mut Pcg64Mcg,
 ) -> Vec<u64> {
-    if let Some(seconds) = minute.seconds.filter(|it| !it.is_empty()) {
+    if let Some(seconds) = minute.seconds.filter(|seconds| !seconds.is_empty()) {
         return in_seconds(minute, seconds, parts, loads, random);
     }
     let mut came = Vec::new();
@@ -54,20 +54,20 @@ pub(super) fn moments(
     with_others(minute, came, parts, random)
 }
 
-/// Where it is not known what waited: requests came at these moments, as far as there are so many.
+/// If the waits are unknown: requests came at these times, up to the number of requests.
 pub(super) fn moments_after(
     minute: &Minute,
     came: Vec<u64>,
     parts: &[Part],
     random: &mut Pcg64Mcg,
 ) -> Vec<u64> {
-    match minute.seconds.filter(|it| !it.is_empty()) {
+    match minute.seconds.filter(|seconds| !seconds.is_empty()) {
         Some(seconds) => in_seconds(minute, seconds, parts, &[], random),
         None => with_others(minute, came, parts, random),
     }
 }
 
-/// Those that came, and all others of the minute, while the model was there.
+/// Adds the other requests of the minute, while the model was loaded.
 fn with_others(
     minute: &Minute,
     mut came: Vec<u64>,
@@ -82,8 +82,8 @@ fn with_others(
     came
 }
 
-/// Those that wait for one load come at any time between the first of them and its end, so that the first of `n` waits
-/// `2n / (n + 1)` times as long as they do on average, and at least for the load.
+/// Requests that wait for a load arrive evenly between the first of them and the end of the load. The first of `n` therefore waits
+/// `2n / (n + 1)` times the mean, and at least for the load.
 fn waiters(minute: &Minute, loads: &[Load]) -> impl Iterator<Item = Waiters> {
     let (waited, mean_wait, count) = (minute.waited, minute.mean_wait(), loads.len() as u64);
     (0..count).zip(loads).map(move |(nth, load)| {
@@ -97,7 +97,7 @@ fn waiters(minute: &Minute, loads: &[Load]) -> impl Iterator<Item = Waiters> {
     })
 }
 
-/// Each of these seconds has a request, as far as there are so many; the others came in any of them.
+/// Each of these seconds gets a request, up to the number of requests; the remaining ones fall into any of them.
 fn in_seconds(
     minute: &Minute,
     seconds: Seconds,
@@ -119,7 +119,7 @@ fn in_seconds(
         free.shuffle(random);
         let mut later = overlap(&marked, &waiting);
         if first < minute.at {
-            // Others may have come before the minute, too.
+            // Others may have come before the minute too.
             later.push((first, minute.at.min(it.load.at)));
         }
         for _ in 1..it.requests {
@@ -145,7 +145,7 @@ fn in_seconds(
     let there = overlap(&marked, parts);
     let there = if there.is_empty() { marked } else { there };
     for _ in 0..left {
-        // All that is known may be that some came before the minute.
+        // It may only be known that some came before the minute.
         let all = (minute.at, minute.at + MINUTE_MS);
         let found = drawn(&there, random).or_else(|| drawn(parts, random));
         came.push(found.unwrap_or_else(|| drawn_of(all, random)));
@@ -153,14 +153,14 @@ fn in_seconds(
     came
 }
 
-/// Those of these seconds in which no request came yet.
+/// The seconds in which no request has come yet.
 fn free_of(marked: &[Part], came: &[u64]) -> Vec<Part> {
-    let is_free = |it: &Part| !came.iter().any(|at| (it.0..it.1).contains(at));
+    let is_free = |(from, to): &Part| !came.iter().any(|at| (*from..*to).contains(at));
     marked.iter().copied().filter(is_free).collect()
 }
 
-/// When the first of them came: as long before the end of their load as it waited on average, or in the next second that fits,
-/// which is while the model was not there and before its load was decided.
+/// The time of the first request: the mean wait before the end of its load, or in the next fitting second, while the model was not
+/// loaded and before its load was decided.
 fn first_of(
     minute: &Minute,
     has_earlier: bool,
@@ -180,24 +180,28 @@ fn first_of(
             return at;
         }
     }
-    match has_earlier {
-        true => average.min(minute.at.saturating_sub(1)),
-        false => average,
+    if has_earlier {
+        average.min(minute.at.saturating_sub(1))
+    } else {
+        average
     }
 }
 
-/// This moment if it is in one of the parts, or one of the nearest part.
+/// This time if it is in any of the parts, otherwise a time in the nearest part.
 fn nearest(parts: &[Part], at: u64, random: &mut Pcg64Mcg) -> Option<u64> {
-    let distance = |(from, to): &&Part| match at < *from {
-        true => from - at,
-        false => (at + 1).saturating_sub(*to),
+    let distance = |(from, to): &&Part| {
+        if at < *from {
+            from - at
+        } else {
+            (at + 1).saturating_sub(*to)
+        }
     };
     let part = *parts.iter().min_by_key(distance)?;
     let is_in = (part.0..part.1).contains(&at);
     Some(if is_in { at } else { drawn_of(part, random) })
 }
 
-/// What is in one of these and in one of those.
+/// The intersections of two lists of parts.
 fn overlap(these: &[Part], those: &[Part]) -> Vec<Part> {
     let pairs = these
         .iter()
@@ -206,7 +210,7 @@ fn overlap(these: &[Part], those: &[Part]) -> Vec<Part> {
     both.filter(|(from, to)| from < to).collect()
 }
 
-/// Any moment of these parts; `None`: they have none.
+/// A random time in these parts; `None` if they are empty.
 fn drawn(parts: &[Part], random: &mut Pcg64Mcg) -> Option<u64> {
     let all: u64 = parts.iter().map(|(from, to)| to - from).sum();
     (all > 0).then(|| within(parts, random.random_range(0..all)))
@@ -216,7 +220,7 @@ fn drawn_of((from, to): Part, random: &mut Pcg64Mcg) -> u64 {
     random.random_range(from..to)
 }
 
-/// The moment after so many milliseconds of these parts.
+/// The time after this many milliseconds of these parts.
 fn within(parts: &[Part], mut offset: u64) -> u64 {
     for (from, to) in parts {
         if offset < to - from {

@@ -1,4 +1,4 @@
-//! Histories of one or two models, replayed.
+//! Tests of histories of one or two models, replayed.
 
 use super::*;
 use store::ModelPast;
@@ -12,8 +12,8 @@ fn stay(began: Time, ready: Option<Time>, left: Option<Time>) -> PastStay {
     }
 }
 
-/// Of one model that was loaded from second 40 on, and ready at second 50; its mean load takes a second. `rows`: the minutes
-/// in which requests waited, one each for ten seconds.
+/// A model that started loading at second 40 and was ready at second 50; its mean load takes a second. `rows` are the minutes in
+/// which requests waited, one request for ten seconds each.
 fn loaded_once(stay: PastStay, rows: &[u64]) -> History {
     let row = |minute: &u64| Minute {
         at: minute * MINUTE_MS,
@@ -36,11 +36,11 @@ fn loaded_once(stay: PastStay, rows: &[u64]) -> History {
         },
     );
     let minutes = rows.iter().map(row).collect();
-    History::of(vec!["a".to_owned()], minutes, 0, past)
+    History::new(vec!["a".to_owned()], minutes, 0, past)
 }
 
 fn times(history: &History) -> Vec<u64> {
-    history.requests(3).map(|it| it.0).collect()
+    history.requests(3).map(|(at, ..)| at).collect()
 }
 
 /// Model `a` was loaded at second 10 and left at second 20, and again from 40 to 50.
@@ -75,22 +75,22 @@ fn with_waits(waited: u64, waited_ms: u64) -> History {
     );
     let names = vec!["a".to_owned(), "b".to_owned()];
     let minutes = vec![minute(0), minute(1)];
-    History::of(names, minutes, 100 * MINUTE_MS, past)
+    History::new(names, minutes, 100 * MINUTE_MS, past)
 }
 
 #[test]
 fn requests_came_while_their_model_was_there_and_when_it_was_loaded() {
     let history = history();
     let times = |model: u32| -> Vec<u64> {
-        let all = history.requests(3).filter(|it| it.1 == model);
-        all.map(|it| it.0).collect()
+        let all = history.requests(3).filter(|(_, of, _)| *of == model);
+        all.map(|(at, ..)| at).collect()
     };
     let a = times(0);
     assert_eq!(a.len(), 40);
     assert!(a.contains(&10_000) && a.contains(&40_000), "{a:?}");
     let there = |at: &u64| (10_000..20_000).contains(at) || (40_000..50_000).contains(at);
     assert!(a.iter().all(there), "{a:?}");
-    // Of the other one nothing is known but the minute.
+    // Only the minute is known of the other model's requests.
     let b = times(1);
     assert!(
         b.iter().any(|at| !there(at)) && b.iter().all(|at| *at < MINUTE_MS),
@@ -100,11 +100,15 @@ fn requests_came_while_their_model_was_there_and_when_it_was_loaded() {
 
 #[test]
 fn requests_that_waited_came_so_long_before_the_model_was_ready() {
-    // Its loads took 300 ms. Two requests waited for each of them, six seconds on average: the first one eight.
+    // Its loads took 300 ms. Two requests waited for each, six seconds on average: the first one eight.
     let history = with_waits(4, 24_000);
     let all: Vec<Request> = history.requests(3).collect();
     assert!(all.is_sorted(), "{all:?}");
-    let a: Vec<u64> = all.iter().filter(|it| it.1 == 0).map(|it| it.0).collect();
+    let a: Vec<u64> = all
+        .iter()
+        .filter(|(_, model, _)| *model == 0)
+        .map(|(at, ..)| *at)
+        .collect();
     assert_eq!(a.len(), 40);
     assert!(a.contains(&2_300) && a.contains(&32_300), "{a:?}");
     let ready = |at: &&u64| (10_300..20_000).contains(*at) || (40_300..50_000).contains(*at);
@@ -118,7 +122,7 @@ fn requests_that_waited_came_so_long_before_the_model_was_ready() {
 fn a_request_that_was_kept_with_the_next_minute_waited_for_a_load_of_the_one_before() {
     let load = stay(Time(40_000), Some(Time(50_000)), None);
     assert_eq!(times(&loaded_once(load, &[1])), [40_000]);
-    // What an earlier minute has is no other one's, too.
+    // Requests of an earlier minute do not count for another one as well.
     let both = times(&loaded_once(load, &[0, 1]));
     assert_eq!(both[0], 40_000);
     assert!(both[1] >= MINUTE_MS, "{both:?}");
