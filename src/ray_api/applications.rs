@@ -1,5 +1,5 @@
-//! What `GET /api/serve/applications/` says: the applications of Ray Serve, with the configuration that each was deployed
-//! with, kept as it stands there.
+//! The applications of Ray Serve, as `GET /api/serve/applications/` lists them. Keeps each application's configuration byte for
+//! byte.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Ray answers 404 without the slash at the end.
+/// Ray responds with 404 without the trailing slash.
 pub(super) const APPLICATIONS: &str = "/api/serve/applications/";
-/// Where Serve listens unless its options say otherwise.
+/// Serve's default port, unless its options set another one.
 const PROXY_PORT: u16 = 8000;
 
-/// Everything that is deployed. Of the options of Serve itself only the port is read; all are written back as they are.
+/// All deployed applications. Only the port of Serve's own options is read; all options are written back unchanged.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Listing {
     pub(super) proxy_location: Option<Box<RawValue>>,
@@ -27,7 +27,7 @@ pub struct Listing {
 pub struct Application {
     pub status: String,
     pub message: Option<String>,
-    /// `None`: it was deployed from a program (`serve.run`), which the REST API neither shows nor removes.
+    /// `None` for an application deployed from a program (`serve.run`), which the REST API neither shows nor removes.
     pub deployed_app_config: Option<Box<RawValue>>,
     #[serde(default)]
     pub deployments: BTreeMap<String, Deployment>,
@@ -45,13 +45,13 @@ pub struct Deployment {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Replica {
     pub state: String,
-    /// Absent until Ray has found a place for it.
+    /// Absent until Ray has found a place for the replica.
     pub node_id: Option<String>,
 }
 
 impl Listing {
     /// # Errors
-    /// If the text has another form than Ray's.
+    /// If the text does not have Ray's form.
     pub fn parse(text: &str) -> Result<Listing, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -59,20 +59,20 @@ impl Listing {
     /// The port of Serve's HTTP proxies.
     pub fn proxy_port(&self) -> u16 {
         let options = self.http_options.as_ref();
-        let options = options.and_then(|it| serde_json::from_str::<Value>(it.get()).ok());
-        let port = options.and_then(|it| it["port"].as_u64());
-        port.and_then(|it| u16::try_from(it).ok())
+        let options = options.and_then(|text| serde_json::from_str::<Value>(text.get()).ok());
+        let port = options.and_then(|options| options["port"].as_u64());
+        port.and_then(|port| u16::try_from(port).ok())
             .unwrap_or(PROXY_PORT)
     }
 }
 
 impl Application {
-    /// Ray is taking it away.
+    /// Returns true while Ray is removing the application.
     pub fn is_leaving(&self) -> bool {
         self.status == "DELETING"
     }
 
-    /// The variables that its configuration sets in the environment of its programs.
+    /// An environment variable that the configuration sets for the application's programs.
     pub fn variable(&self, name: &str) -> Option<String> {
         let config = self.deployed_app_config.as_ref()?;
         let config: Value = serde_json::from_str(config.get()).ok()?;

@@ -1,5 +1,5 @@
-//! When a Ray is looked at again for what is left over there, and what is known of it: the pauses between attempts grow, and
-//! end only when nothing is left. Pure: the time is an argument.
+//! The schedule for removing left-over applications from a Ray, and the state known so far. The pauses between attempts grow, and
+//! attempts end only when no application is left. Pure: the time is an argument.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,36 +7,36 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const PAUSE: Duration = Duration::from_secs(2);
-/// An application that is left over holds GPUs, and a look costs Ray some milliseconds.
+/// Limit of the pause: a left-over application holds GPUs, and an attempt costs Ray some milliseconds.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Cleaning {
-    /// `None`: nothing is left, or was when it was last looked at.
+    /// The next attempt; `None` if the last one found nothing left.
     due: Option<Instant>,
     pause: Duration,
-    /// Until then an application may still come up, by a write of before.
+    /// An earlier write may still create an application until this time.
     not_before: Option<Instant>,
     /// Applications that may hold GPUs without a replica.
     left: BTreeSet<String>,
-    /// Why they are still there.
+    /// The error of the last attempt.
     why: String,
 }
 
 impl Cleaning {
-    /// An attempt at this moment, or earlier if one is due before.
+    /// Schedules an attempt, unless an earlier one is due.
     pub fn schedule(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
         self.pause = PAUSE;
     }
 
-    /// Only a look after this moment can say that nothing is left.
+    /// Requires an attempt after this time before the Ray counts as clean.
     pub fn expect_until(&mut self, end: Instant) {
         self.not_before = self.not_before.max(Some(end));
         self.schedule(end);
     }
 
-    /// No replica waits for this application any more, and it may be there.
+    /// Records an application that may exist and for whose end no replica waits any more.
     pub fn leave(&mut self, name: &str, now: Instant) {
         self.left.insert(name.to_owned());
         self.schedule(now);
@@ -54,11 +54,11 @@ impl Cleaning {
         &self.left
     }
 
-    /// What an attempt that began at `began` has found. Returns those that are gone since the last one.
+    /// Records the result of an attempt that began at `began`. Returns the applications that have gone since the last one.
     pub fn found(&mut self, left: BTreeSet<String>, began: Instant) -> BTreeSet<String> {
         let gone = self.left.difference(&left).cloned().collect();
         if !self.why.is_empty() {
-            // Ray answers again.
+            // Ray responds again.
             self.why.clear();
             self.pause = PAUSE;
         }
@@ -72,7 +72,7 @@ impl Cleaning {
         gone
     }
 
-    /// An attempt has failed: nothing is known. Returns whether the reason is another than before.
+    /// Records a failed attempt, after which the state is unknown. Returns true if the reason is new.
     pub fn failed(&mut self, why: &str, now: Instant) -> bool {
         self.again(now);
         let is_new = self.why != why;
@@ -80,7 +80,7 @@ impl Cleaning {
         is_new
     }
 
-    /// There is nothing that could be left.
+    /// Stops the attempts, because no application can be left.
     pub fn turn_off(&mut self) {
         *self = Cleaning::default();
     }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn names(all: &[&str]) -> BTreeSet<String> {
-        all.iter().map(|it| (*it).to_owned()).collect()
+        all.iter().map(|name| (*name).to_owned()).collect()
     }
 
     #[test]

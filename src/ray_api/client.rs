@@ -1,5 +1,5 @@
-//! Calls of Ray's dashboard over HTTP, and what its answers mean. A dashboard that does not answer, or has trouble itself,
-//! leaves everything unknown. No answer and no error has the token in it.
+//! Calls of Ray's dashboard over HTTP, and the meaning of its responses. If the dashboard does not respond or fails itself, the
+//! state is unknown. Responses and errors never contain the token.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use serde_json::Value;
 use super::RayError;
 use super::text::{last_line, refusal};
 
-/// Each job that failed may have 20,000 characters of its log in the list.
+/// Limit of a response. Each failed job may have 20,000 characters of its log in the list.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 const TOKEN_BYTES_MAX: u64 = 4096;
 
-/// Where Ray's dashboard is, and what opens it.
+/// The address of Ray's dashboard, and its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RayAccess {
     pub address: String,
-    /// `None`: the token is in `RAY_AUTH_TOKEN`, in the file that `RAY_AUTH_TOKEN_PATH` names, or there is none.
+    /// `None`: the token is in `RAY_AUTH_TOKEN` or in the file that `RAY_AUTH_TOKEN_PATH` names, or Ray needs none.
     pub token_file: Option<PathBuf>,
     pub timeout: Duration,
-    /// The section of the configuration that says so, for errors: `cluster.ray` or `engine_config`.
+    /// The section of the configuration, for errors: `cluster.ray` or `engine_config`.
     pub section: &'static str,
 }
 
@@ -36,7 +36,7 @@ pub struct RayClient {
     http: Result<Client, String>,
 }
 
-/// Where the token is. It is read for each call, so that a new one needs no restart.
+/// The source of the token, read for each call. A new token needs no restart.
 enum Token {
     None,
     /// The value of `RAY_AUTH_TOKEN`.
@@ -46,7 +46,7 @@ enum Token {
 
 impl RayClient {
     pub fn new(access: &RayAccess) -> RayClient {
-        // An earlier call has set the same provider.
+        // An error means that the same provider is already installed.
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let http = Client::builder()
             .connect_timeout(CONNECT_MAX)
@@ -59,7 +59,7 @@ impl RayClient {
             address: access.address.trim_end_matches('/').to_owned(),
             timeout: access.timeout,
             section: access.section,
-            token: Token::of(access),
+            token: Token::new(access),
             http: http.map_err(|error| root_of(&error)),
         }
     }
@@ -68,7 +68,7 @@ impl RayClient {
         &self.address
     }
 
-    /// Whether a token would be sent, and where it comes from.
+    /// The source of the token, or `None` if no token would be sent.
     pub fn token_source(&self) -> Option<String> {
         match &self.token {
             Token::None => None,
@@ -78,13 +78,13 @@ impl RayClient {
     }
 
     /// # Errors
-    /// If Ray does not answer, or refuses, or its answer is no JSON.
+    /// If Ray does not respond or refuses, or its response is not JSON.
     pub async fn get(&self, path: &str) -> Result<Value, RayError> {
         let text = self.call(Method::GET, path, None).await?;
         self.parsed(path, &text)
     }
 
-    /// The answer as it is; `None` if Ray does not know what the path names.
+    /// The response as text; `None` if Ray does not know the path's object.
     ///
     /// # Errors
     /// As above.
@@ -104,7 +104,7 @@ impl RayClient {
         self.parsed(path, &text)
     }
 
-    /// Sends JSON that is written already. The answer has no body.
+    /// Sends JSON text. The response has no body.
     ///
     /// # Errors
     /// As above.
@@ -112,7 +112,7 @@ impl RayClient {
         self.call(Method::PUT, path, Some(json)).await.map(drop)
     }
 
-    /// Stops or deletes a job; what Ray does not know is gone.
+    /// Stops or deletes a job. Succeeds if Ray does not know it.
     ///
     /// # Errors
     /// As above.
@@ -154,7 +154,7 @@ impl RayClient {
         let unreachable = |error: reqwest::Error| {
             if error.is_timeout() {
                 self.unreachable(&format!(
-                    "no answer within {} s (cluster.ray.timeout)",
+                    "no response within {} s (cluster.ray.timeout)",
                     self.timeout.as_secs()
                 ))
             } else {
@@ -195,7 +195,7 @@ impl RayClient {
                 "; write the token that Ray was started with (`ray get-auth-token` prints it)",
             )),
             StatusCode::NOT_FOUND => Err(self.refused(
-                &format!("there is nothing at {path} (404)"),
+                &format!("nothing found at {path} (404)"),
                 &format!("; {section}.address has to be Ray's dashboard, of an installation with ray[default]"),
             )),
             status if status.is_redirection() => Err(self.refused(
@@ -203,7 +203,7 @@ impl RayClient {
                 "; write the address of Ray's dashboard itself",
             )),
             status if status.is_client_error() => Err(self.refused(&refusal(&text), "")),
-            // The dashboard passes on what its agent has refused, as an error of its own.
+            // The dashboard reports a refusal by its agent as its own error.
             _ if is_refusal(&text) => Err(self.refused(&last_line(&text), "")),
             status => Err(self.unreachable(&format!("{} ({status})", last_line(&text)))),
         }
@@ -250,8 +250,12 @@ impl RayClient {
 }
 
 impl Token {
-    fn of(access: &RayAccess) -> Token {
-        let variable = |name: &str| std::env::var(name).ok().filter(|it| !it.trim().is_empty());
+    fn new(access: &RayAccess) -> Token {
+        let variable = |name: &str| {
+            std::env::var(name)
+                .ok()
+                .filter(|value| !value.trim().is_empty())
+        };
         if let Some(file) = &access.token_file {
             Token::File(file.clone())
         } else if let Some(value) = variable("RAY_AUTH_TOKEN") {
@@ -280,13 +284,15 @@ impl Token {
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         match text.trim() {
             "" => Err(failed("the file is empty".to_owned())),
-            token if token.chars().all(|it| it.is_ascii_graphic()) => Ok(Some(token.to_owned())),
+            token if token.chars().all(|letter| letter.is_ascii_graphic()) => {
+                Ok(Some(token.to_owned()))
+            }
             _ => Err(failed("it has more than one word".to_owned())),
         }
     }
 }
 
-/// Errors of Python that mean that the request itself is wrong.
+/// Returns true for Python errors that mean that the request itself is wrong.
 fn is_refusal(text: &str) -> bool {
     let last = last_line(text);
     text.contains("Request failed with status code 400")

@@ -1,5 +1,5 @@
-//! Writes whose end is unknown. Ray carries out a write also after its connection is gone, up to a minute later, so that an
-//! application of it may come up when the list has been without it for long.
+//! Writes with an unknown outcome. Ray may carry out a write up to a minute after its connection is lost, so an application of the
+//! write may appear although the list has been without it for some time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Ray's dashboard and its agent give a write up within a minute; the rest is for the way to them.
+/// Ray's dashboard and its agent abandon a write within a minute. The rest is for the network.
 pub(super) const DOUBT: Duration = Duration::from_secs(75);
 
-/// Until when each application may come up by a write that was cut off.
+/// For each application of an interrupted write, the time until which the write may still create it.
 #[derive(Debug)]
 pub(super) struct Doubts {
     lasts: Duration,
     until: Mutex<BTreeMap<String, Instant>>,
 }
 
-/// A write that has begun. Dropped without its end being known, it leaves its applications in doubt: also if the caller no
-/// longer waits for it.
+/// A write in progress. Leaves its applications in doubt if it is dropped before its outcome is known, for example because the
+/// caller stopped waiting.
 #[must_use = "a write that is dropped counts as cut off"]
 pub(super) struct Writing<'a> {
     doubts: &'a Doubts,
@@ -33,7 +33,7 @@ impl Doubts {
         }
     }
 
-    /// `names`: the pool's applications in the list that is about to be written.
+    /// `names` is the pool's applications in the list that is about to be written.
     pub fn begin(&self, names: BTreeSet<String>) -> Writing<'_> {
         Writing {
             doubts: self,
@@ -41,7 +41,7 @@ impl Doubts {
         }
     }
 
-    /// Applications that may still come up.
+    /// Applications that an interrupted write may still create.
     pub fn names(&self) -> BTreeSet<String> {
         let now = now();
         let mut until = self.lock();
@@ -54,7 +54,7 @@ impl Doubts {
         self.lock().get(name).is_some_and(|until| *until > now)
     }
 
-    /// When every write of before this moment has been carried out, or never will be.
+    /// The time by which every write begun before now has either been carried out or never will be.
     pub fn end_of_all(&self) -> Instant {
         now() + self.lasts
     }
@@ -65,7 +65,7 @@ impl Doubts {
 }
 
 impl Writing<'_> {
-    /// Ray has answered: it has carried the write out, or never will.
+    /// Records that Ray has responded: the write was carried out, or never will be.
     pub fn settle(mut self) {
         self.names.clear();
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn names(all: &[&str]) -> BTreeSet<String> {
-        all.iter().map(|it| (*it).to_owned()).collect()
+        all.iter().map(|name| (*name).to_owned()).collect()
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The Rays in which there may be applications of this pool, kept where they outlive the process: a model file may be deleted
-//! while the pool is down, and nothing else would name the Ray in which its application holds GPUs.
+//! A durable list of the Rays that may run applications of this pool. A model file may be deleted while the pool is down, and no
+//! other record would name the Ray in which its application holds GPUs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,43 +10,44 @@ use serde::{Deserialize, Serialize};
 
 use super::RayAccess;
 
-/// A Ray that the pool has used, and how it was called.
+/// A Ray that the pool has used, with its access.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsedRay {
     pub address: String,
-    /// What the names of the pool's applications begin with there.
+    /// Prefix of the names of the pool's applications in it.
     pub prefix: String,
     pub token_file: Option<PathBuf>,
     pub timeout_ms: u64,
-    /// The section of the configuration that says so, for errors.
+    /// The section of the configuration, for errors.
     pub section: String,
 }
 
-/// The end of a write: an error is one line for people.
+/// The result of a write. The error is one line for users.
 pub type RayWrite<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
-/// Where used Rays are kept. A write counts once its end is known.
+/// Storage for used Rays. A write counts once it has returned.
 pub trait KeepRays: fmt::Debug + Send + Sync {
-    /// Replaces what was kept of the same address and prefix.
+    /// Replaces the record with the same address and prefix.
     fn save(&self, used: UsedRay) -> RayWrite<'_>;
     fn delete(&self, used: UsedRay) -> RayWrite<'_>;
-    /// Whether what this process orders counts.
+    /// Returns true if this process is the leader, whose orders count.
     fn leads(&self) -> bool;
 }
 
-/// What is kept. A Ray is in the store before an application is deployed there, and is taken out only once it has none any more.
+/// The stored Rays. A Ray is stored before an application is deployed in it, and removed only once it has no application of the
+/// pool.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// `None`: nothing outlives the process.
+    /// `None` if nothing is stored beyond the process.
     store: Option<Arc<dyn KeepRays>>,
-    /// In the store for certain.
+    /// The Rays that are certainly stored.
     used: Mutex<Vec<UsedRay>>,
-    /// One write after the other.
+    /// Serializes writes.
     turn: tokio::sync::Mutex<()>,
 }
 
 impl UsedRay {
-    pub(super) fn of(access: &RayAccess, address: &str, prefix: &str) -> UsedRay {
+    pub(super) fn new(access: &RayAccess, address: &str, prefix: &str) -> UsedRay {
         UsedRay {
             address: address.to_owned(),
             prefix: prefix.to_owned(),
@@ -62,7 +63,7 @@ impl UsedRay {
 }
 
 impl Ledger {
-    /// `used`: what is in the store.
+    /// `used` is the current content of the store.
     pub fn new(store: Arc<dyn KeepRays>, used: Vec<UsedRay>) -> Ledger {
         Ledger {
             store: Some(store),
@@ -76,13 +77,13 @@ impl Ledger {
     }
 
     pub(super) fn has(&self, used: &UsedRay) -> bool {
-        self.lock().iter().any(|it| it.is_same_ray(used))
+        self.lock().iter().any(|known| known.is_same_ray(used))
     }
 
-    /// It is kept when this returns.
+    /// Stores a Ray before it returns.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the store cannot write.
     pub(super) async fn remember(&self, used: &UsedRay) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         if self.lock().contains(used) {
@@ -92,21 +93,20 @@ impl Ledger {
             store.save(used.clone()).await?;
         }
         let mut all = self.lock();
-        all.retain(|it| !it.is_same_ray(used));
+        all.retain(|known| !known.is_same_ray(used));
         all.push(used.clone());
         Ok(())
     }
 
     /// # Errors
-    /// If it cannot be written; the Ray is looked at once more by a later process then.
+    /// If the store cannot write. A later process checks the Ray once more in that case.
     pub(super) async fn forget(&self, used: &UsedRay) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         if !self.has(used) {
             return Ok(());
         }
-        // First: a write that fails, or is given up, may have been carried out all the same. The Ray is saved anew then before
-        // it is used again.
-        self.lock().retain(|it| !it.is_same_ray(used));
+        // Removed first: a failed or abandoned write may have been carried out. The Ray is then stored again before its next use.
+        self.lock().retain(|known| !known.is_same_ray(used));
         match &self.store {
             Some(store) => store.delete(used.clone()).await,
             None => Ok(()),
@@ -114,7 +114,7 @@ impl Ledger {
     }
 
     pub(super) fn leads(&self) -> bool {
-        self.store.as_ref().is_none_or(|it| it.leads())
+        self.store.as_ref().is_none_or(|store| store.leads())
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<UsedRay>> {
@@ -122,7 +122,7 @@ impl Ledger {
     }
 }
 
-/// A store of the tests.
+/// A store for tests.
 #[cfg(test)]
 pub(super) mod memory {
     use std::future::ready;
@@ -148,12 +148,12 @@ pub(super) mod memory {
             self.rows.lock().expect("no panic").clone()
         }
 
-        /// Nothing can be written any more.
+        /// Makes writes fail.
         pub fn set_full(&self, is_full: bool) {
             self.is_full.store(is_full, Ordering::Relaxed);
         }
 
-        /// Another process leads now.
+        /// Makes another process the leader.
         pub fn depose(&self) {
             self.is_deposed.store(true, Ordering::Relaxed);
         }
@@ -163,7 +163,7 @@ pub(super) mod memory {
                 return Err("the disk is full".to_owned());
             }
             let mut all = self.rows.lock().expect("no panic");
-            all.retain(|it| !it.is_same_ray(used));
+            all.retain(|known| !known.is_same_ray(used));
             all.extend_from_slice(rows);
             Ok(())
         }

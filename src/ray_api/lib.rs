@@ -1,5 +1,5 @@
-//! Ray's dashboard over HTTP: calls with its token, and the applications of Ray Serve as the pool reads and writes them.
-//! What to run there, and when, is decided by the callers.
+//! Client of Ray's dashboard: calls with its token, and the applications of Ray Serve as the pool reads and writes them. Callers
+//! decide what to run there, and when.
 
 mod applications;
 mod cleaning;

@@ -1,5 +1,5 @@
-//! The list of applications that is written to Ray Serve. A write replaces everything, so that what others have deployed
-//! is written back, byte for byte as Ray showed it.
+//! The list of applications that the pool writes to Ray Serve. A write replaces the complete list, so applications of other
+//! programs are written back, byte for byte as Ray showed them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::applications::{Application, Listing};
 use super::shared::Kept;
 
-/// The pool's own applications, by their names.
+/// The pool's own applications, by name.
 pub(super) type Wanted = BTreeMap<String, Box<RawValue>>;
 
 #[derive(Serialize)]
@@ -26,39 +26,41 @@ struct Body<'a> {
     applications: Vec<&'a RawValue>,
 }
 
-/// What tells whose an application is.
+/// The facts that decide the owner of an application.
 pub(super) struct Own<'a> {
     pub prefix: &'a str,
-    /// Those of this writer.
+    /// The applications that this writer wants.
     pub wanted: &'a Wanted,
-    /// By all writers of this process: what another one wants is not left over here.
+    /// The applications that all writers of this process keep. An application of another writer is not left over.
     pub kept: Kept,
 }
 
 impl Own<'_> {
-    /// It has a name of the pool's, no replica of this process is it, and nothing keeps it for now.
+    /// Returns true for a former application that is not kept for the time being.
     pub fn is_left_over(&self, name: &str) -> bool {
         let all_but = self.kept.all_but.as_ref();
         let is_spared =
-            self.kept.spared.contains(name) || all_but.is_some_and(|it| !it.contains(name));
+            self.kept.spared.contains(name) || all_but.is_some_and(|names| !names.contains(name));
         self.is_former(name) && !is_spared
     }
 
-    /// It has a name of the pool's, and no replica of this process is it.
+    /// Returns true if the application has a name of the pool's and no replica of this process.
     pub fn is_former(&self, name: &str) -> bool {
         let is_alive = self.wanted.contains_key(name) || self.kept.alive.contains(name);
         is_own(name, self.prefix) && !is_alive
     }
 }
 
-/// Whether the name is one of the pool's own: the prefix, and the number of a replica.
+/// Returns true if the name is the prefix followed by a replica's number.
 pub(super) fn is_own(name: &str, prefix: &str) -> bool {
-    let number = name.strip_prefix(prefix).filter(|it| !it.is_empty());
-    number.is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_digit()))
+    let number = name
+        .strip_prefix(prefix)
+        .filter(|number| !number.is_empty());
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The body of the write: Serve's own options and the applications of others as they are, and those that are wanted. What
-/// is left over from an earlier run is not in it.
+/// The body of the write: Serve's own options and the applications of others, unchanged, followed by the wanted applications.
+/// Leaves out applications that are left over from an earlier run.
 ///
 /// # Errors
 /// None in practice: all parts are JSON.
@@ -81,7 +83,8 @@ pub(super) fn written(listing: &Listing, own: &Own<'_>) -> BTreeSet<String> {
     own.wanted.keys().chain(of_pool).cloned().collect()
 }
 
-/// What others have deployed over the REST API and have not taken away. Another writer of this process is one of them.
+/// The applications that others have deployed over the REST API and that are not being removed, including other writers'
+/// applications.
 fn others<'a>(
     listing: &'a Listing,
     own: &'a Own<'_>,
@@ -90,48 +93,50 @@ fn others<'a>(
     let others = listing
         .applications
         .iter()
-        .filter(move |(name, it)| is_others(name) && !it.is_leaving());
-    others.filter_map(|(name, it)| Some((name, it.deployed_app_config.as_deref()?)))
+        .filter(move |(name, application)| is_others(name) && !application.is_leaving());
+    others
+        .filter_map(|(name, application)| Some((name, application.deployed_app_config.as_deref()?)))
 }
 
-/// Whether applications of the pool are there that no replica owns, also such as are being removed, or stay for now.
+/// Returns true if the list has applications of the pool without a replica, including ones that are being removed or kept for the
+/// time being.
 pub(super) fn has_former(listing: &Listing, own: &Own<'_>) -> bool {
-    listing.applications.keys().any(|it| own.is_former(it))
+    listing.applications.keys().any(|name| own.is_former(name))
 }
 
-/// Whether two looks show the same: the options of Serve, and who has deployed what. Statuses may differ.
+/// Returns true if two lists have the same options and the same configurations. Statuses may differ.
 pub(super) fn is_same(one: &Listing, other: &Listing) -> bool {
-    let text = |it: &Option<Box<RawValue>>| it.as_ref().map(|it| it.get().to_owned());
-    let options = |it: &Listing| {
+    let text = |value: &Option<Box<RawValue>>| value.as_ref().map(|value| value.get().to_owned());
+    let options = |listing: &Listing| {
         [
-            text(&it.proxy_location),
-            text(&it.http_options),
-            text(&it.target_capacity),
+            text(&listing.proxy_location),
+            text(&listing.http_options),
+            text(&listing.target_capacity),
         ]
     };
-    let config = |(name, it): (&String, &Application)| {
-        let config = text(&it.deployed_app_config);
-        (name.clone(), config, it.is_leaving())
+    let config = |(name, application): (&String, &Application)| {
+        let config = text(&application.deployed_app_config);
+        (name.clone(), config, application.is_leaving())
     };
-    let all = |it: &Listing| it.applications.iter().map(config).collect::<Vec<_>>();
+    let all = |listing: &Listing| listing.applications.iter().map(config).collect::<Vec<_>>();
     options(one) == options(other) && all(one) == all(other)
 }
 
-/// Whether the pool's applications are there as they are wanted, and none is left over.
+/// Returns true if all wanted applications are present and no application is left over.
 pub(super) fn is_carried_out(listing: &Listing, own: &Own<'_>) -> bool {
     let is_there = |name: &String, config: &RawValue| {
         let found = listing.applications.get(name);
-        let found = found.filter(|it| !it.is_leaving());
-        let found = found.and_then(|it| it.deployed_app_config.as_ref());
-        found.is_some_and(|it| variables(it) == variables(config))
+        let found = found.filter(|application| !application.is_leaving());
+        let found = found.and_then(|application| application.deployed_app_config.as_ref());
+        found.is_some_and(|found| variables(found) == variables(config))
     };
     let mut wanted = own.wanted.iter();
     let mut all = listing.applications.iter();
     wanted.all(|(name, config)| is_there(name, config))
-        && all.all(|(name, it)| !own.is_left_over(name) || it.is_leaving())
+        && all.all(|(name, application)| !own.is_left_over(name) || application.is_leaving())
 }
 
-/// What the pool knows its applications by. The rest of a configuration Ray shows with numbers of another form.
+/// The variables by which the pool recognizes its applications. Ray shows numbers in the rest of a configuration in another form.
 fn variables(config: &RawValue) -> Option<Value> {
     let config: Value = serde_json::from_str(config.get()).ok()?;
     Some(config["runtime_env"]["env_vars"].clone())

@@ -1,5 +1,5 @@
-//! What the writers of one process share, whatever Ray they write to. One Ray may have two addresses that no text shows to be
-//! the same, and so two writers: neither may take the other's applications for left over.
+//! State shared by all Ray writers in this process. One Ray may have two addresses, and so two writers, without any way to
+//! recognize it. Neither writer may treat the other's applications as left over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,29 +11,29 @@ use tokio::time::timeout;
 use super::doubt::{DOUBT, Doubts};
 use super::ledger::Ledger;
 
-/// How long a write waits for the one before it. A Ray that hangs must not keep the others from being written.
+/// Time for which a write waits for the previous one. A Ray that hangs must not block writes to others.
 const TURN_MAX: Duration = Duration::from_secs(10);
 
-/// Of one process.
+/// State shared by all Ray writers in this process.
 #[derive(Debug)]
 pub struct ServeShared {
     names: Mutex<Names>,
     pub(super) doubts: Doubts,
     turn: tokio::sync::Mutex<()>,
     pub(super) ledger: Ledger,
-    /// A Ray has answered that had not since the start.
+    /// Notified when a Ray responds for the first time since the start.
     heard: Notify,
 }
 
-/// As long as this lives, nothing is deployed at its address: what earlier processes have left there has been judged, and is
-/// adopted or given up now.
+/// Prevents deployments at its address until it is dropped. The applications of earlier processes there are known, and are being
+/// adopted or given up.
 #[derive(Debug)]
 pub struct Hold {
     shared: Arc<ServeShared>,
     address: String,
 }
 
-/// As long as this lives, an application of this name is left to the load that waits to deploy it.
+/// Reserves the application of this name for a load that waits to deploy it, until it is dropped.
 #[derive(Debug)]
 pub struct WaitingLoad<'a> {
     shared: &'a ServeShared,
@@ -58,40 +58,39 @@ impl Drop for Hold {
     }
 }
 
-/// Applications of the pool, in any Ray. Their names have the numbers of replicas, so that each is there once.
+/// Applications of the pool in any Ray. Their names contain the replica's number, so each name is unique.
 #[derive(Debug, Default)]
 struct Names {
-    /// This process wants them.
+    /// Applications that this process wants.
     alive: BTreeSet<String>,
-    /// Loads that deploy once it is known what runs in their Rays. With a new database, an application of an earlier process may
-    /// have the name of one.
+    /// Loads that wait for the state of their Ray before they deploy. With a new database, an application of an earlier process may
+    /// have the name of such a load.
     waiting: BTreeSet<String>,
-    /// Addresses that have not answered since the start. What earlier processes have deployed there is not known yet, and
-    /// stays.
+    /// Addresses that have not responded since the start. The applications of earlier processes there are not known yet, and stay.
     unanswered: BTreeSet<String>,
-    /// Addresses with a [`Hold`], and how many.
+    /// The number of [`Hold`]s per address.
     held: BTreeMap<String, u32>,
-    /// What this process has wanted while there were such addresses, and what is not gone for certain.
+    /// Applications that this process wanted while an address was unanswered, and that are not certainly gone.
     own: BTreeSet<String>,
-    /// Those of earlier processes that stay for now.
+    /// Applications of earlier processes that stay for the time being.
     spared: BTreeMap<String, Spared>,
 }
 
-/// Why an application stays though no replica of this process is it.
+/// The reason that an application without a replica in this process stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spared {
-    /// Its model is in the Ray of this address, which has not answered yet and may be the same one.
-    UntilAnswer(String),
+    /// Its model is in the Ray at this address, which has not responded yet and may be the same Ray.
+    UntilResponse(String),
     /// An earlier process may still stream through it.
     Streams,
 }
 
-/// Which applications of the pool are to be kept at one address, at one moment.
+/// The applications of the pool to keep at one address, as of one time.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     pub alive: BTreeSet<String>,
     pub spared: BTreeSet<String>,
-    /// If set, every application stays but for these.
+    /// If set, all applications stay except these.
     pub all_but: Option<BTreeSet<String>>,
 }
 
@@ -112,7 +111,7 @@ impl ServeShared {
         }
     }
 
-    /// For tests, which cannot wait so long.
+    /// For tests, which cannot wait that long.
     #[cfg(test)]
     pub(super) fn with_doubt(lasts: Duration) -> ServeShared {
         ServeShared {
@@ -121,25 +120,25 @@ impl ServeShared {
         }
     }
 
-    /// The Rays that were used, by earlier processes too.
+    /// The Rays that this process and earlier ones have used.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Nothing that earlier processes have deployed there is removed before [`ServeShared::answered`]. Returns whether that is
-    /// new.
-    pub fn expect_answer(&self, address: &str) -> bool {
+    /// Keeps the applications of earlier processes at this address until [`ServeShared::answered`]. Returns true if that is new.
+    pub fn expect_response(&self, address: &str) -> bool {
         self.lock().unanswered.insert(address.to_owned())
     }
 
-    /// It has answered, and what runs there has been judged. What has stayed for that alone is left over from now on.
+    /// Records that the address has responded and its applications have been assessed. Applications that stayed only for that
+    /// reason are left over from now on.
     pub fn answered(&self, address: &str) {
         let mut names = self.lock();
         names.unanswered.remove(address);
         if names.unanswered.is_empty() {
             names.own.clear();
         }
-        let is_over = |it: &Spared| matches!(it, Spared::UntilAnswer(of) if of == address);
+        let is_over = |why: &Spared| matches!(why, Spared::UntilResponse(of) if of == address);
         names.spared.retain(|_, why| !is_over(why));
     }
 
@@ -147,7 +146,7 @@ impl ServeShared {
         self.lock().unanswered.contains(address)
     }
 
-    /// Nothing is deployed there as long as the result lives.
+    /// Prevents deployments at this address while the result lives.
     #[must_use]
     pub fn hold(self: &Arc<ServeShared>, address: &str) -> Hold {
         *self.lock().held.entry(address.to_owned()).or_default() += 1;
@@ -157,51 +156,52 @@ impl ServeShared {
         }
     }
 
-    /// Whether nothing is to be deployed there yet: an application of an earlier process may be what is needed.
+    /// Returns true if nothing may be deployed at the address yet, because an application of an earlier process may be the one
+    /// needed.
     pub fn is_held(&self, address: &str) -> bool {
         let names = self.lock();
         names.unanswered.contains(address) || names.held.contains_key(address)
     }
 
-    /// The load of this name waits until its application may be deployed.
+    /// Reserves the name for a load until its application may be deployed.
     pub(super) fn wait<'a>(&'a self, name: &'a str) -> WaitingLoad<'a> {
         self.lock().waiting.insert(name.to_owned());
         WaitingLoad { shared: self, name }
     }
 
-    /// A Ray answers that is to be judged.
+    /// Reports that a Ray responds whose applications have not been assessed.
     pub(super) fn hear(&self) {
         self.heard.notify_one();
     }
 
-    /// Returns once a load has found that a Ray answers, which has not been judged yet.
+    /// Waits until a load has found that a Ray responds whose applications have not been assessed.
     pub async fn until_heard(&self) {
         self.heard.notified().await;
     }
 
-    /// Whether this process wants the application.
+    /// Returns true if this process wants the application.
     pub fn is_alive(&self, name: &str) -> bool {
         self.lock().alive.contains(name)
     }
 
-    /// Whether it is, or was lately, an application of this process itself.
+    /// Returns true if the application is, or recently was, this process's own.
     pub fn is_own(&self, name: &str) -> bool {
         let names = self.lock();
         let all = [&names.alive, &names.own, &names.waiting];
-        all.iter().any(|it| it.contains(name))
+        all.iter().any(|names| names.contains(name))
     }
 
-    /// Whether it stays because an earlier process may still stream through it.
+    /// Returns true if the application stays because an earlier process may still stream through it.
     pub fn is_streaming(&self, name: &str) -> bool {
         self.lock().spared.get(name) == Some(&Spared::Streams)
     }
 
-    /// The application stays for now.
+    /// Keeps the application for the time being.
     pub fn spare(&self, name: &str, why: Spared) {
         self.lock().spared.insert(name.to_owned(), why);
     }
 
-    /// It is left over like any other from now on.
+    /// Treats the application as left over from now on.
     pub fn release(&self, name: &str) {
         self.lock().spared.remove(name);
     }
@@ -218,15 +218,16 @@ impl ServeShared {
         self.lock().alive.remove(name);
     }
 
-    /// The application is nowhere, and no write can bring it: one of this name would be an earlier process's.
+    /// Records that the application is gone and that no write can bring it back. A later application of this name belongs to an earlier
+    /// process.
     pub(super) fn gone(&self, name: &str) {
         self.lock().own.remove(name);
     }
 
-    /// `address`: of the Ray; `None` where nothing has to answer first.
+    /// `address` is the Ray's; `None` if no response is outstanding.
     pub(super) fn kept_at(&self, address: Option<&str>) -> Kept {
         let names = self.lock();
-        let is_unanswered = address.is_some_and(|it| names.unanswered.contains(it));
+        let is_unanswered = address.is_some_and(|address| names.unanswered.contains(address));
         Kept {
             alive: names.alive.union(&names.waiting).cloned().collect(),
             spared: names.spared.keys().cloned().collect(),
@@ -234,7 +235,7 @@ impl ServeShared {
         }
     }
 
-    /// From the last look before a write to the first one after it, no other writer of this process writes.
+    /// Excludes other writers of this process, from the last look before a write to the first one after it.
     pub(super) async fn turn(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         timeout(TURN_MAX, self.turn.lock()).await.ok()
     }
@@ -251,15 +252,15 @@ mod tests {
     const HERE: &str = "http://ray:8265";
 
     fn names(all: &[&str]) -> BTreeSet<String> {
-        all.iter().map(|it| (*it).to_owned()).collect()
+        all.iter().map(|name| (*name).to_owned()).collect()
     }
 
     #[test]
     fn all_stays_at_an_address_without_an_answer_but_what_this_process_has_deployed() {
         let shared = ServeShared::default();
         assert!(shared.kept_at(Some(HERE)).all_but.is_none());
-        assert!(shared.expect_answer(HERE));
-        assert!(!shared.expect_answer(HERE), "it was known");
+        assert!(shared.expect_response(HERE));
+        assert!(!shared.expect_response(HERE), "it was known");
         shared.keep("r2");
         shared.let_go("r2");
         assert_eq!(shared.kept_at(Some(HERE)).all_but, Some(names(&["r2"])));
@@ -274,7 +275,7 @@ mod tests {
     fn nothing_is_deployed_at_an_address_before_what_runs_there_is_adopted_or_given_up() {
         let shared: Arc<ServeShared> = Arc::default();
         assert!(!shared.is_held(HERE));
-        shared.expect_answer(HERE);
+        shared.expect_response(HERE);
         assert!(shared.is_held(HERE), "it is not known what runs there");
         let (one, other) = (shared.hold(HERE), shared.hold(HERE));
         shared.answered(HERE);
@@ -298,8 +299,8 @@ mod tests {
     #[test]
     fn what_stays_for_an_answer_is_named_by_it_and_streams_are_ended_by_none() {
         let shared = ServeShared::default();
-        shared.expect_answer(HERE);
-        shared.spare("r1", Spared::UntilAnswer(HERE.to_owned()));
+        shared.expect_response(HERE);
+        shared.spare("r1", Spared::UntilResponse(HERE.to_owned()));
         shared.spare("r3", Spared::Streams);
         assert_eq!(shared.kept_at(None).spared, names(&["r1", "r3"]));
         shared.answered(HERE);

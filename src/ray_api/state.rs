@@ -1,24 +1,24 @@
-//! How far one application is, by its own status and those of its deployments and replicas. The status of an application is
-//! not enough: `RUNNING` may have no replica, and an impossible request for GPUs stays `DEPLOYING` for ever.
+//! The progress of an application, derived from its own status and the statuses of its deployments and replicas. The application's
+//! status is not enough: `RUNNING` may have no replica, and an impossible request for GPUs stays `DEPLOYING` forever.
 
 use super::applications::{Application, Deployment, Listing};
 use super::text::{last_line, plain};
 
-/// Of a traceback, so many characters are a reason; the last ones count.
+/// Maximum number of characters of a traceback in a reason, counted from its end.
 const REASON_CHARACTERS: usize = 1200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplicationState {
-    /// Serve does not list it.
+    /// Serve does not list the application.
     Absent,
     Leaving,
     Starting {
-        /// For people.
+        /// The stage, for users.
         stage: String,
         percent: Option<u8>,
     },
     Running,
-    /// It was running; Serve tries again by itself, without end.
+    /// The application was running. Serve retries indefinitely.
     Unhealthy {
         message: String,
     },
@@ -45,9 +45,14 @@ pub fn state_of(listing: &Listing, name: &str) -> ApplicationState {
     }
 }
 
-/// One scaled to zero counts as not running: Serve would let its requests wait without an end.
+/// A deployment scaled to zero counts as not running: Serve would let its requests wait indefinitely.
 fn all_run(application: &Application) -> bool {
-    let runs = |it: &Deployment| it.replicas.iter().any(|replica| replica.state == "RUNNING");
+    let runs = |deployment: &Deployment| {
+        deployment
+            .replicas
+            .iter()
+            .any(|replica| replica.state == "RUNNING")
+    };
     application.deployments.values().all(runs)
 }
 
@@ -62,8 +67,8 @@ fn starting(application: &Application) -> ApplicationState {
     }
     let messages = application.deployments.values();
     let message = messages
-        .filter_map(|it| it.message.as_deref())
-        .find(|it| !it.trim().is_empty());
+        .filter_map(|deployment| deployment.message.as_deref())
+        .find(|message| !message.trim().is_empty());
     let stage = match (target, placed) {
         (0, _) => "starting: Ray builds the application".to_owned(),
         (_, 0) => match message {
@@ -72,21 +77,21 @@ fn starting(application: &Application) -> ApplicationState {
         },
         _ => format!("loading, {running} of {target} replicas of its deployments run"),
     };
-    // A replica that has a place is half of the way.
+    // A placed replica counts as half done.
     let halves = (placed + running).min(2 * target);
     let percent = (target > 0).then(|| (halves * 100 / (2 * target)).min(99) as u8);
     ApplicationState::Starting { stage, percent }
 }
 
-/// The reason: that of a deployment that failed says more than the application's own.
+/// The message of a failed deployment, which says more than the application's own.
 fn message_of(application: &Application) -> String {
     let failed = application
         .deployments
         .iter()
-        .filter(|(_, it)| it.status != "HEALTHY");
+        .filter(|(_, deployment)| deployment.status != "HEALTHY");
     let messages: Vec<String> = failed
-        .filter_map(|(name, it)| {
-            let message = shortened(it.message.as_deref()?)?;
+        .filter_map(|(name, deployment)| {
+            let message = shortened(deployment.message.as_deref()?)?;
             Some(format!("{name}: {message}"))
         })
         .collect();
@@ -97,13 +102,13 @@ fn message_of(application: &Application) -> String {
     own.unwrap_or_else(|| "Ray gives no reason".to_owned())
 }
 
-/// Short messages as they are, without colours; of long ones the end, where Python writes the cause.
+/// A short message without colours, or the end of a long one, where Python writes the cause.
 fn shortened(message: &str) -> Option<String> {
     let text = plain(message);
     let lines: Vec<&str> = text
         .lines()
         .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.chars().all(|it| "^~ ".contains(it)))
+        .filter(|line| !line.is_empty() && !line.chars().all(|letter| "^~ ".contains(letter)))
         .collect();
     let letters: Vec<char> = lines.join("; ").chars().collect();
     let skipped = letters.len().saturating_sub(REASON_CHARACTERS);

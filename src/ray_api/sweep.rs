@@ -1,5 +1,5 @@
-//! Removes what is left over in a Ray: applications that no replica waits for any more, because a removal has failed, the
-//! process before this one was killed, or a write was cut off. It tries again until nothing is left.
+//! Removes left-over applications from a Ray. They remain without a waiting replica when a removal failed, the previous process was
+//! killed, or a write was interrupted. Retries until nothing is left.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,12 +8,13 @@ use super::RayError;
 use super::doubt::now;
 use super::writer::{ServeWriter, State};
 
-/// To the first attempt at a Ray that did not answer at the start, and to the next one while an application may come up.
+/// Delay of the first attempt at a Ray that did not respond at the start, and of the next one while an application may still
+/// appear.
 const SOON: Duration = Duration::from_secs(2);
 
 impl ServeWriter {
-    /// An earlier process may have died in the middle of a write: what comes up by it is removed. `is_known`: the Ray has
-    /// answered, and nothing else is left there.
+    /// Schedules the removal of applications that an earlier process's interrupted write may create. `is_known`: the Ray has
+    /// responded and has no other left-over application.
     pub fn expect_late_writes(&self, is_known: bool) {
         let mut cleaning = self.cleaning();
         cleaning.expect_until(self.shared.doubts.end_of_all());
@@ -22,17 +23,17 @@ impl ServeWriter {
         }
     }
 
-    /// Its replica has waited in vain for the end of this application. It is removed as soon as that is possible.
+    /// Schedules the removal of an application whose replica waited in vain for its end.
     pub fn leave(&self, name: &str) {
         self.cleaning().leave(name, now());
     }
 
-    /// Applications that may hold GPUs though their replicas have ended.
+    /// Applications that may hold GPUs although their replicas have ended.
     pub fn left_over(&self) -> BTreeSet<String> {
         self.cleaning().left().clone()
     }
 
-    /// Looks and removes, if it is time to.
+    /// Makes an attempt if one is due.
     pub async fn sweep_if_due(&self) {
         if !self.cleaning().is_due(now()) {
             return;
@@ -42,7 +43,7 @@ impl ServeWriter {
         };
         let is_used = self.is_used();
         let mut cleaning = self.cleaning();
-        // A Ray that only brings nodes need not have Serve.
+        // A Ray that only provides nodes may run without Serve.
         let is_refused = matches!(error, RayError::Refused { .. });
         if is_refused && !is_used && cleaning.left().is_empty() {
             return cleaning.turn_off();
@@ -60,21 +61,21 @@ impl ServeWriter {
         }
     }
 
-    /// Removes what is left over. Returns what still is, or may come up.
+    /// Removes left-over applications. Returns the names that remain or may still appear.
     ///
     /// # Errors
-    /// If Ray does not answer, or refuses, or others write without a pause.
+    /// If Ray does not respond or refuses, or other programs write continuously.
     pub async fn sweep(&self) -> Result<BTreeSet<String>, RayError> {
         let mut state = self.state.lock().await;
-        // A removal that was given up before it had the lock has changed nothing yet: no write may bring the application back.
+        // A removal that was abandoned before it had the lock has changed nothing, so the application must not be written again.
         for name in self.left_over() {
-            // If another writer of this process has it, it is wanted there.
+            // If another writer of this process has the application, it is wanted there.
             if state.wanted.remove(&name).is_some() {
                 self.shared.let_go(&name);
             }
         }
         let began = now();
-        // Before the look, which does not show what comes up after it.
+        // Read before the look, which does not show applications that appear later.
         let may_come = self.shared.doubts.names();
         let seen = if self.is_former {
             self.look().await?
@@ -84,7 +85,7 @@ impl ServeWriter {
         let left: BTreeSet<String> = {
             let own = self.own_of(&state.wanted);
             let all = seen.applications.keys().chain(&may_come);
-            all.filter(|it| own.is_left_over(it)).cloned().collect()
+            all.filter(|name| own.is_left_over(name)).cloned().collect()
         };
         let State { wanted, written } = &mut *state;
         written.retain(|name| wanted.contains_key(name) || left.contains(name));
@@ -93,7 +94,7 @@ impl ServeWriter {
             let mut cleaning = self.cleaning();
             let gone = cleaning.found(left.clone(), began);
             if left.iter().any(|name| may_come.contains(name)) {
-                // One that comes up late holds GPUs that its model's next replica may wait for.
+                // An application that appears late holds GPUs that its model's next replica may wait for.
                 cleaning.schedule(began + SOON);
             }
             gone
@@ -103,13 +104,13 @@ impl ServeWriter {
         }
         if !gone.is_empty() {
             let (address, gone) = (self.address(), shown(&gone));
-            tracing::info!("at last gone from Ray Serve at {address}: {gone}");
+            tracing::info!("removed from Ray Serve at {address}: {gone}");
         }
         self.forget_if_empty(&state, &seen).await;
         Ok(left)
     }
 
-    /// Once for the same applications.
+    /// Reports each set of applications once.
     fn tell_of_former(&self, left: &BTreeSet<String>) {
         if !self.is_former || left.is_empty() || self.cleaning().left() == left {
             return;

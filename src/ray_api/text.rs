@@ -1,12 +1,12 @@
-//! Ray's messages as lines for people: they are Python's tracebacks, with colours.
+//! Formats Ray's messages, which are Python tracebacks with colours, as lines for users.
 
-/// Longer messages lose their beginning: the cause stands at the end.
+/// Longer messages lose their beginning, because the cause is at the end.
 const MESSAGE_CHARACTERS: usize = 600;
-/// Ends each wrong field of a configuration, with an address.
+/// Text at the end of each wrong field of a configuration, followed by an address.
 const LINK: &str = "For further information visit";
 const ESCAPE: char = '\u{1b}';
 
-/// Of a traceback, the error.
+/// The error at the end of a traceback.
 pub fn last_line(text: &str) -> String {
     let text = plain(text);
     let mut lines = text.lines().rev().map(one_line);
@@ -14,7 +14,7 @@ pub fn last_line(text: &str) -> String {
     found.unwrap_or_else(|| "it says nothing".to_owned())
 }
 
-/// What a refusal says: the error of a traceback, or all lines of a list of wrong fields.
+/// The message of a refusal: the error of a traceback, or all lines of a list of wrong fields.
 pub(super) fn refusal(text: &str) -> String {
     let is_link = |line: &&str| line.trim_start().starts_with(LINK);
     if !text.lines().any(|line| is_link(&line)) {
@@ -22,7 +22,7 @@ pub(super) fn refusal(text: &str) -> String {
     }
     let lines = text.lines().filter(|line| !is_link(line)).map(str::trim);
     let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
-    // The link may stand behind the last field, without a line of its own.
+    // The link may follow the last field on the same line.
     let joined = lines.join("; ");
     one_line(joined.split(LINK).next().unwrap_or_default())
 }

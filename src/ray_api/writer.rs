@@ -1,6 +1,6 @@
-//! The one writer of this process to the applications of a Ray Serve. Serve takes only whole lists and has no versions, so
-//! each write looks first, looks again at once before it writes, and looks afterwards: another program that writes at the
-//! same time is noticed, and both changes are kept.
+//! This process's only writer to the applications of a Ray Serve. Serve takes complete lists and has no versions. So each write
+//! reads the list, reads it again immediately before the write, and once more afterwards. This detects other programs that write at
+//! the same time, and keeps both changes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,16 +19,16 @@ use super::merge::{self, Own, Wanted};
 use super::shared::{ServeShared, WaitingLoad};
 use super::{ApplicationState, RayError, state_of};
 
-/// Looks and writes of one change, before other programs count as in the way.
+/// Attempts at one change before writes by other programs become an error.
 const ATTEMPTS_MAX: u32 = 10;
-/// Serve takes some milliseconds from a write to the list that shows it.
+/// Serve shows a write in its list after some milliseconds.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub struct ServeWriter {
     client: RayClient,
-    /// What the names of the pool's applications begin with.
+    /// Prefix of the names of the pool's applications.
     pub(super) prefix: String,
-    /// The pool is called otherwise now: its applications of this name are shown, and none is removed.
+    /// True if this is the pool's former name. Its applications are reported but never removed.
     pub(super) is_former: bool,
     pub(super) used: UsedRay,
     pub(super) shared: Arc<ServeShared>,
@@ -39,18 +39,18 @@ pub struct ServeWriter {
 #[derive(Default)]
 pub(super) struct State {
     pub wanted: Wanted,
-    /// Applications that are in Ray, or were in a write that may have been carried out.
+    /// Applications that are in Ray, or were part of a write that may have been carried out.
     pub written: BTreeSet<String>,
 }
 
-/// How far the removal of an application is.
+/// The progress of an application's removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
     /// Serve does not list it, and no write can bring it back.
     Gone,
     /// Serve is taking it down.
     Leaving,
-    /// Serve does not list it, and a write that was cut off may still bring it.
+    /// Serve does not list it, but an interrupted write may still create it.
     InDoubt,
 }
 
@@ -67,7 +67,7 @@ impl ServeWriter {
     pub fn new(access: &RayAccess, prefix: &str, shared: Arc<ServeShared>) -> ServeWriter {
         let client = RayClient::new(access);
         ServeWriter {
-            used: UsedRay::of(access, client.address(), prefix),
+            used: UsedRay::new(access, client.address(), prefix),
             client,
             prefix: prefix.to_owned(),
             is_former: false,
@@ -77,7 +77,7 @@ impl ServeWriter {
         }
     }
 
-    /// The same for a name that the pool had before. Another pool may have it now.
+    /// Makes this a writer for a former name of the pool. Another pool may have that name now.
     pub fn of_former_name(self) -> ServeWriter {
         ServeWriter {
             is_former: true,
@@ -93,33 +93,33 @@ impl ServeWriter {
         &self.prefix
     }
 
-    /// Whether there may be applications of this pool.
+    /// Returns true if the Ray may have applications of this pool.
     pub fn is_used(&self) -> bool {
         self.shared.ledger.has(&self.used)
     }
 
-    /// Whether nothing is to be deployed yet: what an earlier process has deployed there is unknown, or not adopted yet.
+    /// Returns true if nothing may be deployed yet, because the applications of an earlier process are unknown or not adopted yet.
     pub fn is_held(&self) -> bool {
         self.shared.is_held(&self.used.address)
     }
 
-    /// Until this is dropped, an application of this name is that of a load that waits to deploy it.
+    /// Reserves the application of this name for a load that waits to deploy it, until the result is dropped.
     pub fn wait<'a>(&'a self, name: &'a str) -> WaitingLoad<'a> {
         self.shared.wait(name)
     }
 
-    /// The Ray answers, and is to be judged.
+    /// Reports that the Ray responds and its applications have to be assessed.
     pub fn hear(&self) {
         self.shared.hear();
     }
 
     /// # Errors
-    /// If Ray does not answer, or refuses, or its answer has another form.
+    /// If Ray does not respond or refuses, or its response has another form.
     pub async fn look(&self) -> Result<Listing, RayError> {
         let text = self.client.get_text(APPLICATIONS).await?;
         let text = text.ok_or_else(|| {
             self.client.refused(
-                &format!("there is nothing at {APPLICATIONS} (404)"),
+                &format!("nothing found at {APPLICATIONS} (404)"),
                 "; the address has to be Ray's dashboard, of an installation with ray[serve]",
             )
         })?;
@@ -129,7 +129,7 @@ impl ServeWriter {
         })
     }
 
-    /// The application is the pool's own; it is deployed already.
+    /// Takes over an application that is already deployed.
     pub async fn own(&self, name: &str, config: Box<RawValue>) {
         let mut state = self.state.lock().await;
         state.wanted.insert(name.to_owned(), config);
@@ -140,34 +140,33 @@ impl ServeWriter {
         }
     }
 
-    /// Deploys the application beside all others. Serve starts it in its own time.
+    /// Deploys the application in addition to all others. Serve starts it asynchronously.
     ///
     /// # Errors
-    /// If Ray does not answer, or refuses, or others write without a pause, or the pool cannot remember that it uses this
-    /// Ray. The application may be there nevertheless until it is removed.
+    /// If Ray does not respond or refuses, or other programs write continuously, or the pool cannot record that it uses this Ray. The application may exist despite the error until it is removed.
     pub async fn add(&self, name: &str, config: Box<RawValue>) -> Result<(), RayError> {
         let mut state = self.state.lock().await;
-        // Before the first write: a process that is killed right after it must be able to find the application.
+        // Recorded before the first write: after a kill, the next process must be able to find the application.
         self.remember().await?;
         state.wanted.insert(name.to_owned(), config);
         self.shared.keep(name);
         let written = self.write(&mut state).await;
         if matches!(written, Err(RayError::Refused { .. })) {
-            // Else it would make the writes of all other replicas fail, too.
+            // Otherwise it would make the writes of all other replicas fail.
             state.wanted.remove(name);
             self.shared.let_go(name);
         } else if written.is_ok() {
-            // Also if nothing had to be written, because it was there.
+            // Also if nothing had to be written, because the application was already deployed.
             state.written.insert(name.to_owned());
         }
         written.map(drop)
     }
 
-    /// Has the application removed, and all left-over ones of the pool; again each time it is there. Serve takes it down in
-    /// its own time. It is gone only once that has been the answer.
+    /// Removes the application and all left-over ones of the pool. Serve removes it asynchronously; repeat the call until it
+    /// returns [`Removal::Gone`].
     ///
     /// # Errors
-    /// If Ray does not answer, or refuses, or others write without a pause.
+    /// If Ray does not respond or refuses, or other programs write continuously.
     pub async fn remove(&self, name: &str) -> Result<Removal, RayError> {
         let mut state = self.state.lock().await;
         state.wanted.remove(name);
@@ -176,7 +175,7 @@ impl ServeWriter {
             self.shared.gone(name);
             return Ok(Removal::Gone);
         }
-        // A look that begins in doubt does not say that it is gone.
+        // A look that begins in doubt does not prove that the application is gone.
         let is_in_doubt = self.shared.doubts.has(name);
         let seen = self.write(&mut state).await?;
         let removal = match state_of(&seen, name) {
@@ -192,7 +191,7 @@ impl ServeWriter {
         Ok(removal)
     }
 
-    /// Removes applications of the pool's name that no replica owns.
+    /// Removes applications with the pool's prefix that no replica owns.
     ///
     /// # Errors
     /// As above.
@@ -201,12 +200,13 @@ impl ServeWriter {
         self.write(&mut state).await.map(drop)
     }
 
-    /// Returns the list once everything is carried out. The lock on what is wanted is held meanwhile: one write at a time.
+    /// Writes until Serve's list matches the wanted applications, and returns the list. The caller holds the lock on the state,
+    /// which allows one write at a time.
     pub(super) async fn write(&self, state: &mut State) -> Result<Listing, RayError> {
         let State { wanted, written } = state;
         let mut seen = self.look().await?;
         for _ in 0..ATTEMPTS_MAX {
-            // After the look: what another writer of this process deploys is alive before it is in the list.
+            // Read after the look: another writer of this process marks an application as alive before it appears in the list.
             let own = self.own_of(wanted);
             if merge::is_carried_out(&seen, &own) {
                 return Ok(seen);
@@ -216,7 +216,7 @@ impl ServeWriter {
             let turn = self.shared.turn().await;
             let again = self.look().await?;
             if !merge::is_same(&seen, &again) {
-                tracing::debug!("the applications of Ray Serve have changed; merged anew");
+                tracing::debug!("the applications of Ray Serve have changed; merging again");
                 seen = again;
                 continue;
             }
@@ -244,7 +244,7 @@ impl ServeWriter {
         }
     }
 
-    /// `names`: the pool's applications in the body. Without an answer they may come up later.
+    /// `names` is the pool's applications in the body. Without a response they may still appear later.
     async fn put(&self, body: String, names: BTreeSet<String>) -> Result<(), RayError> {
         let writing = self.shared.doubts.begin(names);
         let put = self.client.put(APPLICATIONS, body).await;
@@ -256,7 +256,7 @@ impl ServeWriter {
     }
 
     pub(super) fn own_of<'a>(&'a self, wanted: &'a Wanted) -> Own<'a> {
-        // Under a former name nothing is removed anyway.
+        // Under a former name, nothing is removed in any case.
         let address = (!self.is_former).then_some(self.used.address.as_str());
         Own {
             prefix: &self.prefix,
@@ -265,7 +265,7 @@ impl ServeWriter {
         }
     }
 
-    /// That there may be applications of this pool outlives the process when this returns.
+    /// Stores that this Ray may have applications of this pool.
     async fn remember(&self) -> Result<(), RayError> {
         let remembered = self.shared.ledger.remember(&self.used).await;
         remembered.map_err(|message| RayError::Record {
@@ -274,8 +274,8 @@ impl ServeWriter {
         })
     }
 
-    /// The Ray is forgotten once nothing of this pool is there, and no write can bring any more. The caller holds the lock on
-    /// what is wanted, so that no application is added meanwhile.
+    /// Forgets the Ray once it has no application of this pool and no write can create one. The caller holds the lock on the state,
+    /// so none is added during the call.
     pub(super) async fn forget_if_empty(&self, state: &State, seen: &Listing) {
         let own = self.own_of(&state.wanted);
         let may_come = self.shared.doubts.names();
@@ -297,16 +297,16 @@ impl ServeWriter {
         self.cleaning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What another program deployed between the last look and the write is taken away by the write. Its configuration is
-    /// not known, so a person has to deploy it again.
+    /// Reports applications that another program deployed between the last look and the write, which removes them. Their
+    /// configurations are not known, so a person has to deploy them again.
     fn tell_of_lost(&self, before: &Listing, after: &Listing) {
         let known: BTreeSet<&String> = before.applications.keys().collect();
-        let lost = after.applications.iter().filter(|(name, it)| {
-            it.is_leaving() && !known.contains(name) && !merge::is_own(name, &self.prefix)
+        let lost = after.applications.iter().filter(|(name, application)| {
+            application.is_leaving() && !known.contains(name) && !merge::is_own(name, &self.prefix)
         });
         for (name, _) in lost {
             tracing::error!(
-                "the application {name} was deployed to Ray Serve in the moment in which the pool wrote, and is being removed: Serve takes only whole lists; deploy it again"
+                "the application {name} was deployed to Ray Serve while the pool wrote, and is being removed: Serve takes only whole lists; deploy it again"
             );
         }
     }

@@ -1,9 +1,9 @@
-//! The body of a write.
+//! Tests of the body of a write.
 
 use super::*;
 
 const PREFIX: &str = "model-pool.lab.r";
-/// Spaces and numbers as no writer of JSON would make them anew.
+/// Spaces and numbers that no JSON writer would reproduce.
 const THEIRS: &str = r#"{"name": "theirs",  "import_path":"a:b", "args": {"x": 1.50, "y": 1e2}}"#;
 
 fn raw(text: &str) -> Box<RawValue> {
@@ -113,7 +113,7 @@ fn what_another_writer_of_the_process_wants_is_written_back_and_is_not_left_over
     assert!(!has_former(&there, &own));
     let body = body(&there, &own).expect("JSON");
     assert!(body.contains(config), "{body}");
-    // Such a write may bring it back, if it is cut off.
+    // Such a write may bring the application back if it is interrupted.
     let expected = BTreeSet::from(["model-pool.lab.r1".to_owned()]);
     assert_eq!(written(&there, &own), expected);
 }

@@ -1,9 +1,9 @@
-//! Answers of a real Ray 2.60 about its applications.
+//! Recorded responses of Ray 2.60 about its applications.
 
 use super::*;
 use serde_json::{Value, json};
 
-/// A captured list; a capture of one application is put into one.
+/// A recorded list. A recording of one application is wrapped in a list.
 fn listing(name: &str) -> Listing {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/ray");
     let text = std::fs::read_to_string(root.join(name)).expect("a fixture");

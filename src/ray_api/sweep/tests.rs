@@ -1,4 +1,4 @@
-//! What is left over goes, and a Ray is forgotten only when it is empty.
+//! Tests of removing left-over applications, and of forgetting a Ray only when it is empty.
 
 use std::sync::Arc;
 
@@ -34,12 +34,12 @@ fn config(name: &str) -> Box<RawValue> {
     RawValue::from_string(text).expect("JSON")
 }
 
-/// The addresses that the next process would look at.
+/// The addresses that the next process would check.
 fn remembered(store: &Memory) -> Vec<String> {
-    store.rows().into_iter().map(|it| it.address).collect()
+    store.rows().into_iter().map(|ray| ray.address).collect()
 }
 
-/// Sweeps until nothing is due any more.
+/// Sweeps until nothing is due.
 async fn clean(writer: &ServeWriter) {
     while !writer.cleaning().is_clean() {
         writer.sweep_if_due().await;
@@ -160,7 +160,7 @@ async fn what_runs_where_no_answer_has_come_since_the_start_stays_until_it_is_ju
     ray.deploy(FIRST, config(FIRST).get());
     let shared = shared(&store);
     let writer = writer(&ray, &shared);
-    shared.expect_answer(writer.address());
+    shared.expect_response(writer.address());
     writer.add(SECOND, config(SECOND)).await.expect("added");
     assert_eq!(ray.names(), [FIRST, SECOND]);
     while writer.remove(SECOND).await != Ok(Removal::Gone) {}
@@ -220,7 +220,7 @@ async fn a_process_that_does_not_lead_any_more_writes_nothing() {
     let ray = RayServe::start();
     let writer = writer(&ray, &shared(&store));
     writer.add(FIRST, config(FIRST)).await.expect("added");
-    // Of the one that leads.
+    // An application of the leading process.
     ray.deploy(SECOND, config(SECOND).get());
     store.depose();
     let error = writer.sweep().await.expect_err("deposed");

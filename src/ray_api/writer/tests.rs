@@ -1,4 +1,4 @@
-//! Writes while others write.
+//! Tests of writes while other programs write.
 
 use support::ray_serve::RayServe;
 
@@ -6,14 +6,14 @@ use super::*;
 
 const FIRST: &str = "model-pool.lab.r1";
 const SECOND: &str = "model-pool.lab.r2";
-/// Spaces and numbers as no writer of JSON would make them anew.
+/// Spaces and numbers that no JSON writer would reproduce.
 const THEIRS: &str = r#"{"name": "theirs",  "import_path":"a:b", "args": {"x": 1.50}}"#;
 
 fn writer(ray: &RayServe) -> ServeWriter {
     writer_of(ray, Arc::default())
 }
 
-/// One of several of a process, such as for another address of the same Ray.
+/// A writer that shares its process with others, such as for another address of the same Ray.
 fn writer_of(ray: &RayServe, shared: Arc<ServeShared>) -> ServeWriter {
     let access = RayAccess {
         address: ray.address(),
@@ -260,7 +260,7 @@ async fn names_of_applications_that_are_gone_are_not_kept_while_another_ray_is_s
     let shared: Arc<ServeShared> = Arc::default();
     let writer = writer_of(&ray, Arc::clone(&shared));
     let silent = "http://silent:8265";
-    shared.expect_answer(silent);
+    shared.expect_response(silent);
     writer.add(FIRST, config(FIRST)).await.expect("added");
     writer.remove(FIRST).await.expect("removed");
     let kept = || shared.kept_at(Some(silent)).all_but;
