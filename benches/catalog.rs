@@ -1,5 +1,4 @@
-//! How long reading model files takes: a thousand real ones, read and checked.
-//! `cargo bench --bench catalog`.
+//! Measures reading and checking a thousand real model files. `cargo bench --bench catalog`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -27,7 +26,7 @@ fn main() {
     let mut bytes = 0;
     for nth in 0..FILES {
         let text = &texts[nth % texts.len()];
-        // Another name for each: the line of the id, whichever form it is in.
+        // Gives each copy another name: the line of the id, in either form.
         let named: Vec<String> = text
             .lines()
             .map(|line| match line.trim_start().strip_prefix("model_id:") {

@@ -1,10 +1,10 @@
-//! What the gateway costs: `model-pool bench` against an engine whose answer is known, against the pool in
-//! front of that engine, and against nginx as a plain reverse proxy in front of the same one where nginx is
-//! on the path. All of them in turn in the same rounds, because the machine may be shared: compare columns of
-//! one run, not two runs. docs/benchmarks.md tells how to run it and has results.
+//! Measures the cost of the gateway: `model-pool bench` against an engine with a known response, against the pool in front of that
+//! engine, and against nginx as a plain reverse proxy in front of the same engine, if nginx is on the path. All take turns in the
+//! same rounds, because the machine may be shared: compare columns of one run, not two runs. See docs/benchmarks.md for usage and
+//! results.
 //!
-//! `cargo bench --bench gateway -- [--quick] [--json FILE] [--beside PROGRAM] [--only PART,…]`; `--beside` is
-//! another build of model-pool that is measured in the same rounds.
+//! `cargo bench --bench gateway -- [--quick] [--json FILE] [--beside PROGRAM] [--only PART,…]`; `--beside` names another build of
+//! model-pool to measure in the same rounds.
 
 #[path = "gateway/aims.rs"]
 mod aims;
@@ -54,7 +54,7 @@ impl Args {
                 "--json" => args.json = Some(value().into()),
                 "--beside" => args.beside = Some(value().into()),
                 "--only" => args.only = Some(value().split(',').map(str::to_owned).collect()),
-                // Cargo's own word.
+                // Added by Cargo.
                 "--bench" => {}
                 other => panic!("{other} is not known; see the head of benches/gateway.rs"),
             }
@@ -65,13 +65,13 @@ impl Args {
     fn wants(&self, part: &str) -> bool {
         self.only
             .as_ref()
-            .is_none_or(|only| only.iter().any(|it| it == part))
+            .is_none_or(|only| only.iter().any(|name| name == part))
     }
 }
 
 fn main() {
     let mut words = std::env::args().skip(1);
-    // As the pool starts vLLM, whose place this program takes.
+    // The pool starts this program in place of vLLM, with the same arguments.
     if words.next().as_deref() == Some("serve") {
         let port = words.skip_while(|word| word != "--port").nth(1);
         return engine::serve(port.and_then(|port| port.parse().ok()).expect("a port"));
@@ -81,15 +81,15 @@ fn main() {
     let (pool, engine) = servers::pool("gateway", Path::new(env!("CARGO_BIN_EXE_model-pool")));
     let mut places = vec![Place::direct(&engine)];
     match servers::nginx(&engine.address) {
-        Some(nginx) => places.push(Place::of(nginx, &engine)),
+        Some(nginx) => places.push(Place::new(nginx, &engine)),
         None => {
             println!("nginx is not on the path: its part is skipped; apt-get install nginx-light")
         }
     }
-    places.push(Place::of(pool, &engine));
+    places.push(Place::new(pool, &engine));
     if let Some(program) = &args.beside {
         let (pool, engine) = servers::pool("beside", program);
-        places.push(Place::of(pool, &engine));
+        places.push(Place::new(pool, &engine));
     }
     let mut told = json!({});
     if args.wants("rest") {

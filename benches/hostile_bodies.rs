@@ -1,7 +1,7 @@
-//! What reading a request costs: processor time and memory for each MiB of a body, by route, of a plain text and of the worst
-//! body that a seed can make, which is named. The bodies are those of `tests/measured/hostile_bodies.rs`.
+//! Measures the cost of reading a request: processor time and memory for each MiB of a body, by route, for a plain text and for the
+//! worst body that a seed can make, which is named. The bodies are from `tests/measured/hostile_bodies.rs`.
 //!
-//! `cargo bench --bench hostile_bodies [-- MIB]`; without a number the bodies have 4 MiB.
+//! `cargo bench --bench hostile_bodies [-- MIB]`; the default body size is 4 MiB.
 
 #[path = "../tests/measured/hostile_bodies/bodies.rs"]
 mod bodies;
@@ -22,7 +22,7 @@ use scene::{Cost, Watch, measure, pool, send};
 const SEED: u64 = 0x6d6f_6465_6c70_6f6f;
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Milliseconds of a processor and MiB of memory for each MiB.
+/// Milliseconds of processor time and MiB of memory per MiB of a body.
 fn per_mib(cost: &Cost, bytes: usize) -> (f64, f64) {
     let sent = bytes as f64 / MIB;
     let milliseconds = cost.processor.as_secs_f64() * 1000.0;
@@ -38,7 +38,7 @@ fn main() {
     for route in ROUTES {
         send(&pool, route, &key, &plain(route, 1000));
     }
-    let watch = Watch::of(&pool);
+    let watch = Watch::new(&pool);
     let mut chance = Pcg64::seed_from_u64(SEED);
     println!("| route | plain: ms/MiB | memory | worst: ms/MiB | which | worst: memory | which |");
     println!("|---|---|---|---|---|---|---|");
@@ -83,7 +83,7 @@ fn main() {
     };
     println!("\nThe worst: {}, {:.0} ms for each MiB.", worst.1, worst.0);
     println!(
-        "`/llm/health` was asked {} times all the while: half within {:.1} ms, 99 of 100 within {:.1} ms, all within {:.1} ms.",
+        "`/llm/health` was requested {} times in the meantime: half within {:.1} ms, 99 of 100 within {:.1} ms, all within {:.1} ms.",
         waits.len(),
         at(50).as_secs_f64() * 1000.0,
         at(99).as_secs_f64() * 1000.0,

@@ -1,8 +1,8 @@
-//! What a controller with a thousand nodes and ten thousand replicas takes, and how soon it decides that a node is lost. One
-//! table in Markdown, with the aims beside the figures. docs/benchmarks.md tells how to run it.
+//! Measures a controller with a thousand nodes and ten thousand replicas, and how quickly it decides that a node is lost. Prints a
+//! Markdown table of results and aims. See docs/benchmarks.md for usage.
 //!
-//! `cargo bench --bench nodes -- [--nodes N] [--replicas N] [--seconds N] [--load-ms N] [--check]`; with `--check` the exit
-//! status is 1 if an aim is missed.
+//! `cargo bench --bench nodes -- [--nodes N] [--replicas N] [--seconds N] [--load-ms N] [--check]`; with `--check` the exit status
+//! is 1 if an aim is missed.
 
 #[path = "nodes/mod.rs"]
 mod nodes;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
             "--seconds" => scale.seconds = u64::from(number()),
             "--load-ms" => scale.load = Duration::from_millis(u64::from(number())),
             "--check" => is_checked = true,
-            // Cargo's own word.
+            // Added by Cargo.
             "--bench" => {}
             other => panic!("{other} is not known; see the head of benches/nodes.rs"),
         }

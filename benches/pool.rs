@@ -1,5 +1,5 @@
-//! What deciding costs: one step of a large pool, and one plan in a full one. `cargo bench --bench pool`.
-//! Targets: a step within 20 µs with 1,000 models on 64 devices, a plan within 1 ms on 256 devices.
+//! Measures the cost of decisions: a step of a large pool, and a plan in a full one. `cargo bench --bench pool`. Targets: a step
+//! within 20 µs with 1,000 models on 64 devices, a plan within 1 ms on 256 devices.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use model_pool::pool::{
@@ -27,7 +27,7 @@ fn model(nth: u32) -> ModelSpec {
     }
 }
 
-/// Every device is filled with replicas that were used a while ago.
+/// A pool in which every device is full of replicas that were used a while ago.
 fn full_pool(models: u32, devices: u32) -> Pool {
     let mut pool = Pool::new(Limits::default(), false, ReplicaId(1));
     for nth in 0..devices {
@@ -200,7 +200,7 @@ fn plan(criterion: &mut Criterion) {
             },
         );
         let order = load();
-        // The shell asks for a plan at the moment of the last step.
+        // The shell requests a plan at the time of the last step.
         pool.step(Time(60_000), Event::TimerFired);
         let found = pool
             .preview(Time(60_000), &order)

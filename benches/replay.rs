@@ -1,6 +1,6 @@
-//! How fast a replay is: a day of a million requests for 400 models on 64 devices, with the production
-//! core, with its shadows and without them, with one peer's rule, and the bound below all. A plain program, because
-//! one run of a known length is what is promised: `cargo bench --bench replay [requests]`.
+//! Measures the speed of a replay: a day of a million requests for 400 models on 64 devices, with the production core, with and
+//! without its shadows, with another system's rule, and with the lower bound. A plain program, because the promise is about a run
+//! of known length: `cargo bench --bench replay [requests]`.
 
 use std::time::Instant;
 
@@ -55,8 +55,7 @@ fn scenario() -> Scenario {
     }
 }
 
-/// Requests spread over a day; the nth model is wanted 1/n² as often as the first, so that most
-/// requests find their model ready.
+/// Requests spread over a day. The nth model is requested 1/n² as often as the first, so most requests find their model ready.
 fn arrivals(requests: u64) -> impl Iterator<Item = Arrival> {
     let mut random = Random::new(2);
     let mut sums = Vec::new();
@@ -88,10 +87,7 @@ fn main() {
     let scenario = scenario();
     let options = Options::default();
     let timed = |name: &str, work: &dyn Fn() -> String| {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "how long it really takes is what is asked"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
         let began = Instant::now();
         let found = work();
         let took = began.elapsed().as_secs_f64();
@@ -115,7 +111,7 @@ fn main() {
     };
     let mut alone = scenario.clone();
     alone.limits.policy = Policy::ADAPTIVE.without(Part::Shadows);
-    // In turns, and the least of three, so that what else the machine does counts for neither.
+    // The minimum of three alternating runs, to cancel out other load on the machine.
     let (mut with, mut without) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..3 {
         with = with.min(timed("model-pool", &|| replay(&scenario)));

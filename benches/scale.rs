@@ -1,6 +1,6 @@
-//! How decisions grow with models, devices and waiting requests: the 50th and 99th percentile of single
-//! steps and plans, and the memory of a model that nobody uses. A plain program, because percentiles
-//! are what is promised: `cargo bench --bench scale`, and `-- --large` for 8,000 devices alone.
+//! Measures how decisions scale with models, devices and waiting requests: the 50th and 99th percentile of single steps and plans,
+//! and the memory of an unused model. A plain program, because the promise is about percentiles: `cargo bench --bench scale`, and
+//! `-- --large` for 8,000 devices only.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ fn spec(nth: u32) -> ModelSpec {
 }
 
 impl Rig {
-    /// Devices and models, nothing loaded.
+    /// Devices and models, without loaded replicas.
     fn empty(models: u32, devices: u32) -> Rig {
         let mut rig = Rig {
             pool: Pool::new(Limits::default(), false, ReplicaId(1)),
@@ -65,7 +65,7 @@ impl Rig {
     /// Full devices whose replicas are busy and keep their turn, and a queue that cannot move.
     fn new(models: u32, devices: u32, waiting: u64) -> Rig {
         let mut rig = Rig::empty(models, devices);
-        // Whoever asks first is loaded, until nothing is free; everybody else waits.
+        // The first models requested are loaded until the memory is full; all others wait.
         for nth in 0..models {
             if let Some(replica) = rig.ask(nth) {
                 rig.serve(nth, replica);
@@ -92,14 +92,14 @@ impl Rig {
             model: ModelId(model),
             key: KeyId(u64::from(model % 5)),
         };
-        let answer = self.pool.step(self.now, arrival);
-        answer.actions.iter().find_map(|action| match action {
+        let response = self.pool.step(self.now, arrival);
+        response.actions.iter().find_map(|action| match action {
             Action::Launch { replica, .. } => Some(*replica),
             _ => None,
         })
     }
 
-    /// The launched replica becomes ready and serves the request that it was launched for.
+    /// The launched replica becomes ready and serves the request that caused its launch.
     fn serve(&mut self, model: u32, replica: ReplicaId) {
         self.now = Time(self.now.0 + 50);
         self.pool.step(self.now, Event::ReplicaReady { replica });
@@ -142,7 +142,7 @@ fn resident_bytes() -> u64 {
     let pages = statm
         .split_whitespace()
         .nth(1)
-        .and_then(|it| it.parse().ok());
+        .and_then(|argument| argument.parse().ok());
     pages.unwrap_or(0_u64) * 4096
 }
 
@@ -150,7 +150,7 @@ fn row(models: u32, devices: u32, waiting: u64) {
     let mut rig = Rig::new(models, devices, waiting);
     let count = rig.ready.len();
     let rounds = if devices > 200 { 200 } else { 1000 };
-    // One gate turns idle, and busy again: somebody blocked may go there once its turn is over.
+    // A gate becomes idle, and busy again: a blocked demand may go there once its turn is over.
     let mut reads = Vec::new();
     for nth in 0..rounds {
         let (replica, _, entered) = rig.ready[nth * 31 % count];
@@ -166,7 +166,7 @@ fn row(models: u32, devices: u32, waiting: u64) {
             rig.ask(model);
         });
     }
-    // One after the other the turns of the busy ones end, and somebody who waits takes the room.
+    // The turns of busy replicas end one after the other, and a waiting demand takes the room.
     let mut turns = Vec::new();
     let mut pool = rig.pool.clone();
     let mut wake = pool.step(rig.now, Event::TimerFired).wake;
@@ -186,7 +186,7 @@ fn row(models: u32, devices: u32, waiting: u64) {
     );
 }
 
-/// What administrators are shown for a load of each of these models.
+/// The plans shown to administrators for a load of each of these models.
 fn previews(rig: &Rig, models: impl Iterator<Item = u32>) -> Vec<Duration> {
     let mut plans = Vec::new();
     for model in models {
@@ -207,7 +207,7 @@ fn previews(rig: &Rig, models: impl Iterator<Item = u32>) -> Vec<Duration> {
     plans
 }
 
-/// Loads each model but the last hundred where there is room for all.
+/// Loads all models except the last hundred into a pool with room for all.
 fn room(models: u32, devices: u32) {
     let mut rig = Rig::empty(models, devices);
     let (mut loads, mut others) = (Vec::new(), Vec::new());
@@ -254,7 +254,7 @@ fn headings() {
 }
 
 fn main() {
-    if std::env::args().any(|it| it == "--large") {
+    if std::env::args().any(|argument| argument == "--large") {
         return large();
     }
     headings();
@@ -279,5 +279,5 @@ fn main() {
         .collect();
     pool.step_all(Time(0), events);
     let each = resident_bytes().saturating_sub(before) / 50_000;
-    println!("memory of a model that nobody uses: {each} bytes");
+    println!("memory of an unused model: {each} bytes");
 }

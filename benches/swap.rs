@@ -1,9 +1,9 @@
-//! What a swap costs beside the engine's own time, with the default configuration. docs/swapping.md has results.
+//! Measures the cost of a swap beyond the engine's own time, with the default configuration. See docs/swapping.md for results.
 //!
-//! `cargo bench --bench swap -- [--only PART,…] [--check]`; the parts are `real` (a real llama-server beside its own router,
-//! skipped if `.ci/llama-server` has not built one), `defaults` (one client asks two models in turn), `sharing` (two clients
-//! ask all the time) and `yielding` (priority 1 is idle, priority 0 waits). With `--check` the exit status is 1 if an aim is
-//! missed.
+//! `cargo bench --bench swap -- [--only PART,…] [--check]`; the parts are `real` (a real llama-server compared with its own router,
+//! skipped if `.ci/llama-server` has not built one), `defaults` (one client alternates between two models), `sharing` (two clients
+//! send requests continuously) and `yielding` (priority 1 is idle, priority 0 waits). With `--check` the exit status is 1 if an aim
+//! is missed.
 //!
 //! ```text
 //! overhead = request to first byte − engine's own stop − engine's own start to ready − its own answer
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
                 parts = names.split(',').map(str::to_owned).collect();
             }
             "--check" => is_checked = true,
-            // Cargo's own word.
+            // Added by Cargo.
             "--bench" => {}
             other => panic!("{other} is not known; see the head of benches/swap.rs"),
         }

@@ -1,10 +1,10 @@
-//! The aims of the gateway bench beside what was found, as a table for docs/benchmarks.md and as JSON.
+//! The aims of the gateway bench next to the results, as a table for docs/benchmarks.md and as JSON.
 
 use serde_json::{Value, json};
 
 use crate::parts::{OPEN_RATE, PLAIN_CONNECTIONS, PLAIN_TOKENS, STREAM_CONNECTIONS, number};
 
-/// Those of the parts that ran; those beside nginx only where it is there.
+/// The aims of the parts that ran. Comparisons with nginx require nginx.
 pub fn aims(told: &Value) -> Value {
     let mut all: Vec<Value> = Vec::new();
     let mut table = "| | found | aim | |\n|---|---:|---:|---|\n".to_owned();
@@ -16,7 +16,7 @@ pub fn aims(told: &Value) -> Value {
         table.push_str(&format!("| {what} | {found:.2} | {most} | {met} |\n"));
         all.push(json!({"aim": what, "found": found, "most": most, "met": found <= most}));
     };
-    // Beside nginx, in the same run.
+    // Relative to nginx, in the same run.
     let over = |path: &str, name: &str| {
         let of = |place: &str| number(told, &format!("/{path}/{place}/{name}"));
         of("gateway") / of("nginx")

@@ -1,9 +1,9 @@
-//! An engine that computes nothing: the answer is known, so that what is measured is what stands in front
-//! of it. It speaks just enough HTTP for that, on one thread, and costs a few microseconds a request.
+//! An engine that computes nothing. Its response is known, so the bench measures only what stands in front of it. It speaks just
+//! enough HTTP for that, on a single thread, at a few microseconds per request.
 //!
-//! It tells vLLM's counter of tokens. An answer has `max_tokens` tokens. Each token of a stream is written alone, as engines do. `seed`, a field that gateways
-//! pass on, is the pause before each token but the first one, in milliseconds: tokens are due at fixed moments from the first one on, and each
-//! one after it has its moment as its text, in nanoseconds of the system's clock.
+//! It reports vLLM's token counter. A response has `max_tokens` tokens. Each token of a stream is written separately, as engines
+//! do. `seed`, a field that gateways pass on, is the pause before each token except the first, in milliseconds. Tokens are due at
+//! fixed times after the first one, and each contains its due time as text, in nanoseconds of the system clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,15 +17,15 @@ const TOKEN: &str = r#"{"id":"c","object":"chat.completion.chunk","created":1700
 const LAST: &str = r#"{"id":"c","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
 const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
 const READ_BYTES: usize = 1 << 10;
-/// All tokens of all answers.
+/// The total number of tokens of all responses.
 static TOKENS: AtomicU64 = AtomicU64::new(0);
-/// Whoever is silent for longer is idle.
+/// Connections that are silent for longer count as idle.
 const LONG: Duration = Duration::from_secs(1);
 
-/// When the tokens of a stream are due.
+/// The times at which the tokens of a stream are due.
 struct Pace {
     first: tokio::time::Instant,
-    /// The same moment by the system's clock.
+    /// The same time by the system clock.
     first_at: Duration,
     pause: Duration,
 }
@@ -43,12 +43,12 @@ impl Pace {
         }
     }
 
-    /// How long after the first token this one is due.
+    /// The time between the first token and this one.
     fn after(&self, nth: u64) -> Duration {
         Duration::from_nanos((self.pause.as_nanos() as u64).saturating_mul(nth))
     }
 
-    /// The data of a token that is due, and says when.
+    /// The data of a due token, which contains its due time.
     fn token(&self, nth: u64) -> String {
         let due = (self.first_at + self.after(nth)).as_nanos();
         TOKEN.replace("word", &due.to_string())
@@ -60,7 +60,7 @@ pub fn since_epoch() -> Duration {
     now.unwrap_or_default()
 }
 
-/// Serves until the process is ended.
+/// Serves until the process ends.
 pub fn serve(port: u16) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -100,11 +100,11 @@ async fn connection(mut socket: TcpStream) -> std::io::Result<()> {
             // Ten thousand idle connections keep no buffers.
             held = Vec::new();
         }
-        answer(&mut socket, &request).await?;
+        respond(&mut socket, &request).await?;
     }
 }
 
-/// The length of the first request in the buffer, once all of it is there.
+/// The length of the first request in the buffer, once it is complete.
 fn whole_request(held: &[u8]) -> Option<usize> {
     let head = memchr::memmem::find(held, b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&held[..head]).ok()?;
@@ -133,7 +133,7 @@ fn usage(tokens: u64) -> String {
     )
 }
 
-async fn answer(socket: &mut TcpStream, request: &[u8]) -> std::io::Result<()> {
+async fn respond(socket: &mut TcpStream, request: &[u8]) -> std::io::Result<()> {
     if request.starts_with(b"GET /metrics") {
         let tokens = TOKENS.load(Ordering::Relaxed);
         let body = format!("vllm:generation_tokens_total {tokens}\n");
@@ -177,7 +177,7 @@ async fn answer(socket: &mut TcpStream, request: &[u8]) -> std::io::Result<()> {
             tokio::select! {
                 () = tokio::time::sleep_until(pace.first + pace.after(nth)), if !pause.is_zero() => {}
                 () = async {}, if pause.is_zero() => {}
-                // A client that leaves meanwhile ends the work.
+                // A client that disconnects in the meantime ends the work.
                 left = socket.readable() => left?,
             }
         }
@@ -198,7 +198,7 @@ async fn answer(socket: &mut TcpStream, request: &[u8]) -> std::io::Result<()> {
     socket.write_all(&out).await
 }
 
-/// One event as one chunk.
+/// Formats an event as a chunk.
 fn event(out: &mut Vec<u8>, data: &str) {
     use std::io::Write;
     let _ = write!(out, "{:x}\r\ndata: {data}\n\n\r\n", data.len() + 8);

@@ -1,5 +1,5 @@
-//! A thousand streams with fifty tokens a second each: how much later than due a token comes. The engine writes into each token when
-//! it is due, and the client is this process, on one thread.
+//! A thousand streams of fifty tokens per second: measures how late each token arrives. The engine writes the due time into each
+//! token, and the client is this process, on a single thread.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use crate::parts::{Place, Rounds, Scale, number};
 use crate::servers::MODEL;
 
 const STREAMS: u64 = 1_000;
-/// Between two tokens of a stream, in milliseconds.
+/// The pause between two tokens of a stream, in milliseconds.
 const PAUSE_MS: u64 = 20;
-/// Streams begin one after the other, so that their tokens are spread over the pause.
+/// Streams begin one after the other, to spread their tokens over the pause.
 const BEGIN_EVERY: Duration = Duration::from_millis(1);
-/// Tokens at both ends of a stream that are not counted: not all streams are open then.
+/// The number of tokens at both ends of a stream that are not counted, because not all streams are open then.
 const ENDS: usize = 50;
-/// Without anything between engine and client no more than this is the machine's own.
+/// With a direct connection to the engine, larger delays are the machine's fault.
 const DIRECT_LATE_US_MAX: f64 = 5_000.0;
-/// What every token but the first of a stream has around its moment. Its digits are as many until the year 2286.
+/// The text around the due time of every token except a stream's first. The number of digits stays the same until the year 2286.
 const BEFORE_DUE: &[u8] = b"\"content\":\" ";
 const DUE_DIGITS: usize = 19;
-/// The last chunk of an answer.
+/// The last chunk of a response.
 const END: &[u8] = b"\r\n0\r\n\r\n";
 const READ_BYTES: usize = 4 << 10;
 
@@ -93,14 +93,14 @@ fn all(address: &str, tokens: u64) -> Value {
     })
 }
 
-/// In microseconds, of times in order.
+/// A percentile of sorted times, in microseconds.
 fn percentile(late: &[Duration], percent: f64) -> f64 {
     let rank = (late.len() as f64 * percent / 100.0).ceil() as usize;
     let time = late.get(rank.saturating_sub(1));
     time.map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
 }
 
-/// How late each token of one stream is read.
+/// Returns how late each token of a stream was read.
 async fn stream(address: &str, tokens: u64) -> Vec<Duration> {
     let mut socket = TcpStream::connect(address).await.expect("it listens");
     socket.set_nodelay(true).expect("a socket");
@@ -114,7 +114,7 @@ async fn stream(address: &str, tokens: u64) -> Vec<Duration> {
     socket.write_all(request.as_bytes()).await.expect("sent");
     let mut late = Vec::with_capacity(tokens as usize);
     let mut held = Vec::with_capacity(READ_BYTES);
-    // So many of the held bytes were looked through.
+    // The number of held bytes that have been searched.
     let mut seen = 0;
     loop {
         let count = socket.read_buf(&mut held).await.expect("an answer");
@@ -122,7 +122,7 @@ async fn stream(address: &str, tokens: u64) -> Vec<Duration> {
         assert!(count > 0, "{address} ended a stream early: {}", shown());
         seen += read_tokens(&held[seen..], &mut late);
         if held.ends_with(END) {
-            // A piece that ends within a token's moment hides it.
+            // A read that ends within a token's due time hides it.
             let found = late.len() as u64;
             assert!(
                 found * 100 >= (tokens - 1) * 99,
@@ -131,14 +131,14 @@ async fn stream(address: &str, tokens: u64) -> Vec<Duration> {
             );
             return late;
         }
-        // The end may come in two pieces.
+        // The end may arrive in two pieces.
         let done = seen.min(held.len().saturating_sub(END.len()));
         held.drain(..done);
         seen -= done;
     }
 }
 
-/// Adds the tokens of all whole lines; returns the bytes of these lines.
+/// Adds the tokens of all complete lines; returns the length of these lines.
 fn read_tokens(bytes: &[u8], late: &mut Vec<Duration>) -> usize {
     let now = since_epoch();
     let Some(last) = memchr::memrchr(b'\n', bytes) else {

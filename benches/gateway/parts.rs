@@ -1,6 +1,6 @@
-//! The parts of the gateway bench: plain answers, streams, the cost of a token, idle streams, APIs. Each but the last runs
-//! `model-pool bench` against every place in turn and gives medians over the rounds, as text and as JSON.
-//! One file because the parts share the rounds and the form of their results.
+//! The parts of the gateway bench: plain responses, streams, the cost of a token, idle streams, APIs. Each part except the last
+//! runs `model-pool bench` against every place in turn and reports medians over the rounds, as text and as JSON. One file because
+//! the parts share the rounds and the form of their results.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -11,12 +11,12 @@ use serde_json::{Map, Value, json};
 use crate::dialects::{APIS, pool, printed, table};
 use crate::servers::{Engine, MODEL, Server, cpu_of, machine_cpu, own_cpu};
 
-/// How much is done.
+/// The amount of work.
 pub struct Scale {
     pub rounds: usize,
     seconds: f64,
     idle_streams: u64,
-    /// Of each stream that is paced.
+    /// The number of tokens of each paced stream.
     pub paced_tokens: u64,
 }
 
@@ -35,19 +35,19 @@ impl Scale {
     };
 }
 
-/// Somewhere that can be asked.
+/// A server that can be measured.
 pub struct Place {
     name: String,
     url: String,
-    /// None of the engine itself.
+    /// `None` for the engine itself.
     pub server: Option<Server>,
     engine: Engine,
 }
 
-/// Processor time so far.
+/// The processor time used so far.
 struct Spent {
     server: Duration,
-    /// Of the load generator and of the engine.
+    /// The load generator and the engine.
     ends: Duration,
     machine: Option<Duration>,
 }
@@ -62,7 +62,7 @@ impl Place {
         }
     }
 
-    pub fn of(server: Server, engine: &Engine) -> Place {
+    pub fn new(server: Server, engine: &Engine) -> Place {
         Place {
             name: server.name.clone(),
             url: server.url(),
@@ -86,7 +86,7 @@ impl Place {
         }
     }
 
-    /// Adds to a result with its `requests` and `tokens` what each took of processors: of the server, and of the whole machine beyond
+    /// Adds the processor time used to a result with its `requests` and `tokens`: of the server, and of the entire machine minus
     /// the generator and the engine.
     pub fn measured(&self, run: impl FnOnce() -> Value) -> Value {
         let before = self.spent();
@@ -107,7 +107,7 @@ impl Place {
         result
     }
 
-    /// One run of `model-pool bench`.
+    /// A run of `model-pool bench`.
     fn bench(&self, words: &[&str]) -> Value {
         self.measured(|| {
             let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
@@ -138,22 +138,22 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// A number of a result: `/latency_us/p50`.
+/// A number of a result, by JSON pointer such as `/latency_us/p50`.
 pub fn number(told: &Value, pointer: &str) -> f64 {
     told.pointer(pointer)
         .and_then(Value::as_f64)
         .unwrap_or(f64::NAN)
 }
 
-/// A name, where it stands in a result, and whether what the engine itself takes is subtracted.
+/// A name, its pointer in a result, and whether the engine's own share is subtracted.
 pub type Column = (&'static str, &'static str, bool);
 
 /// Results by place and round.
 pub struct Rounds(Vec<Vec<Value>>);
 
 impl Rounds {
-    fn of(places: &[Place], rounds: usize, words: &[&str]) -> Rounds {
-        // The first look at each warms connections, caches and page tables.
+    fn new(places: &[Place], rounds: usize, words: &[&str]) -> Rounds {
+        // The first run on each place warms connections, caches and page tables.
         for place in places {
             let mut short = words.to_vec();
             if let Some(at) = short.iter().position(|word| *word == "--duration") {
@@ -164,12 +164,12 @@ impl Rounds {
         Rounds::by(places, rounds, |place| place.bench(words))
     }
 
-    /// Each place once in each round.
+    /// Runs each place once per round.
     pub fn by(places: &[Place], rounds: usize, mut once: impl FnMut(&Place) -> Value) -> Rounds {
         let mut results = vec![Vec::new(); places.len()];
         for round in 0..rounds {
             for nth in 0..places.len() {
-                // Each place comes first in turn: none always follows the busiest.
+                // The places take turns to go first, so none always follows the busiest.
                 let nth = (nth + round) % places.len();
                 results[nth].push(once(&places[nth]));
             }
@@ -178,10 +178,15 @@ impl Rounds {
     }
 
     fn median(&self, place: usize, pointer: &str) -> f64 {
-        median(self.0[place].iter().map(|it| number(it, pointer)).collect())
+        median(
+            self.0[place]
+                .iter()
+                .map(|result| number(result, pointer))
+                .collect(),
+        )
     }
 
-    /// Beyond what asking the engine itself took in the same round.
+    /// The excess over a direct request to the engine in the same round.
     fn added(&self, place: usize, pointer: &str) -> f64 {
         let pairs = self.0[place].iter().zip(&self.0[0]);
         median(
@@ -191,7 +196,7 @@ impl Rounds {
         )
     }
 
-    /// One line for each place, and the same numbers by name.
+    /// One line per place, and the same numbers by name.
     pub fn told(&self, places: &[Place], columns: &[Column]) -> Value {
         let mut all = Map::new();
         for (nth, place) in places.iter().enumerate() {
@@ -207,7 +212,7 @@ impl Rounds {
                 } else {
                     self.median(nth, pointer)
                 };
-                // What this machine does not say, or this part does not have.
+                // A value that this machine does not report, or this part does not have.
                 if value.is_nan() {
                     continue;
                 }
@@ -222,7 +227,7 @@ impl Rounds {
     }
 }
 
-/// A file for `--prompts`.
+/// Writes a file for `--prompts`.
 fn prompts(line: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("prompts.jsonl");
@@ -231,7 +236,7 @@ fn prompts(line: &str) -> (tempfile::TempDir, String) {
     (folder, file)
 }
 
-/// The columns of answers that are no streams.
+/// The columns of non-streaming responses.
 const COMPLETE: [Column; 7] = [
     ("requests/s", "/requests_per_second", false),
     ("p50", "/latency_us/p50", false),
@@ -242,7 +247,7 @@ const COMPLETE: [Column; 7] = [
     ("machine/request", "/machine_us_per_request", true),
 ];
 
-/// Complete answers: short and long ones in a closed loop, and short ones that are due at times of their own.
+/// Non-streaming responses: short and long ones in a closed loop, and short ones at fixed due times.
 pub fn plain(places: &[Place], scale: &Scale) -> Value {
     let mut all = Map::new();
     let time = format!("{}ms", (scale.seconds * 1000.0) as u64);
@@ -251,7 +256,7 @@ pub fn plain(places: &[Place], scale: &Scale) -> Value {
             println!("plain answers of {tokens} tokens, {connections} connections (times in us):");
             let words = ["--connections", connections, "--duration", &time];
             let words = [&words[..], &["--max-tokens", tokens]].concat();
-            let rounds = Rounds::of(places, scale.rounds, &words);
+            let rounds = Rounds::new(places, scale.rounds, &words);
             let name = format!("{tokens}x{connections}");
             all.insert(name, rounds.told(places, &COMPLETE));
         }
@@ -259,7 +264,7 @@ pub fn plain(places: &[Place], scale: &Scale) -> Value {
     println!("plain answers of 16 tokens, {OPEN_RATE} a second in an open loop (times in us):");
     let words = ["--rate", OPEN_RATE, "--duration", &time];
     let words = [&words[..], &["--max-tokens", "16"]].concat();
-    let rounds = Rounds::of(places, scale.rounds, &words);
+    let rounds = Rounds::new(places, scale.rounds, &words);
     let late = ("sent late p99", "/late_us/p99", false);
     let columns = [&COMPLETE[..], &[late]].concat();
     all.insert("open".to_owned(), rounds.told(places, &columns));
@@ -268,10 +273,10 @@ pub fn plain(places: &[Place], scale: &Scale) -> Value {
 
 pub const PLAIN_TOKENS: [&str; 2] = ["16", "500"];
 pub const PLAIN_CONNECTIONS: [&str; 3] = ["1", "16", "256"];
-/// Requests a second that every place answers in time.
+/// The number of requests per second that every place answers in time.
 pub const OPEN_RATE: &str = "1000";
 
-/// Streams of 16 tokens on one kept connection and on 64: what the first token waits.
+/// Streams of 16 tokens on one kept connection and on 64: the wait for the first token.
 pub fn streams(places: &[Place], scale: &Scale) -> Value {
     let time = format!("{}ms", (scale.seconds * 2000.0) as u64);
     let mut all = Map::new();
@@ -279,7 +284,7 @@ pub fn streams(places: &[Place], scale: &Scale) -> Value {
         println!("streams of 16 tokens, {connections} connections (times in us):");
         let words = ["--connections", connections, "--duration", &time];
         let words = [&words[..], &["--stream", "--max-tokens", "16"]].concat();
-        let told = Rounds::of(places, scale.rounds, &words).told(
+        let told = Rounds::new(places, scale.rounds, &words).told(
             places,
             &[
                 ("requests/s", "/requests_per_second", false),
@@ -300,7 +305,7 @@ pub fn streams(places: &[Place], scale: &Scale) -> Value {
 
 pub const STREAM_CONNECTIONS: [&str; 2] = ["1", "64"];
 
-/// 64 streams whose tokens come every 5 ms, and 16 whose tokens come as fast as they are taken.
+/// 64 streams with a token every 5 ms, and 16 streams as fast as their tokens are read.
 pub fn tokens(places: &[Place], scale: &Scale) -> Value {
     let columns = [
         ("tokens/s", "/tokens_per_second", false),
@@ -315,18 +320,18 @@ pub fn tokens(places: &[Place], scale: &Scale) -> Value {
     let requests = ((scale.seconds * 128.0) as u64).max(64).to_string();
     let words = ["--connections", "64", "--requests", &requests];
     let words = [&words[..], &["--stream", "--prompts", &file]].concat();
-    let paced = Rounds::of(places, scale.rounds.min(3), &words).told(places, &columns);
+    let paced = Rounds::new(places, scale.rounds.min(3), &words).told(places, &columns);
     println!("16 streams of 500 tokens, as fast as they are taken (times in us):");
     let time = format!("{}ms", (scale.seconds * 1000.0) as u64);
     let words = ["--connections", "16", "--duration", &time];
     let words = [&words[..], &["--stream", "--max-tokens", "500"]].concat();
-    let flood = Rounds::of(places, scale.rounds, &words).told(places, &columns);
+    let flood = Rounds::new(places, scale.rounds, &words).told(places, &columns);
     json!({"paced": paced, "flood": flood})
 }
 
-/// What a token costs in each API: of a text, of a reasoning, of a tool's call.
+/// The cost of a token in each API: of a text, of reasoning, of a tool call.
 pub fn dialects(scale: &Scale) -> Value {
-    println!("processor time of a token, us, and beside a text in OpenAI's chat:");
+    println!("processor time of a token, us, compared with a text in OpenAI's chat:");
     let streams = (scale.seconds * 200.0) as usize;
     let found = table(&pool(), scale.rounds, streams);
     println!("{}", printed(&found));
@@ -335,9 +340,9 @@ pub fn dialects(scale: &Scale) -> Value {
     Value::Object(rows.collect())
 }
 
-/// Open streams that say nothing: what each keeps in memory.
+/// Measures the memory of open streams without events.
 pub fn idle(places: &[Place], scale: &Scale, files: u64) -> Value {
-    // A stream is two connections of whoever stands between.
+    // A stream takes two connections of a proxy.
     let most = files.saturating_sub(200) / 2;
     let streams = scale.idle_streams.min(most);
     if streams < scale.idle_streams {
@@ -351,7 +356,7 @@ pub fn idle(places: &[Place], scale: &Scale, files: u64) -> Value {
     let mut all = Map::new();
     for (place, server) in places
         .iter()
-        .filter_map(|it| Some((it, it.server.as_ref()?)))
+        .filter_map(|place| Some((place, place.server.as_ref()?)))
     {
         let before = server.resident_bytes();
         let mut holder = Command::new(env!("CARGO_BIN_EXE_model-pool"))
@@ -376,7 +381,7 @@ pub fn idle(places: &[Place], scale: &Scale, files: u64) -> Value {
         let open: u64 = line
             .split(' ')
             .next()
-            .and_then(|it| it.parse().ok())
+            .and_then(|word| word.parse().ok())
             .unwrap_or(0);
         let resident = server.resident_bytes();
         let cpu = server.cpu();

@@ -1,4 +1,4 @@
-//! The program at rest: one loaded model and no requests. What it keeps in memory and takes of a processor, beside nginx.
+//! The program at rest: one loaded model and no requests. Measures its memory and processor time, compared with nginx.
 
 use std::time::Duration;
 
@@ -7,18 +7,21 @@ use serde_json::{Map, Value, json};
 use crate::parts::Place;
 use crate::servers::{Server, cpu_of, memory_of};
 
-/// After the start, until what only a start does is over.
+/// The time after the start until start-up work has ended.
 const SETTLES: Duration = Duration::from_secs(5);
 const WATCHED: Duration = Duration::from_secs(20);
 
-/// Must be the first part: requests leave memory behind. All places are watched at the same time.
+/// Must be the first part, because requests leave memory behind. Watches all places simultaneously.
 pub fn rest(places: &[Place]) -> Value {
     println!(
         "at rest, one loaded model and no requests, {} s:",
         WATCHED.as_secs()
     );
     std::thread::sleep(SETTLES);
-    let servers: Vec<&Server> = places.iter().filter_map(|it| it.server.as_ref()).collect();
+    let servers: Vec<&Server> = places
+        .iter()
+        .filter_map(|place| place.server.as_ref())
+        .collect();
     let spent = |server: &&Server| {
         let guardians = server.guardians().into_iter().map(cpu_of);
         server.cpu() + guardians.sum::<Duration>()
@@ -37,7 +40,7 @@ pub fn rest(places: &[Place]) -> Value {
         let cpu = after[nth].saturating_sub(before[nth]).as_secs_f64();
         let percent = cpu / WATCHED.as_secs_f64() * 100.0;
         println!(
-            "  {:<9}  {resident:.1} MB resident, of which {anonymous:.1} MB are no pages of files; {} guardians {beside:.1} MB; {percent:.3} % of a processor in all",
+            "  {:<9}  {resident:.1} MB resident, of which {anonymous:.1} MB are anonymous; {} guardians {beside:.1} MB; {percent:.3} % of a processor in all",
             server.name,
             guardians.len()
         );

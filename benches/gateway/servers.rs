@@ -1,5 +1,5 @@
 //! The processes of the bench: the pool with its engine, and nginx in front of the same engine. Reads their processor time and
-//! memory, and that of the whole machine, from the system.
+//! memory, and the machine's, from the system.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -31,7 +31,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("bound").port()
 }
 
-/// A server in a folder of its own, ended with it.
+/// A server in a separate folder, which is removed when it ends.
 pub struct Server {
     pub name: String,
     pub address: String,
@@ -44,7 +44,7 @@ impl Server {
         format!("http://{}/v1", self.address)
     }
 
-    /// The processes that a request passes through: nginx has workers.
+    /// The processes that a request passes through, including nginx's workers.
     pub fn pids(&self) -> Vec<u32> {
         let own = self.child.id();
         let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
@@ -56,7 +56,7 @@ impl Server {
         std::iter::once(own).chain(children).collect()
     }
 
-    /// Time on processors so far.
+    /// The processor time used so far.
     pub fn cpu(&self) -> Duration {
         self.pids().into_iter().map(cpu_of).sum()
     }
@@ -65,7 +65,7 @@ impl Server {
         self.memory_bytes("VmRSS:")
     }
 
-    /// Memory that is no page of a file.
+    /// Anonymous memory, which excludes pages of files.
     pub fn anonymous_bytes(&self) -> u64 {
         self.memory_bytes("RssAnon:")
     }
@@ -75,15 +75,16 @@ impl Server {
         pids.map(|pid| memory_of(pid, kind)).sum()
     }
 
-    /// Processes of it that no request passes through: the guardians of the pool's engines, of which one is a spare.
+    /// Processes that no request passes through: the guardians of the pool's engines, including a spare.
     pub fn guardians(&self) -> Vec<u32> {
         if self.name == "nginx" {
             return Vec::new();
         }
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let threads = threads.into_iter().flatten().flatten();
-        // Each thread has the processes that it started.
-        let started = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+        // Each thread lists the processes that it started.
+        let started =
+            threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
         let pids = started.flat_map(|text| {
             let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok());
             pids.collect::<Vec<u32>>()
@@ -114,28 +115,30 @@ impl Drop for Server {
     }
 }
 
-/// User and system time of all threads of a process, also of those that have ended.
+/// User and system time of all threads of a process, including threads that have ended.
 pub fn cpu_of(pid: u32) -> Duration {
     let pid = Pid::from_raw(pid.cast_signed());
     let now = ClockId::pid_cpu_clock_id(pid).and_then(ClockId::now);
     now.map_or(Duration::ZERO, Duration::from)
 }
 
-/// The same of this process and of those that it has started and waited for.
+/// The same for this process and for child processes that it has waited for.
 pub fn own_cpu() -> Duration {
     let time = |time: TimeVal| {
         let seconds = Duration::from_secs(time.tv_sec().unsigned_abs());
         seconds + Duration::from_micros(time.tv_usec().unsigned_abs())
     };
-    let of = |who: UsageWho| getrusage(who).map(|it| time(it.user_time()) + time(it.system_time()));
+    let of = |who: UsageWho| {
+        getrusage(who).map(|usage| time(usage.user_time()) + time(usage.system_time()))
+    };
     let all = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN];
     all.into_iter().filter_map(|who| of(who).ok()).sum()
 }
 
-/// The time that all processors have worked, for any process: user, system, and interrupts, which are no process's. What a hypervisor
-/// took is not among it. `None` where the system does not say it.
+/// The time that all processors have worked, for any process: user, system, and interrupts, which belong to no process. Excludes
+/// time taken by a hypervisor. `None` if the system does not report it.
 pub fn machine_cpu() -> Option<Duration> {
-    /// Of `user nice system idle iowait irq softirq steal`.
+    /// Indices into `user nice system idle iowait irq softirq steal`.
     const WORKED: [usize; 5] = [0, 1, 2, 5, 6];
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
@@ -144,7 +147,7 @@ pub fn machine_cpu() -> Option<Duration> {
         .map_while(|field| field.parse().ok())
         .collect();
     let worked: u64 = WORKED.iter().filter_map(|nth| ticks.get(*nth)).sum();
-    // A tick is 10 ms on every Linux that one meets.
+    // A tick is 10 ms on all common Linux systems.
     (worked > 0).then(|| Duration::from_millis(worked * 10))
 }
 
@@ -155,8 +158,8 @@ pub fn memory_of(pid: u32, kind: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// A pool with one model, whose engine is this program in vLLM's place, so that what is asked plainly may go to it plainly.
-/// Returns the engine, too.
+/// A pool with one model whose engine is this program in place of vLLM, which makes plain requests eligible for plain forwarding.
+/// Returns the engine too.
 pub fn pool(name: &str, program: &Path) -> (Server, Engine) {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |file: &str| folder.path().join(file);
@@ -227,7 +230,7 @@ fn journal(folder: &Path) -> Option<Engine> {
     })
 }
 
-/// nginx as a plain reverse proxy of the engine; `None` if there is none on the path.
+/// nginx as a plain reverse proxy of the engine; `None` if nginx is not on the path.
 pub fn nginx(engine: &str) -> Option<Server> {
     let found = Command::new("nginx")
         .arg("-v")
@@ -281,7 +284,7 @@ http {{
     })
 }
 
-/// Raises this process's limit of open files, which its children inherit, as far as it may go.
+/// Raises this process's limit of open files as far as allowed. Child processes inherit it.
 pub fn files_limit() -> u64 {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {

@@ -1,4 +1,4 @@
-//! All the played nodes in one process, each a task with a connection of its own, and what is counted of them together.
+//! All simulated nodes in one process, each a task with a separate connection, and their combined counts.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,31 +11,31 @@ use tokio::task::JoinSet;
 
 use super::played::{Played, Presence};
 
-/// Nodes that join at the same time.
+/// The maximum number of nodes that join simultaneously.
 const JOINING_MAX: usize = 32;
-/// Words that are kept of nodes that could not join, or lost their connection.
+/// The maximum number of kept messages of nodes that could not join or lost their connection.
 const TROUBLES_MAX: usize = 10;
 
-/// What the nodes have in common.
+/// State shared by the nodes.
 pub struct Shared {
     /// `HOST:PORT`.
     pub controller: String,
     pub token: String,
-    /// Where a gateway would reach their engines.
+    /// The address at which a gateway would reach their engines.
     pub relay: SocketAddr,
     pub load: Duration,
     pub joining: Semaphore,
     joined: AtomicU32,
-    /// Engines that have become ready.
+    /// The number of engines that have become ready.
     pub ready: AtomicU32,
-    /// Frames to the controller, and from it.
+    /// The number of frames to and from the controller.
     pub sent: AtomicU64,
     pub heard: AtomicU64,
     lost: AtomicU32,
     troubles: Mutex<Vec<String>>,
 }
 
-/// A node is connected as long as this is there.
+/// A node is connected while this exists.
 pub struct Joined<'a>(&'a AtomicU32);
 
 impl Drop for Joined<'_> {
@@ -50,7 +50,7 @@ impl Shared {
         Joined(&self.joined)
     }
 
-    /// A connection has ended that the bench did not end.
+    /// A connection has ended unexpectedly.
     pub fn lost(&self, node: &str, why: &str) {
         self.lost.fetch_add(1, Ordering::Relaxed);
         self.trouble(format!("{node}: {why}"));
@@ -72,14 +72,14 @@ impl Shared {
 pub struct Fleet {
     shared: Arc<Shared>,
     nodes: Vec<Arc<Played>>,
-    // They end before the runtime does.
+    // Dropped before the runtime.
     _tasks: JoinSet<()>,
     _runtime: Runtime,
     _relay: TcpListener,
 }
 
 impl Fleet {
-    /// Nodes that join the controller as soon as they can.
+    /// Starts nodes that join the controller as soon as they can.
     pub fn start(controller: &str, token: String, nodes: u32, load: Duration) -> Fleet {
         let relay = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let shared = Arc::new(Shared {
@@ -98,7 +98,7 @@ impl Fleet {
         let nodes: Vec<Arc<Played>> = (0..nodes)
             .map(|nth| Arc::new(Played::new(nth, Arc::clone(&shared))))
             .collect();
-        // One thread: the rest of the machine is for the controller.
+        // A single thread leaves the rest of the machine to the controller.
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
@@ -124,27 +124,27 @@ impl Fleet {
         self.nodes[nth].presence.send_replace(presence);
     }
 
-    /// Nodes with a connection.
+    /// The number of connected nodes.
     pub fn joined(&self) -> u32 {
         self.shared.joined.load(Ordering::Relaxed)
     }
 
-    /// Engines that have become ready.
+    /// The number of engines that have become ready.
     pub fn ready(&self) -> u32 {
         self.shared.ready.load(Ordering::Relaxed)
     }
 
-    /// Frames in both directions.
+    /// The number of frames in both directions.
     pub fn frames(&self) -> u64 {
         self.shared.sent.load(Ordering::Relaxed) + self.shared.heard.load(Ordering::Relaxed)
     }
 
-    /// Connections that ended by themselves.
+    /// The number of connections that ended on their own.
     pub fn lost(&self) -> u32 {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// What went wrong first.
+    /// The first problems.
     pub fn troubles(&self) -> Vec<String> {
         let troubles = self.shared.troubles.lock();
         troubles.unwrap_or_else(PoisonError::into_inner).clone()

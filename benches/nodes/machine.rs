@@ -1,5 +1,5 @@
-//! What a played node has: engines that compute nothing and take their time, devices whose readings show them, and what it has
-//! to send, in the order in which `model-pool node` sends it. No sockets.
+//! The state of a simulated node: engines that compute nothing and take their time, devices whose readings reflect them, and frames
+//! in the order in which `model-pool node` sends them. No sockets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,36 +19,36 @@ const MIB: u64 = 1 << 20;
 const DEVICE_BYTES: u64 = 80 * GIB;
 const HEADROOM_BYTES: u64 = 4 * GIB;
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// The shortest pause that a controller may wish.
+/// The shortest pause that a controller may request.
 const READ_EVERY_MIN: Duration = Duration::from_millis(50);
-/// From the order to stop to the end of the process.
+/// The time from the order to stop to the end of the process.
 const STOPS_IN: Duration = Duration::from_millis(200);
-/// What an engine's processes take of the host.
+/// The host memory of an engine's processes.
 const HOST_BYTES: u64 = 4 * GIB;
 const FIRST_PID: u64 = 100_000;
 
 pub struct Machine {
     nth: u32,
-    /// From the start of an engine until it is ready.
+    /// The time from the start of an engine until it is ready.
     load: Duration,
     inner: Mutex<Inner>,
-    /// There is something to send, or something is due sooner.
+    /// Notified when there is something to send, or something becomes due sooner.
     pub news: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
     engines: BTreeMap<u64, Engine>,
-    /// The number of the last report; 0: none yet.
+    /// The number of the last report; 0 before the first.
     last: u64,
     reports: VecDeque<(u64, NodeReport)>,
     logs: VecDeque<(u64, Vec<LogLineForm>)>,
-    /// The controller's clock at its latest beat.
+    /// The controller's clock at its last beat.
     beat: u64,
     read_every: Option<Duration>,
-    /// The devices are to be read at once.
+    /// The devices are to be read immediately.
     looks: bool,
-    /// Readings so far, from which figures vary.
+    /// The number of readings so far, from which figures vary.
     rounds: u64,
 }
 
@@ -56,7 +56,7 @@ struct Engine {
     model: String,
     kept: KeptForm,
     pid: u32,
-    /// By their indices.
+    /// The indices of its devices.
     devices: Vec<u32>,
     bytes_per_device: u64,
     phase: Phase,
@@ -69,7 +69,7 @@ enum Phase {
     Ends { at: Instant },
 }
 
-/// The devices of any played node, by the names that it gives them.
+/// The devices of any simulated node, by the names that it gives them.
 pub fn devices(nth: u32) -> Vec<NodeDevice> {
     let name = |index: u32| format!("gpu{index}");
     let device = |index: u32| NodeDevice {
@@ -106,7 +106,7 @@ impl Machine {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the controller sends. An error ends the connection.
+    /// Handles a frame from the controller. An error ends the connection.
     pub fn hear(&self, frame: FromController, now: Instant) -> Result<(), String> {
         match frame {
             FromController::Order(order) => self.obey(order, now)?,
@@ -118,12 +118,20 @@ impl Machine {
             } => {
                 let mut inner = self.lock();
                 inner.beat = at;
-                while inner.reports.front().is_some_and(|(it, _)| *it <= received) {
+                while inner
+                    .reports
+                    .front()
+                    .is_some_and(|(number, _)| *number <= received)
+                {
                     inner.reports.pop_front();
                 }
                 let wish = Duration::from_millis(read_every_ms);
                 let wish = wish.clamp(READ_EVERY_MIN, READ_EVERY);
-                if inner.read_every.replace(wish).is_none_or(|it| wish < it) {
+                if inner
+                    .read_every
+                    .replace(wish)
+                    .is_none_or(|known| wish < known)
+                {
                     self.news.notify_one();
                 }
             }
@@ -159,11 +167,11 @@ impl Machine {
         Ok(())
     }
 
-    /// Engines that are ready or have ended by now. Gives how many have become ready.
+    /// Advances engines that are ready or have ended by `now`. Returns the number that have become ready.
     pub fn go_on(&self, now: Instant) -> u32 {
         let mut inner = self.lock();
-        let is_due = |it: &Engine| it.due().is_some_and(|at| at <= now);
-        let due = inner.engines.iter().filter(|(_, it)| is_due(it));
+        let is_due = |engine: &Engine| engine.due().is_some_and(|at| at <= now);
+        let due = inner.engines.iter().filter(|(_, engine)| is_due(engine));
         let due: Vec<u64> = due.map(|(&replica, _)| replica).collect();
         let mut ready = 0;
         for replica in due {
@@ -184,17 +192,17 @@ impl Machine {
         ready
     }
 
-    /// When one is next.
+    /// The time of the next change.
     pub fn due(&self) -> Option<Instant> {
         let inner = self.lock();
         inner.engines.values().filter_map(Engine::due).min()
     }
 
-    /// The host memory of one of its engines has changed a little, as that of Python programs does.
+    /// Slightly changes the host memory of an engine, as Python programs do.
     pub fn memory_changes(&self) {
         let mut inner = self.lock();
         let ready = inner.engines.iter();
-        let ready = ready.filter(|(_, it)| matches!(it.phase, Phase::Ready { .. }));
+        let ready = ready.filter(|(_, engine)| matches!(engine.phase, Phase::Ready { .. }));
         let ready: Vec<u64> = ready.map(|(&replica, _)| replica).collect();
         let round = inner.rounds;
         let Some(&replica) = ready.get(round as usize % ready.len().max(1)) else {
@@ -205,7 +213,7 @@ impl Machine {
         inner.engine_report(replica, EngineReport::Memory { now, peak });
     }
 
-    /// The next frame that the controller lacks: first of all reports after `sent`, then the list of what runs, then logs.
+    /// The next frame that the controller lacks: first all reports after `sent`, then the list of running engines, then logs.
     pub fn next_frame(
         &self,
         sent: &mut u64,
@@ -225,7 +233,7 @@ impl Machine {
         Some(FromNode::Log { replica, lines })
     }
 
-    /// When the devices are to be read again. `last`: when they were.
+    /// The time of the next reading of the devices. `last` is the time of the previous one.
     pub fn reads_at(&self, last: Instant) -> Instant {
         let inner = self.lock();
         if inner.looks {
@@ -235,26 +243,26 @@ impl Machine {
         }
     }
 
-    /// A reading of all devices, as NVML gives it.
+    /// A reading of all devices, as NVML reports it.
     pub fn read(&self) -> FromNode {
         let mut inner = self.lock();
         inner.looks = false;
         inner.rounds += 1;
         let round = inner.rounds + u64::from(self.nth);
         let reading = |index: u32| {
-            let on = |it: &&Engine| it.devices.contains(&index);
-            let held = |it: &Engine| match it.phase {
-                // Its weights come in little by little.
-                Phase::Loads { .. } => it.bytes_per_device / 2,
-                _ => it
+            let on = |engine: &&Engine| engine.devices.contains(&index);
+            let held = |engine: &Engine| match engine.phase {
+                // Its weights are loaded gradually.
+                Phase::Loads { .. } => engine.bytes_per_device / 2,
+                _ => engine
                     .bytes_per_device
                     .saturating_sub(GIB + round % 7 * 16 * MIB),
             };
             let replicas: Vec<(u64, u64)> = inner
                 .engines
                 .iter()
-                .filter(|(_, it)| on(it))
-                .map(|(&replica, it)| (replica, held(it)))
+                .filter(|(_, engine)| on(engine))
+                .map(|(&replica, engine)| (replica, held(engine)))
                 .collect();
             let own: u64 = replicas.iter().map(|(_, bytes)| bytes).sum();
             NodeReading {
@@ -285,7 +293,7 @@ impl Machine {
 }
 
 impl Inner {
-    /// An order that comes again changes nothing.
+    /// A repeated order changes nothing.
     fn start(&mut self, start: Start, until: Instant) {
         let Start { launch, kept, .. } = start;
         let replica = launch.replica;
@@ -308,7 +316,7 @@ impl Inner {
                 model: launch.model,
                 kept,
                 pid,
-                devices: launch.devices.iter().map(|it| it.index).collect(),
+                devices: launch.devices.iter().map(|device| device.index).collect(),
                 bytes_per_device: launch.bytes_per_device,
                 phase: Phase::Loads { until },
             },
@@ -326,28 +334,28 @@ impl Inner {
     }
 
     fn running(&self, now: Instant) -> Vec<Running> {
-        let ready_for = |it: &Engine| match it.phase {
+        let ready_for = |engine: &Engine| match engine.phase {
             Phase::Ready { since } => Some(milliseconds(now - since)),
             _ => None,
         };
         let engines = self.engines.iter();
         engines
-            .map(|(&replica, it)| Running {
+            .map(|(&replica, engine)| Running {
                 replica,
-                model: it.model.clone(),
-                kept: it.kept.clone(),
-                pid: Some(it.pid),
-                ready_for_ms: ready_for(it),
+                model: engine.model.clone(),
+                kept: engine.kept.clone(),
+                pid: Some(engine.pid),
+                ready_for_ms: ready_for(engine),
                 idle_for_ms: None,
                 asleep: false,
-                ending: matches!(it.phase, Phase::Ends { .. }),
+                ending: matches!(engine.phase, Phase::Ends { .. }),
             })
             .collect()
     }
 }
 
 impl Engine {
-    /// When its next phase begins by itself.
+    /// The time its next phase begins on its own.
     fn due(&self) -> Option<Instant> {
         match self.phase {
             Phase::Loads { until } => Some(until),

@@ -1,5 +1,5 @@
-//! A controller with many nodes, measured: the real program, and one process that plays the nodes over the protocol of
-//! `model-pool node`. `benches/nodes.rs` runs it at its full size, and a test in small, so that it cannot rot.
+//! Measures a controller with many nodes: the real program, and one process that simulates the nodes over the protocol of
+//! `model-pool node`. `benches/nodes.rs` runs it at full size; a test runs a small version to keep it working.
 //!
 //! ```text
 //!  nodes join ─▶ an administrator loads ─▶ nothing more happens ─▶ one node ends ─▶ one stands still
@@ -7,8 +7,8 @@
 //!                                          measured                     nothing is heard of it
 //! ```
 //!
-//! A played node sends what a real one sends: a beat and a reading of eight GPUs each second, a report of an engine's memory
-//! each second, and the reports of each load and end with their numbers. It computes nothing, and starts no process.
+//! A simulated node sends the same as a real one: a beat and a reading of eight GPUs each second, a report of an engine's memory
+//! each second, and the numbered reports of each load and end. It computes nothing and starts no processes.
 
 mod fleet;
 mod machine;
@@ -27,24 +27,24 @@ use outcome::Outcome;
 use played::Presence;
 use program::{Program, Wanted};
 
-/// How long something may take without any progress.
+/// The maximum time without any progress.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Replicas that are ordered before those ordered earlier are ready.
+/// The maximum number of ordered replicas that are not ready.
 const ORDERED_MAX: u32 = 200;
-/// Between the last load and the first second that is measured.
+/// The time between the last load and the first measured second.
 const SETTLES_IN: Duration = Duration::from_secs(3);
-/// How long a loss may take to be decided upon.
+/// The maximum time for the decision about a loss.
 const LOSS_PATIENCE: Duration = Duration::from_secs(60);
-/// Open files beside one for each node.
+/// Open files in addition to one per node.
 const FILES_BESIDE: u64 = 200;
 
 pub struct Scale {
-    /// At least two: the bench loses two.
+    /// At least two, because the bench loses two.
     pub nodes: u32,
     pub replicas: u32,
-    /// How long it is measured.
+    /// The duration of the measurement.
     pub seconds: u64,
-    /// From the start of an engine until it is ready.
+    /// The time from the start of an engine until it is ready.
     pub load: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Default for Scale {
     }
 }
 
-/// What the controller takes in the time of the measurement.
+/// The controller's resource use during the measurement.
 struct Held {
     cores: f64,
     cores_most: f64,
@@ -123,7 +123,7 @@ pub fn run(scale: &Scale) -> Outcome {
     }
 }
 
-/// One order for each model, as an administrator gives them one after the other.
+/// One order per model, one after the other, as an administrator would.
 fn load(program: &Program, fleet: &Fleet, models: &[Wanted]) {
     let mut ordered = 0;
     for model in models {
@@ -161,14 +161,14 @@ fn hold(program: &Program, fleet: &Fleet, seconds: u64) -> Held {
     held
 }
 
-/// How long it takes until the history says that nothing is heard of the node, and its state says so, too.
+/// The time until the history records the node as silent and its state agrees.
 fn loss(program: &Program, fleet: &Fleet, nth: usize, how: Presence) -> Option<Duration> {
     let events = program.follow("node_silent");
     let node = fleet.name(nth);
     let began = now();
     fleet.set(nth, how);
     events.wait_for(&format!("node {node};"), LOSS_PATIENCE)?;
-    // Its state follows with the next snapshot.
+    // The state follows with the next snapshot.
     while program.state(node) != "silent" {
         if began.elapsed() > LOSS_PATIENCE {
             return None;
@@ -178,7 +178,7 @@ fn loss(program: &Program, fleet: &Fleet, nth: usize, how: Presence) -> Option<D
     Some(began.elapsed())
 }
 
-/// Waits until a figure is as large as that, as long as it changes.
+/// Waits until a figure reaches `least`, as long as it keeps changing.
 fn until(fleet: &Fleet, what: &str, figure: impl Fn() -> u32, least: u32) {
     let (mut last, mut changed) = (figure(), now());
     while last < least {
@@ -207,7 +207,7 @@ fn allow_files(least: u64) {
         Err(_) => limit.current,
     };
     assert!(
-        current.is_none_or(|it| it >= least),
+        current.is_none_or(|limit| limit >= least),
         "{current:?} open files are allowed and {least} are needed: raise the hard limit (ulimit -Hn)"
     );
 }

@@ -1,4 +1,4 @@
-//! What was measured, as one table with the aims beside the figures.
+//! The results, as a table next to the aims.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ pub struct Outcome {
     pub seconds: u64,
     pub joined_in: Duration,
     pub loaded_in: Duration,
-    /// Processors that the controller took, on the average and in its busiest second.
+    /// The number of processors that the controller used, on average and in its busiest second.
     pub cores: f64,
     pub cores_most: f64,
-    /// Its largest resident memory meanwhile, and since its start.
+    /// Its largest resident memory during the measurement, and since its start.
     pub memory_bytes: u64,
     pub memory_bytes_most: u64,
-    /// Frames of all nodes, in both directions.
+    /// Frames of all nodes per second, in both directions.
     pub frames_a_second: f64,
-    /// From the end of a node's connection, and of its last sign, until the controller had decided that it is lost; `None`:
-    /// it had not within the patience of the bench.
+    /// The time from the end of a node's connection, and from its last sign of life, until the controller has decided that the node
+    /// is lost. `None` if it did not decide within the bench's patience.
     pub closed: Option<Duration>,
     pub silent: Option<Duration>,
-    /// Connections that ended though the bench did not end them.
+    /// The number of connections that ended unexpectedly.
     pub lost: u32,
 }
 
-/// A line of the table. Without an aim it is there for people.
+/// A line of the table. Lines without an aim are informative.
 struct Line {
     what: String,
     aim: &'static str,
@@ -44,7 +44,7 @@ impl Outcome {
             Some(after) => format!("{:.2} s", after.as_secs_f64()),
             None => "never".to_owned(),
         };
-        let in_time = |after: Option<Duration>| after.is_some_and(|it| it <= DECIDED_WITHIN);
+        let in_time = |after: Option<Duration>| after.is_some_and(|time| time <= DECIDED_WITHIN);
         let aimed = |what: &str, aim: &'static str, figure: String, is_met: bool| Line {
             what: what.to_owned(),
             aim,
@@ -92,7 +92,7 @@ impl Outcome {
                 in_time(self.silent),
             ),
             aimed(
-                "connections lost meanwhile",
+                "connections lost during the measurement",
                 "0",
                 self.lost.to_string(),
                 self.lost == 0,
@@ -112,7 +112,7 @@ impl Outcome {
         ]
     }
 
-    /// In Markdown.
+    /// Formats the results as Markdown.
     pub fn table(&self) -> String {
         let mut table = format!(
             "| {} nodes, {} replicas | aim | measured |\n|---|---:|---:|\n",
@@ -127,9 +127,9 @@ impl Outcome {
         table
     }
 
-    /// The lines whose aim is missed.
+    /// The lines whose aim was missed.
     pub fn missed(&self) -> Vec<String> {
-        let missed = self.lines().into_iter().filter(|it| !it.is_met);
-        missed.map(|it| it.what).collect()
+        let missed = self.lines().into_iter().filter(|line| !line.is_met);
+        missed.map(|line| line.what).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! One played node: it connects as `model-pool node` does, with a token and then with its credential, and serves the
-//! connection until it ends. It comes back when a connection ends that it did not end itself.
+//! A simulated node. It connects as `model-pool node` does, with a token and then with its credential, and serves the connection
+//! until it ends. It reconnects if the connection ends unexpectedly.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -25,14 +25,14 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 const GREETING_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// The head of the answer to the upgrade, and of a refusal.
+/// The head of the response to the upgrade, and of a refusal.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// What the bench does to a node.
+/// The state that the bench imposes on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     Here,
-    /// Its process stands still: its socket stays open, and nothing is read or written.
+    /// Its process is frozen: its socket stays open, but nothing is read or written.
     Frozen,
     /// Its process has ended, and its socket with it.
     Ended,
@@ -48,14 +48,14 @@ pub struct Played {
     pub presence: watch::Sender<Presence>,
 }
 
-/// What the controller has said.
+/// The parameters sent by the controller.
 #[derive(Clone, Default)]
 struct Agreed {
     controller: Option<u64>,
     credential: Option<String>,
 }
 
-/// How a connection ended.
+/// The reason why a connection ended.
 enum End {
     /// The bench ended it.
     Ordered,
@@ -75,7 +75,7 @@ impl Played {
         }
     }
 
-    /// Until the bench is over.
+    /// Runs until the bench is over.
     pub async fn live(&self) {
         let mut presence = self.presence.subscribe();
         let mut pause = PAUSE_MIN;
@@ -102,20 +102,20 @@ impl Played {
         }
     }
 
-    /// A connection on which the controller has accepted it.
+    /// A connection that the controller has accepted.
     async fn join(&self) -> Result<(TcpStream, Accepted), String> {
-        // A person or a cluster starts a thousand machines in minutes, not in one moment.
+        // A person or a cluster starts a thousand machines within minutes, not simultaneously.
         let _turn = self.shared.joining.acquire().await;
         let joining = async {
             let mut stream = self.connect().await?;
             let hello = FromNode::Hello(Box::new(self.hello()));
             let words = |error: FrameError| error.to_string();
             write_frame(&mut stream, &hello).await.map_err(words)?;
-            let answer: Option<FromController> = read_frame(&mut stream).await.map_err(words)?;
-            match answer {
+            let response: Option<FromController> = read_frame(&mut stream).await.map_err(words)?;
+            match response {
                 Some(FromController::Accepted(accepted)) => Ok((stream, *accepted)),
                 Some(FromController::Refused(refused)) => Err(refused.message),
-                Some(_) => Err("the controller's first frame is no answer".to_owned()),
+                Some(_) => Err("the controller's first frame is not a response".to_owned()),
                 None => Err("the controller closed the connection".to_owned()),
             }
         };
@@ -129,7 +129,7 @@ impl Played {
         Ok((stream, accepted))
     }
 
-    /// The upgrade of a request of HTTP/1.1.
+    /// Upgrades an HTTP/1.1 request.
     async fn connect(&self) -> Result<TcpStream, String> {
         let words = |error: std::io::Error| error.to_string();
         let address = &self.shared.controller;
@@ -143,7 +143,7 @@ impl Played {
         stream.write_all(request.as_bytes()).await.map_err(words)?;
         // The controller sends nothing after the head until it is greeted.
         let mut head = Vec::new();
-        while !head.windows(4).any(|it| it == b"\r\n\r\n") {
+        while !head.windows(4).any(|window| window == b"\r\n\r\n") {
             let count = stream.read_buf(&mut head).await.map_err(words)?;
             if count == 0 || head.len() > HEAD_BYTES_MAX {
                 return Err("the controller's answer to the upgrade broke off".to_owned());
@@ -198,7 +198,7 @@ impl Played {
                     if changed.is_err() {
                         return End::Ordered;
                     }
-                    // Neither the reading nor the writing goes on.
+                    // Both reading and writing stop.
                     while *presence.borrow_and_update() == Presence::Frozen {
                         if presence.changed().await.is_err() {
                             return End::Ordered;
@@ -214,7 +214,7 @@ impl Played {
         }
     }
 
-    /// Why the connection is over.
+    /// Reads until the connection ends; returns the reason.
     async fn read(&self, from: OwnedReadHalf, silent_after: Duration) -> String {
         let mut from = BufReader::new(from);
         loop {
@@ -251,7 +251,7 @@ impl Played {
         received: u64,
     ) -> Result<Infallible, FrameError> {
         let (mut sent, mut is_listed) = (received, false);
-        // Nodes that were started by chance beat and read by chance.
+        // Nodes started at random times beat and read at random times.
         let begin = now() + BEAT_EVERY.mul_f64(f64::from(self.nth * 37 % 100) / 100.0);
         let mut beats = interval_at(begin, BEAT_EVERY);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,5 +1,5 @@
-//! The controller that is measured: the real program as a process, with models whose engines are on nodes, the calls that an
-//! administrator makes of it, and what the system says of its processor time and memory.
+//! The measured controller: the real program as a process, with models whose engines are on nodes, its administrator API, and its
+//! processor time and memory as the system reports them.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -13,21 +13,21 @@ use support::whole::Pool;
 
 use super::{DEVICES, Scale, now};
 
-/// Replicas of one model. The API takes up to 64.
+/// The number of replicas of a model. The API accepts up to 64.
 const REPLICAS_OF_MODEL: u32 = 50;
-/// Of a device with 76 GiB one holds a large one beside a small one.
+/// A device with 76 GiB holds a large and a small replica.
 const LARGE_GIB: u32 = 50;
 const SMALL_GIB: u32 = 20;
 
-/// A model, and how many replicas it is to have.
+/// A model and its target number of replicas.
 pub struct Wanted {
     pub name: String,
     pub replicas: u32,
     gib: u32,
 }
 
-/// Enough models that each node has something to do, each with at most [`REPLICAS_OF_MODEL`] replicas: one large one for
-/// each device, and small ones beside them.
+/// Enough models to keep each node busy, each with at most [`REPLICAS_OF_MODEL`] replicas: a large replica for each device, and
+/// small ones in addition.
 pub fn wanted(scale: &Scale) -> Vec<Wanted> {
     let places = scale.nodes * DEVICES;
     let large = scale.replicas.min(places);
@@ -56,7 +56,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// With room on nodes alone, and replicas that stay.
+    /// Starts a pool with room only on nodes, and with replicas that stay.
     pub fn start(models: &[Wanted]) -> Program {
         let files: Vec<(String, String)> = models.iter().map(file).collect();
         let config = "inventory: {provider: fixed, devices: [{name: small, memory: 1MiB}]}\npool: {keep_hot: 12h}\n";
@@ -74,43 +74,48 @@ impl Program {
         serde_json::from_str(&text).expect("it answers JSON")
     }
 
-    /// With which nodes join.
+    /// A token with which nodes join.
     pub fn token(&self) -> String {
-        let answer = self.call("POST", "/llm/admin/nodes/tokens", "{}");
-        answer["token"].as_str().expect("a token").to_owned()
+        let response = self.call("POST", "/llm/admin/nodes/tokens", "{}");
+        response["token"].as_str().expect("a token").to_owned()
     }
 
-    /// As an administrator orders it. The load goes on when this returns.
+    /// Orders a load as an administrator would. The load continues after this returns.
     pub fn load(&self, model: &Wanted) {
         let body = json!({"model": model.name, "replicas": model.replicas, "wait": false});
         self.call("POST", "/llm/admin/load", &body.to_string());
     }
 
-    /// Whether all that was ordered is done.
+    /// Returns true if all orders are done.
     pub fn is_done(&self) -> bool {
-        let answer = self.call("GET", "/llm/admin/queue", "");
-        answer["orders"].as_array().is_some_and(Vec::is_empty)
+        let response = self.call("GET", "/llm/admin/queue", "");
+        response["orders"].as_array().is_some_and(Vec::is_empty)
     }
 
-    /// The nodes that have joined, and the replicas on all nodes, as an administrator sees them.
+    /// The number of joined nodes, and of replicas on all nodes, as shown to administrators.
     pub fn shown(&self) -> (usize, usize) {
-        let answer = self.call("GET", "/llm/admin/nodes", "");
-        let nodes = answer["nodes"].as_array().into_iter().flatten();
-        let nodes: Vec<&Value> = nodes.filter(|it| it["is_controller"] == false).collect();
-        let joined = nodes.iter().filter(|it| it["state"] == "joined").count();
-        let replicas = nodes.iter().filter_map(|it| it["replicas"].as_array());
+        let response = self.call("GET", "/llm/admin/nodes", "");
+        let nodes = response["nodes"].as_array().into_iter().flatten();
+        let nodes: Vec<&Value> = nodes
+            .filter(|node| node["is_controller"] == false)
+            .collect();
+        let joined = nodes
+            .iter()
+            .filter(|node| node["state"] == "joined")
+            .count();
+        let replicas = nodes.iter().filter_map(|node| node["replicas"].as_array());
         (joined, replicas.map(Vec::len).sum())
     }
 
     pub fn state(&self, node: &str) -> String {
-        let answer = self.call("GET", "/llm/admin/nodes", "");
-        let mut nodes = answer["nodes"].as_array().into_iter().flatten();
-        let found = nodes.find(|it| it["node"] == node);
-        let state = found.and_then(|it| it["state"].as_str());
+        let response = self.call("GET", "/llm/admin/nodes", "");
+        let mut nodes = response["nodes"].as_array().into_iter().flatten();
+        let found = nodes.find(|shown| shown["node"] == node);
+        let state = found.and_then(|node| node["state"].as_str());
         state.unwrap_or("gone").to_owned()
     }
 
-    /// Records of the history of one kind, as they happen from now on.
+    /// Follows records of a kind in the history, from now on.
     pub fn follow(&self, kind: &str) -> Events {
         let path = format!("/llm/admin/events?follow=true&kind={kind}");
         let (address, key) = (self.pool.address(), &self.key);
@@ -134,18 +139,18 @@ impl Program {
         Events { events, socket }
     }
 
-    /// Time on processors so far.
+    /// The processor time used so far.
     pub fn processor(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pool.pid()));
         let stat = stat.unwrap_or_default();
         let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields = after.split_whitespace().skip(11).take(2);
-        let ticks: u64 = fields.filter_map(|it| it.parse::<u64>().ok()).sum();
-        // A tick is 10 ms on every Linux that one meets.
+        let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+        // A tick is 10 ms on all common Linux systems.
         Duration::from_millis(ticks * 10)
     }
 
-    /// `VmRSS` or `VmHWM`: what it has in memory now, and what it had at most.
+    /// `VmRSS` or `VmHWM`: the current and the peak memory.
     pub fn memory_bytes(&self, which: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pool.pid()));
         let status = status.unwrap_or_default();
@@ -171,7 +176,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Waits for an event with these words; `None`: it does not come in time.
+    /// Waits for an event that contains `words`; `None` if it does not come in time.
     pub fn wait_for(&self, words: &str, within: Duration) -> Option<()> {
         let until = now() + within;
         loop {

@@ -1,5 +1,5 @@
-//! One client that asks two models in turn with everything as it is by default: what a swap costs beyond a bare stop and
-//! start of the same engine, for loads of different lengths.
+//! One client alternates between two models with the default configuration: the cost of a swap beyond a bare stop and start of the
+//! same engine, for loads of different durations.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use support::whole::{Pool, wait_for};
 
 use crate::engine::{NAMES, Own, ask, double, milliseconds, percentile};
 
-/// The time of a load in milliseconds, and how many swaps are measured.
+/// The duration of a load in milliseconds, and the number of measured swaps.
 const LOADS: [(u64, usize); 3] = [(0, 40), (300, 30), (1500, 20)];
-/// Between an answer and the next request.
+/// The pause between a response and the next request.
 const PAUSE: Duration = Duration::from_millis(100);
 const OVERHEAD_P50_MS: f64 = 5.0;
 const OVERHEAD_P90_MS: f64 = 20.0;
@@ -27,7 +27,7 @@ pub fn run() -> Vec<String> {
         let column = |of: fn(&Round) -> f64| rounds.iter().map(of).collect::<Vec<f64>>();
         let all = column(|round| round.swap);
         let own = column(|round| round.own);
-        // Round by round, so that a busy moment of the machine counts on both sides.
+        // Paired by round, to let a busy period of the machine affect both sides.
         let beyond = column(|round| round.swap - round.own);
         let (half, most) = (percentile(&beyond, 50), percentile(&beyond, 90));
         println!(
@@ -50,7 +50,7 @@ pub fn run() -> Vec<String> {
     missed
 }
 
-/// One swap in milliseconds, and what the engine takes by itself.
+/// The time of a swap in milliseconds, and the engine's own part of it.
 struct Round {
     swap: f64,
     own: f64,

@@ -1,5 +1,5 @@
-//! What every part of the bench measures with: an engine that it starts and ends itself, requests with their times, and the
-//! percentiles of many.
+//! The measuring tools of all parts of the bench: an engine that it starts and ends itself, requests with their times, and
+//! percentiles.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub const NAMES: [&str; 2] = ["a", "b"];
-/// How often a start is probed, as the pool probes it. Without a pause, the probes would take the processor from the engine
-/// that is measured.
+/// The interval between probes of a start, the same as the pool's. Without a pause the probes would take the processor from the
+/// measured engine.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What an engine is started with, but for its port.
+/// The command line of an engine, without its port.
 pub struct Launch {
     pub words: Vec<String>,
     pub environment: Vec<(String, String)>,
@@ -44,8 +44,8 @@ impl Server {
 
     pub fn until_ready(&self) {
         let is_ready = || {
-            let answer = exchange(&self.address(), "GET", "/health", "");
-            answer.is_some_and(|answer| answer.status == 200)
+            let response = exchange(&self.address(), "GET", "/health", "");
+            response.is_some_and(|response| response.status == 200)
         };
         while !is_ready() {
             std::thread::park_timeout(PAUSE);
@@ -66,18 +66,18 @@ impl Drop for Server {
     }
 }
 
-/// One answer, with times since its request.
+/// A response, with times since its request.
 pub struct Answer {
     pub status: u16,
-    /// The first byte of the body; comments of the wait do not count.
+    /// The first byte of the body. Comments sent while waiting do not count.
     pub first: Duration,
     pub all: Duration,
-    /// When the first comment of the wait came, and the seconds that it promised.
+    /// The time of the first comment sent while waiting, and the seconds that it promised.
     pub promise: Option<(Duration, u64)>,
     pub text: String,
 }
 
-/// One request on a connection of its own; `None` if there is no answer.
+/// Sends a request on a new connection; `None` without a response.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 pub fn exchange(address: &str, method: &str, path: &str, body: &str) -> Option<Answer> {
     let began = Instant::now();
@@ -117,8 +117,8 @@ pub fn exchange(address: &str, method: &str, path: &str, body: &str) -> Option<A
     })
 }
 
-/// From the first whole comment such as `: waiting position=1 stage=queued expected_seconds=31`. Without a position the
-/// request was not in the queue yet.
+/// The promise of the first complete comment such as `: waiting position=1 stage=queued expected_seconds=31`. Without a position
+/// the request was not in the queue yet.
 fn promised_seconds(text: &str) -> Option<u64> {
     let mut comments = text.split(": waiting position=").skip(1);
     let comment = comments.find(|comment| !comment.starts_with('0'))?;
@@ -126,48 +126,48 @@ fn promised_seconds(text: &str) -> Option<u64> {
     seconds.split_once('\n')?.0.parse().ok()
 }
 
-/// A streamed answer of at most so many tokens.
+/// A streamed response of at most this many tokens.
 pub fn stream(address: &str, model: &str, tokens: u32) -> Answer {
     let body = format!(
         r#"{{"model":"{model}","stream":true,"max_tokens":{tokens},"messages":[{{"role":"user","content":"Hi"}}]}}"#
     );
-    let answer = exchange(address, "POST", "/v1/chat/completions", &body);
-    let answer = answer.expect("an answer");
-    assert_eq!(answer.status, 200, "{}", answer.text);
-    answer
+    let response = exchange(address, "POST", "/v1/chat/completions", &body);
+    let response = response.expect("an answer");
+    assert_eq!(response.status, 200, "{}", response.text);
+    response
 }
 
-/// From the request to the first byte of a short answer.
+/// The time from the request to the first byte of a short response.
 pub fn ask(address: &str, model: &str) -> Duration {
     stream(address, model, 2).first
 }
 
-/// What one engine takes by itself.
+/// The engine's own times.
 pub struct Own {
     pub start: f64,
-    pub answer: f64,
+    pub response: f64,
     pub stop: f64,
 }
 
 impl Own {
     pub fn all(&self) -> f64 {
-        self.start + self.answer + self.stop
+        self.start + self.response + self.stop
     }
 
-    /// `model`: what the engine calls its model.
+    /// `model` is the engine's name for its model.
     #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
     pub fn measure(program: &Path, launch: &Launch, model: &str) -> Own {
         let began = Instant::now();
         let server = Server::start(program, launch);
         server.until_ready();
         let start = milliseconds(began.elapsed());
-        let answer = milliseconds(ask(&server.address(), model));
+        let response = milliseconds(ask(&server.address(), model));
         let began = Instant::now();
         server.stop();
         let stop = milliseconds(began.elapsed());
         Own {
             start,
-            answer,
+            response,
             stop,
         }
     }
@@ -183,8 +183,8 @@ pub fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// The flags of a test double whose load takes so long, and the file of a model that it serves on 10 of a device's 16 GiB,
-/// with everything else as it is by default. `pool`: more keys of its `pool_config`.
+/// The flags of a test double with this load time, and its model file, which uses 10 of a device's 16 GiB and defaults otherwise.
+/// `pool` holds more keys of its `pool_config`.
 pub fn double(name: &str, load: Duration, more: &[&str], pool: &str) -> (Launch, (String, String)) {
     let load = load.as_millis().to_string();
     let mut flags = vec!["--model", name, "--ready-after-ms", &load];

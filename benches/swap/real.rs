@@ -1,12 +1,12 @@
-//! Two models of a real llama-server, asked in turn, through the pool and through llama-server's own router, in the same
-//! rounds, because the machine may be shared.
+//! Requests alternate between two models of a real llama-server, through the pool and through llama-server's own router, in the
+//! same rounds, because the machine may be shared.
 //!
-//! The engine's own times are those of a process started with the words of the pool's own engine, on one thread: more of
-//! them wait for each other in loops, and on a machine with few cores a start then takes anything from 10 to 300 ms. Each
-//! swap is checked to have ended one process and started another.
+//! The engine's own times are from a process started with the arguments of the pool's engine, on a single thread: several threads
+//! would wait for each other in loops, and on a machine with few cores a start then takes anything from 10 to 300 ms. Each swap is
+//! checked to have ended one process and started another.
 //!
-//! The last row is a model that sleeps: a double of vLLM, which falls asleep and wakes at once, so that the whole of it is
-//! the pool's own.
+//! The last row is a sleeping model: a double of vLLM, which falls asleep and wakes immediately, so its entire time is the pool's
+//! own.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,8 +23,8 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Launch {
-    /// As the only engine of this pool was started.
-    fn of(pool: &Pool) -> Launch {
+    /// The command line of this pool's only engine.
+    fn new(pool: &Pool) -> Launch {
         let pid = *pool.engine_pids().first().expect("an engine is ready");
         let read = |name: &str| {
             let text = std::fs::read_to_string(format!("/proc/{pid}/{name}")).expect("it runs");
@@ -51,7 +51,7 @@ impl Launch {
         }
     }
 
-    /// The router, whose engines get the same context, slots and variables.
+    /// The router, whose engines get the same context, slots and environment.
     fn router(models: &Path, engine: &Launch) -> Launch {
         let mut words = vec!["--models-dir".to_owned(), models.display().to_string()];
         words.extend(["--models-max", "1"].map(str::to_owned));
@@ -76,7 +76,7 @@ impl Launch {
 
 const LOOPBACK: [&str; 2] = ["--host", "127.0.0.1"];
 
-/// A pool of both models, each of which takes so much of a device of 16 GiB.
+/// A pool of both models, each of which takes this much of a device of 16 GiB.
 fn pool(program: &Path, folder: &Path, gibibytes: u32) -> Pool {
     let model = |name: &str| {
         let text = format!(
@@ -89,7 +89,7 @@ fn pool(program: &Path, folder: &Path, gibibytes: u32) -> Pool {
     Pool::with_models(&NAMES.map(model), "")
 }
 
-/// An administrator unloads one while the other is requested: there is room to start before the last one has gone.
+/// An administrator unloads one model while the other is requested. There is room to start before the first has gone.
 fn ask_while_the_other_leaves(pool: &Pool, name: &str, leaving: &str) -> Duration {
     let key = pool.admin_key();
     std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn ask_while_the_other_leaves(pool: &Pool, name: &str, leaving: &str) -> Duratio
     })
 }
 
-/// A pool of two doubles of vLLM, one of which is awake at a time.
+/// A pool of two doubles of vLLM. Only one model is awake at a time.
 fn sleepers(folder: &Path) -> Pool {
     let weights = folder.join("weights");
     std::fs::create_dir(&weights).expect("a folder");
@@ -140,7 +140,7 @@ pub fn run() {
     let both_fit = pool(&program, folder.path(), 6);
     let launches = NAMES.map(|name| {
         ask(one_fits.address(), name);
-        Launch::of(&one_fits)
+        Launch::new(&one_fits)
     });
     ask(both_fit.address(), NAMES[1]);
     let asleep = sleepers(folder.path());
@@ -181,7 +181,7 @@ pub fn run() {
     report(&own, &swaps);
 }
 
-/// Overheads are taken round by round, so that a busy moment of the machine counts on both sides.
+/// Overheads are paired by round, to let a busy period of the machine affect both sides.
 fn report(own: &[Own], swaps: &[(&str, Vec<f64>)]) {
     let median = |of: fn(&Own) -> f64| {
         let times: Vec<f64> = own.iter().map(of).collect();
@@ -189,15 +189,15 @@ fn report(own: &[Own], swaps: &[(&str, Vec<f64>)]) {
     };
     let alone = median(Own::all);
     println!(
-        "{ROUNDS} swaps; the engine by itself, medians: start to ready {:.1} ms, first byte of an answer {:.1} ms, stop {:.1} ms, all {alone:.1} ms",
+        "{ROUNDS} swaps; the engine alone, medians: start to ready {:.1} ms, first byte of an answer {:.1} ms, stop {:.1} ms, all {alone:.1} ms",
         median(|own| own.start),
-        median(|own| own.answer),
+        median(|own| own.response),
         median(|own| own.stop),
     );
     println!("| swap | p50 ms | p90 ms | overhead p50 ms | overhead p90 ms | engine's own × |");
     println!("|---|---:|---:|---:|---:|---:|");
     for (nth, (who, times)) in swaps.iter().enumerate() {
-        // Sleepers are other engines, which take no time of their own.
+        // Sleepers are other engines and take no time themselves.
         let is_asleep = nth + 1 == swaps.len();
         let own_of = |own: &Own| if is_asleep { 0.0 } else { own.all() };
         let beyond = times.iter().zip(own).map(|(time, own)| time - own_of(own));

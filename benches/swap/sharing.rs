@@ -1,5 +1,5 @@
-//! Two clients, each of which asks its own model all the time, and only one model fits: how much of the time is spent
-//! serving, and how evenly. Defaults.
+//! Two clients continuously request different models, and only one model fits: measures the share of the time spent serving, and
+//! how evenly it is divided. Default configuration.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,14 @@ use support::whole::Pool;
 
 use crate::engine::{NAMES, double, milliseconds, percentile, stream};
 
-/// The time of a load in milliseconds, and how long the clients ask: several turns of both models, which are three swaps
-/// or sixteen requests long.
+/// The duration of a load in milliseconds, and of the requests: several turns of both models, which are three swaps or sixteen
+/// requests long.
 const LOADS: [(u64, u64); 3] = [(0, 10), (300, 20), (1500, 49)];
 /// A request takes five times 10 ms.
 const TOKENS: u32 = 5;
 const ENGINE: [&str; 4] = ["--tokens", "5", "--token-ms", "10"];
-/// Requests in a row before the clients begin: the pool knows then, as it does of a model in use, how soon the next comes.
+/// The number of consecutive requests before the clients begin. The pool then knows how soon the next request comes, as for a model
+/// in use.
 const WARM: usize = 9;
 const SHARE_LEAST: f64 = 2.0 / 3.0;
 const RATIO_MOST: f64 = 1.5;
@@ -45,7 +46,7 @@ pub fn run() -> Vec<String> {
         if share < SHARE_LEAST {
             missed.push(format!("time spent serving with a load of {load_ms} ms"));
         }
-        // Not a number where neither was served.
+        // NaN if neither was served.
         if ratio.is_nan() || ratio > RATIO_MOST {
             missed.push(format!("even shares with a load of {load_ms} ms"));
         }
@@ -55,7 +56,7 @@ pub fn run() -> Vec<String> {
 
 struct Shares {
     requests: [usize; 2],
-    /// The time in which each was served: its requests, times what one of them takes while its model is ready.
+    /// The time in which each was served: its requests, times the duration of a request while its model is ready.
     busy_ms: [f64; 2],
 }
 
@@ -76,14 +77,14 @@ fn measure(load: Duration, lasts: Duration) -> Shares {
     }
 }
 
-/// Loads the model and returns what one of its requests takes then, in milliseconds.
+/// Loads the model and returns the duration of a request afterwards, in milliseconds.
 fn warm(address: &str, name: &str) -> f64 {
     stream(address, name, TOKENS);
     let one = |_| milliseconds(stream(address, name, TOKENS).all);
     percentile(&(0..WARM).map(one).collect::<Vec<f64>>(), 50)
 }
 
-/// How many requests of one client were answered in this time.
+/// The number of requests of a client answered in this time.
 fn served(address: &str, name: &str, began: Instant, lasts: Duration) -> usize {
     let mut served = 0;
     loop {

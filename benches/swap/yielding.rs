@@ -1,5 +1,5 @@
-//! A model of priority 1 is idle and one of priority 0 is waited for (P6): when the waiting client is served, beside what the
-//! first comment in its stream promised. Defaults.
+//! A model of priority 1 is idle while a request waits for a model of priority 0 (P6): measures when the waiting client is served,
+//! compared with the promise of the first comment in its stream. Default configuration.
 
 use std::time::Duration;
 
@@ -17,8 +17,7 @@ struct Wait {
     waited: f64,
 }
 
-/// Prints a table; returns the aims that were missed. The pools wait beside each other, because each of them does nothing for
-/// half a minute.
+/// Prints a table; returns the aims that were missed. The pools wait in parallel, because each is idle for half a minute.
 pub fn run() -> Vec<String> {
     let waits = std::thread::scope(|scope| {
         let waits = LOADS.map(|load_ms| scope.spawn(move || measure(load_ms)));
@@ -51,14 +50,14 @@ fn measure(load_ms: u64) -> Wait {
     let (_, urgent) = double("urgent", load, &[], ", priority: 1");
     let (_, plain) = double("plain", load, &[], "");
     let pool = Pool::with_models(&[urgent, plain], "");
-    // Its load is measured then, and no longer guessed in what is promised.
+    // Measures its load, so the promise is no longer a guess.
     ask(pool.address(), "plain");
     ask(pool.address(), "urgent");
-    let answer = stream(pool.address(), "plain", 2);
-    let (after, seconds) = answer.promise.expect("a comment says when");
+    let response = stream(pool.address(), "plain", 2);
+    let (after, seconds) = response.promise.expect("a comment says when");
     Wait {
         load_ms,
         promised: after.as_secs_f64() + seconds as f64,
-        waited: answer.first.as_secs_f64(),
+        waited: response.first.as_secs_f64(),
     }
 }

@@ -1,4 +1,4 @@
-//! A client's body, for `cargo fuzz run body`. Finds panics; what is read is model-pool's.
+//! A client's body, for `cargo fuzz run body`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

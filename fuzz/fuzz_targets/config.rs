@@ -1,4 +1,4 @@
-//! The configuration, for `cargo fuzz run config`. Finds panics; what is read is model-pool's.
+//! The configuration, for `cargo fuzz run config`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! A request in another API's words, for `cargo fuzz run dialect`. Finds panics; what is read is model-pool's.
+//! A request in another API's format, for `cargo fuzz run dialect`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

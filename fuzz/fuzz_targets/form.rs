@@ -1,4 +1,4 @@
-//! The form of a sound's request, for `cargo fuzz run form`. Finds panics; what is read is model-pool's.
+//! The form of an audio request, for `cargo fuzz run form`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! What a controller and a guardian say to each other, for `cargo fuzz run guardian`. Finds panics; what is read is model-pool's.
+//! Messages between a controller and a guardian, for `cargo fuzz run guardian`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! The lines of a request's head, for `cargo fuzz run head`. Finds panics; what is read is model-pool's.
+//! The lines of a request's head, for `cargo fuzz run head`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! The hub's listing of a repository, for `cargo fuzz run hub_listing`. Finds panics; what is read is model-pool's.
+//! The hub's listing of a repository, for `cargo fuzz run hub_listing`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! What a fetch left behind, for `cargo fuzz run manifest`. Finds panics; what is read is model-pool's.
+//! The manifest of a fetch, for `cargo fuzz run manifest`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! A model's config.json, for `cargo fuzz run model_config`. Finds panics; what is read is model-pool's.
+//! A model's config.json, for `cargo fuzz run model_config`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! A model's file, for `cargo fuzz run model_file`. Finds panics; what is read is model-pool's.
+//! A model's file, for `cargo fuzz run model_file`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! A client's body on its way to an engine, for `cargo fuzz run outgoing`. Finds panics; what is read is model-pool's.
+//! A client's body on its way to an engine, for `cargo fuzz run outgoing`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

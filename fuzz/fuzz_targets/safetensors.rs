@@ -1,4 +1,4 @@
-//! The header of a safetensors file, for `cargo fuzz run safetensors`. Finds panics; what is read is model-pool's.
+//! The header of a safetensors file, for `cargo fuzz run safetensors`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

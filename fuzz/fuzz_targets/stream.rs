@@ -1,4 +1,4 @@
-//! An engine's stream of events, for `cargo fuzz run stream`. Finds panics; what is read is model-pool's.
+//! An engine's event stream, for `cargo fuzz run stream`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! A bearer token, its claims and an issuer's keys, for `cargo fuzz run token`. Finds panics; what is read is model-pool's.
+//! A bearer token, its claims and an issuer's keys, for `cargo fuzz run token`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;

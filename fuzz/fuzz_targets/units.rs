@@ -1,4 +1,4 @@
-//! Lengths of time, sizes and other values of one word, for `cargo fuzz run units`. Finds panics; what is read is model-pool's.
+//! Durations, sizes and other single-word values, for `cargo fuzz run units`. Finds panics in model-pool's parser.
 #![no_main]
 
 use std::sync::LazyLock;
