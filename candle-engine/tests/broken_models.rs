@@ -361,7 +361,7 @@ async fn a_gguf_that_cannot_be_served_is_named_with_what_is_wrong() {
     let mut absurd = bytes.clone();
     absurd[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
     for (broken, said) in [
-        (&bytes[..40], "claims 1 tensors, and only 24 bytes are left"),
+        (&bytes[..40], "claims 1 tensors, but only 24 bytes are left"),
         (&bytes[..bytes.len() - 64], "bytes are missing"),
         (&absurd[..], "claims 18446744073709551615 tensors"),
         (b"none", "does not begin with `GGUF`"),

@@ -94,7 +94,7 @@ impl schemars::JsonSchema for Addresses {
 pub(super) fn check_address(text: &str, secret_goes: &str) -> Result<Url, String> {
     let address = Url::parse(text).map_err(|error| format!("is not a URL ({error}); {EXAMPLE}"))?;
     if !matches!(address.scheme(), "https" | "http") || address.host_str().is_none() {
-        return Err(format!("has to begin with https:// or http://; {EXAMPLE}"));
+        return Err(format!("must begin with https:// or http://; {EXAMPLE}"));
     }
     if !address.username().is_empty() || address.password().is_some() {
         return Err(format!("contains a user or a password; {secret_goes}"));

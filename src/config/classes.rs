@@ -1,25 +1,25 @@
-//! Which keys a reload puts in force, and which need a restart. Every key of the configuration is in this table once,
-//! and what is below a key has its class.
+//! Assigns every key to a class: applied by a reload, or only by a restart. Each key of the configuration is in this table once,
+//! and nested keys have the class of their parent.
 
 use Applies::{AtOnce, ByRestart, ToNewEngines};
 
-/// When a changed value is in force.
+/// The time at which a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applies {
-    /// With the reload.
+    /// At the reload.
     AtOnce,
-    /// With the reload, for engines that start from then on.
+    /// At the reload, for engines started afterwards.
     ToNewEngines,
-    /// With the next start of the service.
+    /// At the next start of the service.
     ByRestart,
 }
 
 impl Applies {
-    /// What an administrator has to know beside the new value.
+    /// A note for the administrator in addition to the new value.
     pub fn note(self) -> Option<&'static str> {
         match self {
             AtOnce => None,
-            ToNewEngines => Some("engines that run now keep the value that they were started with"),
+            ToNewEngines => Some("running engines keep the value from their start"),
             ByRestart => None,
         }
     }
@@ -59,6 +59,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("inventory.devices", ByRestart),
     ("inventory.cuda_program", ByRestart),
     ("pool.keep_hot", AtOnce),
+    ("pool.keep_hot_scope", AtOnce),
     ("pool.keep_hot_least", AtOnce),
     ("pool.keep_hot_most", AtOnce),
     ("pool.min_resident", AtOnce),
@@ -153,7 +154,7 @@ const CLASSES: &[(&str, Applies)] = &[
     ("compat.run_model", AtOnce),
 ];
 
-/// When a change of this key is in force; `None`: there is no such key. Keys below a key of the table have its class.
+/// The class of a key; `None` for an unknown key. Nested keys have the class of their parent.
 pub fn applies(key: &str) -> Option<Applies> {
     let mut names = key.split('.');
     let key = format!("{}.{}", names.next()?, names.next()?);

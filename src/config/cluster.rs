@@ -119,7 +119,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
         }
     }
     if section.renew_before == RenewBefore::Before(Length(Span::ZERO)) {
-        let message = "is 0s, so no model would move before its node ends; write auto, or a length of time such as 30m";
+        let message = "is 0s, so no model would move before its node ends; write auto, or a duration such as 30m";
         wrong("renew_before", message.to_owned());
     }
     if !is_name(&section.name) {
@@ -137,7 +137,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
     let needs_command = !matches!(section.kind, ClusterKind::None | ClusterKind::Kubernetes);
     match &section.controller {
         Some(addresses) => {
-            let secret_goes = "the token goes into cluster.token_file";
+            let secret_goes = "set cluster.token_file to a file with the token";
             for address in addresses.iter() {
                 if let Err(why) = check_address(address, secret_goes) {
                     wrong("controller", why);
@@ -158,7 +158,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
         && !(file.is_absolute() && is_line(&file.to_string_lossy()))
     {
         let message = format!(
-            "is `{}`; nodes start in other folders, so write an absolute path",
+            "is `{}`; nodes start in other working directories, so write an absolute path",
             file.display()
         );
         wrong("token_file", message);
@@ -177,7 +177,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
     }
     for (index, option) in section.node_options.iter().enumerate() {
         if !is_line(option) || index >= ARGUMENTS_MAX {
-            let message = "is empty, too long or has more than one line; write one argument a line, at most 100";
+            let message = "is empty, too long or has more than one line; write one argument per line, at most 100";
             wrong(&format!("node_options[{index}]"), message.to_owned());
         }
     }
@@ -263,7 +263,7 @@ pub(super) fn notices(section: &ClusterSection) -> Vec<String> {
     ] {
         if is_set {
             notices.push(format!(
-                "cluster.{key} has no effect while cluster.kind is kubernetes: the template of the pods says how their node starts"
+                "cluster.{key} has no effect while cluster.kind is kubernetes: the pods' template defines how their node starts"
             ));
         }
     }

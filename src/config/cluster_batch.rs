@@ -55,7 +55,7 @@ pub(super) fn problems(keys: &BatchKeys<'_>, mut wrong: impl FnMut(&str, String)
     if keys.setup.len() > SETUP_BYTES_MAX || keys.setup.contains('\0') {
         wrong(
             "setup",
-            format!("is longer than {SETUP_BYTES_MAX} bytes; call a file from it"),
+            format!("is longer than {SETUP_BYTES_MAX} bytes; move the lines to a file and call it"),
         );
     }
     for (key, length, (least, most), allowed) in [

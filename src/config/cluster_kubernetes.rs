@@ -124,7 +124,7 @@ pub(super) fn problems(
         let has_some = section.deployments.get(*shape);
         if has_some.is_none_or(Vec::is_empty) {
             let message = format!(
-                "has none for the shape `{0}`, so no node of it could come; write {0}: [model-pool-{0}-1, model-pool-{0}-2] with as many as there may be nodes",
+                "has none for the shape `{0}`, so no such node could start; write {0}:  [model-pool-{0}-1, model-pool-{0}-2] with one Deployment per possible node",
                 shape
             );
             wrong(".deployments", message);
@@ -137,7 +137,7 @@ pub(super) fn problems(
         .all(|end| end.is_some_and(|letter| letter.is_ascii_alphanumeric()))
     {
         let message = format!(
-            "is `{pool_name}`; with Kubernetes it is the value of a label: let it begin and end with a letter or a digit"
+            "is `{pool_name}`; with Kubernetes it is the value of a label and must begin and end with a letter or a digit"
         );
         problems.push(Problem::new("cluster.name".to_owned(), message));
     }
@@ -158,19 +158,19 @@ fn server_address(text: &str) -> Result<(), String> {
         "http" if is_loopback => {}
         "http" => {
             return Err(
-                "begins with http://, and the token would be sent in plain text; write https://, or http:// with a loopback address, as of `kubectl proxy`".to_owned(),
+                "begins with http://, and the token would be sent in plain text; write https://, or http:// with a loopback address, as for `kubectl proxy`".to_owned(),
             );
         }
-        _ => return Err(format!("has to begin with https://; {example}")),
+        _ => return Err(format!("must begin with https://; {example}")),
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(
-            "contains a user or a password; the token goes into a file, which token_file names"
+            "contains a user or a password; write the token into a file and set token_file to it"
                 .to_owned(),
         );
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(format!("has more than an address; {example}"));
+        return Err(format!("contains more than an address; {example}"));
     }
     Ok(())
 }

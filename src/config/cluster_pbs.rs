@@ -116,7 +116,7 @@ pub(super) fn problems(section: &PbsSection) -> Vec<Problem> {
         let own = words.find_map(|word| OWN_OPTIONS.iter().find(|own| word.starts_with(**own)));
         if let Some(own) = own {
             let message = format!(
-                "is `{option}`, and {own} is the pool's own; remove it, and set variables in cluster.pbs.setup with export NAME=value"
+                "is `{option}`, and {own} is set by the pool; remove it, and set variables in cluster.pbs.setup with export NAME=value"
             );
             wrong(&format!("options[{index}]"), message);
         }

@@ -69,11 +69,11 @@ pub fn ray_address(text: &str) -> Result<String, String> {
     let example = "write the address of Ray's dashboard, such as http://ray-head:8265";
     let address = Url::parse(text).map_err(|error| format!("is not a URL ({error}); {example}"))?;
     if !matches!(address.scheme(), "https" | "http") || address.host_str().is_none() {
-        return Err(format!("has to begin with http:// or https://; {example}"));
+        return Err(format!("must begin with http:// or https://; {example}"));
     }
     if !address.username().is_empty() || address.password().is_some() {
         return Err(
-            "contains a user or a password; Ray's token goes into cluster.ray.token_file"
+            "contains a user or a password; set cluster.ray.token_file to a file with Ray's token"
                 .to_owned(),
         );
     }
@@ -87,13 +87,13 @@ pub fn ray_address(text: &str) -> Result<String, String> {
 pub(super) fn resource_problem(name: &str, amount: f64) -> Option<String> {
     if !is_line(name) || matches!(name, "CPU" | "GPU" | "memory" | "object_store_memory") {
         return Some(format!(
-            "has `{name}`, which is no custom resource; GPUs are the shape's `gpus`, and CPUs are cluster.ray.cpus"
+            "has `{name}`, which is not a custom resource; GPUs are set with the shape's `gpus`, and CPUs are cluster.ray.cpus"
         ));
     }
     let is_amount = amount > 0.0 && amount <= AMOUNT_MAX;
     let is_count = amount <= 1.0 || amount.fract() == 0.0;
     (!is_amount || !is_count).then(|| {
-        format!("has `{name}: {amount}`; allowed: more than 0, and a whole number above 1")
+        format!("has `{name}: {amount}`; allowed: more than 0, and only whole numbers above 1")
     })
 }
 
@@ -140,8 +140,7 @@ pub(super) fn problems(section: &RaySection) -> Vec<Problem> {
     for name in section.env.keys() {
         let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         if name.is_empty() || !name.chars().all(allowed) || name.starts_with("RAY_") {
-            let message =
-                "write names of variables such as HF_HOME; those that begin with RAY_ are Ray's";
+            let message = "write names of variables such as HF_HOME; names that begin with RAY_ are reserved for Ray";
             wrong("env", format!("has `{name}`; {message}"));
         }
     }
@@ -155,7 +154,8 @@ pub(super) fn problems(section: &RaySection) -> Vec<Problem> {
         }
     }
     if section.setup.len() > SETUP_BYTES_MAX || section.setup.contains('\0') {
-        let message = format!("is longer than {SETUP_BYTES_MAX} bytes; call a file from it");
+        let message =
+            format!("is longer than {SETUP_BYTES_MAX} bytes; move the lines to a file and call it");
         wrong("setup", message);
     }
     for (key, length, (least, most), allowed) in [

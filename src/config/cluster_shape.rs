@@ -89,7 +89,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
         }
         if !names.insert(shape.name.as_str()) {
             let message = format!(
-                "`{}` is given twice; each shape has its own name",
+                "`{}` is given twice; each shape needs a unique name",
                 shape.name
             );
             wrong("name", message);
@@ -105,11 +105,12 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
         let limit = shape.time_limit;
         if section.kind == ClusterKind::Kubernetes {
             if !is_no_limit(&limit) {
-                let message = "is set, and pods have no time limit; remove it".to_owned();
+                let message = "is set, but pods have no time limit; remove it".to_owned();
                 wrong("time_limit", message);
             }
         } else if is_no_limit(&limit) {
-            let message = "is missing or 0; write how long the cluster gives a node, such as 8h";
+            let message =
+                "is missing or 0; write the time that the cluster grants a node, such as 8h";
             wrong("time_limit", message.to_owned());
         } else if !(TIME_LIMIT.0..=TIME_LIMIT.1).contains(&limit.0) {
             wrong("time_limit", format!("is {limit}; allowed: 1m to 366 days"));
@@ -131,7 +132,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
                 wrong(key, message);
             }
             if value.is_some() && !matches!(section.kind, ClusterKind::None | ClusterKind::Slurm) {
-                let message = "is for cluster.kind slurm alone; remove it".to_owned();
+                let message = "is only for cluster.kind slurm; remove it".to_owned();
                 wrong(key, message);
             }
         }
@@ -153,7 +154,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
                 wrong(key, message);
             }
             if value.is_some() && !matches!(section.kind, ClusterKind::None | ClusterKind::Pbs) {
-                wrong(key, "is for cluster.kind pbs alone; remove it".to_owned());
+                wrong(key, "is only for cluster.kind pbs; remove it".to_owned());
             }
         }
         for (name, amount) in &shape.resources {
@@ -172,7 +173,7 @@ pub(super) fn problems(section: &ClusterSection) -> Vec<Problem> {
             ("labels", !shape.labels.is_empty()),
         ] {
             if is_set && is_other {
-                wrong(key, "is for cluster.kind ray alone; remove it".to_owned());
+                wrong(key, "is only for cluster.kind ray; remove it".to_owned());
             }
         }
         if section.kind == ClusterKind::Ray && shape.gpus == 0 && section.ray.cpus == 0 {

@@ -56,7 +56,7 @@ fn one_underscore(name: &str) -> Option<PlacedProblem> {
     let meant = known.iter().find(|key| key.replace("__", "_") == rest)?;
     Some(PlacedProblem::UnknownVariable {
         name: name.to_owned(),
-        hint: format!("two underscores stand between the parts: {PREFIX}{meant}"),
+        hint: format!("the parts are separated by two underscores: {PREFIX}{meant}"),
     })
 }
 

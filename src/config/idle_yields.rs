@@ -53,6 +53,6 @@ impl fmt::Display for IdleYields {
 
 written_as_text!(
     IdleYields,
-    "\"auto\", \"never\" or a length of time such as \"5m\"",
+    "\"auto\", \"never\" or a duration such as \"5m\"",
     ["auto", "never", "5m"]
 );

@@ -1,5 +1,5 @@
-//! The configuration: defaults, overridden by the file and then by the environment, and checked as one unit, so
-//! later code can rely on its values. Files that it names are not opened; the machine's time zone is looked up.
+//! The configuration: defaults, overridden by the file and then by the environment, and checked as one unit, so later code can rely
+//! on its values. Does not open the files it names, but looks up the machine's time zone.
 
 mod addresses;
 mod classes;
@@ -72,9 +72,9 @@ pub use renew_before::RenewBefore;
 pub use responses::ResponsesSection;
 pub use sections::{
     AuthSection, CatalogSection, EveningMode, EveningSection, FixedDevice, HistorySection,
-    InferenceAuth, InventorySection, LogFormat, LogLevel, LogSection, MetricsAuth, OnRestart,
-    OnUnknown, ParkingSection, PoolObjective, PoolPolicy, PoolSection, Provider, SourcesSection,
-    StateSection, UnknownFields,
+    InferenceAuth, InventorySection, KeepHotScope, LogFormat, LogLevel, LogSection, MetricsAuth,
+    OnRestart, OnUnknown, ParkingSection, PoolObjective, PoolPolicy, PoolSection, Provider,
+    SourcesSection, StateSection, UnknownFields,
 };
 pub use server::{AccessLog, CorsSection, HostName, Network, ServerSection, TlsFiles};
 pub use standby::StandbySection;

@@ -63,7 +63,7 @@ impl FromStr for Listen {
         }
         if path.len() > PATH_BYTES_MAX {
             return wrong(format!(
-                "has {} bytes, and the system takes {PATH_BYTES_MAX}",
+                "has {} bytes; allowed: at most {PATH_BYTES_MAX}",
                 path.len()
             ));
         }

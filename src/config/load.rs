@@ -36,7 +36,7 @@ impl Config {
                         flaw,
                     }],
                 })?;
-                origins.positions = Positions::of(&text);
+                origins.positions = Positions::parse(&text);
                 origins.file = Some(path.to_owned());
                 let read = read(&text);
                 let flaws = read.wrong.iter().map(|wrong| PlacedProblem::Text {
@@ -70,11 +70,11 @@ impl Config {
         let in_paths = config.expand_paths(|name| environment.get(name).cloned());
         let config = Config {
             file: origins.file.clone(),
-            local_zone: LocalZone::of(environment),
+            local_zone: LocalZone::from_environment(environment),
             ..config
         };
         let config = Config {
-            origins: KeyOrigins::of(&config.effective_json(), &origins),
+            origins: KeyOrigins::new(&config.effective_json(), &origins),
             ..config
         };
         let of_values = validate::problems(&config)

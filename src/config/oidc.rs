@@ -149,10 +149,10 @@ pub fn trusted_address(text: &str) -> Result<Url, String> {
         "https" => {}
         "http" if is_local => {}
         "http" => return Err("http is only for this machine; write https".to_owned()),
-        _ => return Err("it has to begin with https://".to_owned()),
+        _ => return Err("it must begin with https://".to_owned()),
     }
     if !address.username().is_empty() || address.password().is_some() {
-        return Err("it may not hold a user or a password".to_owned());
+        return Err("it must not contain a user or a password".to_owned());
     }
     Ok(address)
 }
@@ -204,7 +204,7 @@ pub(super) fn problems(section: &OidcSection) -> Vec<Problem> {
     unless(
         !section.groups.is_empty() || section.everybody.is_some(),
         "groups",
-        "is empty and auth.oidc.everybody null, so no person may do anything; write for example groups: {staff: {role: admin}}".to_owned(),
+        "is empty and auth.oidc.everybody null, so no user has any permission; write for example groups: {staff: {role: admin}}".to_owned(),
     );
     unless(
         section.groups.len() <= GROUPS_MAX,
@@ -222,7 +222,7 @@ pub(super) fn problems(section: &OidcSection) -> Vec<Problem> {
             unless(
                 !patterns.is_empty() && patterns.iter().all(|pattern| !pattern.trim().is_empty()),
                 &format!("{key}.{list}"),
-                "is empty or has an empty text; leave it out to allow all".to_owned(),
+                "is empty or contains an empty text; remove it to allow all".to_owned(),
             );
         }
         unless(
@@ -329,7 +329,7 @@ mod tests {
         assert!(
             problems(&without_roles)[0]
                 .message
-                .contains("no person may do anything")
+                .contains("no user has any permission")
         );
     }
 

@@ -30,7 +30,7 @@ impl PartialEq for KeyOrigins {
 
 impl KeyOrigins {
     /// `effective` is the configuration with its defaults.
-    pub(super) fn of(effective: &Value, origins: &Origins) -> KeyOrigins {
+    pub(super) fn new(effective: &Value, origins: &Origins) -> KeyOrigins {
         let mut found = BTreeMap::new();
         walk("", effective, &mut |key| {
             let origin = match origins.variable(key) {

@@ -22,7 +22,7 @@ pub struct Twice {
 
 impl Positions {
     /// The positions in the text's first document, as far as it can be parsed.
-    pub fn of(text: &str) -> Positions {
+    pub fn parse(text: &str) -> Positions {
         let mut reading = PositionReader::default();
         for event in Parser::new_from_str(text) {
             let Ok((event, span)) = event else { break };
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn every_key_has_its_line() {
-        let positions = Positions::of(TEXT);
+        let positions = Positions::parse(TEXT);
         for (path, line) in [
             ("engine_config", 1),
             ("engine_config.stops", 3),
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_not_there_stands_where_the_nearest_around_it_does() {
-        let positions = Positions::of(TEXT);
+        let positions = Positions::parse(TEXT);
         assert_eq!(positions.line("other.k.missing"), Some(7));
         assert_eq!(positions.line("engine_config.absent"), Some(1));
         assert_eq!(positions.line("absent"), None);
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_key_given_twice_is_told_with_both_lines_and_the_last_counts() {
-        let positions = Positions::of(TEXT);
+        let positions = Positions::parse(TEXT);
         let twice = Twice {
             path: "engine_config.model_id".to_owned(),
             first_line: 2,
@@ -197,14 +197,14 @@ mod tests {
 
     #[test]
     fn json_has_lines_too() {
-        let positions = Positions::of("{\n \"a\": {\"b\": 1,\n  \"b\": [2]}}");
+        let positions = Positions::parse("{\n \"a\": {\"b\": 1,\n  \"b\": [2]}}");
         assert_eq!(positions.line("a.b[0]"), Some(3));
         assert_eq!(positions.twice.len(), 1);
     }
 
     #[test]
     fn a_text_that_breaks_off_has_the_lines_before() {
-        let positions = Positions::of("a:\n  b: [1, 2\nc: }");
+        let positions = Positions::parse("a:\n  b: [1, 2\nc: }");
         assert_eq!(positions.line("a.b"), Some(2));
     }
 }

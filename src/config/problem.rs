@@ -134,7 +134,7 @@ pub(super) fn listed(problems: &[PlacedProblem]) -> String {
                 .map(|problem| format!("\n  {problem}"))
                 .collect();
             format!(
-                "the configuration cannot be used, because of {} problems:{}",
+                "the configuration cannot be used; it has {} problems:{}",
                 several.len(),
                 lines.concat()
             )

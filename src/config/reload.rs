@@ -60,7 +60,7 @@ impl Config {
         };
         if let Some(problem) = validate::problems(&config).into_iter().next() {
             let message = format!(
-                "{} (with the keys that only a restart changes as they are now; restart the service to change them together)",
+                "{} (combined with the current values of keys that need a restart; restart the service to change them together)",
                 problem.message
             );
             return Err(misfit(Problem::new(problem.key, message)));

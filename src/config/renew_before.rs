@@ -32,7 +32,7 @@ impl FromStr for RenewBefore {
         }
         text.parse().map(RenewBefore::Before).map_err(|error| {
             Unreadable(format!(
-                "{error}; auto derives it from how long the cluster and the loads have taken"
+                "{error}; auto derives it from the measured times of the cluster and the loads"
             ))
         })
     }
@@ -49,6 +49,6 @@ impl fmt::Display for RenewBefore {
 
 written_as_text!(
     RenewBefore,
-    "\"auto\" or a length of time such as \"30m\"",
+    "\"auto\" or a duration such as \"30m\"",
     ["auto", "30m"]
 );

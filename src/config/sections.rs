@@ -1,6 +1,6 @@
 //! The sections of the configuration file with their defaults: the complete list of keys. The doc comments are
 //! the descriptions in the schema.
-//! One file because it is one list of keys, and the schema is made from it.
+//! One file because it is one list of keys, and the schema is generated from it.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use super::standby::StandbySection;
 use super::units::{IdleProbe, KeepHot, Length, MaxTurn, MemoryPart, MinResident, Size};
 use super::values::TimeZone;
 
-/// Where the service stores what must survive a restart (D1).
+/// Storage for everything that must survive a restart (D1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StateSection {
@@ -26,9 +26,9 @@ pub struct StateSection {
     pub dir: PathBuf,
     /// The database, as `sqlite://PATH` or `postgres://USER@HOST/DATABASE`; null: `model-pool.db` in `state.dir`.
     pub database_url: Option<DatabaseUrl>,
-    /// A second service on the same PostgreSQL stands by; null: this one is alone.
+    /// A standby service on the same PostgreSQL; null: no standby.
     pub standby: Option<StandbySection>,
-    /// How much of the history and of the audit is kept.
+    /// Retention of the history and the audit log.
     pub history: HistorySection,
     /// Responses of `/v1/responses` for later turns.
     pub responses: ResponsesSection,
@@ -46,13 +46,13 @@ impl Default for StateSection {
     }
 }
 
-/// Rows beyond these limits are deleted automatically, the oldest first.
+/// Rows beyond these limits are deleted automatically, oldest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HistorySection {
-    /// How long rows are kept, 1m or more.
+    /// Retention of rows, 1m or more.
     pub keep: Length,
-    /// How many rows of each of the two are kept, 100 to 100000000.
+    /// Maximum rows in each of the two tables, 100 to 100000000.
     pub rows_max: u64,
 }
 
@@ -71,13 +71,13 @@ impl Default for HistorySection {
 pub struct InventorySection {
     /// The source of the devices. `auto`: NVIDIA GPUs if there are any, otherwise the host.
     pub provider: Provider,
-    /// How much of the host's memory the pool may fill; used when the device is the host.
+    /// Maximum host memory that the pool may fill, when the device is the host.
     pub host_memory: Size,
     /// The part of each device that is never used: a share from 0% to 90%, or a size.
     pub headroom: MemoryPart,
     /// The devices of provider `fixed`. With `nvml`, the GPUs to use; an empty list means all.
     pub devices: Vec<FixedDevice>,
-    /// The program that the embedded engine is started with on NVIDIA GPUs; null: `model-pool-cuda` beside `model-pool`.
+    /// The program that runs the embedded engine on NVIDIA GPUs; null: `model-pool-cuda` in the folder of `model-pool`.
     pub cuda_program: Option<PathBuf>,
 }
 
@@ -115,12 +115,11 @@ impl Provider {
     }
 }
 
-/// One device of provider `fixed`; or, with `nvml`, one GPU to use, of which the pool fills no more than
-/// `memory`.
+/// A device of provider `fixed`; or, with `nvml`, a GPU to use, of which the pool fills at most `memory`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FixedDevice {
-    /// Its name in answers and logs; must be unique.
+    /// The device's name in API responses and logs; must be unique.
     pub name: String,
     pub memory: Size,
     /// The number of its machine; a replica never spans two machines (M5).
@@ -132,69 +131,71 @@ pub struct FixedDevice {
     /// With provider `nvml`: selects the GPU with this index, whatever its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
-    /// With provider `fixed`: the GPU's product name, such as `NVIDIA A100-SXM4-40GB`, which a model's
-    /// `pool_config.devices.kinds` and the accelerator types of older files select it by.
+    /// With provider `fixed`: the GPU's product name, such as `NVIDIA A100-SXM4-40GB`, which is matched by a model's
+    /// `pool_config.devices.kinds` and by the accelerator types of older files.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
-    /// Labels by which a model's `pool_config.devices.labels` selects it.
+    /// Labels that a model's `pool_config.devices.labels` can select.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
 }
 
-/// How models share the devices.
+/// Rules for sharing the devices between models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolSection {
-    /// How long a replica stays after its last request ended (L2): a length of time, or `adaptive` to derive it from
-    /// the model's own gaps between requests.
+    /// Time that a replica stays after its last request ended (L2): a duration, `adaptive` to derive it from the gaps between the
+    /// model's requests, or `until_needed` to stay until another load needs its memory.
     pub keep_hot: KeepHot,
+    /// The requests that restart the keep-hot time (L2): with `model`, requests for the model itself; with `device`, requests for
+    /// any model on its devices. With `device`, idle models stay while their device is in use, and leave together. A model with its
+    /// own keep-hot time keeps exactly that time.
+    pub keep_hot_scope: KeepHotScope,
     /// The shortest time that `adaptive` chooses.
     pub keep_hot_least: Length,
     /// The longest time that `adaptive` chooses; at least `keep_hot_least`.
     pub keep_hot_most: Length,
-    /// Equals cannot evict an idle replica younger than this (P3): a length of time, or `auto`, which evicts it at once
-    /// unless its own next request is likely to come within half the time of a swap.
+    /// Models of equal priority cannot evict an idle replica younger than this (P3): a duration, or `auto`, which evicts it
+    /// immediately unless its own next request is likely within half the time of a swap.
     pub min_resident: MinResident,
-    /// How long a busy replica keeps its turn against equals (P3): `auto` or a length of time.
+    /// Time that a busy replica keeps its turn against models of equal priority (P3): `auto` or a duration.
     pub max_turn: MaxTurn,
-    /// Which models of equal priority leave for which (P3, P5): `adaptive` by what loading them again is expected to cost;
-    /// `lru` the one that was used least recently, and never a busy one, for comparison.
+    /// The eviction policy among models of equal priority (P3, P5): `adaptive` considers the expected cost of loading a model
+    /// again; `lru` evicts the least recently used model and never a busy one, for comparison.
     pub policy: PoolPolicy,
-    /// What the pool minimises: `wait` the seconds that requests wait; `balanced` counts a second of loading as two more
-    /// seconds of waiting, and `reload` as eight. With these a load for which a model of equal priority must leave begins
-    /// once its requests have together waited so many times as long as it takes, and at most a quarter of `queue_timeout`
-    /// (P3).
+    /// The quantity that the pool minimises: `wait` counts the seconds that requests wait; `balanced` counts a second of loading as
+    /// two more seconds of waiting, and `reload` as eight. With these, a load that evicts a model of equal priority begins once the
+    /// total waiting time of its requests is that multiple of the load time, and after at most a quarter of `queue_timeout` (P3).
     pub objective: PoolObjective,
-    /// When an idle replica of higher priority, below always-hot, leaves for a lower one that is waited for (P6):
-    /// `auto` after three times its own load time and at least 30 s, a length of time, or `never`.
+    /// The idle time after which a replica of higher priority, below always-hot, makes room for a lower one with waiting requests
+    /// (P6): `auto` for three times the measured time to stop and reload it, a duration, or `never`.
     pub idle_yields: IdleYields,
-    /// How long a victim of lower priority may finish its requests before they are cut (P2).
+    /// Time for a victim of lower priority to finish its requests before they are cut (P2).
     pub preempt_drain: Length,
-    /// Requests that may wait for one model, 1 to 1000000 (Q1).
+    /// Maximum requests waiting for one model, 1 to 1000000 (Q1).
     pub queue_limit: u32,
-    /// How long a request may wait; more than 0s (Q1).
+    /// Maximum waiting time of a request; more than 0s (Q1).
     pub queue_timeout: Length,
-    /// How often a ready engine's health route is probed; 50ms or more.
+    /// Interval of health probes of a ready engine; 50ms or more.
     pub heartbeat: Length,
-    /// A later health answer counts as none; at most `heartbeat`.
+    /// Time limit of a health probe; at most `heartbeat`.
     pub heartbeat_timeout: Length,
-    /// Health probes in a row without an answer after which an idle engine is dead, 1 to 100.
+    /// Consecutive failed health probes after which an idle engine counts as dead, 1 to 100.
     pub heartbeat_misses: u32,
-    /// A busy engine is dead after this long without a token, or without a token and a health answer.
+    /// Time without a token, or without a token and a health response, after which a busy engine counts as dead.
     pub stall_after: Length,
-    /// The same while every request in it still waits for its first token; at least `stall_after`.
+    /// The same limit while all requests of the engine still wait for their first token; at least `stall_after`.
     pub first_token_after: Length,
-    /// A ready engine that has been idle for this long is sent a request for one token; `off`: never.
+    /// Idle time after which a ready engine is sent a request for one token; `off`: never.
     pub idle_probe: IdleProbe,
-    /// Handling of request fields that a model's engine is not known to support: `refuse` returns 400 with the nearest
-    /// name, `drop` removes them and lists them in `x-model-pool-ignored`, `pass` forwards them to the engine. A
-    /// CommandEngine, a RemoteEngine and a RayServeEngine get every field, unless their model file has
-    /// `pool_config.unknown_fields`.
+    /// Handling of request fields that a model's engine is not known to support: `refuse` returns 400 with the nearest name, `drop`
+    /// removes them and lists them in `x-model-pool-ignored`, `pass` forwards them to the engine. A CommandEngine, a RemoteEngine
+    /// and a RayServeEngine receive every field, unless their model file sets `pool_config.unknown_fields`.
     pub unknown_fields: UnknownFields,
-    /// What happens to engines when the service ends without having stopped them (D2): `adopt` keeps ready
-    /// engines for the next service, `stop` ends them at once.
+    /// Handling of engines that are still running when the service ends without stopping them (D2): `adopt` keeps ready engines for
+    /// the next service, `stop` ends them immediately.
     pub on_restart: OnRestart,
-    /// How long engines wait for the next service before they are stopped, 1s to 1d (D2).
+    /// Time that engines wait for the next service before they are stopped, 1s to 1d (D2).
     pub adopt_within: Length,
 }
 
@@ -202,6 +203,7 @@ impl Default for PoolSection {
     fn default() -> PoolSection {
         PoolSection {
             keep_hot: KeepHot::For(Length::from_secs(600)),
+            keep_hot_scope: KeepHotScope::Model,
             keep_hot_least: Length::from_secs(60),
             keep_hot_most: Length::from_secs(24 * 3600),
             min_resident: MinResident::Auto,
@@ -227,6 +229,22 @@ impl Default for PoolSection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+pub enum KeepHotScope {
+    Model,
+    Device,
+}
+
+impl From<KeepHotScope> for pool::KeepHotScope {
+    fn from(scope: KeepHotScope) -> pool::KeepHotScope {
+        match scope {
+            KeepHotScope::Model => pool::KeepHotScope::Model,
+            KeepHotScope::Device => pool::KeepHotScope::Device,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum PoolPolicy {
     Adaptive,
     Lru,
@@ -244,11 +262,11 @@ pub enum PoolObjective {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownFields {
-    /// 400, with its name.
+    /// Return 400 with the field's name.
     Refuse,
-    /// Left out, and named in a header of the response.
+    /// Remove the field, and name it in a header of the response.
     Drop,
-    /// The engine decides.
+    /// Let the engine decide.
     Pass,
 }
 
@@ -259,19 +277,17 @@ pub enum OnRestart {
     Stop,
 }
 
-/// Engines that sleep in the host's memory instead of being ended (L1); for models whose file has
-/// `pool_config.sleep`.
+/// Engines that sleep in host memory instead of being stopped (L1); for models whose file sets `pool_config.sleep`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ParkingSection {
-    /// How much of the machine's memory all sleeping engines together may use: a share of it from 0% to 90%, or
-    /// a size; 0% switches it off.
+    /// Maximum host memory for all sleeping engines together: a share from 0% to 90%, or a size; 0% disables sleeping.
     pub host_memory: MemoryPart,
-    /// How much of the machine's memory must stay available; below it sleeping engines are ended.
+    /// Host memory that must stay available; below it sleeping engines are stopped.
     pub reserve: MemoryPart,
-    /// How long a sleeping engine without demand stays.
+    /// Time that a sleeping engine stays without demand.
     pub keep: Length,
-    /// Whether weights of models with likely demand are read into the page cache while nothing is loaded.
+    /// Read weights of models with likely demand into the page cache while nothing is loading.
     pub read_ahead: bool,
 }
 
@@ -290,16 +306,16 @@ impl Default for ParkingSection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EveningSection {
-    /// When the pool is emptied: a cron expression with seconds; null: never.
+    /// Time of the cleanup that empties the pool: a cron expression with seconds; null: never.
     pub cleanup: Option<CronExpression>,
-    /// When always-hot models come back: a cron expression with seconds; null: as soon as the cleanup has ended.
+    /// Time at which always-hot models come back: a cron expression with seconds; null: as soon as the cleanup has ended.
     pub reopen: Option<CronExpression>,
     /// The time zone of both expressions: `local` for the machine's own (the variable `TZ`, or else the system's
     /// setting), or an IANA name.
     pub timezone: TimeZone,
     /// `all` unloads every replica, `idle` only those without requests.
     pub mode: EveningMode,
-    /// How long an unload waits for the requests in flight before they are cut.
+    /// Time that an unload waits for the requests in flight before they are cut.
     pub drain: Length,
 }
 
@@ -322,31 +338,29 @@ pub enum EveningMode {
     Idle,
 }
 
-/// Where models are described.
+/// Sources of model descriptions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CatalogSection {
-    /// The folder of the model files: `*.yaml`, `*.yml` and `*.json`, one model each.
+    /// The folder of model files: `*.yaml`, `*.yml` and `*.json`, one model each.
     pub models_dir: PathBuf,
-    /// GPU counts and priorities of known models.
+    /// The file with GPU counts and priorities of known models.
     pub model_reference: PathBuf,
-    /// Whether a model file of an older system is refused for a key that no release of it knew. If false, the key is a
-    /// warning.
+    /// Refuse a model file of an older system if it has a key that no release had. If false, such a key causes a warning.
     pub strict: bool,
-    /// Who may register a model that is not in the catalogue: nobody (`refuse`), administrators (`admin`), or
-    /// any user who requests a model of the hub (`anyone`).
+    /// Permission to register a model that is not in the catalogue: no caller (`refuse`), administrators (`admin`), or any user who
+    /// requests a model of the hub (`anyone`).
     pub on_unknown: OnUnknown,
-    /// The engine of such a model, unless `model_reference` names one; the pool must be able to fetch weights
-    /// for it.
+    /// The engine of such a model, unless `model_reference` names one; the pool must be able to fetch weights for it.
     pub unknown_engine: String,
-    /// With `anyone`: how many models users may register, 1 to 10000.
+    /// With `anyone`: maximum models that users may register, 1 to 10000.
     pub unknown_limit: u32,
-    /// With `anyone`: how many models users may register within an hour, 1 to 10000.
+    /// With `anyone`: maximum models that users may register per hour, 1 to 10000.
     pub unknown_per_hour: u32,
-    /// With `anyone`: how much disk space the weights of all users' models may take.
+    /// With `anyone`: maximum disk space for the weights of all users' models.
     pub unknown_size: Size,
-    /// With `anyone`: true lets users register private and gated repositories of the hub that the pool's own token
-    /// (`HF_TOKEN`) opens. If false, no token is sent for what users register.
+    /// With `anyone`: let users register private and gated repositories of the hub that the pool's own token (`HF_TOKEN`) can
+    /// access. If false, no token is sent for models that users register.
     pub unknown_private: bool,
 }
 
@@ -374,20 +388,20 @@ pub enum OnUnknown {
     Anyone,
 }
 
-/// Where weights are fetched from, and where they are stored.
+/// Download sources and storage of weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourcesSection {
-    /// The folder for fetched weights, in the layout of the Hugging Face cache; null: the folder that the hub's
-    /// own programs use (`HF_HUB_CACHE`, `HF_HOME`, `~/.cache/huggingface/hub`).
+    /// The folder for fetched weights, in the layout of the Hugging Face cache; null: the default of Hugging Face's tools
+    /// (`HF_HUB_CACHE`, `HF_HOME`, `~/.cache/huggingface/hub`).
     pub cache_dir: Option<PathBuf>,
     /// The hub's address; the variable `HF_ENDPOINT` overrides it.
     pub hub: String,
-    /// No network requests for weights; only what the cache holds is used. `HF_HUB_OFFLINE=1` does the same.
+    /// Make no network requests for weights and use only the cache. `HF_HUB_OFFLINE=1` has the same effect.
     pub offline: bool,
-    /// Files of one model that are fetched at once, 1 to 64.
+    /// Files of one model to fetch simultaneously, 1 to 64.
     pub files_at_once: u32,
-    /// Models that are fetched at once, 1 to 64.
+    /// Models to fetch simultaneously, 1 to 64.
     pub models_at_once: u32,
     /// Disk space that stays free: a fetch that would leave less is refused before it begins.
     pub keep_free: Size,
@@ -409,22 +423,21 @@ impl Default for SourcesSection {
     }
 }
 
-/// Who may do what.
+/// Permissions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthSection {
-    /// Who may use models without a key: everybody (`open`), this machine (`loopback`), nobody (`key`).
+    /// Callers that may use models without a key: everyone (`open`), this machine (`loopback`), or none (`key`).
     pub inference: InferenceAuth,
-    /// Who may read `/metrics`, which names every model, without an admin key: everybody (`open`), this machine
-    /// (`loopback`), nobody (`admin`).
+    /// Callers that may read `/metrics`, which names every model, without an admin key: everyone (`open`), this machine
+    /// (`loopback`), or none (`admin`).
     pub metrics: MetricsAuth,
-    /// A file with the first administrator's key, such as a mounted Secret, of at least 32 characters: it is taken where
-    /// the database has no valid admin key. Null: one is made and written to admin_key_file.
+    /// A file with the first administrator's key of at least 32 characters, such as a mounted Secret: it is used if the database
+    /// has no valid admin key. Null: a key is created and written to admin_key_file.
     pub first_admin_key_file: Option<PathBuf>,
-    /// The file that holds the first administrator's key, written at the first start; null: `admin.key` in
-    /// `state.dir`.
+    /// The file for the first administrator's key, written at the first start; null: `admin.key` in `state.dir`.
     pub admin_key_file: Option<PathBuf>,
-    /// Tokens of a single sign-on that are accepted beside the pool's keys; null: none.
+    /// Single sign-on tokens that are accepted in addition to the pool's keys; null: none.
     pub oidc: Option<OidcSection>,
 }
 
@@ -456,7 +469,7 @@ pub enum MetricsAuth {
     Admin,
 }
 
-/// What the service logs.
+/// Log output of the service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSection {

@@ -326,7 +326,7 @@ pub(super) fn problems(server: &ServerSection) -> Vec<Problem> {
         memory.0.0 / 4 * 3 >= one.0.0,
         "bodies_memory",
         format!(
-            "is {memory}, of which three quarters are for large bodies, and server.body_limit {one}; one body must fit"
+            "is {memory}, three quarters of which are for large bodies, but server.body_limit is {one}; one body must fit"
         ),
     );
     let is_socket = matches!(server.listen, Listen::Unix(_));
@@ -353,7 +353,7 @@ pub(super) fn problems(server: &ServerSection) -> Vec<Problem> {
         unless(
             cors.origins.len() == 1 || !cors.origins.iter().any(WebOrigin::is_any),
             "cors.origins",
-            "lists `*` and other origins; `*` stands alone, because it allows all".to_owned(),
+            "lists `*` and other origins; write only `*`, because it allows all".to_owned(),
         );
         let age = cors.max_age;
         unless(

@@ -26,10 +26,10 @@ pub(super) fn problems(section: &StandbySection, database: &DatabaseUrl) -> Vec<
         problems.push(Problem::new(format!("state.{key}"), message));
     };
     if matches!(database, DatabaseUrl::Sqlite(_)) {
-        let message = "needs PostgreSQL, where two services can have one state; set state.database_url to postgres://USER@HOST/DATABASE, or leave it out";
+        let message = "needs PostgreSQL, where two services can share the state; set state.database_url to postgres://USER@HOST/DATABASE, or leave it out";
         wrong("standby", message.to_owned());
     }
-    let own = "the other service uses the keys of the requests that it passes on";
+    let own = "the other service uses the keys of forwarded requests";
     match check_address(&section.advertise, own) {
         Err(why) => wrong("standby.advertise", why),
         Ok(address) if !matches!(address.path(), "" | "/") || address.query().is_some() => {
@@ -37,7 +37,7 @@ pub(super) fn problems(section: &StandbySection, database: &DatabaseUrl) -> Vec<
             wrong("standby.advertise", message.to_owned());
         }
         Ok(address) if section.fingerprint.is_some() && address.scheme() == "http" => {
-            let message = "is of a certificate, and state.standby.advertise has none; write https:// there, or leave this out";
+            let message = "is for a certificate, but state.standby.advertise has none; write https:// there, or remove it";
             wrong("standby.fingerprint", message.to_owned());
         }
         Ok(_) => {}

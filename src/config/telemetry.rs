@@ -120,7 +120,7 @@ impl TelemetrySection {
                 Err(_) => problems.push(Problem::new(
                     "telemetry.protocol",
                     format!(
-                        "is {text}; allowed: http/protobuf and http/json, which collectors take on port 4318 and not on 4317"
+                        "is {text}; allowed: http/protobuf and http/json, which collectors accept on port 4318 and not on 4317"
                     ),
                 )),
             }
@@ -180,11 +180,11 @@ impl TelemetrySection {
 fn address(text: &str) -> Result<(), String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     if !["http", "https"].contains(&url.scheme()) {
-        return Err("it has to begin with http:// or https://".to_owned());
+        return Err("it must begin with http:// or https://".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(
-            "it contains a user or a password; write a header into telemetry.headers_file"
+            "it contains a user or a password; use a header in telemetry.headers_file instead"
                 .to_owned(),
         );
     }
@@ -193,7 +193,7 @@ fn address(text: &str) -> Result<(), String> {
     }
     if url.port() == Some(4317) {
         return Err(
-            "port 4317 is for gRPC; collectors take HTTP on port 4318, as a rule".to_owned(),
+            "port 4317 is for gRPC; collectors usually accept HTTP on port 4318".to_owned(),
         );
     }
     Ok(())

@@ -83,19 +83,19 @@ impl FromStr for Length {
     fn from_str(text: &str) -> Result<Length, Unreadable> {
         if text.trim_start().starts_with('-') {
             return Err(Unreadable(format!(
-                "`{text}` is less than nothing; write a length of time like 10m, 90s, 1h 30m or 500ms, or 365days for a time that does not end"
+                "`{text}` is negative; write a duration like 10m, 90s, 1h 30m or 500ms, or 365days for an unlimited duration"
             )));
         }
         let duration = humantime::parse_duration(text.trim()).map_err(|error| {
             let error = error.to_string().replace(" (and few variations)", "");
             Unreadable(format!(
-                "`{text}` is not a length of time ({error}); write one like 10m, 90s, 1h 30m or 500ms"
+                "`{text}` is not a duration ({error}); write one like 10m, 90s, 1h 30m or 500ms"
             ))
         })?;
         match u64::try_from(duration.as_millis()) {
             Ok(milliseconds) if milliseconds <= Length::MAX.0 => Ok(Length(Span(milliseconds))),
             _ => Err(Unreadable(format!(
-                "`{text}` is too long a time; allowed: 0s to 10 years"
+                "`{text}` is too long; allowed: 0s to 10 years"
             ))),
         }
     }
@@ -115,7 +115,7 @@ impl fmt::Display for Length {
 
 written_as_text!(
     Length,
-    "a length of time with its unit, such as \"10m\" or \"90s\"",
+    "a duration with its unit, such as \"10m\" or \"90s\"",
     ["10m", "90s", "1h 30m", "500ms"]
 );
 
@@ -142,7 +142,7 @@ impl FromStr for Size {
             .filter(|_| has_unit)
             .ok_or_else(|| {
                 Unreadable(format!(
-                    "`{text}` is not an amount of memory with its unit; write one like 24GiB, 64MiB or 512KB"
+                    "`{text}` is not an amount of memory with a unit; write one like 24GiB, 64MiB or 512KB"
                 ))
             })?
             .as_u64();
@@ -184,7 +184,7 @@ pub enum MemoryPart {
 
 impl MemoryPart {
     /// The part of `total`; never more than `total`.
-    pub fn of(self, total: Bytes) -> Bytes {
+    pub fn resolve(self, total: Bytes) -> Bytes {
         match self {
             MemoryPart::Share(hundredths) => {
                 let part = u128::from(total.0) * u128::from(hundredths) / 10_000;
@@ -260,7 +260,7 @@ impl FromStr for MaxTurn {
         }
         text.parse().map(MaxTurn::After).map_err(|_| {
             Unreadable(format!(
-                "`{text}` is not a turn; write auto or a length of time like 30s"
+                "`{text}` is not a turn; write auto or a duration like 30s"
             ))
         })
     }
@@ -277,7 +277,7 @@ impl fmt::Display for MaxTurn {
 
 written_as_text!(
     MaxTurn,
-    "\"auto\" or a length of time such as \"30s\"",
+    "\"auto\" or a duration such as \"30s\"",
     ["auto", "30s"]
 );
 
@@ -325,7 +325,7 @@ impl fmt::Display for MinResident {
 
 written_as_text!(
     MinResident,
-    "\"auto\" or a length of time such as \"10s\"",
+    "\"auto\" or a duration such as \"10s\"",
     ["auto", "10s"]
 );
 
@@ -348,7 +348,7 @@ impl FromStr for KeepHot {
             "until_needed" => Ok(KeepHot::UntilNeeded),
             text => text.parse().map(KeepHot::For).map_err(|error| {
                 Unreadable(format!(
-                    "{error}; adaptive derives it from the model's own use, until_needed keeps the model until its memory is needed"
+                    "{error}; adaptive derives it from the model's own use, until_needed keeps the model until another one needs its memory"
                 ))
             }),
         }
@@ -367,7 +367,7 @@ impl fmt::Display for KeepHot {
 
 written_as_text!(
     KeepHot,
-    "a length of time such as \"10m\", \"adaptive\" or \"until_needed\"",
+    "a duration such as \"10m\", \"adaptive\" or \"until_needed\"",
     ["10m", "adaptive", "until_needed"]
 );
 
@@ -411,6 +411,6 @@ impl fmt::Display for IdleProbe {
 
 written_as_text!(
     IdleProbe,
-    "a length of time such as \"60s\", or \"off\"",
+    "a duration such as \"60s\", or \"off\"",
     ["60s", "off"]
 );

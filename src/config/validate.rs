@@ -96,7 +96,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     unless(
         is_address && !sources.hub.contains(char::is_whitespace) && !sources.hub.contains('@'),
         "sources.hub",
-        "is not a URL such as https://huggingface.co; one with a password goes into HF_ENDPOINT"
+        "is not a URL such as https://huggingface.co; use HF_ENDPOINT for a URL with a password"
             .to_owned(),
     );
     problems.extend(pool_problems(&config.pool));
@@ -132,7 +132,7 @@ fn pool_problems(pool: &PoolSection) -> Vec<Problem> {
     unless(
         least.0 <= most.0,
         "keep_hot_least",
-        format!("is {least}, more than pool.keep_hot_most, which is {most}; it may not be larger"),
+        format!("is {least}, more than pool.keep_hot_most, which is {most}; it must not be larger"),
     );
     unless(
         most.0 > Span::ZERO,
@@ -153,16 +153,16 @@ fn pool_problems(pool: &PoolSection) -> Vec<Problem> {
         "queue_timeout",
         format!("is {timeout}; allowed: 1ms and more, such as 5m"),
     );
-    let (heartbeat, answer) = (pool.heartbeat, pool.heartbeat_timeout);
+    let (heartbeat, response) = (pool.heartbeat, pool.heartbeat_timeout);
     unless(
         heartbeat.0 >= HEARTBEAT_MIN,
         "heartbeat",
         format!("is {heartbeat}; allowed: 50ms and more"),
     );
     unless(
-        answer.0 > Span::ZERO && answer.0 <= heartbeat.0,
+        response.0 > Span::ZERO && response.0 <= heartbeat.0,
         "heartbeat_timeout",
-        format!("is {answer}; allowed: 1ms to pool.heartbeat, which is {heartbeat}"),
+        format!("is {response}; allowed: 1ms to pool.heartbeat, which is {heartbeat}"),
     );
     let misses = pool.heartbeat_misses;
     unless(
@@ -180,7 +180,7 @@ fn pool_problems(pool: &PoolSection) -> Vec<Problem> {
         stall.0 <= first.0,
         "stall_after",
         format!(
-            "is {stall}, more than pool.first_token_after, which is {first}; it may not be larger"
+            "is {stall}, more than pool.first_token_after, which is {first}; it must not be larger"
         ),
     );
     let probe = pool.idle_probe;
@@ -212,7 +212,7 @@ fn evening_problems(config: &Config) -> Vec<Problem> {
             seven
         };
         let message = format!(
-            "is `{reopen}`, the same times as evening.cleanup, so the pool would open again at once; write another time such as \"{later}\""
+            "is `{reopen}`, the same times as evening.cleanup, so the pool would reopen immediately; write another time such as \"{later}\""
         );
         problems.push(Problem::new("evening.reopen", message));
     }
@@ -258,7 +258,7 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<Problem> {
             wrong(
                 ".name",
                 format!(
-                    "`{}` is given twice; each device has a name of its own",
+                    "`{}` is given twice; each device needs a unique name",
                     device.name
                 ),
             );
@@ -269,8 +269,7 @@ fn inventory_problems(inventory: &InventorySection) -> Vec<Problem> {
             wrong("", message.to_owned());
         }
         if device.product.is_some() && inventory.provider == Provider::Nvml {
-            let message =
-                "is stated, and inventory.provider nvml reads what the GPUs are; remove it";
+            let message = "is set, but inventory.provider nvml detects the GPUs; remove it";
             wrong(".type", message.to_owned());
         }
         if device.node != 0 && inventory.provider == Provider::Nvml {
@@ -305,7 +304,7 @@ pub(super) fn notices(config: &Config) -> Vec<String> {
     let catalog = &config.catalog;
     if catalog.unknown_private {
         notices.push(if catalog.on_unknown == OnUnknown::Anyone {
-            "catalog.unknown_private: every user may load what the pool's HF_TOKEN may read, private and gated repositories included".to_owned()
+            "catalog.unknown_private: every user can load all repositories that the pool's HF_TOKEN can read, including private and gated ones".to_owned()
         } else {
             "catalog.unknown_private has no effect while catalog.on_unknown is not anyone".to_owned()
         });
@@ -318,7 +317,7 @@ pub(super) fn notices(config: &Config) -> Vec<String> {
     }
     if config.evening.cleanup.is_some() && config.evening.reopen.is_none() {
         notices.push(
-            "evening.reopen is off: the pool opens again as soon as a cleanup has ended, and always-hot models come back at once".to_owned(),
+            "evening.reopen is off: the pool reopens as soon as a cleanup has ended, and always-hot models come back immediately".to_owned(),
         );
     }
     notices

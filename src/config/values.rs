@@ -96,7 +96,7 @@ impl FromStr for BasePath {
         };
         if !path.split('/').all(plain) {
             return refused(
-                "has a part that is empty or not made of letters, digits, `-`, `.`, `_` and `~`",
+                "has a part that is empty or contains other characters than letters, digits, `-`, `.`, `_` and `~`",
             );
         }
         if matches!(path.split('/').next(), Some("v1" | "metrics")) {
@@ -133,7 +133,7 @@ impl FromStr for TimeZone {
             let is_abbreviation = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_uppercase());
             if is_abbreviation {
                 return Unreadable(format!(
-                    "`{text}` is not a time zone: an abbreviation may mean several; write local for the zone of this machine, or an IANA name like America/Chicago, Europe/Berlin or UTC"
+                    "`{text}` is not a time zone: abbreviations are ambiguous; write local for the zone of this machine, or an IANA name like America/Chicago, Europe/Berlin or UTC"
                 ));
             }
             let known = chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name());

@@ -70,7 +70,7 @@ impl FromStr for WebOrigin {
             || !scheme.bytes().all(letter)
         {
             return Err(wrong(
-                "its scheme has other characters than letters, digits, +, - and .",
+                "its scheme contains other characters than letters, digits, +, - and .",
             ));
         }
         let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -98,9 +98,7 @@ impl FromStr for WebOrigin {
             }
         };
         if !is_host {
-            return Err(wrong(
-                "its host is not a host name, and has no path behind it",
-            ));
+            return Err(wrong("its host is not a host name without a path"));
         }
         let authority = without_standard_port(scheme, authority);
         Ok(WebOrigin(format!("{scheme}://{authority}")))

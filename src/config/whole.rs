@@ -1,4 +1,4 @@
-//! The configuration as a whole: its sections, and what follows from several of its values.
+//! The complete configuration: its sections, and values derived from several of them.
 
 use std::path::PathBuf;
 
@@ -22,9 +22,8 @@ use super::values::TimeZone;
 use super::zone::LocalZone;
 use pool::{Limits, Span};
 
-/// Configuration of model-pool. Lengths of time are written like `10m`, sizes like `24GiB`; relative paths are
-/// relative to the current directory. Every key can be set by an environment variable
-/// `MODEL_POOL__SECTION__KEY`.
+/// Configuration of model-pool. Durations are written like `10m`, sizes like `24GiB`; relative paths are relative to the current
+/// directory. Every key can be set by an environment variable `MODEL_POOL__SECTION__KEY`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "model-pool configuration")]
@@ -48,16 +47,16 @@ pub struct Config {
     /// The file that was read, if any.
     #[serde(skip)]
     pub file: Option<PathBuf>,
-    /// Where its values come from.
+    /// The origins of its values.
     #[serde(skip)]
     pub origins: KeyOrigins,
-    /// What `local` stands for.
+    /// The zone that `local` stands for.
     #[serde(skip)]
     pub local_zone: LocalZone,
 }
 
 impl Config {
-    /// The time zone of the evening and of the days that limits count.
+    /// The time zone for the evening and for daily limits.
     pub fn zone(&self) -> chrono_tz::Tz {
         match self.evening.timezone {
             TimeZone::Local => self.local_zone.zone,
@@ -65,18 +64,19 @@ impl Config {
         }
     }
 
-    /// The effective configuration, with defaults filled in. Contains no secrets: keys are only named by the
-    /// file that holds them, and a database's password is left out.
+    /// The effective configuration, with defaults filled in. Contains no secrets: keys appear only as the names of their files, and
+    /// the database's password is left out.
     pub fn effective_json(&self) -> Value {
         let mut resolved = self.clone();
         resolved.state.database_url = Some(self.database_url());
         resolved.auth.admin_key_file = Some(self.admin_key_file());
         resolved.telemetry = self.telemetry.resolved();
-        // Plain data with text keys: JSON can represent all of it.
+        // Plain data with text keys is always valid JSON.
         serde_json::to_value(&resolved).unwrap_or(Value::Null)
     }
 
-    /// What of [`Config::effective_json`] is other than built in: the sections and keys that a file or the environment has set.
+    /// The subset of [`Config::effective_json`] that differs from the built-in defaults: the sections and keys set by a file or the
+    /// environment.
     pub fn changed_json(&self) -> Value {
         changed(&self.effective_json(), &Config::default().effective_json())
             .unwrap_or_else(|| Value::Object(serde_json::Map::new()))
@@ -87,7 +87,7 @@ impl Config {
         schemars::schema_for!(Config).into()
     }
 
-    /// The limits of the core. An unload waits as long as the evening cleanup does.
+    /// The limits for the core. An unload waits as long as the evening cleanup does.
     pub fn limits(&self) -> Limits {
         Limits {
             preempt_drain: self.pool.preempt_drain.0,
@@ -110,7 +110,7 @@ impl Config {
         }
     }
 
-    /// How long an unload waits for the requests in flight.
+    /// Time that an unload waits for the requests in flight.
     pub fn unload_drain(&self) -> Span {
         self.evening.drain.0
     }
@@ -132,7 +132,7 @@ impl Config {
     }
 }
 
-/// The parts of a value that another one does not have; `None` if there are none.
+/// The parts of `value` that differ from `built_in`; `None` if there are none.
 fn changed(value: &Value, built_in: &Value) -> Option<Value> {
     if let (Value::Object(own), Value::Object(other)) = (value, built_in) {
         let parts = own.iter().filter_map(|(key, value)| {

@@ -33,7 +33,7 @@ impl Default for LocalZone {
 
 impl LocalZone {
     /// The machine's zone as seen by a process with these variables.
-    pub fn of(environment: &BTreeMap<String, String>) -> LocalZone {
+    pub fn from_environment(environment: &BTreeMap<String, String>) -> LocalZone {
         match environment.get("TZ") {
             Some(text) => LocalZone::of_variable(text),
             None => LocalZone::of_system(iana_time_zone::get_timezone().ok()),
@@ -72,7 +72,7 @@ impl LocalZone {
         match name {
             Some(name) => LocalZone::named(&name, || format!("the system calls it `{name}`")),
             None => LocalZone {
-                unknown: Some("the system does not say which it is".to_owned()),
+                unknown: Some("the system does not report it".to_owned()),
                 ..LocalZone::default()
             },
         }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn with(text: &str) -> LocalZone {
-        LocalZone::of(&BTreeMap::from([("TZ".to_owned(), text.to_owned())]))
+        LocalZone::from_environment(&BTreeMap::from([("TZ".to_owned(), text.to_owned())]))
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         assert!(shown.unknown.unwrap().contains("`<+0330>-3:30`"));
         let shown = LocalZone::of_system(None);
         assert_eq!(shown.zone, Tz::UTC);
-        assert!(shown.unknown.unwrap().contains("does not say"));
+        assert!(shown.unknown.unwrap().contains("does not report"));
         let shown = LocalZone::of_system(Some("Mars/Olympus".to_owned()));
         assert!(shown.unknown.unwrap().contains("Mars/Olympus"));
     }

@@ -82,9 +82,9 @@ impl AdapterConfig {
         }
         for (key, what) in [
             ("use_dora", "DoRA"),
-            ("fan_in_fan_out", "weights that lie the other way round"),
+            ("fan_in_fan_out", "transposed weights"),
             ("trainable_token_indices", "trained tokens"),
-            ("modules_to_save", "whole matrices of its own"),
+            ("modules_to_save", "separate full matrices"),
         ] {
             let is_set = match keys.get(key) {
                 None | Some(Value::Null | Value::Bool(false)) => false,
@@ -93,7 +93,7 @@ impl AdapterConfig {
             };
             if is_set {
                 return Err(format!(
-                    "{key} is set: an adapter with {what} is not served; train one without"
+                    "{key} is set: adapters with {what} are not supported; train one without"
                 ));
             }
         }
@@ -101,7 +101,7 @@ impl AdapterConfig {
             && bias != "none"
         {
             return Err(format!(
-                "bias is {}; only adapters with bias none are served",
+                "bias is {}; only adapters with bias none are supported",
                 bias.escape_debug()
             ));
         }
@@ -179,7 +179,7 @@ fn patterns<'a>(
     };
     if let Some(name) = object.and_then(|object| object.keys().find(|name| !is_name(name))) {
         return Err(format!(
-            "{key} has the regular expression {}; write the names of modules",
+            "{key} has the regular expression {}; list the names of modules",
             name.escape_debug()
         ));
     }
@@ -233,7 +233,7 @@ fn pairs(header: &Header) -> Result<BTreeMap<String, Pair>, String> {
             .find_map(|(nth, end)| Some((nth, name.strip_suffix(end)?)));
         let Some((nth, module)) = half else {
             return Err(format!(
-                "the tensor {} is not one of lora_A and lora_B; only these are served",
+                "the tensor {} is neither lora_A nor lora_B; only these are supported",
                 tensor.name.escape_debug()
             ));
         };
@@ -244,10 +244,10 @@ fn pairs(header: &Header) -> Result<BTreeMap<String, Pair>, String> {
     }
     let pair = |(module, halves): (String, [Option<&TensorEntry>; 2])| {
         let [Some(narrow), Some(wide)] = halves else {
-            return Err(format!("{module} has one of lora_A and lora_B alone"));
+            return Err(format!("{module} has only one of lora_A and lora_B"));
         };
         let (&[rank, _], &[_, same]) = (narrow.shape.as_slice(), wide.shape.as_slice()) else {
-            return Err(format!("the tensors of {module} are no matrices"));
+            return Err(format!("the tensors of {module} are not matrices"));
         };
         if rank != same || !(1..=RANK_MAX).contains(&rank) {
             return Err(format!(

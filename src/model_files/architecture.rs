@@ -171,7 +171,7 @@ impl Architecture {
             None if self.layers.is_empty() => Ok(0),
             None => Err(FileError::Broken {
                 path: self.origin.clone(),
-                problem: "`max_position_embeddings` is missing, and engine_config.max_total_tokens does not say the context either".to_owned(),
+                problem: "`max_position_embeddings` is missing, and engine_config.max_total_tokens does not set the context either".to_owned(),
             }),
         }
     }

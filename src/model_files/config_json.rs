@@ -88,7 +88,7 @@ impl Keys {
             Some(value) => match value.as_u64() {
                 Some(number) => Ok(Some(number)),
                 None => Err(format!(
-                    "`{}` is {}, and a whole number is expected",
+                    "`{}` is {}, but a whole number is expected",
                     names.join("` or `"),
                     shortened(value)
                 )),

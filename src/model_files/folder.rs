@@ -76,7 +76,7 @@ impl ModelFiles {
         let mut guesses = self.architecture.guesses.clone();
         if self.by_config {
             guesses.push(format!(
-                "its weights are not on disk, and are counted from config.json, to about {CONFIG_TOLERANCE_PER_CENT} %"
+                "its weights are not on disk; their size is estimated from config.json, to within {CONFIG_TOLERANCE_PER_CENT} %"
             ));
         }
         guesses
@@ -124,7 +124,7 @@ pub fn gguf_of(folder: &Path) -> Result<Option<PathBuf>, FileError> {
             Err(FileError::Broken {
                 path: folder.to_owned(),
                 problem: format!(
-                    "the folder holds {} GGUF models ({}{more}); give the path of one of them, in a model file as engine_config.model_path",
+                    "the folder contains {} GGUF models ({}{more}); use the path of one model, in a model file as engine_config.model_path",
                     several.len(),
                     names.join(", ")
                 ),

@@ -24,9 +24,9 @@ pub(crate) fn stand_in(path: &Path) -> Option<FileError> {
         return Some(FileError::StandIn {
             path: path.to_owned(),
             problem: format!(
-                "it is a pointer of Git LFS ({length} bytes){stands_for}, not the file itself"
+                "it is a Git LFS pointer ({length} bytes){stands_for}, not the file itself"
             ),
-            advice: "run `git lfs install` and `git lfs pull` in its folder, or fetch it with `model-pool pull`",
+            advice: "run `git lfs install` and `git lfs pull` in its folder, or download it with `model-pool pull`",
         });
     }
     let begin = text.get(..15).unwrap_or(text).to_ascii_lowercase();
@@ -34,8 +34,8 @@ pub(crate) fn stand_in(path: &Path) -> Option<FileError> {
     let is_page = is_page.iter().any(|tag| begin.starts_with(tag));
     is_page.then(|| FileError::StandIn {
         path: path.to_owned(),
-        problem: format!("it is a web page ({length} bytes), not a model: a link to a page was downloaded, or a login is needed"),
-        advice: "fetch the file itself, with `model-pool pull` or from an address with /resolve/",
+        problem: format!("it is a web page ({length} bytes), not a model: the link leads to a web page, or requires a login"),
+        advice: "download the file itself, with `model-pool pull` or from an address with /resolve/",
     })
 }
 
@@ -50,10 +50,7 @@ mod tests {
         let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12345\n";
         let page = "\n<!DOCTYPE html><html><body>Log in</body></html>";
         for (text, parts) in [
-            (
-                pointer,
-                ["pointer of Git LFS", "12345 bytes", "git lfs pull"],
-            ),
+            (pointer, ["Git LFS pointer", "12345 bytes", "git lfs pull"]),
             (page, ["web page", "login", "/resolve/"]),
         ] {
             let gguf = folder.path().join("m.gguf");

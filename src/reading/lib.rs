@@ -123,7 +123,7 @@ fn explain(error: &YamlError) -> String {
             format!("the key `{key}` is given twice")
         }
         YamlError::MultipleDocuments { .. } => {
-            "a second document begins here (`---`); one file holds one".to_owned()
+            "a second document begins here (`---`); a file may contain only one".to_owned()
         }
         YamlError::Message { msg, .. } => of_value(msg),
         YamlError::NullIntoString { .. } => "the value is missing".to_owned(),
@@ -147,14 +147,14 @@ fn explain(error: &YamlError) -> String {
         | YamlError::ExternallyTaggedEnumExpectedScalarOrMapping { .. }
         | YamlError::UnexpectedValueForUnitEnumVariant { .. }
         | YamlError::ExpectedMappingEndAfterEnumVariantValue { .. } => {
-            "one plain value is expected here; a text that begins with `{` or `[`, such as \"{{ port }}\", needs quotes".to_owned()
+            "a single value is expected here; a text that begins with `{` or `[`, such as \"{{ port }}\", needs quotes".to_owned()
         }
         YamlError::InvalidBooleanStrict { .. } => "true or false is expected here".to_owned(),
         YamlError::Eof { .. } => "the text ends before a value; write one".to_owned(),
         YamlError::UnknownAnchor { .. } => of_parser("unknown anchor"),
         other => match without_place(&other.to_string()) {
             text if text.starts_with("budget breached") => {
-                "the text is too large once its aliases are written out; write it without them"
+                "the text is too large with its aliases expanded; write it without aliases"
                     .to_owned()
             }
             text => of_parser(&text),
@@ -181,7 +181,7 @@ pub fn utf8(bytes: Vec<u8>) -> Result<String, ParseError> {
         ParseError {
             line: u64::try_from(lines + 1).ok(),
             column: None,
-            message: "a letter here is not UTF-8; save the file as UTF-8".to_owned(),
+            message: "a character here is not UTF-8; save the file as UTF-8".to_owned(),
         }
     })
 }

@@ -72,7 +72,7 @@ impl LeftOut {
     /// Returns true if an error only exists because a value below its path is skipped.
     pub fn explains(&self, path: &str, message: &str) -> bool {
         let is_about_absence =
-            message.contains("is missing") || message.contains("entries stand here");
+            message.contains("is missing") || message.contains("entries are given");
         let is_below = |left_out: &String| {
             let rest = left_out.strip_prefix(path);
             rest.is_some_and(|rest| path.is_empty() || rest.starts_with(['.', '[']))

@@ -49,7 +49,7 @@ fn an_error_has_the_path_of_its_own_place() {
         ),
         (
             "one: {mode: off}\ntwo: {counts: [1, x]}",
-            "two.counts[1]: a whole number that is not negative is expected here",
+            "two.counts[1]: a non-negative whole number is expected here",
         ),
         (
             "one: {mode: off}\ntwo: 3",

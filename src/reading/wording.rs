@@ -34,7 +34,7 @@ const SYNTAX: [(&str, &str); 48] = [
     ("indent their content", INDENTATION),
     (
         "comment intercepting",
-        "a comment stands in the middle of a text of several lines; move it above the key",
+        "a comment interrupts a multi-line text; move it above the key",
     ),
     (
         "comments must be separated",
@@ -49,18 +49,18 @@ const SYNTAX: [(&str, &str); 48] = [
     ("'-'", DASH),
     (
         "unknown anchor",
-        "`*name` stands for a part of the file that is marked with `&name`, and there is none; put a text that begins with `*` into quotes",
+        "`*name` refers to a part of the file marked with `&name`, which does not exist; put a text that begins with `*` into quotes",
     ),
     (
         "directive",
-        "a line that begins with `%` is not understood here; put the text into quotes",
+        "a line cannot begin with `%` here; put the text into quotes",
     ),
     ("character", CHARACTER),
     ("key must be a string", KEY),
     ("expected `\"`", KEY),
     (
         "trailing comma",
-        "a comma stands after the last entry; remove it",
+        "there is a comma after the last entry; remove it",
     ),
     (
         "expected value",
@@ -68,13 +68,16 @@ const SYNTAX: [(&str, &str); 48] = [
     ),
     (
         "expected ident",
-        "true, false or null is probably meant here; put a text into double quotes",
+        "true, false or null is expected here; put a text into double quotes",
     ),
     (
         "trailing characters",
-        "something follows the end of the document; remove it",
+        "the document has ended before this text; remove it",
     ),
-    ("recursion limit", "lists and keys are nested too deep here"),
+    (
+        "recursion limit",
+        "lists and keys are nested too deeply here",
+    ),
     ("number out of range", "the number is too large"),
     (
         "invalid number",
@@ -89,19 +92,19 @@ const SYNTAX: [(&str, &str); 48] = [
 /// Longer texts may be secret keys and are not repeated.
 const REPEATED_BYTES_MAX: usize = 16;
 
-const TAB: &str = "a tab stands here; indent with spaces";
+const TAB: &str = "there is a tab here; indent with spaces";
 const BRACKET: &str = "a bracket is not closed: each `[` needs its `]` and each `{` its `}`, with commas between the entries";
 const COMMA: &str =
     "a comma between two entries, or a closing bracket, is missing before this place";
-const OPENING: &str = "a closing bracket stands here that does not belong to an opening one";
+const OPENING: &str = "this closing bracket has no opening bracket";
 const QUOTE: &str = "a quotation mark is not closed";
 const ONE_QUOTE: &str =
-    "something follows the closing quotation mark; put the whole text into one pair of quotes";
-const ESCAPE: &str = "a `\\` in double quotes is not followed by something that it can stand before; write `\\\\`, or use single quotes in YAML";
-const INDENTATION: &str = "the line is indented wrongly, or a `:` is missing: keys of one section begin in the same column, as `key: value`";
-const COLON: &str = "a `:` stands where no key can be: begin each key on its own line, and put a text with `:` into quotes";
-const DASH: &str = "a `-` of a list stands where none can be: each entry begins on its own line, indented below the key of the list";
-const CHARACTER: &str = "no value can begin with this character; put the text into quotes";
+    "there is text after the closing quotation mark; put the entire text into one pair of quotes";
+const ESCAPE: &str = "a `\\` in double quotes does not begin a valid escape; write `\\\\`, or use single quotes in YAML";
+const INDENTATION: &str = "the indentation is wrong, or a `:` is missing: keys of one section begin in the same column, as `key: value`";
+const COLON: &str = "a `:` is not allowed here: begin each key on its own line, and put a text with `:` into quotes";
+const DASH: &str = "a list's `-` is not allowed here: each entry begins on its own line, indented below the key of the list";
+const CHARACTER: &str = "values cannot begin with this character; put the text into quotes";
 const KEY: &str = "a key is expected here, in double quotes";
 
 /// Rewrites a message about a value. Messages of this project's own types stay unchanged.
@@ -121,14 +124,14 @@ pub(crate) fn of_parser(message: &str) -> String {
 /// Rewrites a message about a value of the wrong type.
 fn of_type(message: &str) -> Option<String> {
     if message.contains("untagged enum") {
-        return Some("the value has none of the forms that are possible here".to_owned());
+        return Some("the value has none of the allowed forms".to_owned());
     }
     let kinds = ["invalid type: ", "invalid value: "];
     if let Some(rest) = kinds.iter().find_map(|kind| message.strip_prefix(kind)) {
         let (found, expected) = rest.rsplit_once(", expected ")?;
         let wanted = wanted(expected);
         return Some(match stands(found, number_wanted(expected).is_some()) {
-            Some(found) => format!("{found} stands here, and {wanted} is expected"),
+            Some(found) => format!("{wanted} is expected here, not {found}"),
             None => format!("the value is missing; {wanted} is expected"),
         });
     }
@@ -136,7 +139,7 @@ fn of_type(message: &str) -> Option<String> {
     let (length, expected) = rest.split_once(", expected ")?;
     let wanted = wanted(expected);
     Some(format!(
-        "{length} entries stand here, and {wanted} is expected"
+        "{length} entries are given, but {wanted} is expected"
     ))
 }
 
@@ -181,7 +184,7 @@ fn wanted(expected: &str) -> String {
 /// Describes a Rust number type.
 pub(crate) fn number_wanted(ty: &str) -> Option<&'static str> {
     match ty {
-        "u8" | "u16" | "u32" | "u64" | "usize" => Some("a whole number that is not negative"),
+        "u8" | "u16" | "u32" | "u64" | "usize" => Some("a non-negative whole number"),
         "i8" | "i16" | "i32" | "i64" | "isize" => Some("a whole number"),
         "f32" | "f64" | "floating point" => Some("a number without a unit, such as 40"),
         "bool" | "a boolean" => Some("true or false"),
@@ -198,19 +201,19 @@ mod tests {
         for (message, text) in [
             (
                 "invalid type: map, expected a sequence",
-                "an object of keys stands here, and a list such as [one, two] is expected",
+                "a list such as [one, two] is expected here, not an object of keys",
             ),
             (
                 "invalid type: sequence, expected struct PoolConfig",
-                "a list stands here, and an object of keys (`key: value`) is expected",
+                "an object of keys (`key: value`) is expected here, not a list",
             ),
             (
                 "invalid type: integer `600`, expected a duration such as `10m`",
-                "`600` stands here, and a duration such as `10m` is expected",
+                "a duration such as `10m` is expected here, not `600`",
             ),
             (
                 "invalid value: integer `-1`, expected u32",
-                "`-1` stands here, and a whole number that is not negative is expected",
+                "a non-negative whole number is expected here, not `-1`",
             ),
             (
                 "invalid type: null, expected a string",
@@ -218,7 +221,7 @@ mod tests {
             ),
             (
                 "invalid length 3, expected tuple of 2 elements",
-                "3 entries stand here, and a list such as [one, two] is expected",
+                "3 entries are given, but a list such as [one, two] is expected",
             ),
         ] {
             assert_eq!(of_value(message), text);
@@ -230,11 +233,11 @@ mod tests {
         let message = "invalid type: string \"sk-sesame, expected\", expected a map";
         let text = of_value(message);
         assert!(!text.contains("sesame"), "{text}");
-        assert!(text.starts_with("a text stands here"), "{text}");
+        assert!(text.ends_with("here, not a text"), "{text}");
         let message = "invalid type: string \"sk-sesame-0123456789\", expected i64";
         assert!(!of_value(message).contains("sesame"));
         let message = "invalid type: string \"many\", expected i64";
-        assert!(of_value(message).starts_with("`many` stands here"));
+        assert!(of_value(message).ends_with("here, not `many`"));
     }
 
     #[test]
@@ -242,7 +245,7 @@ mod tests {
         for (message, part) in [
             (
                 "while parsing a block mapping, did not find expected key",
-                "indented",
+                "indentation",
             ),
             ("mapping values are not allowed in this context", "quotes"),
             (

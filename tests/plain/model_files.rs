@@ -312,7 +312,7 @@ fn what_would_exhaust_a_reader_is_refused_in_words() {
             text + &format!("a{nth}: &a{nth} [{}]\n", [last.as_str(); 9].join(", "))
         },
     );
-    assert_has(&refusal(&bomb), &["model.yaml", "without them"]);
+    assert_has(&refusal(&bomb), &["model.yaml", "without aliases"]);
     assert_has(&refusal(&"[".repeat(20_000)), &["model.yaml"]);
     assert_has(&refusal(&" ".repeat(2 << 20)), &["2097152 bytes long"]);
     assert_has(&refusal("engine_config:\n\tmodel_id: a\n"), &["model.yaml"]);

@@ -12,7 +12,7 @@ struct World {
     folder: tempfile::TempDir,
 }
 
-/// What a check said, and how it ended.
+/// Output and status of a check.
 struct Said {
     status: Option<i32>,
     out: String,
@@ -433,10 +433,7 @@ fn files_of_weights_in_the_folder_of_models_are_no_models() {
 fn pointers_and_pages_in_the_place_of_weights_are_named_once() {
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12345\n";
     for (text, parts) in [
-        (
-            pointer,
-            ["pointer of Git LFS", "12345 bytes", "git lfs pull"],
-        ),
+        (pointer, ["Git LFS pointer", "12345 bytes", "git lfs pull"]),
         (
             "<!DOCTYPE html><html></html>",
             ["web page", "login", "/resolve/"],
@@ -457,7 +454,7 @@ fn pointers_and_pages_in_the_place_of_weights_are_named_once() {
         "engine_config: {model_id: lab/tiny, type: CandleEngine, model_path: ../weights/tiny.gguf}\n",
     );
     let said = world.check();
-    said.fails_with(&["pointer of Git LFS"]);
+    said.fails_with(&["Git LFS pointer"]);
     assert_eq!(
         said.all().matches("cannot be started: ").count(),
         1,

@@ -14,7 +14,7 @@ const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/development.md
 const BEGIN: &str = "<!-- wrong inputs: begin -->\n";
 const END: &str = "<!-- wrong inputs: end -->";
 
-/// What is written, and what the answer to it must contain: the place that is wrong, and what to do.
+/// The wrong text, and the parts that its error must contain: the location and the remedy.
 type Wrong = (&'static str, [&'static str; 2]);
 
 const CONFIGURATION: [Wrong; 26] = [
@@ -83,7 +83,7 @@ const CONFIGURATION: [Wrong; 26] = [
     ),
     (
         "pool: {keep_hot: -5m}",
-        ["pool.keep_hot", "write a length of time like 10m"],
+        ["pool.keep_hot", "write a duration like 10m"],
     ),
     (
         "pool: {queue_limit: 0}",
@@ -341,13 +341,13 @@ fn said(folder: &Path, program: &Path, words: &[&str], env: &[(&str, &str)]) -> 
     assert!(!output.status.success(), "{words:?} was taken: {text}");
     let is_count = |line: &str| {
         let ends = [" error", " errors", " cannot be started"];
-        line.starts_with("model-pool: ") && ends.iter().any(|it| line.ends_with(it))
+        line.starts_with("model-pool: ") && ends.iter().any(|end| line.ends_with(end))
     };
-    // What `check` says of models that cannot be started is its result, not its error.
+    // Models that cannot be started are a result of `check`, not an error.
     let results = String::from_utf8_lossy(&output.stdout).into_owned();
     let cannot = results
         .lines()
-        .filter(|it| it.starts_with("model ") && it.contains("cannot be started"));
+        .filter(|line| line.starts_with("model ") && line.contains("cannot be started"));
     let cannot: Vec<&str> = cannot.collect();
     let worth = text.lines().chain(cannot).map(str::trim).filter(|line| {
         let is_noise = line.is_empty() || line.starts_with("warning") || is_count(line);
@@ -403,9 +403,9 @@ fn of_request(pool: &Pool, wrong: &str) -> String {
         (method, path, body)
     };
     let (status, text, _) = pool.request(method, path, body, Some(&pool.admin_key()));
-    let answer: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{wrong}: {text}"));
+    let response: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{wrong}: {text}"));
     assert!((400..=501).contains(&status), "{wrong}: {status}");
-    let message = answer["error"]["message"].as_str().unwrap_or_default();
+    let message = response["error"]["message"].as_str().unwrap_or_default();
     format!("{status}: {message}")
 }
 
@@ -439,12 +439,15 @@ fn every_answer_to_a_wrong_input_names_the_place_and_says_what_to_do() {
     let parts = [
         rows("Configuration", &CONFIGURATION, of_configuration),
         rows("Model files", &MODEL_FILES, of_model_file),
-        rows("Commands", &COMMANDS, |it| of_command(&pool, it)),
-        rows("Requests", &REQUESTS, |it| of_request(&pool, it)),
+        rows("Commands", &COMMANDS, |input| of_command(&pool, input)),
+        rows("Requests", &REQUESTS, |input| of_request(&pool, input)),
     ];
-    let lacking: Vec<String> = parts.iter().flat_map(|it| it.1.clone()).collect();
+    let lacking: Vec<String> = parts
+        .iter()
+        .flat_map(|(_, lacking)| lacking.clone())
+        .collect();
     assert!(lacking.is_empty(), "{}", lacking.join("\n"));
-    let table: String = parts.iter().map(|it| it.0.as_str()).collect();
+    let table: String = parts.iter().map(|(table, _)| table.as_str()).collect();
     let page = fs::read_to_string(DOCUMENT).unwrap();
     let (before, rest) = page.split_once(BEGIN).expect("where the table begins");
     let (written, after) = rest.split_once(END).expect("where the table ends");

@@ -115,12 +115,12 @@ fn places(spec: &Spec, index: usize) -> Vec<(String, Place)> {
 }
 
 impl Targets {
-    pub fn of(spec: &Spec) -> Self {
+    pub fn new(spec: &Spec) -> Self {
         let blocks = 0..spec.blocks.len();
         let is_expert = |block: &BlockSpec| matches!(block.feed_forward, FeedForward::Experts(_));
         Self {
             places: blocks.flat_map(|index| places(spec, index)).collect(),
-            own_names: OwnNames::of(&spec.architecture),
+            own_names: OwnNames::new(&spec.architecture),
             has_experts: spec.blocks.iter().any(is_expert),
         }
     }
@@ -164,7 +164,7 @@ impl Targets {
             };
             let (narrow, wide) = (low.narrow.shape.as_slice(), low.wide.shape.as_slice());
             let (&[rank, columns], &[rows, same]) = (narrow, wide) else {
-                return Err(format!("the tensors of {name} are no matrices"));
+                return Err(format!("the tensors of {name} are not matrices"));
             };
             if rank == 0 || rank != same {
                 return Err(format!(

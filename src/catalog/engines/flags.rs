@@ -310,7 +310,7 @@ fn text(kind: Kind, value: &Value) -> Result<String, String> {
         (Kind::Commas, Value::Array(_)) => Ok(list(value)?.join(",")),
         (_, value) => scalar(value)
             .filter(|text| !text.is_empty())
-            .ok_or_else(|| "is no text".to_owned()),
+            .ok_or_else(|| "is not a text".to_owned()),
     }
 }
 

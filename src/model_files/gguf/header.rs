@@ -114,7 +114,7 @@ impl Parser<'_> {
                 "it is a big-endian file; convert the model on a little-endian machine",
             )),
             _ => Err(self.reader.unknown(&format!(
-                "its version is {version}; versions 2 and 3 are read, convert the model again with a current llama.cpp"
+                "its version is {version}; only versions 2 and 3 are supported; convert the model again with a current llama.cpp"
             ))),
         }
     }
@@ -175,7 +175,7 @@ impl Parser<'_> {
             }
             LIST if depth >= DEPTH_MAX => Err(self
                 .reader
-                .damaged(&format!("`{key}` has lists that are nested too deep"))),
+                .damaged(&format!("`{key}` has too deeply nested lists"))),
             LIST => {
                 for _ in 0..self.reader.count(&of, 12)? {
                     self.list(key, depth + 1)?;
@@ -230,7 +230,7 @@ impl Parser<'_> {
         let offset = self.reader.u64("a tensor's place")?;
         if !offset.is_multiple_of(alignment) {
             return Err(self.reader.damaged(&format!(
-                "tensor `{name}` lies at {offset}, which is no multiple of {alignment}"
+                "tensor `{name}` lies at {offset}, which is not a multiple of {alignment}"
             )));
         }
         let row = shape.first().copied().unwrap_or(1);

@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
             .is_none_or(|bytes| bytes > left)
         {
             return Err(self.damaged(&format!(
-                "it claims {count} {of}, and only {left} bytes are left; it is cut off or broken"
+                "it claims {count} {of}, but only {left} bytes are left; it is truncated or damaged"
             )));
         }
         Ok(count)
@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         let most = self.length.min(HEADER_MAX);
         if length > most.saturating_sub(self.position) {
             return Err(self.damaged(&format!(
-                "{what} takes {length} bytes, and the header can only reach to byte {most}; it is cut off or broken"
+                "{what} takes {length} bytes, but the header can only extend to byte {most}; it is truncated or damaged"
             )));
         }
         Ok(())

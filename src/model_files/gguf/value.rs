@@ -52,7 +52,7 @@ impl Values {
                 let first = numbers.first().copied();
                 if let Some(other) = numbers.iter().find(|number| Some(**number) != first) {
                     return Err(format!(
-                        "{key} is {} for one block and {other} for another, and one number is needed for all",
+                        "{key} is {} for one block and {other} for another, but all blocks need the same number",
                         first.unwrap_or_default()
                     ));
                 }
@@ -86,7 +86,7 @@ impl Values {
         match self.0.get(key) {
             None => Ok(None),
             Some(Value::Text(text)) => Ok(Some(text)),
-            Some(_) => Err(format!("{key} is no text")),
+            Some(_) => Err(format!("{key} is not a text")),
         }
     }
 
@@ -94,7 +94,7 @@ impl Values {
         match self.0.get(key) {
             None => Ok(None),
             Some(Value::List(List::Texts(texts))) => Ok(Some(texts)),
-            Some(_) => Err(format!("{key} is no list of texts")),
+            Some(_) => Err(format!("{key} is not a list of texts")),
         }
     }
 
@@ -102,7 +102,7 @@ impl Values {
         match self.0.get(key) {
             None => Ok(None),
             Some(Value::List(List::Numbers(numbers))) => Ok(Some(numbers)),
-            Some(_) => Err(format!("{key} is no list of numbers")),
+            Some(_) => Err(format!("{key} is not a list of numbers")),
         }
     }
 

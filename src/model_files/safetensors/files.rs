@@ -161,7 +161,7 @@ pub fn read_text(path: &Path, limit: u64) -> Result<String, FileError> {
     if text.len() as u64 > limit {
         return Err(FileError::Broken {
             path: path.to_owned(),
-            problem: format!("it is larger than the {limit} bytes that are read"),
+            problem: format!("it is larger than the limit of {limit} bytes"),
         });
     }
     Ok(text)

@@ -102,7 +102,7 @@ impl Header {
                 return Err(error);
             }
             return Err(damaged(format!(
-                "its header claims {header_bytes} bytes, and at most {allowed} are possible in a file of {file_bytes}; the file is cut off or not a safetensors file"
+                "its header claims {header_bytes} bytes, but at most {allowed} are possible in a file of {file_bytes}; the file is truncated or not a safetensors file"
             )));
         }
         let mut text = Vec::new();

@@ -195,13 +195,13 @@ fn a_shape_has_the_keys_of_its_kind_of_cluster_alone() {
     assert_eq!(config.notices(), Vec::<String>::new());
     assert_has(
         &refusal(&ray.replace("labels: {pool: big}", "partition: gpu")),
-        &["shapes[0].partition is for cluster.kind slurm alone"],
+        &["shapes[0].partition is only for cluster.kind slurm"],
     );
     assert_has(
         &refusal(&ray.replace("kind: ray", "kind: slurm")),
         &[
-            "shapes[0].labels is for cluster.kind ray alone",
-            "shapes[0].resources is for cluster.kind ray alone",
+            "shapes[0].labels is only for cluster.kind ray",
+            "shapes[0].resources is only for cluster.kind ray",
         ],
     );
     assert_has(
@@ -247,7 +247,7 @@ fn every_wrong_shape_names_its_key() {
         ),
         (
             "{name: a, gpus: 4, memory: 80GiB, time_limit: 8h}, {name: a, gpus: 1, memory: 80GiB, time_limit: 8h}",
-            ["shapes[1].name `a` is given twice", "own name"],
+            ["shapes[1].name `a` is given twice", "unique name"],
         ),
     ] {
         let text = GOOD.replace(
@@ -346,10 +346,7 @@ fn every_wrong_value_of_kubernetes_names_its_line_its_key_and_what_to_write() {
         ),
         (
             "{name: one, gpus: 1, memory: 80GiB, gres: 'gpu:1'}",
-            [
-                "shapes[0].gres is for cluster.kind slurm alone",
-                "remove it",
-            ],
+            ["shapes[0].gres is only for cluster.kind slurm", "remove it"],
         ),
     ] {
         assert_has(&refusal(&PODS.replace(shape, wrong)), &parts);

@@ -86,12 +86,7 @@ const FILES: [(&str, &[&str]); 42] = [
     // Lengths of time.
     (
         "pool:\n  keep_hot: -5m\n",
-        &[
-            "line 2",
-            "pool.keep_hot",
-            "`-5m` is less than nothing",
-            "10m",
-        ],
+        &["line 2", "pool.keep_hot", "`-5m` is negative", "10m"],
     ),
     (
         "pool:\n  keep_hot: 10 minutes and a bit\n",
@@ -144,11 +139,7 @@ const FILES: [(&str, &[&str]); 42] = [
     ),
     (
         "pool:\n  queue_limit: -1\n",
-        &[
-            "line 2",
-            "pool.queue_limit",
-            "a whole number that is not negative",
-        ],
+        &["line 2", "pool.queue_limit", "a non-negative whole number"],
     ),
     (
         "pool:\n  queue_limit: 1.5\n",

@@ -19,13 +19,13 @@ fn a_cluster_of_pbs_has_queues_and_chunks_and_other_kinds_do_not() {
     assert_has(
         &refusal(&GOOD.replace("kind: pbs", "kind: slurm")),
         &[
-            "shapes[0].queue is for cluster.kind pbs alone",
-            "shapes[0].select is for cluster.kind pbs alone",
+            "shapes[0].queue is only for cluster.kind pbs",
+            "shapes[0].select is only for cluster.kind pbs",
         ],
     );
     assert_has(
         &refusal(&GOOD.replace("queue: gpu", "partition: gpu")),
-        &["shapes[0].partition is for cluster.kind slurm alone"],
+        &["shapes[0].partition is only for cluster.kind slurm"],
     );
     let other = load(&format!("{GOOD}  slurm: {{partition: gpu}}\n")).unwrap();
     assert_has(
@@ -65,12 +65,12 @@ fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
             "{options: ['-P project -N mine']}",
             [
                 "options[0] is `-P project -N mine`, and -N is",
-                "the pool's own",
+                "set by the pool",
             ],
         ),
         (
             "{options: [-z]}",
-            ["cluster.pbs.options[0] is `-z`", "the pool's own"],
+            ["cluster.pbs.options[0] is `-z`", "set by the pool"],
         ),
         (
             "{options: [project]}",

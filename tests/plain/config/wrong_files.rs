@@ -107,7 +107,7 @@ const CASES: [(&str, &str, &[&str]); 44] = [
     (
         "m.yaml",
         "engine_config:\n  model_id: a\n---\nb: 1\n",
-        &["one file holds one"],
+        &["a file may contain only one"],
     ),
     (
         "m.json",
@@ -174,7 +174,7 @@ const CASES: [(&str, &str, &[&str]); 44] = [
     (
         "m.yaml",
         "engine_config:\n  model_id: [a]\n  type: VLLMEngine\n",
-        &["line 2", "engine_config.model_id", "plain value"],
+        &["line 2", "engine_config.model_id", "single value"],
     ),
     (
         "m.yaml",

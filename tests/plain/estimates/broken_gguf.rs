@@ -90,7 +90,7 @@ fn numbers_made_to_harm_are_refused_and_not_allocated() {
         file.pairs.extend(huge.to_le_bytes());
         assert_has(
             &read(&file).unwrap_err(),
-            &["long.text", "cut off or broken"],
+            &["long.text", "truncated or damaged"],
         );
         let mut file = File::default();
         file.key("long.list", 9);
@@ -105,7 +105,7 @@ fn numbers_made_to_harm_are_refused_and_not_allocated() {
         file.pairs.extend(1_u64.to_le_bytes());
     }
     file.pairs.extend([0; 200]);
-    assert_has(&read(&file).unwrap_err(), &["deep", "nested too deep"]);
+    assert_has(&read(&file).unwrap_err(), &["deep", "deeply nested"]);
     let odd = small().tensor("x", &[33], 2, 0);
     assert_has(
         &read(&odd).unwrap_err(),

@@ -1,5 +1,5 @@
-//! What `simulate` does with a pool's configuration and its history: keys that are set on the command line, alone and beside
-//! drawn days, and what was never measured.
+//! `simulate` with a pool's configuration and history: keys set on the command line, alone and with resampled days, and models that
+//! were never measured.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::{Rig, errors, text};
 
 const LOAD: &str = "diurnal:requests=4000,days=5,models=12";
 
-/// A pool with one device and no models of its own.
+/// A pool with one device and no models.
 fn configured() -> (Rig, String) {
     let rig = Rig::new();
     let pool = rig.file(
@@ -47,7 +47,7 @@ fn what_is_wrong_with_a_key_that_is_set_is_an_error() {
         ("keep_hot=1m", "is not of the form pool.keep_hot=30m"),
         ("pool.keep_hot", "is not of the form pool.keep_hot=30m"),
         ("pool.absent=1m", "names no key of the configuration"),
-        ("pool.keep_hot=soon", "`soon` is not a length of time"),
+        ("pool.keep_hot=soon", "`soon` is not a duration"),
     ] {
         let complaint = rig.complaint(LOAD, &["--pool", &pool, "--set", set]);
         assert!(complaint.contains(expected), "{complaint}");
@@ -59,7 +59,7 @@ fn what_is_wrong_with_a_key_that_is_set_is_an_error() {
 #[test]
 fn a_key_and_a_priority_are_compared_on_drawn_days_with_the_pool_as_configured() {
     let (rig, pool) = configured();
-    // How many more loads there are with the change, on the fewest of the drawn workloads and on the most.
+    // Additional loads caused by the change: the minimum and maximum over the resampled workloads.
     let more_loads = |more: &[&str]| -> (i64, i64) {
         let own: &[&str] = &["--pool", &pool, "--resample", "6"];
         let output = rig.simulate(LOAD, &[own, more].concat());
@@ -67,7 +67,9 @@ fn a_key_and_a_priority_are_compared_on_drawn_days_with_the_pool_as_configured()
         let table = String::from_utf8(output.stdout).expect("UTF-8");
         let row = table.lines().find(|line| line.starts_with("loads "));
         let range = row.and_then(|row| row.rsplit_once('(')?.1.strip_suffix(')'));
-        let (least, most) = range.and_then(|it| it.split_once(" to ")).expect("a range");
+        let (least, most) = range
+            .and_then(|range| range.split_once(" to "))
+            .expect("a range");
         let number = |digits: &str| -> i64 { digits.parse().expect("a number") };
         (number(least), number(most))
     };
@@ -121,7 +123,7 @@ fn what_was_never_measured_is_guessed_and_named_for_each_model() {
         "{notices}"
     );
     assert!(
-        notices.contains("the load times and sizes of 1 models are those that the pool measured")
+        notices.contains("the load times and sizes of 1 models were measured by the pool")
             && notices.contains("never stopped one, so the time of a stop is guessed"),
         "{notices}"
     );

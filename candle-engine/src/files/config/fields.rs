@@ -99,7 +99,7 @@ impl<'a> Fields<'a> {
             .map(|value| {
                 value
                     .as_str()
-                    .ok_or_else(|| format!("{name} is {value}, which is no text"))
+                    .ok_or_else(|| format!("{name} is {value}, which is not a text"))
             })
             .transpose()
     }

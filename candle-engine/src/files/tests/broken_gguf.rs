@@ -206,7 +206,7 @@ fn metadata_that_is_missing_or_wrong_is_named_by_its_key() {
         (
             "general.architecture",
             whole(3),
-            "general.architecture is no text",
+            "general.architecture is not a text",
         ),
         ("general.alignment", whole(33), "general.alignment is 33"),
         ("general.alignment", whole(0), "general.alignment is 0"),
