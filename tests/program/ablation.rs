@@ -55,10 +55,12 @@ fn an_ablation_on_traces_shows_the_pool_without_each_part_beside_the_one_with_al
             ["model-pool", "1.000", "0", "0", "0", "1.000"]
         );
     }
-    // Where the models in use change, the pool's own estimate is wrong, and the shadows show it.
+    // A change of the models in use makes the pool's own estimate wrong, which only the shadows reveal.
     let changing = sections[2];
     assert!(changing.starts_with("1 device, `shifting:"), "{changing}");
-    let row = changing.lines().find(|it| it.contains("without shadows"));
+    let row = changing
+        .lines()
+        .find(|line| line.contains("without shadows"));
     let columns: Vec<&str> = row.expect("a row").split('|').collect();
     let reload: f64 = columns[6].trim().parse().expect("a ratio");
     assert!(reload > 1.05, "{changing}");

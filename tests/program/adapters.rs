@@ -64,7 +64,7 @@ fn listed(pool: &Pool) -> Vec<String> {
     let listing: Value = serde_json::from_str(&text).expect("JSON");
     let models = listing["data"].as_array().expect("a list").iter();
     models
-        .map(|it| it["id"].as_str().expect("a name").to_owned())
+        .map(|model| model["id"].as_str().expect("a name").to_owned())
         .collect()
 }
 
@@ -102,7 +102,9 @@ fn three_adapters_take_turns_in_room_for_two_and_answer_as_those_that_are_writte
     assert_eq!(loads(&pool), before, "it was there still");
     let known = listed(&pool);
     assert!(
-        names.iter().all(|name| known.iter().any(|it| it == name)),
+        names
+            .iter()
+            .all(|name| known.iter().any(|known| known == name)),
         "{known:?}"
     );
 

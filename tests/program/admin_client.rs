@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use support::whole::Pool;
 
-/// What one run of the client printed.
+/// Output of a run of the client.
 #[derive(Debug)]
 struct Run {
     status: i32,
@@ -55,9 +55,9 @@ fn a_load_with_too_few_replicas_ends_with_1_and_says_why_and_how_many_would_fit(
         &pool,
         &["load", "tiny-helper", "--replicas", "50", "--json"],
     );
-    let answer: Value = serde_json::from_str(&json.stdout).unwrap();
+    let response: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(json.status, 1, "{json:?}");
-    assert_eq!(answer["fits_when_empty"], 2, "{answer}");
+    assert_eq!(response["fits_when_empty"], 2, "{response}");
 }
 
 #[test]
@@ -83,13 +83,13 @@ fn an_unknown_name_is_answered_with_the_nearest_by_every_command() {
         &["show", "tiny-gide"],
         &["load", "tiny-gide"],
     ] {
-        let answer = client(&pool, words);
-        assert_eq!(answer.status, 1, "{words:?}: {answer:?}");
-        has(&answer.stderr, &["tiny-gide", "tiny-guide"]);
+        let response = client(&pool, words);
+        assert_eq!(response.status, 1, "{words:?}: {response:?}");
+        has(&response.stderr, &["tiny-gide", "tiny-guide"]);
     }
-    let answer = client(&pool, &["audit", "--of", "first admin kye"]);
-    assert_eq!(answer.status, 1, "{answer:?}");
-    has(&answer.stderr, &["no key has the id", " is k1"]);
+    let response = client(&pool, &["audit", "--of", "first admin kye"]);
+    assert_eq!(response.status, 1, "{response:?}");
+    has(&response.stderr, &["no key has the id", " is k1"]);
     assert_eq!(client(&pool, &["audit", "--of", "k1"]).status, 0);
     // It is registered, removed, and its history stays.
     let file = pool.folder().join("gone.yaml");
@@ -107,10 +107,10 @@ fn an_unknown_name_is_answered_with_the_nearest_by_every_command() {
 #[test]
 fn https_to_a_plain_port_is_answered_with_the_right_scheme() {
     let pool = Pool::demo();
-    let answer = run(&pool, &format!("https://{}", pool.address()), &["models"]);
-    assert_eq!(answer.status, 3, "{answer:?}");
+    let response = run(&pool, &format!("https://{}", pool.address()), &["models"]);
+    assert_eq!(response.status, 3, "{response:?}");
     has(
-        &answer.stderr,
+        &response.stderr,
         &["plain HTTP", &format!("--server http://{}", pool.address())],
     );
 }
@@ -130,10 +130,10 @@ fn http_to_a_tls_port_is_answered_with_the_right_scheme() {
     let model = ("m.yaml".to_owned(), model.to_owned());
     let pool = Pool::with_env(&[model], "", &[("MODEL_POOL__SERVER__TLS", &tls)]);
     let server = pool.address().to_owned();
-    let answer = run(&pool, &format!("http://{server}"), &["models"]);
-    assert_eq!(answer.status, 3, "{answer:?}");
+    let response = run(&pool, &format!("http://{server}"), &["models"]);
+    assert_eq!(response.status, 3, "{response:?}");
     has(
-        &answer.stderr,
+        &response.stderr,
         &["TLS", &format!("--server https://{server}")],
     );
 }

@@ -1,4 +1,4 @@
-//! `model-pool admin-key new`: a way back for whoever lost the admin key and may write to the data folder.
+//! `model-pool admin-key new`: restores access after the admin key is lost, for users who may write to the data folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,8 +27,8 @@ fn made(pool: &Pool, key: &str, name: &str) -> String {
     let body = json!({"name": name, "role": "admin"}).to_string();
     let (status, text, _) = pool.request("POST", "/llm/admin/keys", &body, Some(key));
     assert_eq!(status, 200, "{text}");
-    let answer: Value = serde_json::from_str(&text).expect("JSON");
-    answer["key"].as_str().expect("a key").to_owned()
+    let response: Value = serde_json::from_str(&text).expect("JSON");
+    response["key"].as_str().expect("a key").to_owned()
 }
 
 #[test]
@@ -120,24 +120,24 @@ fn ones_own_key_is_revoked_only_on_purpose() {
         let (status, text, _) = pool.request("DELETE", &path, "", Some(key));
         (status, serde_json::from_str::<Value>(&text).expect("JSON"))
     };
-    let (status, answer) = revoke(&own, "id=k2");
+    let (status, response) = revoke(&own, "id=k2");
     assert_eq!(
-        (status, &answer["error"]["code"]),
+        (status, &response["error"]["code"]),
         (409, &json!("own_key")),
-        "{answer}"
+        "{response}"
     );
-    let message = answer["error"]["message"].as_str().expect("a message");
+    let message = response["error"]["message"].as_str().expect("a message");
     assert!(
         message.contains("k1 (first admin key)") && message.contains("confirm=true"),
         "{message}"
     );
     assert_eq!(revoke(&own, "id=k2&confirm=true").0, 200);
-    let (status, answer) = revoke(&first, "id=k1&confirm=true");
+    let (status, response) = revoke(&first, "id=k1&confirm=true");
     assert_eq!(
-        (status, &answer["error"]["code"]),
+        (status, &response["error"]["code"]),
         (409, &json!("last_admin_key")),
-        "{answer}"
+        "{response}"
     );
-    let message = answer["error"]["message"].as_str().expect("a message");
+    let message = response["error"]["message"].as_str().expect("a message");
     assert!(message.contains("model-pool admin-key new"), "{message}");
 }

@@ -17,7 +17,7 @@ fn at_terminal(pool: &Pool, words: &[&str], size: (u16, u16)) -> Terminal {
         ("MODEL_POOL_SERVER", pool.address()),
         ("MODEL_POOL_ADMIN_KEY", key.as_str()),
     ];
-    Terminal::of(&program, pool.folder(), words, &env, size)
+    Terminal::new(&program, pool.folder(), words, &env, size)
 }
 
 fn piped(pool: &Pool, words: &[&str]) -> String {
@@ -48,29 +48,31 @@ fn a_load_that_is_started_with_a_key_is_seen_through_to_ready_and_unloaded_again
     let pool = Pool::with_models(&models, "");
     for size in [(80, 24), (200, 50)] {
         let mut top = at_terminal(&pool, &["top"], size);
-        top.wait_for_screen("both models", |it| {
-            row(it, "slow").contains("cold") && row(it, "other").contains("cold")
+        top.wait_for_screen("both models", |screen| {
+            row(screen, "slow").contains("cold") && row(screen, "other").contains("cold")
         });
         top.keys("jl");
-        let plan = top.wait_for_screen("the plan", |it| it.contains("Press Enter to load it."));
+        let plan = top.wait_for_screen("the plan", |screen| {
+            screen.contains("Press Enter to load it.")
+        });
         assert!(plan.contains("Load slow?"), "{plan}");
         top.keys("\r");
-        top.wait_for_screen("the load", |it| {
-            row(it, "slow").contains("of about") || row(it, "slow").contains("loading")
+        top.wait_for_screen("the load", |screen| {
+            row(screen, "slow").contains("of about") || row(screen, "slow").contains("loading")
         });
-        let ready = top.wait_for_screen("it ready", |it| row(it, "slow").contains("ready"));
+        let ready = top.wait_for_screen("it ready", |screen| row(screen, "slow").contains("ready"));
         assert!(ready.contains("1 of 2 ready"), "{ready}");
         top.keys("u");
-        top.wait_for_screen("what leaves", |it| {
-            it.contains("1 replica will be unloaded")
+        top.wait_for_screen("what leaves", |screen| {
+            screen.contains("1 replica will be unloaded")
         });
         top.keys("\r");
-        top.wait_for_screen("it cold", |it| row(it, "slow").contains("cold"));
+        top.wait_for_screen("it cold", |screen| row(screen, "slow").contains("cold"));
         // The newest event has its decision behind it.
         top.keys("4w");
-        top.wait_for_screen("the decision", |it| it.contains("(event "));
+        top.wait_for_screen("the decision", |screen| screen.contains("(event "));
         top.keys("\x1b");
-        top.wait_for_screen("the panes", |it| !it.contains("Esc close"));
+        top.wait_for_screen("the panes", |screen| !screen.contains("Esc close"));
         top.keys("q");
         let (status, shown) = top.end();
         assert_eq!(status, Some(0), "{shown:?}");
@@ -83,7 +85,7 @@ fn the_terminal_is_as_before_after_control_c_and_after_signals() {
     for signal in ["", "TERM", "HUP", "INT"] {
         let mut top = at_terminal(&pool, &["top"], (80, 24));
         let before = top.settings();
-        top.wait_for_screen("the models", |it| it.contains("2 Models"));
+        top.wait_for_screen("the models", |screen| screen.contains("2 Models"));
         assert_ne!(top.settings(), before, "single keys are read without echo");
         match signal {
             "" => top.keys("\x03"),
@@ -95,7 +97,7 @@ fn the_terminal_is_as_before_after_control_c_and_after_signals() {
                 assert!(sent.expect("kill runs").success());
             }
         }
-        top.wait_for_screen("nothing", |it| it.trim().is_empty());
+        top.wait_for_screen("nothing", |screen| screen.trim().is_empty());
         assert_eq!(top.settings(), before, "{signal}");
         let (status, shown) = top.end();
         assert_eq!(status, Some(0), "{signal}: {shown:?}");
@@ -114,16 +116,16 @@ fn a_lost_connection_is_said_and_the_picture_comes_back_by_itself() {
     let address = pool.address().to_owned();
     pool.set_env("MODEL_POOL__SERVER__LISTEN", &address);
     let mut top = at_terminal(&pool, &["top"], (100, 30));
-    top.wait_for_screen("the models", |it| it.contains("● live"));
+    top.wait_for_screen("the models", |screen| screen.contains("● live"));
     pool.kill();
-    let lost = top.wait_for_screen("the loss", |it| it.contains("no connection for"));
+    let lost = top.wait_for_screen("the loss", |screen| screen.contains("no connection for"));
     assert!(
         row(&lost, "m").contains("cold"),
         "the last picture stays: {lost}"
     );
     pool.restart();
-    top.wait_for_screen("the connection", |it| {
-        it.contains("● live") && it.contains("The connection is back.")
+    top.wait_for_screen("the connection", |screen| {
+        screen.contains("● live") && screen.contains("The connection is back.")
     });
     top.keys("q");
     assert_eq!(top.end().0, Some(0));
@@ -137,9 +139,9 @@ fn what_an_engine_prints_is_harmless_on_the_screen() {
     let pool = Pool::with_models(&[(name, file)], "");
     piped(&pool, &["load", "m"]);
     let mut top = at_terminal(&pool, &["top"], (80, 24));
-    top.wait_for_screen("the model", |it| row(it, "m").contains("ready"));
+    top.wait_for_screen("the model", |screen| row(screen, "m").contains("ready"));
     top.keys("L");
-    top.wait_for_screen("the log", |it| it.contains("danger"));
+    top.wait_for_screen("the log", |screen| screen.contains("danger"));
     top.keys("\x03");
     let (_, shown) = top.end();
     for raw in ["\x1b]0;", "\x07", "\u{9b}"] {
@@ -175,7 +177,7 @@ fn a_wrong_address_and_a_wrong_key_are_said_before_the_screen_is_taken() {
     ];
     for (server, key, status, words) in cases {
         let env = [("MODEL_POOL_SERVER", server), ("MODEL_POOL_ADMIN_KEY", key)];
-        let (ended, shown) = Terminal::of(&program, folder, &["top"], &env, (80, 24)).end();
+        let (ended, shown) = Terminal::new(&program, folder, &["top"], &env, (80, 24)).end();
         assert_eq!(ended, Some(status), "{shown}");
         assert!(
             shown.contains(words) && !shown.contains("\x1b[?1049h"),
@@ -198,7 +200,7 @@ fn a_conversation_has_the_server_and_the_key_of_every_other_command() {
         ("MODEL_POOL_SERVER", pool.address()),
         ("MODEL_POOL_ADMIN_KEY", "mp-wrong"),
     ];
-    let refused = Terminal::of(&program, pool.folder(), &["chat", "m"], &env, (80, 24));
+    let refused = Terminal::new(&program, pool.folder(), &["chat", "m"], &env, (80, 24));
     let (status, shown) = refused.end();
     assert_eq!(status, Some(1), "{shown}");
     assert!(shown.contains("MODEL_POOL_ADMIN_KEY"), "{shown}");

@@ -41,7 +41,7 @@ fn after_kill_9_under_load_all_engines_are_hot_and_answer_soon() {
     for stream in &streams {
         wait_for("the first chunk", || stream.text().contains("data: "));
     }
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     let before = replicas(&pool);
     pool.kill();
     for stream in &streams {
@@ -93,7 +93,7 @@ fn the_keep_hot_time_counts_on_over_the_restart() {
     pool.kill_and_restart();
     let after = expires(&pool);
     let moved = (after - before).abs();
-    // Use is told to guardians every two seconds.
+    // Guardians receive the time of last use every two seconds.
     assert!(moved < chrono::TimeDelta::milliseconds(2_500), "{moved}");
     let same = time(&shown(&pool, "a")["replicas"][0]["ready_at"]);
     assert!((same - ready_at).abs() < chrono::TimeDelta::milliseconds(200));
@@ -131,7 +131,7 @@ fn a_crash_of_an_adopted_engine_is_noticed_and_told() {
     wait_for("the crash", || {
         reasons(&pool, "crash")
             .iter()
-            .any(|it| it.contains("signal 9"))
+            .any(|reason| reason.contains("signal 9"))
     });
     // Its file is removed once the end has been reported.
     wait_for("the journal to be empty", || pool.journal().is_empty());
@@ -142,7 +142,7 @@ fn an_adopted_engine_that_stands_still_is_found_as_any_other() {
     let quick = "pool: {heartbeat: 300ms, heartbeat_timeout: 300ms, keep_hot: 10m}\n";
     let mut pool = Pool::that_adopts(&[stub("a", &[])], quick, "1m");
     assert_eq!(asks(&pool, "a").0, 200);
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     pool.kill_and_restart();
     told(&pool, "adopt", 1);
     for &engine in &family.engines {
@@ -157,14 +157,14 @@ fn an_adopted_engine_that_stands_still_is_found_as_any_other() {
 fn with_stop_the_next_service_starts_from_nothing() {
     let mut pool = Pool::with_models(&[stub("a", &[])], "");
     assert_eq!(asks(&pool, "a").0, 200);
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     pool.kill_and_restart();
     assert!(family.alive().is_empty(), "before it serves");
     assert!(pool.journal().is_empty());
     // Kept by the service that started it, and unwanted by the next one.
     let mut pool = Pool::that_adopts(&[stub("a", &[])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     pool.kill();
     pool.set_env("MODEL_POOL__POOL__ON_RESTART", "stop");
     pool.restart();
@@ -180,12 +180,12 @@ fn a_changed_model_file_means_another_engine() {
     for name in ["kept", "changed", "gone"] {
         assert_eq!(asks(&pool, name).0, 200);
     }
-    let before = Family::of(&pool);
+    let before = Family::new(&pool);
     pool.kill();
     let (file, text) = stub("changed", &["--tokens", "7"]);
     fs::write(pool.models().join(file), text).unwrap();
     fs::remove_file(pool.models().join("gone.yaml")).unwrap();
-    // What is said of priorities and times is no reason to stop an engine.
+    // Changed priorities and times are not a reason to stop an engine.
     let (file, text) = stub("kept", &[]);
     let text = text.replace("{memory_gib: 0.5}", "{memory_gib: 0.5, priority: 1}");
     fs::write(pool.models().join(file), text).unwrap();
@@ -215,7 +215,10 @@ fn what_has_no_room_any_more_is_stopped_and_the_memory_is_never_given_twice() {
     pool.restart();
     wait_for("the third to be gone", || pool.engine_pids().len() == 2);
     let adopted = told(&pool, "adopt", 3);
-    let misfits = adopted.iter().filter(|it| it.contains("(M3)")).count();
+    let misfits = adopted
+        .iter()
+        .filter(|reason| reason.contains("(M3)"))
+        .count();
     assert_eq!((adopted.len(), misfits), (3, 1), "{adopted:?}");
 }
 
@@ -226,7 +229,7 @@ fn broken_engines_are_stopped_and_dead_ones_told() {
     for name in NAMES {
         assert_eq!(asks(&pool, name).0, 200);
     }
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     pool.kill();
     kill(family.engines[0], Signal::SIGSTOP);
     kill(family.engines[1], Signal::SIGKILL);
@@ -245,7 +248,7 @@ fn broken_engines_are_stopped_and_dead_ones_told() {
     );
     let crash = told(&pool, "crash", 1);
     assert!(crash[0].contains("signal 9"), "{crash:?}");
-    let left = family.alive_without(&Family::of(&pool));
+    let left = family.alive_without(&Family::new(&pool));
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -256,7 +259,7 @@ fn a_guardian_that_is_frozen_or_gone_takes_its_engine_with_it() {
     for name in NAMES {
         assert_eq!(asks(&pool, name).0, 200);
     }
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     pool.kill();
     kill(family.guardians[0], Signal::SIGSTOP);
     kill(family.guardians[1], Signal::SIGKILL);
@@ -264,14 +267,14 @@ fn a_guardian_that_is_frozen_or_gone_takes_its_engine_with_it() {
     assert_eq!(pool.engine_pids(), family.engines[2..]);
     let gone = told(&pool, "gone", 1);
     assert!(
-        gone.iter().any(|it| it.contains("did not answer")),
+        gone.iter().any(|reason| reason.contains("did not answer")),
         "{gone:?}"
     );
-    let left = family.alive_without(&Family::of(&pool));
+    let left = family.alive_without(&Family::new(&pool));
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A process of nobody's, in a session of its own.
+/// An unrelated process in a separate session.
 struct Bystander(std::process::Child);
 
 impl Bystander {
@@ -293,7 +296,7 @@ fn numbers_that_were_given_to_other_processes_fool_nobody() {
     let mut pool = Pool::that_adopts(&[stub("a", &[]), stub("b", &[])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
     assert_eq!(asks(&pool, "b").0, 200);
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     pool.kill();
     let (other, young) = (Bystander::start(), Bystander::start());
     let started = |pid: u32| {
@@ -354,7 +357,7 @@ fn twenty_engines_are_adopted_soon() {
     for name in &names {
         assert_eq!(asks(&pool, name).0, 200);
     }
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     pool.kill();
     let began = SystemTime::now();
     pool.restart();

@@ -37,8 +37,8 @@ fn ask(pool: &Pool, path: &str, body: &Value) -> (u16, Value, String) {
 
 fn ask_with(pool: &Pool, path: &str, body: &Value, lines: &[(&str, &str)]) -> (u16, Value, String) {
     let (status, text, head) = pool.request_with("POST", path, &body.to_string(), lines);
-    let answer = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    (status, answer, ignored(&head))
+    let response = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    (status, response, ignored(&head))
 }
 
 /// The names in `x-model-pool-ignored`.
@@ -87,8 +87,8 @@ fn with(mut body: Value, more: &Value) -> Value {
     body
 }
 
-/// What an engine that echoes got, read out of its answer in any API's form.
-fn echoed(answer: &Value) -> Value {
+/// The request received by an echoing engine, extracted from its response in any API's form.
+fn echoed(response: &Value) -> Value {
     let places = [
         "/choices/0/message/content",
         "/content/0/text",
@@ -96,8 +96,8 @@ fn echoed(answer: &Value) -> Value {
     ];
     let text = places
         .iter()
-        .find_map(|place| answer.pointer(place)?.as_str());
-    serde_json::from_str(text.unwrap_or_else(|| panic!("no echo in {answer}"))).unwrap()
+        .find_map(|place| response.pointer(place)?.as_str());
+    serde_json::from_str(text.unwrap_or_else(|| panic!("no echo in {response}"))).unwrap()
 }
 
 fn fixture(name: &str) -> Value {
@@ -140,16 +140,16 @@ fn the_first_requests_of_coding_agents_are_answered_and_say_what_had_no_effect()
         ),
     ] {
         let mut body = fixture(name);
-        let (status, answer, _) = stream(&pool, path, &body);
-        assert_eq!(status, 200, "{name}: {answer:?}");
-        let last = answer.last().unwrap()["type"].as_str().unwrap();
+        let (status, response, _) = stream(&pool, path, &body);
+        assert_eq!(status, 200, "{name}: {response:?}");
+        let last = response.last().unwrap()["type"].as_str().unwrap();
         assert!(
             ["message_stop", "response.completed"].contains(&last),
             "{name}: {last}"
         );
         body["stream"] = json!(false);
-        let (status, answer, ignored) = ask(&pool, path, &body);
-        assert_eq!(status, 200, "{name}: {answer}");
+        let (status, response, ignored) = ask(&pool, path, &body);
+        assert_eq!(status, 200, "{name}: {response}");
         let ignored: Vec<&str> = ignored.split(", ").collect();
         for field in named {
             assert!(
@@ -157,7 +157,7 @@ fn the_first_requests_of_coding_agents_are_answered_and_say_what_had_no_effect()
                 "{name}: {field} is not in {ignored:?}"
             );
         }
-        let got = echoed(&answer);
+        let got = echoed(&response);
         let sent = body["tools"].as_array().unwrap();
         let is_run_here = |tool: &&Value| {
             let kind = tool["type"].as_str().unwrap_or("custom");
@@ -189,10 +189,12 @@ fn instructions_between_messages_and_repeated_turns_suit_every_template() {
         };
         let mut body = fixture(name);
         body["stream"] = json!(false);
-        let (_, answer, _) = ask(&pool, path, &body);
-        let got = echoed(&answer);
+        let (_, response, _) = ask(&pool, path, &body);
+        let got = echoed(&response);
         let roles = got["messages"].as_array().unwrap().iter();
-        let roles: Vec<&str> = roles.map(|it| it["role"].as_str().unwrap()).collect();
+        let roles: Vec<&str> = roles
+            .map(|message| message["role"].as_str().unwrap())
+            .collect();
         assert_eq!(roles, ["system", "user"], "{name}");
         let said = got["messages"][1]["content"].as_str().unwrap();
         assert!(said.contains("USETOOL"), "{said}");

@@ -53,10 +53,10 @@ fn the_alerts_and_the_dashboard_name_metrics_that_are_exposed() {
     // A row only has a title.
     let targets = panels
         .iter()
-        .filter(|it| it["type"] != "row")
-        .flat_map(|it| it["targets"].as_array().unwrap());
+        .filter(|panel| panel["type"] != "row")
+        .flat_map(|panel| panel["targets"].as_array().unwrap());
     let expressions: Vec<String> = targets
-        .map(|it| it["expr"].as_str().unwrap().to_owned())
+        .map(|target| target["expr"].as_str().unwrap().to_owned())
         .collect();
     assert!(expressions.len() > 12, "{expressions:?}");
     let rules = read("deploy/prometheus/rules.yml");

@@ -60,8 +60,8 @@ async fn what_was_written_is_read_back_in_pages_after_a_reopen() {
     let before = Some(3);
     assert_eq!(found(AuditQuery { before, ..newest }).await, rows[..2]);
     let of = |key: &str, path: &str| AuditQuery {
-        key: Some(key.to_owned()).filter(|it| !it.is_empty()),
-        path: Some(path.to_owned()).filter(|it| !it.is_empty()),
+        key: Some(key.to_owned()).filter(|key| !key.is_empty()),
+        path: Some(path.to_owned()).filter(|path| !path.is_empty()),
         ..all.clone()
     };
     assert_eq!(
@@ -163,7 +163,7 @@ fn every_change_is_kept_with_who_asked_and_what_came_of_it_and_survives_kill_9()
         "revoked"
     );
     assert_eq!(ask("POST", "/llm/admin/reset", "{}", None).0, 401);
-    // A key that somebody puts where a name belongs, and what the list does not have.
+    // A key in place of a name, and fields that the audit log does not record.
     let odd = json!({"model": admin, "reason": "x", "key": user}).to_string();
     assert_eq!(ask("POST", "/llm/admin/unload", &odd, Some(&admin)).0, 400);
 
@@ -288,7 +288,7 @@ fn a_client_that_leaves_before_the_answer_is_kept_all_the_same() {
 #[test]
 fn attempts_without_a_key_do_not_fill_the_audit() {
     let pool = Pool::demo();
-    // On one connection, so that a minute holds them all.
+    // On one connection, which keeps all requests within a minute.
     let mut socket = TcpStream::connect(pool.address()).unwrap();
     let request = format!(
         "POST /llm/admin/reset HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n",
@@ -296,9 +296,9 @@ fn attempts_without_a_key_do_not_fill_the_audit() {
     );
     for _ in 0..300 {
         socket.write_all(request.as_bytes()).unwrap();
-        let mut answer = [0; 4096];
-        let count = socket.read(&mut answer).unwrap();
-        let head = String::from_utf8_lossy(&answer[..count]).into_owned();
+        let mut response = [0; 4096];
+        let count = socket.read(&mut response).unwrap();
+        let head = String::from_utf8_lossy(&response[..count]).into_owned();
         assert!(head.starts_with("HTTP/1.1 401"), "{head}");
     }
     let kept = entries(&pool, "?limit=1000").len();

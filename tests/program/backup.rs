@@ -1,5 +1,5 @@
-//! `model-pool backup` and `model-pool backup restore` in the whole program: what administrators wished for survives
-//! the loss of the data folder.
+//! `model-pool backup` and `model-pool backup restore` with the real program: administrators' settings survive the loss of the data
+//! folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,9 +14,9 @@ use super::commands::{Ended, model_pool};
 
 fn admin(pool: &Pool, key: &str, method: &str, path: &str, body: &Value) -> Value {
     let path = format!("/llm/admin{path}");
-    let (status, answer) = pool.call(Some(key), method, &path, body);
-    assert_eq!(status, 200, "{method} {path}: {answer}");
-    answer
+    let (status, response) = pool.call(Some(key), method, &path, body);
+    assert_eq!(status, 200, "{method} {path}: {response}");
+    response
 }
 
 fn run(pool: &Pool, words: &[&str]) -> Ended {
@@ -151,7 +151,7 @@ fn a_copy_that_does_not_fit_leaves_nothing_behind() {
         .arg(&config)
         .current_dir(pool.folder())
         .output();
-    let refused = Ended::of(output.expect("it runs"));
+    let refused = Ended::new(output.expect("it runs"));
     refused.refused(&["cannot write copy.db", "free of"]);
     let left = fs::read_dir(pool.folder()).unwrap().flatten();
     let left: Vec<_> = left.map(|entry| entry.file_name()).collect();

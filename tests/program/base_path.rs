@@ -25,16 +25,16 @@ fn routes_documents_and_hints_follow_the_configured_base_path() {
         ("GET", "/a//b", 404),
         ("DELETE", "/v1/models", 405),
     ] {
-        let (status, answer, _) = pool.request(method, path, "", None);
-        assert_eq!(status, expected, "{method} {path}: {answer}");
+        let (status, response, _) = pool.request(method, path, "", None);
+        assert_eq!(status, expected, "{method} {path}: {response}");
         let hint = format!("the routes are listed at {BASE}/docs");
-        assert!(answer.contains(&hint), "{method} {path}: {answer}");
+        assert!(response.contains(&hint), "{method} {path}: {response}");
     }
     for (method, before, below) in [("POST", "", "chat/completions"), ("GET", BASE, "models")] {
-        let (status, answer, _) = pool.request(method, &format!("{before}/{below}"), "", None);
-        assert_eq!(status, 404, "{answer}");
+        let (status, response, _) = pool.request(method, &format!("{before}/{below}"), "", None);
+        assert_eq!(status, 404, "{response}");
         let hint = format!("did you mean {before}/v1/{below}?");
-        assert!(answer.contains(&hint), "{answer}");
+        assert!(response.contains(&hint), "{response}");
     }
 }
 
@@ -49,7 +49,7 @@ fn the_dashboard_lies_below_the_base_path_with_its_files_beside_it() {
     assert!(!head.contains("unsafe"), "{head}");
     assert!(!page.contains(BASE), "a proxy may serve it elsewhere");
     let links = page.split("=\"dashboard/").skip(1);
-    let links: Vec<&str> = links.map(|it| it.split('"').next().unwrap()).collect();
+    let links: Vec<&str> = links.map(|link| link.split('"').next().unwrap()).collect();
     assert!(links.len() > 20, "{page}");
     for link in &links {
         let (status, _, head) = get(&format!("{BASE}/dashboard/{link}"));
@@ -59,14 +59,20 @@ fn the_dashboard_lies_below_the_base_path_with_its_files_beside_it() {
     let (status, _, head) = get(&format!("{BASE}/dashboard/"));
     assert_eq!(status, 308);
     assert!(head.contains("location: ../dashboard"), "{head}");
-    let main = links.iter().find(|it| it.ends_with("/main.js")).unwrap();
+    let main = links
+        .iter()
+        .find(|link| link.ends_with("/main.js"))
+        .unwrap();
     let other = main.replace(main.split('/').next().unwrap(), "0123456789abcdef");
-    let (status, answer, _) = get(&format!("{BASE}/dashboard/{other}"));
+    let (status, response, _) = get(&format!("{BASE}/dashboard/{other}"));
     assert_eq!(
         status, 404,
         "the files of another version are not mixed with these"
     );
-    assert!(answer.contains(&format!("{BASE}/dashboard")), "{answer}");
+    assert!(
+        response.contains(&format!("{BASE}/dashboard")),
+        "{response}"
+    );
     assert_eq!(get("/llm/dashboard").0, 404);
 }
 
@@ -91,9 +97,12 @@ fn a_browser_finds_a_page_at_the_root_and_a_program_finds_an_error_with_a_hint()
     let (_, other, _) = pool.request_with("GET", "/", "", &browser);
     assert!(!other.contains(nonce), "a nonce is for one answer");
     for kind in ["*/*", "application/json"] {
-        let (status, answer, head) = pool.request_with("GET", "/", "", &accept(kind));
-        assert_eq!(status, 404, "{kind}: {answer}");
-        assert!(answer.contains(&format!("{BASE}/docs")), "{kind}: {answer}");
+        let (status, response, head) = pool.request_with("GET", "/", "", &accept(kind));
+        assert_eq!(status, 404, "{kind}: {response}");
+        assert!(
+            response.contains(&format!("{BASE}/docs")),
+            "{kind}: {response}"
+        );
         assert!(head.to_ascii_lowercase().contains("vary: accept"), "{head}");
     }
 }

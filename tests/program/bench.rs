@@ -16,7 +16,7 @@ use support::whole::{Pool, wait_for};
 struct Engine {
     child: Child,
     address: String,
-    /// It goes on printing, and must not find the pipe closed.
+    /// Kept open because the engine continues to print.
     _output: BufReader<std::process::ChildStdout>,
 }
 
@@ -57,9 +57,9 @@ fn stats(address: &str) -> Value {
     let mut socket = TcpStream::connect(address).unwrap();
     let request = format!("GET /stats HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).unwrap();
-    let body = answer.split_once("\r\n\r\n").unwrap().1;
+    let mut response = String::new();
+    socket.read_to_string(&mut response).unwrap();
+    let body = response.split_once("\r\n\r\n").unwrap().1;
     serde_json::from_str(body).unwrap()
 }
 
@@ -304,7 +304,7 @@ fn it_speaks_http_2_with_prior_knowledge() {
     let accepting = async move {
         let mut connections = tokio::task::JoinSet::new();
         while let Ok((socket, _)) = listener.accept().await {
-            let answer = hyper::service::service_fn(|request: hyper::Request<_>| async move {
+            let response = hyper::service::service_fn(|request: hyper::Request<_>| async move {
                 let _: hyper::body::Incoming = request.into_body();
                 let body = http_body_util::Full::new(bytes::Bytes::from_static(
                     br#"{"choices":[],"usage":{"completion_tokens":7}}"#,
@@ -314,7 +314,7 @@ fn it_speaks_http_2_with_prior_knowledge() {
             let executor = hyper_util::rt::TokioExecutor::new();
             let server = hyper::server::conn::http2::Builder::new(executor);
             connections
-                .spawn(server.serve_connection(hyper_util::rt::TokioIo::new(socket), answer));
+                .spawn(server.serve_connection(hyper_util::rt::TokioIo::new(socket), response));
         }
     };
     tasks.spawn_on(accepting, runtime.handle());

@@ -1,5 +1,5 @@
-//! Model files that cannot be used: the service starts and serves everything else, administrators are told what is wrong,
-//! users are told whom to ask, and a mended file takes effect with a reload.
+//! Invalid model files: the service starts and serves everything else, administrators see the error, users learn whom to contact,
+//! and a corrected file takes effect with a reload.
 
 use serde_json::{Value, json};
 use support::whole::Pool;
@@ -17,7 +17,7 @@ fn file(name: &str, text: &str) -> (String, String) {
     (name.to_owned(), text.to_owned())
 }
 
-/// One of each kind.
+/// One broken file of each kind.
 fn broken() -> Vec<(String, String)> {
     vec![
         file(
@@ -40,26 +40,30 @@ fn broken() -> Vec<(String, String)> {
 fn admin(pool: &Pool, method: &str, path: &str, body: &str) -> (u16, Value) {
     let key = pool.admin_key();
     let (status, text, _) = pool.request(method, path, body, Some(&key));
-    let answer = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    (status, answer)
+    let response = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    (status, response)
 }
 
 fn reload(pool: &Pool) -> Value {
-    let (status, answer) = admin(pool, "POST", "/llm/admin/reload", "");
-    assert_eq!(status, 200, "{answer}");
-    answer
+    let (status, response) = admin(pool, "POST", "/llm/admin/reload", "");
+    assert_eq!(status, 200, "{response}");
+    response
 }
 
 /// State and error of each model, by name.
 fn states(pool: &Pool) -> Vec<(String, String, Option<String>)> {
-    let (status, answer) = admin(pool, "GET", "/llm/admin/models", "");
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = admin(pool, "GET", "/llm/admin/models", "");
+    assert_eq!(status, 200, "{response}");
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    let models = answer["models"].as_array().unwrap().iter();
+    let models = response["models"].as_array().unwrap().iter();
     models
-        .map(|it| {
-            let state = text(&it["state"]).unwrap();
-            (text(&it["model"]).unwrap(), state, text(&it["file_error"]))
+        .map(|model| {
+            let state = text(&model["state"]).unwrap();
+            (
+                text(&model["model"]).unwrap(),
+                state,
+                text(&model["file_error"]),
+            )
         })
         .collect()
 }
@@ -92,7 +96,7 @@ fn one_broken_file_of_each_kind_stops_nothing_and_is_told_to_administrators() {
     ];
     assert_eq!(seen, expected);
     let error = |name: &str| {
-        let found = states.iter().find(|it| it.0 == name).unwrap();
+        let found = states.iter().find(|state| state.0 == name).unwrap();
         found.2.clone().unwrap_or_default()
     };
     for (name, parts) in [
@@ -136,10 +140,10 @@ fn a_request_for_a_broken_model_says_whom_to_ask_and_an_administrator_what_is_wr
     files.push(model("good.yaml", "good", ""));
     let pool = Pool::with_models(&files, "");
     for name in ["lab/engine", "lab/syntax", "nameless", "nameless.yaml"] {
-        let (status, answer) = ask(&pool, name);
-        assert_eq!(status, 503, "{answer}");
-        let message = answer["error"]["message"].as_str().unwrap();
-        assert_eq!(answer["error"]["code"], "model_file_broken", "{answer}");
+        let (status, response) = ask(&pool, name);
+        assert_eq!(status, 503, "{response}");
+        let message = response["error"]["message"].as_str().unwrap();
+        assert_eq!(response["error"]["code"], "model_file_broken", "{response}");
         assert!(
             message.contains(name) && message.contains("administrator"),
             "{message}"
@@ -166,15 +170,18 @@ fn a_request_for_a_broken_model_says_whom_to_ask_and_an_administrator_what_is_wr
             r#"{"priority": 1}"#,
         ),
     ] {
-        let (status, answer) = admin(&pool, method, path, body);
-        assert_eq!(status, 409, "{method} {path}: {answer}");
-        let message = answer["error"]["message"].as_str().unwrap();
+        let (status, response) = admin(&pool, method, path, body);
+        assert_eq!(status, 409, "{method} {path}: {response}");
+        let message = response["error"]["message"].as_str().unwrap();
         assert!(message.contains("engine.yaml: line 3"), "{message}");
         assert!(message.contains("mend the file and reload"), "{message}");
     }
     let register = json!({"engine_config": {"model_id": "lab/engine", "type": "CandleEngine", "model_path": TINY}});
-    let (status, answer) = admin(&pool, "PUT", "/llm/admin/models", &register.to_string());
-    assert_eq!(status, 409, "the file would have the name again: {answer}");
+    let (status, response) = admin(&pool, "PUT", "/llm/admin/models", &register.to_string());
+    assert_eq!(
+        status, 409,
+        "the file would have the name again: {response}"
+    );
 }
 
 #[test]
@@ -212,13 +219,13 @@ fn a_mended_file_takes_effect_and_a_removed_one_is_gone() {
     assert_eq!(ask(&pool, "lab/engine").0, 503);
     let (_, mended) = model(&name, "lab/engine", "");
     std::fs::write(pool.models().join(&name), mended).unwrap();
-    let answer = reload(&pool);
-    assert_eq!(answer["added"], json!(["lab/engine"]), "{answer}");
-    assert_eq!(answer["broken"], json!([]), "{answer}");
+    let response = reload(&pool);
+    assert_eq!(response["added"], json!(["lab/engine"]), "{response}");
+    assert_eq!(response["broken"], json!([]), "{response}");
     assert_eq!(ask(&pool, "lab/engine").0, 200);
     std::fs::write(pool.models().join("late.yaml"), "engine_config: [\n").unwrap();
-    let answer = reload(&pool);
-    assert_eq!(answer["broken"][0]["model"], "late.yaml", "{answer}");
+    let response = reload(&pool);
+    assert_eq!(response["broken"][0]["model"], "late.yaml", "{response}");
     assert_eq!(ask(&pool, "late").0, 503);
     std::fs::remove_file(pool.models().join("late.yaml")).unwrap();
     assert_eq!(reload(&pool)["broken"], json!([]));
@@ -240,19 +247,21 @@ fn the_last_good_version_is_served_while_its_file_is_broken() {
     std::fs::write(pool.models().join("a.yaml"), "engine_config: [\n").unwrap();
     let text = "engine_config: {model_id: c, type: Foo}\n";
     std::fs::write(pool.models().join("b.yaml"), text).unwrap();
-    let answer = reload(&pool);
-    assert_eq!(answer["removed"], json!([]), "{answer}");
-    assert_eq!(answer["changed"], json!([]), "{answer}");
+    let response = reload(&pool);
+    assert_eq!(response["removed"], json!([]), "{response}");
+    assert_eq!(response["changed"], json!([]), "{response}");
     for (nth, name) in ["a", "b"].into_iter().enumerate() {
-        let told = &answer["broken"][nth];
-        assert_eq!(told["model"], name, "{answer}");
-        assert_eq!(told["serves_last_good"], true, "{answer}");
+        let told = &response["broken"][nth];
+        assert_eq!(told["model"], name, "{response}");
+        assert_eq!(told["serves_last_good"], true, "{response}");
     }
     assert_eq!((ask(&pool, "gpt-4").0, ask(&pool, "b").0), (200, 200));
     assert_eq!(pool.engine_pids(), engines, "nothing was started anew");
     let states = states(&pool);
     assert!(
-        states.iter().all(|it| it.1 == "ready" && it.2.is_some()),
+        states
+            .iter()
+            .all(|state| state.1 == "ready" && state.2.is_some()),
         "{states:?}"
     );
     pool.wait_for_log("its last good version is served");
@@ -261,8 +270,8 @@ fn the_last_good_version_is_served_while_its_file_is_broken() {
     assert_eq!(reload(&pool)["broken"].as_array().unwrap().len(), 2);
     let (_, text) = model("a.yaml", "a", "pool_config: {aliases: [gpt-5]}\n");
     std::fs::write(pool.models().join("a.yaml"), text).unwrap();
-    let answer = reload(&pool);
-    assert_eq!(answer["changed"], json!(["a"]), "{answer}");
+    let response = reload(&pool);
+    assert_eq!(response["changed"], json!(["a"]), "{response}");
     assert_eq!((ask(&pool, "gpt-5").0, ask(&pool, "gpt-4").0), (200, 404));
 }
 
@@ -273,19 +282,22 @@ fn of_two_files_with_one_model_the_one_that_is_served_stays() {
     let engines = pool.engine_pids();
     let (name, text) = model("first.yaml", "a", "");
     std::fs::write(pool.models().join(&name), text).unwrap();
-    let answer = reload(&pool);
-    assert_eq!(answer["broken"][0]["model"], "first.yaml", "{answer}");
-    assert_eq!(answer["changed"], json!([]), "{answer}");
+    let response = reload(&pool);
+    assert_eq!(response["broken"][0]["model"], "first.yaml", "{response}");
+    assert_eq!(response["changed"], json!([]), "{response}");
     assert_eq!(ask(&pool, "a").0, 200);
     assert_eq!(pool.engine_pids(), engines);
 
     // Nor does the other one step in when the file of the model that is served breaks.
     std::fs::write(pool.models().join("second.yaml"), "engine_config: [\n").unwrap();
-    let answer = reload(&pool);
-    assert_eq!(answer["broken"][0]["model"], "a", "{answer}");
-    assert_eq!(answer["broken"][0]["serves_last_good"], true, "{answer}");
-    assert_eq!(answer["broken"][1]["model"], "first.yaml", "{answer}");
-    assert_eq!(answer["changed"], json!([]), "{answer}");
+    let response = reload(&pool);
+    assert_eq!(response["broken"][0]["model"], "a", "{response}");
+    assert_eq!(
+        response["broken"][0]["serves_last_good"], true,
+        "{response}"
+    );
+    assert_eq!(response["broken"][1]["model"], "first.yaml", "{response}");
+    assert_eq!(response["changed"], json!([]), "{response}");
     assert_eq!(pool.engine_pids(), engines);
 }
 
@@ -303,17 +315,17 @@ fn an_adapter_stays_while_its_file_or_that_of_its_base_is_broken() {
         let (_, list, _) = pool.request("GET", "/v1/models", "", None);
         let list: Value = serde_json::from_str(&list).unwrap();
         let ids = list["data"].as_array().unwrap().iter();
-        ids.map(|it| it["id"].as_str().unwrap().to_owned())
+        ids.map(|model| model["id"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
     assert_eq!(names(), ["base", "base-fine"]);
     for (broken, whole) in [("base.yaml", base), ("fine.yaml", &adapter)] {
         std::fs::write(pool.models().join(broken), "a: [\n").unwrap();
-        let answer = reload(&pool);
-        assert_eq!(answer["changed"], json!([]), "{broken}: {answer}");
-        let told = answer["broken"].as_array().unwrap();
-        assert_eq!(told.len(), 1, "{answer}");
-        assert_eq!(told[0]["serves_last_good"], true, "{answer}");
+        let response = reload(&pool);
+        assert_eq!(response["changed"], json!([]), "{broken}: {response}");
+        let told = response["broken"].as_array().unwrap();
+        assert_eq!(told.len(), 1, "{response}");
+        assert_eq!(told[0]["serves_last_good"], true, "{response}");
         assert_eq!(names(), ["base", "base-fine"], "{broken}");
         std::fs::write(pool.models().join(broken), whole).unwrap();
         assert_eq!(reload(&pool)["broken"], json!([]));
@@ -341,7 +353,7 @@ fn a_takeover_is_refused_if_it_would_lose_a_model_that_is_loaded() {
     );
     assert_eq!(ask(&pool, "a").0, 200, "the old one goes on");
 
-    // A broken file of a model that is not loaded is no reason.
+    // A broken file of an unloaded model does not prevent a takeover.
     std::fs::write(pool.models().join("a.yaml"), model("a.yaml", "a", "").1).unwrap();
     std::fs::write(pool.models().join("other.yaml"), "engine_config: [\n").unwrap();
     let mut old = pool.take_over();

@@ -18,17 +18,17 @@ fn a_burst_of_clients_is_queued_while_nothing_is_accepted() {
     let address: SocketAddr = pool.address().parse().unwrap();
     let process = Pid::from_raw(pool.pid().try_into().unwrap());
     kill(process, Signal::SIGSTOP).unwrap();
-    // What the system allows at most is for the administrator to raise.
+    // The system's own limit is up to the administrator.
     let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
     let most: usize = most
         .ok()
-        .and_then(|it| it.trim().parse().ok())
+        .and_then(|text| text.trim().parse().ok())
         .unwrap_or(128);
     let clients = CLIENTS.min(most);
     let burst = (0..clients).map(|_| TcpStream::connect_timeout(&address, AT_ONCE));
     let burst: Vec<_> = burst.collect();
     kill(process, Signal::SIGCONT).unwrap();
-    let refused = burst.iter().filter(|it| it.is_err()).count();
+    let refused = burst.iter().filter(|result| result.is_err()).count();
     assert_eq!(refused, 0, "of {clients} connections");
     drop(burst);
     assert_eq!(pool.request("GET", "/llm/health", "", None).0, 200);

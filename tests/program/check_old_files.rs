@@ -9,7 +9,10 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             files_below(&path, files)
-        } else if path.extension().is_some_and(|it| it == "yaml") {
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "yaml")
+        {
             files.push(path)
         }
     }

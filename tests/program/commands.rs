@@ -1,9 +1,9 @@
-//! Runs `model-pool` with a command that ends by itself, and reads what it says.
+//! Runs `model-pool` with a command that ends on its own, and reads its output.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What a command printed, and how it ended.
+/// Output and status of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub status: i32,
@@ -12,7 +12,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    pub fn of(output: Output) -> Ended {
+    pub fn new(output: Output) -> Ended {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ended {
             status: output.status.code().unwrap_or(-1),
@@ -29,7 +29,7 @@ impl Ended {
     }
 
     /// # Panics
-    /// If the command did not end with 1, or its error lacks one of these.
+    /// If the command did not exit with 1, or its error lacks a word.
     pub fn refused(self, words: &[&str]) -> Ended {
         assert_eq!(self.status, 1, "{self:?}");
         for words in words {
@@ -46,5 +46,5 @@ pub fn model_pool(folder: &Path, words: &[&str], env: &[(&str, &str)]) -> Ended 
         .current_dir(folder)
         .envs(env.iter().copied())
         .output();
-    Ended::of(output.expect("it runs"))
+    Ended::new(output.expect("it runs"))
 }

@@ -1,6 +1,5 @@
-//! The routes that clients of older systems know, asked as those clients ask, and the rule for users' texts: the
-//! real binary over HTTP.
-//! One file because every test asks one pool as an older client does.
+//! The routes for clients of older systems, called as those clients do, and the rule for users' texts: the real binary over HTTP.
+//! One file because every test calls one pool as an older client does.
 
 use serde_json::{Value, json};
 use support::stub::stub_engine;
@@ -26,15 +25,15 @@ fn post(pool: &Pool, path: &str, body: &Value) -> (u16, Value) {
     )
 }
 
-fn message(answer: &Value) -> &str {
-    answer["error"]["message"].as_str().unwrap_or_default()
+fn message(response: &Value) -> &str {
+    response["error"]["message"].as_str().unwrap_or_default()
 }
 
 fn is_loaded(pool: &Pool, model: &str) -> bool {
     let (_, body, _) = pool.request("GET", "/llm/hot-models", "", None);
     let body: Value = serde_json::from_str(&body).unwrap();
     let hot = body["hot_models"].as_array().unwrap();
-    hot.iter().any(|it| it["model_name"] == model)
+    hot.iter().any(|entry| entry["model_name"] == model)
 }
 
 #[test]
@@ -51,9 +50,9 @@ fn without_a_word_in_the_configuration_none_of_the_routes_is_there() {
         "run",
     ] {
         let body = json!({"key": key, "model_name": "org/one", "data": "x"});
-        let (status, answer) = post(&pool, &format!("/llm/{path}"), &body);
+        let (status, response) = post(&pool, &format!("/llm/{path}"), &body);
         assert_eq!(
-            (status, &answer["error"]["code"]),
+            (status, &response["error"]["code"]),
             (404, &json!("not_found")),
             "{path}"
         );
@@ -127,10 +126,10 @@ fn the_old_admin_client_loads_shows_and_deletes_with_its_key_in_the_body() {
         ),
         (200, json!("Function load_model_reference() executed."))
     );
-    let (status, answer) = asked("load_model_reference", reference("/etc/passwd"));
+    let (status, response) = asked("load_model_reference", reference("/etc/passwd"));
     assert!(
-        status == 400 && message(&answer).contains("catalog.model_reference"),
-        "{answer}"
+        status == 400 && message(&response).contains("catalog.model_reference"),
+        "{response}"
     );
     assert_eq!(
         asked(
@@ -157,15 +156,15 @@ fn the_key_in_the_body_is_held_to_the_same_check_as_a_bearer() {
     let user = made["key"].as_str().unwrap();
     for path in ["info", "dump_config", "reset"] {
         let path = format!("/llm/admin/{path}");
-        let (status, answer) = post(&pool, &path, &json!({"key": "IloveRocknRoll"}));
+        let (status, response) = post(&pool, &path, &json!({"key": "IloveRocknRoll"}));
         assert_eq!(
-            (status, &answer["error"]["code"]),
+            (status, &response["error"]["code"]),
             (403, &json!("invalid_api_key")),
             "{path}"
         );
-        let (status, answer) = post(&pool, &path, &json!({"key": user}));
+        let (status, response) = post(&pool, &path, &json!({"key": user}));
         assert_eq!(
-            (status, &answer["error"]["code"]),
+            (status, &response["error"]["code"]),
             (403, &json!("not_an_admin")),
             "{path}"
         );
@@ -182,8 +181,8 @@ fn the_key_in_the_body_is_held_to_the_same_check_as_a_bearer() {
         );
     }
     // Today's answer to today's question.
-    let (_, answer, _) = pool.request("POST", "/llm/admin/reset", "{}", Some(&admin));
-    assert_eq!(answer, r#"{"unloaded":[]}"#);
+    let (_, response, _) = pool.request("POST", "/llm/admin/reset", "{}", Some(&admin));
+    assert_eq!(response, r#"{"unloaded":[]}"#);
     // The key comes before everything else that could be wrong.
     assert_eq!(
         post(&pool, "/llm/admin/get_model", &json!({"key": "no", "x": 1})).0,
@@ -219,16 +218,16 @@ fn what_the_old_admin_client_asks_wrongly_has_its_real_status() {
         (json!({"model_nam": "x"}), 400, "did you mean model_name?"),
         (json!({"num_replicas": 20}), 200, ""),
     ] {
-        let (got, answer) = post(&pool, "/llm/admin/get_model", &one(more.clone()));
-        assert_eq!(got, status, "{more}: {answer}");
-        assert!(message(&answer).contains(word), "{answer}");
+        let (got, response) = post(&pool, "/llm/admin/get_model", &one(more.clone()));
+        assert_eq!(got, status, "{more}: {response}");
+        assert!(message(&response).contains(word), "{response}");
     }
     let load = json!({"key": key, "model_name": "one", "num_replicas": 20});
-    let (status, answer) = post(&pool, "/llm/admin/load_model", &load);
-    let words = answer.as_str().unwrap_or_default();
+    let (status, response) = post(&pool, "/llm/admin/load_model", &load);
+    let words = response.as_str().unwrap_or_default();
     assert!(
         status == 200 && words.contains(" of 20: "),
-        "{status} {answer}"
+        "{status} {response}"
     );
     let nobody = json!({"key": key, "model_name": "nobody", "num_replicas": 1});
     assert_eq!(post(&pool, "/llm/admin/load_model", &nobody).0, 404);
@@ -259,24 +258,24 @@ fn rayllms_names_health_check_and_removal_are_understood() {
     }
     assert_eq!(asked("GET", "/v1/models/org--two", None).0, 404);
     assert_eq!(asked("DELETE", "/v1/models/org--one", None).0, 401);
-    let (status, answer) = asked("DELETE", "/v1/models/org--one", Some(&key));
+    let (status, response) = asked("DELETE", "/v1/models/org--one", Some(&key));
     assert_eq!(
-        (status, &answer["error"]["code"]),
+        (status, &response["error"]["code"]),
         (403, &json!("from_file")),
-        "{answer}"
+        "{response}"
     );
     let document = json!({
         "engine_config": {"model_id": "org/tuned", "type": "CommandEngine",
             "command": [stub_engine(), "--port", "{{ port }}"]},
         "pool_config": {"memory_gib": 1},
     });
-    let (status, answer, _) = pool.request(
+    let (status, response, _) = pool.request(
         "PUT",
         "/llm/admin/models",
         &document.to_string(),
         Some(&key),
     );
-    assert_eq!(status, 200, "{answer}");
+    assert_eq!(status, 200, "{response}");
     assert_eq!(
         asked("DELETE", "/v1/models/org--tuned", Some(&key)),
         (
@@ -299,9 +298,9 @@ fn run_completes_a_prompt_and_pending_counts_who_waits() {
     let first = pool.stream("/llm/run", &body.to_string());
     let second = pool.stream("/llm/run", &body.to_string());
     wait_for("both to wait", || pending() == "2");
-    let (status, answer) = post(&pool, "/llm/run", &body);
+    let (status, response) = post(&pool, "/llm/run", &body);
     assert_eq!(
-        (status, &answer["error"]["code"]),
+        (status, &response["error"]["code"]),
         (429, &json!("queue_full"))
     );
     let whole = "\"Roman emperor Trajan ruled fromHello from gpt-j\"";
@@ -310,8 +309,8 @@ fn run_completes_a_prompt_and_pending_counts_who_waits() {
         (whole, whole)
     );
     wait_for("nobody to wait", || pending() == "0");
-    let (status, answer) = post(&pool, "/llm/run", &json!({"data": "x"}));
-    assert!(status == 200 && answer.is_string(), "{answer}");
+    let (status, response) = post(&pool, "/llm/run", &json!({"data": "x"}));
+    assert!(status == 200 && response.is_string(), "{response}");
     for (body, word) in [
         (json!({"num_tokens": 3}), "data: is missing"),
         (json!({"data": "x", "num_tokens": 0}), "num_tokens: 0"),
@@ -328,8 +327,11 @@ fn run_completes_a_prompt_and_pending_counts_who_waits() {
             "did you mean num_tokens?",
         ),
     ] {
-        let (status, answer) = post(&pool, "/llm/run", &body);
-        assert!(status == 400 && message(&answer).contains(word), "{answer}");
+        let (status, response) = post(&pool, "/llm/run", &body);
+        assert!(
+            status == 400 && message(&response).contains(word),
+            "{response}"
+        );
     }
     assert_eq!(
         post(&pool, "/llm/run", &json!({"data": "x", "model": "nobody"})).0,
@@ -346,17 +348,17 @@ fn run_asks_for_a_key_and_a_model_where_they_are_needed() {
     assert_eq!(pool.request("GET", "/llm/pending", "", None).0, 401);
     let key = pool.admin_key();
     let asked = |body: &Value| pool.request("POST", "/llm/run", &body.to_string(), Some(&key));
-    let (status, answer, _) = asked(&body);
+    let (status, response, _) = asked(&body);
     assert!(
-        status == 400 && answer.contains("compat.run_model"),
-        "{answer}"
+        status == 400 && response.contains("compat.run_model"),
+        "{response}"
     );
-    let (status, answer, _) = asked(&json!({"data": "x ", "model": "two", "num_tokens": 3}));
-    assert_eq!((status, answer.as_str()), (200, "\"x Hello from two\""));
+    let (status, response, _) = asked(&json!({"data": "x ", "model": "two", "num_tokens": 3}));
+    assert_eq!((status, response.as_str()), (200, "\"x Hello from two\""));
     drop(pool);
     let pool = Pool::with_models(&files, "compat: {run: true, run_model: one}\n");
-    let (_, answer) = post(&pool, "/llm/run", &json!({"data": "x ", "num_tokens": 3}));
-    assert_eq!(answer, "x Hello from one");
+    let (_, response) = post(&pool, "/llm/run", &json!({"data": "x ", "num_tokens": 3}));
+    assert_eq!(response, "x Hello from one");
 }
 
 #[test]
@@ -368,27 +370,27 @@ fn texts_that_a_models_file_does_not_allow_are_refused_before_it_is_loaded() {
         json!({"model": "strict", "messages": [{"role": "system", "content": "Be $hort!"},
             {"role": "user", "content": text}]})
     };
-    let (status, answer) = post(&pool, "/v1/chat/completions", &chat("What costs 5 $?"));
+    let (status, response) = post(&pool, "/v1/chat/completions", &chat("What costs 5 $?"));
     assert_eq!(
-        (status, &answer["error"]["code"]),
+        (status, &response["error"]["code"]),
         (400, &json!("text_not_allowed"))
     );
     assert!(
-        message(&answer).starts_with("messages[1]: character 14 is `$` (U+0024)"),
-        "{answer}"
+        message(&response).starts_with("messages[1]: character 14 is `$` (U+0024)"),
+        "{response}"
     );
     let streamed = json!({"model": "strict", "stream": true, "prompt": ["fine", "a"]});
-    let (status, answer) = post(&pool, "/v1/completions", &streamed);
+    let (status, response) = post(&pool, "/v1/completions", &streamed);
     assert_eq!(status, 400);
     assert_eq!(
-        message(&answer),
+        message(&response),
         "prompt[1]: has 1 character; allowed: 2 to 40"
     );
-    let (status, answer) = post(&pool, "/llm/run", &json!({"data": "No!"}));
-    assert_eq!((status, &answer["error"]["param"]), (400, &json!("data")));
+    let (status, response) = post(&pool, "/llm/run", &json!({"data": "No!"}));
+    assert_eq!((status, &response["error"]["param"]), (400, &json!("data")));
     assert!(
-        message(&answer).starts_with("data: character 3 is `!`"),
-        "{answer}"
+        message(&response).starts_with("data: character 3 is `!`"),
+        "{response}"
     );
     let key = pool.admin_key();
     let (_, events, _) = pool.request("GET", "/llm/admin/models?model=strict", "", Some(&key));
@@ -414,8 +416,8 @@ fn texts_are_cleaned_where_the_file_says_so_and_the_answer_tells() {
     let rule = ", validation: {max_characters: 12, pattern: \"[^$*]\", on_violation: clean}";
     let pool = Pool::with_models(&[stub("kind", &[], rule)], "compat: {run: true}\n");
     let body = json!({"data": "*What* is 5 $ in euros?", "num_tokens": 1});
-    let (status, answer, head) = pool.request("POST", "/llm/run", &body.to_string(), None);
-    assert_eq!((status, answer.as_str()), (200, "\"What is 5  iHello\""));
+    let (status, response, head) = pool.request("POST", "/llm/run", &body.to_string(), None);
+    assert_eq!((status, response.as_str()), (200, "\"What is 5  iHello\""));
     assert!(
         head.contains("x-model-pool-cleaned: prompt: 3 characters left out, 8 cut off"),
         "{head}"
@@ -444,17 +446,17 @@ fn tokens_are_counted_by_the_models_own_tokenizer_and_the_engine_gets_what_is_le
     let files = [model("strict", "reject"), model("kind", "clean")];
     let pool = Pool::with_models(&files, "");
     let body = |name: &str| json!({"model": name, "max_tokens": 1, "prompt": "What is a priority, and who leaves first of all the models?"});
-    let (status, answer) = post(&pool, "/v1/completions", &body("strict"));
+    let (status, response) = post(&pool, "/v1/completions", &body("strict"));
     assert_eq!(status, 400);
     assert!(
-        message(&answer).contains("tokens; allowed: at most 8"),
-        "{answer}"
+        message(&response).contains("tokens; allowed: at most 8"),
+        "{response}"
     );
-    let (status, answer) = post(&pool, "/v1/completions", &body("kind"));
-    assert_eq!(status, 200, "{answer}");
-    let used = answer["usage"]["prompt_tokens"].as_u64().unwrap();
+    let (status, response) = post(&pool, "/v1/completions", &body("kind"));
+    assert_eq!(status, 200, "{response}");
+    let used = response["usage"]["prompt_tokens"].as_u64().unwrap();
     assert!(
         (1..=9).contains(&used),
-        "with one that begins the text: {answer}"
+        "with one that begins the text: {response}"
     );
 }

@@ -23,7 +23,7 @@ fn device(pool: &Pool, name: &str) -> Value {
     let devices = list["devices"].as_array().expect("devices").clone();
     devices
         .into_iter()
-        .find(|it| it["device"] == name)
+        .find(|device| device["device"] == name)
         .expect("the device")
 }
 
@@ -48,14 +48,18 @@ fn a_cordoned_device_is_emptied_and_the_next_load_goes_elsewhere() {
         200
     );
     let on = stands_on(&pool, "one");
-    let (status, answer) = pool.admin(
+    let (status, response) = pool.admin(
         "POST",
         "/llm/admin/devices/cordon",
         &json!({"device": on, "reason": "new fan", "until": "2h"}),
     );
-    assert_eq!(status, 200, "{answer}");
-    assert_eq!(answer["left"].as_array().map(Vec::len), Some(1), "{answer}");
-    assert_eq!(answer["draining"], json!([]));
+    assert_eq!(status, 200, "{response}");
+    assert_eq!(
+        response["left"].as_array().map(Vec::len),
+        Some(1),
+        "{response}"
+    );
+    assert_eq!(response["draining"], json!([]));
     let shown = device(&pool, &on);
     assert_eq!(shown["cordon"]["reason"], "new fan", "{shown}");
     assert!(shown["cordon"]["until_at"].is_string(), "{shown}");
@@ -83,19 +87,19 @@ fn a_cordon_that_is_not_waited_for_tells_what_drains_and_lets_a_stream_finish() 
     let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
     wait_for("the first chunk", || stream.text().contains("data: "));
     let on = stands_on(&pool, "talker");
-    let (status, answer) = pool.admin(
+    let (status, response) = pool.admin(
         "POST",
         "/llm/admin/devices/cordon",
         &json!({"device": on, "wait": false}),
     );
-    assert_eq!(status, 202, "{answer}");
-    assert_eq!(answer["draining"][0]["model"], "talker", "{answer}");
-    assert_eq!(answer["draining"][0]["in_flight"], 1, "{answer}");
-    assert!(answer["cut_at"].is_string(), "{answer}");
+    assert_eq!(status, 202, "{response}");
+    assert_eq!(response["draining"][0]["model"], "talker", "{response}");
+    assert_eq!(response["draining"][0]["in_flight"], 1, "{response}");
+    assert!(response["cut_at"].is_string(), "{response}");
     assert!(
-        answer["cordon"]["reason"]
+        response["cordon"]["reason"]
             .as_str()
-            .is_some_and(|it| it.starts_with("cordoned by "))
+            .is_some_and(|reason| reason.starts_with("cordoned by "))
     );
     assert!(stream.whole().trim_end().ends_with("data: [DONE]"));
     wait_for("the device to be empty", || {
@@ -120,8 +124,8 @@ fn a_cordon_outlives_kill_9_until_it_is_lifted() {
     let candidates = refused["plan"]["candidates"]
         .as_array()
         .expect("candidates");
-    let says = |it: &Value| {
-        it["verdict"]
+    let says = |candidate: &Value| {
+        candidate["verdict"]
             .as_str()
             .is_some_and(|text| text.contains("moved"))
     };
@@ -129,12 +133,12 @@ fn a_cordon_outlives_kill_9_until_it_is_lifted() {
         !candidates.is_empty() && candidates.iter().all(says),
         "{refused}"
     );
-    let (status, answer) = cordon(
+    let (status, response) = cordon(
         &pool,
         "/llm/admin/devices/uncordon",
         json!({"device": "d1"}),
     );
-    assert_eq!((status, &answer["device"]), (200, &json!("d1")));
+    assert_eq!((status, &response["device"]), (200, &json!("d1")));
     assert_eq!(
         pool.post("/v1/chat/completions", &chat("one", false)).0,
         200
@@ -184,9 +188,9 @@ fn a_wrong_cordon_is_refused_with_the_devices_that_there_are() {
     ];
     for (what, body, status, words) in cases {
         let path = format!("/llm/admin/devices/{what}");
-        let (got, answer) = pool.admin("POST", &path, &body);
-        assert_eq!(got, status, "{what} {body}: {answer}");
-        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        let (got, response) = pool.admin("POST", &path, &body);
+        assert_eq!(got, status, "{what} {body}: {response}");
+        let message = response["error"]["message"].as_str().unwrap_or_default();
         assert!(message.contains(words), "{what} {body}: {message}");
     }
 }

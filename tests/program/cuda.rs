@@ -59,8 +59,8 @@ fn an_engine_on_a_gpu_is_started_with_the_program_with_cuda_and_others_are_not()
         &["embedded engine on GPUs:", "built for CUDA 13.0", "1 GPU;"],
     );
     for model in ["on-gpu", "on-cpu"] {
-        let (status, answer) = ask(&pool, model);
-        assert_eq!(status, 200, "{model}: {answer}");
+        let (status, response) = ask(&pool, model);
+        assert_eq!(status, 200, "{model}: {response}");
     }
     let libraries = stand_in.libraries().canonicalize().expect("a folder");
     let libraries = format!("libraries={}", libraries.display());
@@ -89,10 +89,10 @@ fn without_the_program_models_on_the_cpu_are_served_and_others_say_what_to_do() 
         &pool.log(),
         &["these models cannot be loaded (on-gpu)", "nowhere"],
     );
-    let (status, answer) = ask(&pool, "on-gpu");
-    assert_ne!(status, 200, "{answer}");
+    let (status, response) = ask(&pool, "on-gpu");
+    assert_ne!(status, 200, "{response}");
     has(
-        &answer,
+        &response,
         &[
             "nowhere",
             "inventory.cuda_program",
@@ -100,8 +100,8 @@ fn without_the_program_models_on_the_cpu_are_served_and_others_say_what_to_do() 
             "device: cpu",
         ],
     );
-    let (status, answer) = ask(&pool, "on-cpu");
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = ask(&pool, "on-cpu");
+    assert_eq!(status, 200, "{response}");
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn a_program_whose_libraries_are_missing_is_reported_with_what_brings_them() {
     let pool = pool(&machine, &stand_in.program());
     let expected = ["libcublas.so.13 is missing", "nvidia-cublas"];
     has(&pool.log(), &expected);
-    let (status, answer) = ask(&pool, "on-gpu");
-    assert_ne!(status, 200, "{answer}");
-    has(&answer, &expected);
+    let (status, response) = ask(&pool, "on-gpu");
+    assert_ne!(status, 200, "{response}");
+    has(&response, &expected);
     assert_eq!(stand_in.calls().len(), 1, "it is tried once");
 
     let output = Command::new(support::program())

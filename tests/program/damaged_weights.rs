@@ -30,9 +30,9 @@ fn chat(model: &str) -> String {
 
 fn shown(pool: &Pool, model: &str) -> Value {
     let path = format!("/llm/admin/models?model={model}");
-    let (status, answer) = pool.admin("GET", &path, &Value::Null);
-    assert_eq!(status, 200, "{answer}");
-    answer["models"][0].clone()
+    let (status, response) = pool.admin("GET", &path, &Value::Null);
+    assert_eq!(status, 200, "{response}");
+    response["models"][0].clone()
 }
 
 fn cut(weights: &Path) {
@@ -47,9 +47,9 @@ fn load(pool: &Pool, model: &str) -> (u16, Value) {
 
 fn evictions(pool: &Pool) -> usize {
     let path = "/llm/admin/events?kind=evict";
-    let (status, answer) = pool.admin("GET", path, &Value::Null);
-    assert_eq!(status, 200, "{answer}");
-    answer["events"].as_array().expect("events").len()
+    let (status, response) = pool.admin("GET", path, &Value::Null);
+    assert_eq!(status, 200, "{response}");
+    response["events"].as_array().expect("events").len()
 }
 
 #[test]
@@ -71,19 +71,23 @@ fn damaged_weights_are_shown_and_evict_nothing_until_they_are_mended() {
     assert_eq!(shown(&pool, "whole")["state"], "ready");
     assert_eq!(evictions(&pool), 0);
 
-    let (status, answer) = pool.admin("POST", "/llm/admin/reload", &Value::Null);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("POST", "/llm/admin/reload", &Value::Null);
+    assert_eq!(status, 200, "{response}");
     let (status, plan) = pool.admin("POST", "/llm/admin/plan", &json!({"model": "cut"}));
     assert_eq!(status, 200, "{plan}");
     assert_eq!(plan["feasible"], false, "{plan}");
-    for place in [&answer["warnings"], &plan, &shown(&pool, "cut")["warnings"]] {
+    for place in [
+        &response["warnings"],
+        &plan,
+        &shown(&pool, "cut")["warnings"],
+    ] {
         let text = place.to_string();
         assert!(text.contains("its weights are damaged"), "{text}");
     }
 
     fs::copy(Path::new(TINY).join(WEIGHTS), &weights).expect("mended");
-    let (status, answer) = load(&pool, "cut");
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = load(&pool, "cut");
+    assert_eq!(status, 200, "{response}");
     assert_eq!(pool.post("/v1/chat/completions", &chat("cut")).0, 200);
     assert_eq!(evictions(&pool), 1);
     assert!(shown(&pool, "cut").get("warnings").is_none());
@@ -101,8 +105,8 @@ fn weights_that_are_damaged_after_the_start_evict_once_and_never_again() {
     assert!(shown(&pool, "later").get("warnings").is_none());
 
     cut(&folder.path().join("later").join(WEIGHTS));
-    let (status, answer) = load(&pool, "later");
-    assert_ne!(status, 200, "{answer}");
+    let (status, response) = load(&pool, "later");
+    assert_ne!(status, 200, "{response}");
     wait_for("the damage to be seen", || {
         let warnings = shown(&pool, "later")["warnings"].to_string();
         warnings.contains("its weights are damaged")
@@ -110,9 +114,9 @@ fn weights_that_are_damaged_after_the_start_evict_once_and_never_again() {
     wait_for("the eviction", || evictions(&pool) == 1);
 
     assert_eq!(pool.post("/v1/chat/completions", &chat("whole")).0, 200);
-    let (status, answer) = load(&pool, "later");
-    assert_ne!(status, 200, "{answer}");
-    assert!(answer.to_string().contains("damaged"), "{answer}");
+    let (status, response) = load(&pool, "later");
+    assert_ne!(status, 200, "{response}");
+    assert!(response.to_string().contains("damaged"), "{response}");
     assert_eq!(shown(&pool, "whole")["state"], "ready");
     assert_eq!(evictions(&pool), 1);
 }

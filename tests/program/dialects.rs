@@ -1,6 +1,5 @@
-//! Other APIs' words for a chat, in the whole program: Anthropic's messages and OpenAI's responses, plain and
-//! streamed, with tools, and each error in the form that its clients know.
-//! One file because both dialects are held to the same conversation.
+//! Other APIs for chats, with the real program: Anthropic's Messages and OpenAI's Responses, plain and streamed, with tools, and
+//! errors in each client's form. One file because both dialects are tested with the same conversation.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
@@ -18,8 +17,8 @@ fn pool() -> Pool {
 
 fn ask(pool: &Pool, path: &str, body: &Value) -> (u16, Value) {
     let (status, text) = pool.post(path, &body.to_string());
-    let answer = serde_json::from_str(&text);
-    (status, answer.unwrap_or(Value::String(text)))
+    let response = serde_json::from_str(&text);
+    (status, response.unwrap_or(Value::String(text)))
 }
 
 /// The data of a stream's events, each of which names its type.

@@ -1,5 +1,5 @@
-//! The embedded engine where other tests take a stub: adopted after a killed controller, killed and stopped itself, and with a
-//! stream that goes on while another controller takes over.
+//! The embedded engine in tests that otherwise use a stub: adopted after its controller was killed, killed and stopped itself, and
+//! streaming while another controller takes over.
 
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -26,8 +26,8 @@ fn ready(config: &str) -> Pool {
 
 fn loads_and_answers(pool: &Pool) {
     // An administrator need not wait until it has cooled down.
-    let (status, answer) = pool.admin("POST", "/llm/admin/load", &json!({"model": "tiny"}));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("POST", "/llm/admin/load", &json!({"model": "tiny"}));
+    assert_eq!(status, 200, "{response}");
     assert_eq!(asks(pool, "tiny").0, 200);
 }
 
@@ -45,7 +45,7 @@ fn after_a_killed_controller_the_next_one_adopts_the_embedded_engine() {
 #[test]
 fn a_killed_embedded_engine_is_found_and_reported() {
     let pool = ready("");
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     kill(family.engines[0], Signal::SIGKILL);
     let why = told(&pool, "crash", 1).concat();
     assert!(why.contains("signal 9"), "{why}");
@@ -56,7 +56,7 @@ fn a_killed_embedded_engine_is_found_and_reported() {
 #[test]
 fn a_stopped_embedded_engine_is_found_by_its_silence() {
     let pool = ready("pool: {heartbeat: 4s, heartbeat_timeout: 4s, heartbeat_misses: 2}\n");
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     kill(family.engines[0], Signal::SIGSTOP);
     let why = told(&pool, "crash", 1).concat();
     assert!(why.contains("answered no health probe for"), "{why}");
@@ -107,9 +107,9 @@ fn a_schema_that_has_no_end_is_refused_and_the_embedded_engine_goes_on() {
         "model": "tiny", "messages": [{"role": "user", "content": "Go on"}],
         "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
     });
-    let (status, answer) = pool.post(CHAT, &body.to_string());
-    assert_eq!(status, 400, "{answer}");
-    assert!(answer.contains("to compile"), "{answer}");
+    let (status, response) = pool.post(CHAT, &body.to_string());
+    assert_eq!(status, 400, "{response}");
+    assert!(response.contains("to compile"), "{response}");
     assert_eq!(asks(&pool, "tiny").0, 200);
     assert_eq!(pool.engine_pids(), before);
 }

@@ -1,5 +1,5 @@
-//! The engines of the table: their example files, their flags against the lists that were read from the
-//! engines' own sources, what is refused, what is estimated, and vLLM's double in the whole program.
+//! The engines of the table: their example files, their flags compared with lists from the engines' sources, refusals, estimates,
+//! and vLLM's double with the real program.
 
 mod catalogue;
 mod examples;

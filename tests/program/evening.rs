@@ -1,5 +1,5 @@
-//! The evening over restarts, with the real program: a cleanup that a crash or a takeover broke off is
-//! finished by the next process, and only that; one that was done is not done again.
+//! The evening over restarts, with the real program: a cleanup interrupted by a crash or a takeover is finished by the next
+//! process, and a finished cleanup is not repeated.
 
 use std::process::Child;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use support::whole::{Pool, wait_for};
 const AHEAD: TimeDelta = TimeDelta::seconds(12);
 const TALK: [&str; 4] = ["--tokens", "2400", "--token-ms", "25"];
 
-/// Engines outlive the service; the evening begins so much later, and ends in an hour.
+/// Engines outlive the service. The evening begins after `ahead` and ends in an hour.
 fn pool_with(models: &[(String, String)], ahead: TimeDelta) -> Pool {
     let cron = |from_now: TimeDelta| (Utc::now() + from_now).format("%S %M %H * * *").to_string();
     let (cleanup, reopen) = (cron(ahead), cron(TimeDelta::hours(1)));
@@ -74,11 +74,13 @@ fn a_cleanup_that_kill_9_broke_off_is_finished_after_the_restart_and_takes_nothi
     });
     let again = told(&pool, "cleanup", 2);
     assert!(
-        again.iter().any(|it| it.contains("was interrupted")),
+        again
+            .iter()
+            .any(|reason| reason.contains("was interrupted")),
         "{again:?}"
     );
     is_as_wished(&pool, "late");
-    // It is done now, and nothing of it comes again.
+    // The cleanup is finished and is not repeated.
     loads(&pool, "talker");
     pool.kill_and_restart();
     is_as_wished(&pool, "late");
@@ -136,7 +138,7 @@ fn on_a_new_data_folder_nothing_was_missed() {
     loads(&pool, "a");
     pool.kill_and_restart();
     is_as_wished(&pool, "a");
-    // What is due at the start is asked for at once; an order shows that it would have come.
+    // A cleanup due at the start is requested immediately. Waiting longer than that shows that there was none.
     loads(&pool, "a");
     std::thread::park_timeout(Duration::from_millis(1_500));
     assert_eq!(reasons(&pool, "cleanup"), Vec::<String>::new());

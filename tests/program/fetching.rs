@@ -1,5 +1,5 @@
-//! Models whose weights are not on this machine, in the whole program: who waits is told how far they are,
-//! nobody leaves for what is still on its way, and what has come is never fetched again.
+//! Models with weights on other machines, with the real program: waiting requests see the progress, no replica is evicted for
+//! weights still in transit, and finished downloads are never repeated.
 
 mod users;
 
@@ -67,13 +67,17 @@ fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> (u16, Value) {
 fn view(pool: &Pool, name: &str) -> Value {
     let (_, all) = admin(pool, "GET", "/models", &Value::Null);
     let models = all["models"].as_array().unwrap().clone();
-    models.into_iter().find(|it| it["model"] == name).unwrap()
+    models
+        .into_iter()
+        .find(|model| model["model"] == name)
+        .unwrap()
 }
 
 #[test]
 fn who_waits_hears_how_far_the_weights_are_and_then_gets_an_answer() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.hold_after = Some(WEIGHTS / 2));
+    lab.hub
+        .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
     let pool = lab.pool(&[model("far", "")], "");
     assert_eq!(view(&pool, "far")["weights"]["here"], json!(false));
     let stream = pool.stream("/v1/chat/completions", &body("far", true));
@@ -81,7 +85,7 @@ fn who_waits_hears_how_far_the_weights_are_and_then_gets_an_answer() {
         let text = stream.text();
         let percents = text.split("stage=fetching percent=").skip(1);
         percents
-            .filter_map(|it| it.split(' ').next()?.parse::<u32>().ok())
+            .filter_map(|part| part.split(' ').next()?.parse::<u32>().ok())
             .max()
             >= Some(40)
     });
@@ -94,7 +98,7 @@ fn who_waits_hears_how_far_the_weights_are_and_then_gets_an_answer() {
         "{far}"
     );
     assert!(fetch["percent"].as_u64() < Some(90), "{far}");
-    lab.hub.behave(|it| it.hold_after = None);
+    lab.hub.behave(|manners| manners.hold_after = None);
     let text = stream.whole();
     assert!(
         text.contains("\"content\"") && text.ends_with("data: [DONE]\n\n"),
@@ -117,7 +121,7 @@ fn who_waits_hears_how_far_the_weights_are_and_then_gets_an_answer() {
 #[test]
 fn nobody_leaves_for_a_model_that_is_still_on_its_way_and_the_plan_says_so() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.hold_after = Some(1000));
+    lab.hub.behave(|manners| manners.hold_after = Some(1000));
     let here = local("here");
     let far = (
         "far.yaml".to_owned(),
@@ -152,7 +156,7 @@ fn nobody_leaves_for_a_model_that_is_still_on_its_way_and_the_plan_says_so() {
         200
     );
     assert_eq!(view(&pool, "here")["state"], "ready");
-    lab.hub.behave(|it| it.hold_after = None);
+    lab.hub.behave(|manners| manners.hold_after = None);
     assert!(stream.whole().ends_with("data: [DONE]\n\n"));
     assert_ne!(view(&pool, "here")["state"], "ready");
 }
@@ -160,7 +164,8 @@ fn nobody_leaves_for_a_model_that_is_still_on_its_way_and_the_plan_says_so() {
 #[test]
 fn a_pool_that_is_killed_midway_goes_on_where_it_was_and_then_needs_no_hub() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.hold_after = Some(WEIGHTS / 2));
+    lab.hub
+        .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
     let mut pool = lab.pool(&[model("far", "")], "");
     let stream = pool.stream("/v1/chat/completions", &body("far", true));
     wait_for("half of it", || {
@@ -169,7 +174,7 @@ fn a_pool_that_is_killed_midway_goes_on_where_it_was_and_then_needs_no_hub() {
     });
     pool.kill();
     drop(stream);
-    lab.hub.behave(|it| it.hold_after = None);
+    lab.hub.behave(|manners| manners.hold_after = None);
     pool.restart();
     assert_eq!(view(&pool, "far")["weights"]["here"], json!(false));
     let (status, text) = pool.post("/v1/chat/completions", &body("far", false));
@@ -178,9 +183,9 @@ fn a_pool_that_is_killed_midway_goes_on_where_it_was_and_then_needs_no_hub() {
         .hub
         .asked()
         .into_iter()
-        .rfind(|it| it.path.ends_with(".safetensors"));
+        .rfind(|request| request.path.ends_with(".safetensors"));
     assert!(last.unwrap().from > WEIGHTS / 3, "it began anew");
-    // What is here is here after the next start too.
+    // Downloaded weights are still present after the next start.
     let listed = lab.hub.listed();
     pool.kill_and_restart();
     assert_eq!(view(&pool, "far")["weights"]["here"], json!(true));
@@ -194,23 +199,25 @@ fn a_pool_that_is_killed_midway_goes_on_where_it_was_and_then_needs_no_hub() {
 #[test]
 fn a_gated_model_is_refused_with_what_to_do_and_an_administrator_tries_again() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.token = Some("hf_secret".into()));
+    lab.hub
+        .behave(|manners| manners.token = Some("hf_secret".into()));
     let pool = lab.pool(&[model("far", ", env: {HF_TOKEN: hf_wrong}")], "");
     let (status, text) = pool.post("/v1/chat/completions", &body("far", false));
     assert_eq!(status, 503, "{text}");
     assert!(text.contains("accept its licence at"), "{text}");
     let (status, text) = pool.post("/v1/chat/completions", &body("far", false));
     assert!(status == 503 && text.contains("quarantined"), "{text}");
-    let (status, answer) = admin(&pool, "POST", "/load", &json!({"model": "far"}));
-    assert_eq!(status, 409, "{answer}");
-    lab.hub.behave(|it| it.token = Some("hf_wrong".into()));
-    let (status, answer) = admin(
+    let (status, response) = admin(&pool, "POST", "/load", &json!({"model": "far"}));
+    assert_eq!(status, 409, "{response}");
+    lab.hub
+        .behave(|manners| manners.token = Some("hf_wrong".into()));
+    let (status, response) = admin(
         &pool,
         "POST",
         "/load",
         &json!({"model": "far", "wait": true}),
     );
-    assert_eq!(status, 200, "{answer}");
+    assert_eq!(status, 200, "{response}");
     let log = pool.log();
     assert!(!log.contains("hf_wrong"), "{log}");
 }
@@ -218,32 +225,33 @@ fn a_gated_model_is_refused_with_what_to_do_and_an_administrator_tries_again() {
 #[test]
 fn an_unload_ends_a_fetch_and_two_models_of_one_repository_share_it() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.hold_after = Some(WEIGHTS / 2));
+    lab.hub
+        .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
     let twin = (
         "twin.yaml".to_owned(),
         "engine_config: {model_id: twin, type: CandleEngine, hf_model_id: lab/far, max_total_tokens: 64}\n".to_owned(),
     );
     let pool = lab.pool(&[model("far", ""), twin], "");
-    let (status, answer) = admin(
+    let (status, response) = admin(
         &pool,
         "POST",
         "/load",
         &json!({"model": "far", "wait": false}),
     );
-    assert_eq!(status, 202, "{answer}");
+    assert_eq!(status, 202, "{response}");
     wait_for("the fetch", || {
         view(&pool, "far")["weights"]["fetch"]["percent"].as_u64() > Some(30)
     });
-    let (status, answer) = admin(&pool, "POST", "/unload", &json!({"model": "far"}));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = admin(&pool, "POST", "/unload", &json!({"model": "far"}));
+    assert_eq!(status, 200, "{response}");
     wait_for("its end", || view(&pool, "far")["state"] == "cold");
-    // Whoever waits meanwhile would only begin it anew.
+    // A waiting request would start the download again.
     let waiting = pool.stream("/v1/chat/completions", &body("far", true));
     wait_for("the fetch again", || {
         view(&pool, "far")["state"] == "fetching"
     });
-    let (status, answer) = admin(&pool, "POST", "/unload", &json!({"model": "far"}));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = admin(&pool, "POST", "/unload", &json!({"model": "far"}));
+    assert_eq!(status, 200, "{response}");
     let text = waiting.whole();
     assert!(text.contains("was ended by order"), "{text}");
     let far = pool.stream("/v1/chat/completions", &body("far", true));
@@ -253,7 +261,7 @@ fn an_unload_ends_a_fetch_and_two_models_of_one_repository_share_it() {
             .iter()
             .all(|name| view(&pool, name)["state"] == "fetching")
     });
-    lab.hub.behave(|it| it.hold_after = None);
+    lab.hub.behave(|manners| manners.hold_after = None);
     assert!(far.whole().ends_with("data: [DONE]\n\n"));
     assert!(twin.whole().ends_with("data: [DONE]\n\n"));
 }
@@ -303,11 +311,11 @@ fn a_model_of_the_hub_without_a_file_comes_by_whoever_may_bring_it() {
         let (status, text) = ask("lab/other");
         assert_eq!(status, of_user, "{who}: {text}");
         let load = json!({"model": "lab/far", "wait": true});
-        let (status, answer) = admin(&pool, "POST", "/load", &load);
-        assert_eq!(status, of_admin, "{who}: {answer}");
+        let (status, response) = admin(&pool, "POST", "/load", &load);
+        assert_eq!(status, of_admin, "{who}: {response}");
         let document = json!({"engine_config": {"model_id": "own", "type": "CandleEngine", "model_path": TINY}});
-        let (status, answer) = admin(&pool, "PUT", "/models", &document);
-        assert_eq!(status, register, "{who}: {answer}");
+        let (status, response) = admin(&pool, "PUT", "/models", &document);
+        assert_eq!(status, register, "{who}: {response}");
         if who == "anyone" {
             lab.hub.add_folder("lab/third", Path::new(TINY));
             let (status, text) = ask("lab/third");

@@ -1,5 +1,5 @@
-//! Tokens and decisions beside each other: a flood of the one does not delay the other. The bounds are for two cores that carry the
-//! engine, the clients and other tests, too.
+//! Tokens and decisions under load: a flood of one does not delay the other. The bounds are for two cores that also run the engine,
+//! the clients and other tests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -18,10 +18,10 @@ const DECISION_MAX: Duration = Duration::from_secs(2);
 /// Nine of ten tokens come within this time after the one before, which is due after 20 ms, while decisions flood.
 const TOKEN_MAX: Duration = Duration::from_millis(500);
 const LOADED: [&str; 5] = ["one", "two", "three", "four", "five"];
-/// Clients that order, plan and read at once.
+/// Clients that send orders, plans and reads simultaneously.
 const ADMINISTRATORS: usize = 4;
 
-/// A model whose engine serves all streams at once.
+/// A model whose engine serves all streams simultaneously.
 fn flooding(flags: &[&str]) -> (String, String) {
     let (file, text) = stub("flood", flags);
     let more = format!("deployment_config: {{max_ongoing_requests: {STREAMS}}}\n");
@@ -65,7 +65,10 @@ impl Flood {
         let all = STREAMS as u64;
         wait_for("all streams to run", || {
             flood.bytes() > 0
-                && pool.journal().iter().any(|it| it["model"] == "flood")
+                && pool
+                    .journal()
+                    .iter()
+                    .any(|record| record["model"] == "flood")
                 && stats(&engine(pool, "flood"))["running"] == all
         });
         flood
@@ -91,7 +94,7 @@ fn since(began: SystemTime) -> Duration {
     began.elapsed().unwrap_or_default()
 }
 
-/// The time within which so much of all were done, in order.
+/// The time within which this share of all operations finished; sorts the times.
 fn part(times: &mut [Duration], of_ten: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() * of_ten / 10).min(times.len() - 1)]
@@ -126,12 +129,14 @@ fn a_flood_of_tokens_delays_no_decision() {
         assert_eq!((status, &plan["feasible"]), (200, &json!(true)), "{plan}");
         let began = SystemTime::now();
         let order = json!({"model": name, "wait": false});
-        let (status, answer) = pool.admin("POST", "/llm/admin/load", &order);
-        assert!(matches!(status, 200 | 202), "{answer}");
+        let (status, response) = pool.admin("POST", "/llm/admin/load", &order);
+        assert!(matches!(status, 200 | 202), "{response}");
         let path = format!("/llm/admin/events?model={name}&kind=load");
         wait_for("the decision in the history", || {
             let (_, events) = pool.call(Some(&key), "GET", &path, &Value::Null);
-            events["events"].as_array().is_some_and(|it| !it.is_empty())
+            events["events"]
+                .as_array()
+                .is_some_and(|events| !events.is_empty())
         });
         loads.push(since(began));
         wait_for("tokens to come meanwhile", || flood.bytes() > before);
@@ -142,7 +147,7 @@ fn a_flood_of_tokens_delays_no_decision() {
     assert_eq!(counts["running"], STREAMS as u64, "the flood went on");
 }
 
-/// Also where the test fails: its threads would go on for ever.
+/// Also on failure: the test's threads would never end.
 struct OverAtDrop<'a>(&'a AtomicBool);
 
 impl Drop for OverAtDrop<'_> {
@@ -164,8 +169,8 @@ fn decide(pool: &Pool, name: &str, is_over: &AtomicBool) -> u64 {
             ("GET", "/llm/admin/events?limit=100", &Value::Null),
             ("POST", "/llm/admin/unload", &model),
         ] {
-            let (status, answer) = pool.call(Some(&key), method, path, body);
-            assert_eq!(status, 200, "{path}: {answer}");
+            let (status, response) = pool.call(Some(&key), method, path, body);
+            assert_eq!(status, 200, "{path}: {response}");
             answered += 1;
         }
     }
@@ -189,7 +194,7 @@ fn a_flood_of_decisions_delays_no_token() {
         let deciding: Vec<_> = deciding.collect();
         let gaps = gaps_of(pool);
         drop(end);
-        let answered = deciding.into_iter().map(|it| it.join().unwrap());
+        let answered = deciding.into_iter().map(|thread| thread.join().unwrap());
         (gaps, answered.sum::<u64>())
     });
     assert!(gaps.len() > 100, "{} gaps", gaps.len());

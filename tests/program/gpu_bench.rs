@@ -1,5 +1,5 @@
-//! The measurements for a machine with a GPU, `benches/gpu/run`, on a machine without one: with the fake NVML and a stand-in for the
-//! program with CUDA, so that they still run when there is a GPU for ten minutes.
+//! The measurements for machines with a GPU, `benches/gpu/run`, on a machine without one: with the fake NVML and a stand-in for the
+//! CUDA program. This keeps them working for the rare times with a real GPU.
 
 use std::process::Command;
 
@@ -31,7 +31,7 @@ const ROWS: &[(&str, &[&str])] = &[
 #[test]
 fn the_measurements_on_a_gpu_run_on_the_fakes() {
     let python = Command::new("python3").arg("--version").output();
-    if !python.is_ok_and(|it| it.status.success()) {
+    if !python.is_ok_and(|output| output.status.success()) {
         return required::skipped("python3", "there is no python3 for benches/gpu/run");
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,11 +1,11 @@
-//! The whole program on GPUs that are not there: the real binary and the real NVML bindings over a
-//! library that answers from a file, and engines that take memory in it under their own process ids.
+//! The program on fake GPUs: the real binary and the real NVML bindings over a library that reads a file, and engines that allocate
+//! memory in it under their own process ids.
 
 use serde_json::{Value, json};
 use support::machine::{GIB, Machine};
 use support::whole::{Pool, wait_for};
 
-/// A model whose engine takes so much on each of its GPUs.
+/// A model whose engine allocates this much on each of its GPUs.
 fn model(machine: &Machine, name: &str, gib: u64, pool: &str, flags: &[&str]) -> (String, String) {
     let state = machine.state_file().display().to_string();
     let bytes = (gib * GIB).to_string();
@@ -15,9 +15,9 @@ fn model(machine: &Machine, name: &str, gib: u64, pool: &str, flags: &[&str]) ->
 }
 
 fn load(pool: &Pool, body: Value) -> Value {
-    let (status, answer) = pool.admin("POST", "/llm/admin/load", &body);
-    assert_eq!(status, 200, "{answer}");
-    answer
+    let (status, response) = pool.admin("POST", "/llm/admin/load", &body);
+    assert_eq!(status, 200, "{response}");
+    response
 }
 
 fn ask(pool: &Pool, model: &str) -> (u16, String) {
@@ -26,17 +26,17 @@ fn ask(pool: &Pool, model: &str) -> (u16, String) {
 }
 
 fn devices(pool: &Pool) -> Vec<Value> {
-    let (status, answer) = pool.admin("GET", "/llm/admin/devices", &Value::Null);
-    assert_eq!(status, 200, "{answer}");
-    answer["devices"].as_array().expect("devices").clone()
+    let (status, response) = pool.admin("GET", "/llm/admin/devices", &Value::Null);
+    assert_eq!(status, 200, "{response}");
+    response["devices"].as_array().expect("devices").clone()
 }
 
 /// The GPUs of one loaded replica, by the answer to its load.
-fn placed(answer: &Value) -> Vec<String> {
-    let shares = answer["ready_replicas"][0]["devices"].as_array();
+fn placed(response: &Value) -> Vec<String> {
+    let shares = response["ready_replicas"][0]["devices"].as_array();
     let name = |share: &Value| share["device"].as_str().expect("a name").to_owned();
     shares
-        .unwrap_or_else(|| panic!("{answer}"))
+        .unwrap_or_else(|| panic!("{response}"))
         .iter()
         .map(name)
         .collect()
@@ -115,9 +115,9 @@ fn one_victim_leaves_where_one_is_enough_and_the_plan_says_why_not_elsewhere() {
     let (_, plan) = pool.admin("POST", "/llm/admin/plan", &json!({"model": "newcomer"}));
     let verdicts = plan["candidates"].to_string();
     assert!(verdicts.contains("always-hot (P4)"), "{verdicts}");
-    let answer = load(&pool, json!({"model": "newcomer"}));
-    let evicted = answer["evicted"].as_array().expect("a list");
-    assert_eq!(evicted.len(), 1, "{answer}");
+    let response = load(&pool, json!({"model": "newcomer"}));
+    let evicted = response["evicted"].as_array().expect("a list");
+    assert_eq!(evicted.len(), 1, "{response}");
     assert_eq!(evicted[0]["model"], "b-big");
 }
 
@@ -136,9 +136,9 @@ fn somebody_elses_memory_is_never_counted_free_and_refusals_name_it() {
         devices(&pool)[1]["foreign_bytes"] == json!(50 * GIB)
     });
     assert_eq!(placed(&load(&pool, json!({"model": "fits"}))), ["gpu1"]);
-    let (status, answer) = pool.admin("POST", "/llm/admin/load", &json!({"model": "large"}));
-    assert_eq!(status, 409, "{answer}");
-    let said = answer["error"]["message"].to_string();
+    let (status, response) = pool.admin("POST", "/llm/admin/load", &json!({"model": "large"}));
+    assert_eq!(status, 409, "{response}");
+    let said = response["error"]["message"].to_string();
     assert!(
         said.contains("60.0 GiB held by processes outside the pool (M2)"),
         "{said}"
@@ -157,9 +157,9 @@ fn memory_that_comes_back_late_is_waited_for() {
     let pool = Pool::on_gpus(&files, &machine.library(), "");
     assert_eq!(ask(&pool, "slow-to-go").0, 200);
     // The engine of `next` fails if it starts before the memory is there (M4).
-    let answer = load(&pool, json!({"model": "next"}));
-    assert_eq!(answer["evicted"][0]["model"], "slow-to-go", "{answer}");
-    assert!(answer["took_ms"].as_u64() >= Some(1400), "{answer}");
+    let response = load(&pool, json!({"model": "next"}));
+    assert_eq!(response["evicted"][0]["model"], "slow-to-go", "{response}");
+    assert!(response["took_ms"].as_u64() >= Some(1400), "{response}");
     assert_eq!(machine.used(0), 60 * GIB);
 }
 
@@ -221,7 +221,7 @@ fn an_xid_that_needs_a_reset_takes_the_gpu_out_and_an_applications_own_does_not(
     let pool = Pool::on_gpus(&files, &machine.library(), "");
     assert_eq!(devices(&pool).len(), 2);
     machine.xid(0, 31);
-    // Nobody hears one that came before the watch began.
+    // Events before the watch began are not reported.
     wait_for("the cordon", || {
         machine.xid(1, 48);
         !devices(&pool)[1]["cordon"].is_null()
@@ -232,12 +232,12 @@ fn an_xid_that_needs_a_reset_takes_the_gpu_out_and_an_applications_own_does_not(
     );
     let placed = placed(&load(&pool, json!({"model": "any"})));
     assert_eq!(placed, ["gpu0"]);
-    let (status, answer) = pool.admin(
+    let (status, response) = pool.admin(
         "POST",
         "/llm/admin/devices/uncordon",
         &json!({"device": "gpu1"}),
     );
-    assert_eq!(status, 200, "{answer}");
+    assert_eq!(status, 200, "{response}");
 }
 
 #[test]
@@ -256,8 +256,8 @@ fn a_cordoned_gpu_drains_and_its_always_hot_model_moves_over() {
     wait_for("the always-hot model", || on().is_some());
     let first = on().expect("loaded");
     let cordon = json!({"device": format!("gpu{first}"), "reason": "new fans", "until": "2h"});
-    let (status, answer) = pool.admin("POST", "/llm/admin/devices/cordon", &cordon);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("POST", "/llm/admin/devices/cordon", &cordon);
+    assert_eq!(status, 200, "{response}");
     wait_for("the model on the other GPU", || on() == Some(1 - first));
     let device = &devices(&pool)[first];
     assert!(
@@ -276,12 +276,12 @@ fn an_administrators_figure_stays_when_it_was_too_small_and_the_engines_words_ar
     ];
     let pool = Pool::on_gpus(&files, &machine.library(), "");
     assert_eq!(ask(&pool, "neighbour").0, 200);
-    // An administrator's figure wins: it is not corrected, and the engine's words are told (M1).
-    let (status, answer) = ask(&pool, "greedy");
-    assert_eq!(status, 503, "{answer}");
+    // An administrator's value takes precedence: it is not corrected, and the engine's error is reported (M1).
+    let (status, response) = ask(&pool, "greedy");
+    assert_eq!(status, 503, "{response}");
     assert!(
-        answer.contains("CUDA out of memory") && answer.contains("stays (M1)"),
-        "{answer}"
+        response.contains("CUDA out of memory") && response.contains("stays (M1)"),
+        "{response}"
     );
 }
 

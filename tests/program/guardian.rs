@@ -32,7 +32,7 @@ fn with_stop_nothing_is_left_soon_after_the_service_was_killed() {
     let mut pool = Pool::with_models(&[model], "");
     assert_eq!(asks(&pool, "hiding").0, 200);
     let pids = hidden_pids(home.path());
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     assert!(family.alive().len() >= 3);
     let killed = SystemTime::now();
     pool.kill();
@@ -52,7 +52,7 @@ fn an_unload_removes_what_hides_from_it_too() {
     let pool = Pool::with_models(&[model], "");
     assert_eq!(asks(&pool, "hiding").0, 200);
     let pids = hidden_pids(home.path());
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     let key = pool.admin_key();
     let body = r#"{"model":"hiding","now":true}"#;
     let (status, text, _) = pool.request("POST", "/llm/admin/unload", body, Some(&key));
@@ -68,7 +68,7 @@ fn sigterm_ends_engines_and_guardians_although_engines_may_be_adopted() {
     let mut pool = Pool::that_adopts(&models, "", "1h");
     assert_eq!(asks(&pool, "a").0, 200);
     assert_eq!(asks(&pool, "b").0, 200);
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     assert_eq!(family.guardians.len(), 2);
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(20)), "it ends by itself");
@@ -84,7 +84,7 @@ fn engines_that_nobody_adopts_are_stopped_when_their_time_is_over() {
     let model = stub("lonely", &["--spawn-grandchild"]);
     let mut pool = Pool::that_adopts(&[model], "", "1s");
     assert_eq!(asks(&pool, "lonely").0, 200);
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     pool.kill();
     let killed = SystemTime::now();
     wait_for("the guardian to give up", || family.alive().is_empty());
@@ -98,7 +98,7 @@ fn a_guardian_that_is_told_to_end_stops_its_engine_when_no_service_is_there() {
     let model = stub("told", &["--spawn-grandchild"]);
     let mut pool = Pool::that_adopts(&[model], "", "1h");
     assert_eq!(asks(&pool, "told").0, 200);
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     // The service decides as long as it is there.
     kill(family.guardians[0], Signal::SIGTERM);
     assert_eq!(asks(&pool, "told").0, 200);
@@ -113,7 +113,7 @@ fn an_engine_that_was_still_loading_ends_with_its_service() {
     let mut pool = Pool::that_adopts(&[model], "", "1h");
     let _waits = pool.stream("/v1/chat/completions", &support::family::chat("slow", true));
     wait_for("the engine to start", || pool.engine_pids().len() == 1);
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     pool.kill();
     wait_for("the half-loaded engine to be gone", || {
         family.alive().is_empty()
@@ -127,7 +127,7 @@ fn an_engine_whose_guardian_is_killed_ends_and_what_it_started_too() {
     let pool = Pool::with_models(&[model], "");
     assert_eq!(asks(&pool, "orphaned").0, 200);
     let [bare, marked] = hidden_pids(home.path());
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     let group = fs::read_to_string(format!("/proc/{bare}/cgroup")).unwrap_or_default();
     kill(family.guardians[0], Signal::SIGKILL);
     wait_for("all of it to be gone", || family.alive().is_empty());
@@ -151,7 +151,7 @@ fn an_engine_whose_guardian_is_killed_ends_and_what_it_started_too() {
 fn a_guardian_that_is_frozen_is_killed_with_its_engine_when_the_engine_has_to_leave() {
     let pool = Pool::with_models(&[stub("held", &[])], "");
     assert_eq!(asks(&pool, "held").0, 200);
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     kill(family.guardians[0], Signal::SIGSTOP);
     let body = r#"{"model":"held","now":true}"#;
     let key = pool.admin_key();
@@ -176,7 +176,7 @@ fn a_gigabyte_of_output_that_nobody_reads_costs_bounded_disk_and_no_stall() {
     let model = after("loud", &script, "");
     let mut pool = Pool::that_adopts(&[model], "", "5m");
     assert_eq!(asks(&pool, "loud").0, 200);
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     pool.kill();
     let began = SystemTime::now();
     fs::write(&go, "go\n").unwrap();
@@ -231,7 +231,7 @@ fn a_guardian_started_by_hand_says_what_it_is_for() {
     assert!(said.contains("model-pool serve"), "{said}");
 }
 
-/// What a process has computed so far, in hundredths of a second.
+/// CPU time of a process in hundredths of a second.
 fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
@@ -258,7 +258,7 @@ fn fifty_idle_engines_cost_next_to_nothing() {
     for name in &names {
         assert_eq!(asks(&pool, name).0, 200);
     }
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     let watched = || -> (u64, u64) {
         let guardians = family.guardians.iter().map(|pid| ticks(*pid)).sum();
         (ticks(pool.pid()), guardians)

@@ -78,7 +78,7 @@ fn every_command_of_the_guides_is_one_of_the_programs() {
                         .env("MODEL_POOL_ADMIN_KEY", "mp-none")
                         .stdin(Stdio::null())
                         .output();
-                    let ended = Ended::of(output.expect("admin-client is built with the tests"));
+                    let ended = Ended::new(output.expect("admin-client is built with the tests"));
                     assert_eq!(ended.status, 3, "{name}: {words:?}: {ended:?}");
                 }
                 _ => {}
@@ -256,19 +256,19 @@ fn the_file_of_the_guide_for_vllm_is_its_command() {
     }
 }
 
-/// What each `curl` of a guide answers, in their order.
-fn answers(text: &str, env: &[(&str, &str)]) -> Vec<String> {
+/// The output of each `curl` in a guide, in order.
+fn responses(text: &str, env: &[(&str, &str)]) -> Vec<String> {
     let lines = blocks(text, "sh").join("\n");
     let calls = lines.lines().filter(|line| line.starts_with("curl "));
-    let answers = calls.map(|call| {
+    let responses = calls.map(|call| {
         let output = Command::new("sh")
             .args(["-c", call])
             .envs(env.iter().copied())
             .env("NO_PROXY", "127.0.0.1")
             .output();
-        Ended::of(output.expect("sh runs")).done().stdout
+        Ended::new(output.expect("sh runs")).done().stdout
     });
-    answers.collect()
+    responses.collect()
 }
 
 fn has_curl() -> bool {
@@ -296,16 +296,16 @@ fn what_the_guide_for_llm_serving_writes_and_sends_is_understood() {
     let pool = Pool::demo_with("evening: {cleanup: null, reopen: null}\ncompat: {ncsa: true}\n");
     let address = format!("http://{}/llm", pool.address());
     let key = pool.admin_key();
-    let answers = answers(&text, &[("LLM", &address), ("KEY", &key)]);
+    let responses = responses(&text, &[("LLM", &address), ("KEY", &key)]);
     let expected = [
         "\"Model tiny-chat endpoint: /llm\"",
         "\"num_served_models\":",
         "\"Model tiny-chat active replicas set to 0.\"",
         "\"hot_models\":",
     ];
-    assert_eq!(answers.len(), expected.len(), "{answers:?}");
-    for (answer, expected) in answers.iter().zip(expected) {
-        assert!(answer.contains(expected), "{expected}: {answer}");
+    assert_eq!(responses.len(), expected.len(), "{responses:?}");
+    for (response, expected) in responses.iter().zip(expected) {
+        assert!(response.contains(expected), "{expected}: {response}");
     }
 }
 
@@ -332,15 +332,15 @@ fn the_guide_for_rayllm_shows_what_its_file_becomes_and_asks_what_is_answered() 
     }
     let pool = Pool::demo_with("evening: {cleanup: null, reopen: null}\n");
     let address = format!("http://{}", pool.address());
-    let answers = answers(&text, &[("LLM", &address)]);
+    let responses = responses(&text, &[("LLM", &address)]);
     let expected = [
         "\"tiny-guide\"",
         "\"chat.completion\"",
         "\"text_completion\"",
     ];
-    assert_eq!(answers.len(), expected.len(), "{answers:?}");
-    for (answer, expected) in answers.iter().zip(expected) {
-        assert!(answer.contains(expected), "{expected}: {answer}");
+    assert_eq!(responses.len(), expected.len(), "{responses:?}");
+    for (response, expected) in responses.iter().zip(expected) {
+        assert!(response.contains(expected), "{expected}: {response}");
     }
 }
 
@@ -373,7 +373,7 @@ fn what_users_are_told_to_send_is_answered() {
             .env("OPENAI_API_KEY", &key)
             .env("NO_PROXY", "127.0.0.1")
             .output();
-        let ended = Ended::of(output.expect("sh runs")).done();
+        let ended = Ended::new(output.expect("sh runs")).done();
         assert!(ended.stdout.contains(expected), "{call}: {ended:?}");
     }
 }
@@ -399,7 +399,7 @@ fn the_programs_for_users_are_python_and_javascript() {
         let output = Command::new(program).args(words).arg(path).output();
         match output {
             Ok(output) => {
-                Ended::of(output).done();
+                Ended::new(output).done();
             }
             Err(error) => skipped(program, &format!("there is no {program}: {error}")),
         }

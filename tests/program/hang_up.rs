@@ -63,7 +63,7 @@ fn resets(pool: &Pool, chance: &mut Pcg64, streams: usize) {
     });
 }
 
-/// All clients, several at once.
+/// All clients, several of them simultaneously.
 fn storm(pool: &Pool, seed: u64, clients: usize) {
     thread::scope(|scope| {
         for number in 0..AT_ONCE {
@@ -98,7 +98,7 @@ fn a_thousand_clients_that_hang_up_leave_nothing_behind() {
     let key = pool.admin_key();
     let admin = |path: &str| pool.request("GET", path, "", Some(&key)).1;
     storm(&pool, SEED + 1, CLIENTS / 10);
-    // Those who left in the queue may have left nobody to load for.
+    // Clients that left the queue may have left no request to load for.
     let stayer = pool.stream("/v1/chat/completions", &chat("talker", true));
     wait_for("the model", || stayer.text().contains("data: "));
     drop(stayer);

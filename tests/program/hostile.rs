@@ -1,6 +1,5 @@
-//! Engines that do what no engine should, each beside two models that must not notice: the real
-//! program on a machine of pretended GPUs, real processes, and at the end no process and no memory
-//! left behind. How a scene is set stands in `hostile/scene.rs`.
+//! Misbehaving engines, each with two models that must be unaffected: the real program on a fake GPU machine, real processes, and
+//! no process or memory left at the end. `hostile/scene.rs` sets the scene.
 
 mod bad_input;
 mod cost;

@@ -1,5 +1,4 @@
-//! What keys may be used for, how much, and how long, in the whole program.
-//! One file because every test makes a key and uses it.
+//! Permissions, limits and lifetimes of keys, with the real program. One file because every test creates a key and uses it.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};

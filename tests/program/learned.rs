@@ -1,5 +1,4 @@
-//! What the pool learns of its models, and that it still knows it after a restart: memory that proved
-//! too small (M1), and how much a model was wanted.
+//! Knowledge about models that survives a restart: memory that proved too small (M1), and how often a model was used.
 
 use std::time::Duration;
 

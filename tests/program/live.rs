@@ -1,4 +1,5 @@
-//! The stream of the pool for open pages: a whole view, then changes; bounded, and over with the right to see it.
+//! The stream of the pool's state for open pages: a complete view, then changes; bounded, and ended when the permission to see it
+//! ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -67,7 +68,7 @@ impl Page {
 fn by_name(list: &Value, key: &str) -> std::collections::BTreeMap<String, Value> {
     let items = list.as_array().unwrap().iter();
     items
-        .map(|it| (it[key].as_str().unwrap().to_owned(), it.clone()))
+        .map(|item| (item[key].as_str().unwrap().to_owned(), item.clone()))
         .collect()
 }
 
@@ -119,7 +120,7 @@ fn a_page_that_takes_every_change_has_what_the_routes_say() {
             .as_array()
             .into_iter()
             .flatten()
-            .map(|it| it["model"].as_str().unwrap())
+            .map(|replica| replica["model"].as_str().unwrap())
             .collect();
         assert!(!names.contains(&"b"), "nothing happened to b: {change}");
         take(&mut view, &change);
@@ -131,7 +132,7 @@ fn a_page_that_takes_every_change_has_what_the_routes_say() {
     let holds = |device: &Value| -> Vec<(Value, Value)> {
         let owners = device["owners"].as_array().unwrap().iter();
         owners
-            .map(|it| (it["replica"].clone(), it["bytes"].clone()))
+            .map(|owner| (owner["replica"].clone(), owner["bytes"].clone()))
             .collect()
     };
     let devices = by_name(&listed["devices"], "device");
@@ -196,7 +197,7 @@ fn no_stream_outlives_the_key_that_opened_it_busy_or_not() {
                 ended.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             });
         }
-        // There is always something new meanwhile.
+        // Changes keep occurring during the test.
         for nth in 0.. {
             if ended.load(std::sync::atomic::Ordering::Relaxed) == all || nth == 5000 {
                 break;
@@ -248,7 +249,7 @@ fn a_page_gets_the_view_and_every_decision_over_one_connection() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["id"].as_i64().unwrap())
+        .map(|event| event["id"].as_i64().unwrap())
         .collect();
     kept.sort_unstable();
     assert_eq!(kept, ids, "as the history has them");
@@ -273,7 +274,7 @@ fn pages_that_never_read_cost_no_memory_and_hold_nobody_up() {
                 changed
                     .into_iter()
                     .flatten()
-                    .any(|it| it["priority"] == nth % 2)
+                    .any(|model| model["priority"] == nth % 2)
             })
         });
     }

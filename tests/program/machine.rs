@@ -1,4 +1,4 @@
-//! The whole program on a machine with eight GPUs that are not there.
+//! The real program on a machine with eight fake GPUs.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -21,8 +21,10 @@ fn devices(pool: &Pool) -> Vec<Value> {
     let key = pool.admin_key();
     let (status, text, _) = pool.request("GET", "/llm/admin/devices", "", Some(&key));
     assert_eq!(status, 200, "{text}");
-    let answer: Value = serde_json::from_str(&text).unwrap();
-    let list = answer.as_array().or_else(|| answer["devices"].as_array());
+    let response: Value = serde_json::from_str(&text).unwrap();
+    let list = response
+        .as_array()
+        .or_else(|| response["devices"].as_array());
     list.unwrap_or_else(|| panic!("{text}")).clone()
 }
 
@@ -43,8 +45,8 @@ fn a_model_on_one_of_eight_gpus_is_seen_with_its_bytes_there() {
             format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"Hi"}}]}}"#);
         pool.post("/v1/chat/completions", &body)
     };
-    let (status, answer) = ask("modest");
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = ask("modest");
+    assert_eq!(status, 200, "{response}");
     let taken: Vec<usize> = (0..8).filter(|gpu| machine.used(*gpu) > 0).collect();
     let [gpu] = taken[..] else {
         panic!("one GPU: {taken:?}")
@@ -61,12 +63,12 @@ fn a_model_on_one_of_eight_gpus_is_seen_with_its_bytes_there() {
         let device = &devices(&pool)[(gpu + 1) % 8];
         device.to_string().contains(&(17 * GIB).to_string())
     });
-    let (status, answer) = ask("greedy");
-    assert_eq!(status, 503, "{answer}");
-    assert!(answer.contains("CUDA out of memory"), "{answer}");
+    let (status, response) = ask("greedy");
+    assert_eq!(status, 503, "{response}");
+    assert!(response.contains("CUDA out of memory"), "{response}");
 }
 
-/// The stub by itself on GPU 1 of two.
+/// The stub on GPU 1 of two, without a pool.
 fn engine(machine: &Machine, flags: &[&str]) -> Engine {
     let engine = Command::new(stub_engine())
         .args(["--fake-gpu-bytes", &(10 * GIB).to_string()])

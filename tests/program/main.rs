@@ -1,4 +1,4 @@
-//! The program as it is started: `model-pool` with engines that compute nothing, asked over its sockets.
+//! Tests of the running program: `model-pool` with stub engines, called over its sockets.
 
 mod ablation;
 mod adapters;

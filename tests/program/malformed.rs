@@ -16,11 +16,11 @@ use support::whole::{Pool, wait_for};
 const REQUESTS: usize = 10_000;
 const CLIENTS: usize = 8;
 const SEED: u64 = 0x6d6f_6465_6c70_6f6f;
-/// What a process may have grown by, in its allocator's hands.
+/// Permitted growth of a process, to allow for its allocator.
 const GROWTH_KIB_MAX: u64 = 48 << 10;
 
 /// The status of one answer, and whether the connection may be used again; nothing if it was closed.
-fn answer(socket: &mut TcpStream) -> Option<(u16, bool)> {
+fn respond(socket: &mut TcpStream) -> Option<(u16, bool)> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {
@@ -43,7 +43,7 @@ fn answer(socket: &mut TcpStream) -> Option<(u16, bool)> {
         match socket.read(&mut chunk) {
             Ok(0) => return None,
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
-            // With a timeout set, a read ends so when the process was stopped and goes on.
+            // With a timeout, a read ends like this after the process was stopped and continued.
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 panic!(
@@ -67,7 +67,7 @@ fn send(pool: &Pool, kept: &mut Option<TcpStream>, case: &Case) {
         let text = String::from_utf8_lossy(&case.bytes[..case.bytes.len().min(400)]).into_owned();
         format!("{}: {text:?}", case.kind)
     };
-    let answered = answer(&mut socket);
+    let answered = respond(&mut socket);
     match (answered, case.expect) {
         (Some((200, _)), Expect::RefusedOrServed) => {}
         (Some((status, is_kept)), _) => {

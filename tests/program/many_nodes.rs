@@ -16,7 +16,7 @@ fn nodes_are_played_over_the_real_protocol_and_two_of_them_are_lost() {
         load: Duration::from_millis(200),
     });
     println!("{}", outcome.table());
-    // The program of the tests is not optimised, and other tests run beside it.
+    // The test build is not optimised, and other tests run at the same time.
     println!("missed: {:?}", outcome.missed());
     let closed = outcome.closed.expect("a closed connection is noticed");
     let silent = outcome.silent.expect("silence is noticed");

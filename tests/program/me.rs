@@ -1,5 +1,5 @@
-//! What people read of themselves with an ordinary key, in the whole program: their own requests and nobody else's, what
-//! they used over a restart, and no model that is not for them.
+//! A user's view with an ordinary key, with the real program: only the user's own requests, usage that survives a restart, and no
+//! model that is forbidden.
 
 use serde_json::{Value, json};
 use support::net::stub;
@@ -41,14 +41,16 @@ fn chat(pool: &Pool, key: &str, model: &str) -> Value {
 /// Requests, tokens of prompts and of answers, in all days.
 fn used(usage: &Value, model: &str) -> [u64; 3] {
     let days = usage["days"].as_array().unwrap();
-    let models = days.iter().flat_map(|it| it["models"].as_array().unwrap());
-    let of = models.filter(|it| it["model"] == model);
-    of.fold([0; 3], |[requests, prompts, answers], it| {
-        let number = |name: &str| it[name].as_u64().unwrap();
+    let models = days
+        .iter()
+        .flat_map(|day| day["models"].as_array().unwrap());
+    let of = models.filter(|usage| usage["model"] == model);
+    of.fold([0; 3], |[requests, prompts, responses], usage| {
+        let number = |name: &str| usage[name].as_u64().unwrap();
         [
             requests + number("requests"),
             prompts + number("prompt_tokens"),
-            answers + number("completion_tokens"),
+            responses + number("completion_tokens"),
         ]
     })
 }
@@ -71,7 +73,7 @@ fn people_see_their_own_key_models_and_requests_and_nobody_elses() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["model"].as_str().unwrap())
+        .map(|request| request["model"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["one", "two"]);
     assert!(!me.to_string().contains("hidden"), "{me}");
@@ -88,7 +90,9 @@ fn people_see_their_own_key_models_and_requests_and_nobody_elses() {
     wait_for("the request to run", || {
         let me = get(&pool, &ann, "/llm/me");
         let running = me["running"].as_array().unwrap();
-        running.first().is_some_and(|it| it["model"] == "one")
+        running
+            .first()
+            .is_some_and(|request| request["model"] == "one")
     });
     for other in [&bob, &pool.admin_key()] {
         let other = get(&pool, other, "/llm/me");
@@ -101,9 +105,9 @@ fn people_see_their_own_key_models_and_requests_and_nobody_elses() {
     wait_for("the request to end", || {
         get(&pool, &ann, "/llm/me")["running"] == json!([])
     });
-    // Who left early is counted, too: a piece is about a token.
-    let [requests, _, answers] = used(&get(&pool, &ann, "/llm/me/usage"), "one");
-    assert!(requests == 1 && answers > 0, "{requests} {answers}");
+    // Usage of clients that left early is counted too: a chunk is about a token.
+    let [requests, _, responses] = used(&get(&pool, &ann, "/llm/me/usage"), "one");
+    assert!(requests == 1 && responses > 0, "{requests} {responses}");
     assert_eq!(get(&pool, &bob, "/llm/me/usage")["days"], json!([]));
 }
 
@@ -138,14 +142,17 @@ fn a_request_that_waits_says_for_what_and_how_long() {
     let waiting = me["waiting"].as_array().unwrap();
     let mut places: Vec<u64> = waiting
         .iter()
-        .map(|it| it["position"].as_u64().unwrap())
+        .map(|request| request["position"].as_u64().unwrap())
         .collect();
     places.sort_unstable();
     assert!(
         places.len() == 2 && places[0] >= 1 && places[1] <= 3,
         "{places:?}"
     );
-    assert!(waiting.iter().all(|it| it["model"] == "slow"), "{me}");
+    assert!(
+        waiting.iter().all(|request| request["model"] == "slow"),
+        "{me}"
+    );
     assert!(!me.to_string().contains("bob"), "{me}");
 }
 
@@ -155,8 +162,8 @@ fn what_a_key_used_lasts_over_a_restart_and_a_query_is_read_strictly() {
     let ann = key(&pool, "ann", &json!({}));
     let mut sums = [0; 3];
     for _ in 0..3 {
-        let answer = chat(&pool, &ann, "two");
-        let number = |name: &str| answer["usage"][name].as_u64().unwrap();
+        let response = chat(&pool, &ann, "two");
+        let number = |name: &str| response["usage"][name].as_u64().unwrap();
         sums = [
             sums[0] + 1,
             sums[1] + number("prompt_tokens"),

@@ -25,9 +25,9 @@ fn chat(pool: &Pool, model: &str) -> (u16, String) {
 
 fn state(pool: &Pool, model: &str) -> Value {
     let path = format!("/llm/admin/models?model={model}");
-    let (status, answer) = pool.admin("GET", &path, &Value::Null);
-    assert_eq!(status, 200, "{answer}");
-    answer["models"][0]["state"].clone()
+    let (status, response) = pool.admin("GET", &path, &Value::Null);
+    assert_eq!(status, 200, "{response}");
+    response["models"][0]["state"].clone()
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn a_missing_program_evicts_nothing_and_its_return_ends_the_quarantine() {
         let (status, plan) = pool.admin("POST", "/llm/admin/plan", &plan);
         assert_eq!((status, &plan["feasible"]), (200, &json!(false)), "{plan}");
         let load = json!({"model": "moved", "wait": false});
-        let (status, answer) = pool.admin("POST", "/llm/admin/load", &load);
-        assert_eq!(status, 409, "{answer}");
-        for text in [text, plan.to_string(), answer.to_string()] {
+        let (status, response) = pool.admin("POST", "/llm/admin/load", &load);
+        assert_eq!(status, 409, "{response}");
+        for text in [text, plan.to_string(), response.to_string()] {
             assert!(text.contains("program missing"), "{text}");
         }
         assert_eq!(state(&pool, "moved"), "quarantined");
@@ -64,14 +64,14 @@ fn a_missing_program_evicts_nothing_and_its_return_ends_the_quarantine() {
 
     // It vanishes while the service runs.
     let unload = json!({"model": "moved"});
-    let (status, answer) = pool.admin("POST", "/llm/admin/unload", &unload);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("POST", "/llm/admin/unload", &unload);
+    assert_eq!(status, 200, "{response}");
     assert_eq!(chat(&pool, "here").0, 200);
     fs::rename(&program, &away).expect("moved away");
     refused();
     fs::rename(&away, &program).expect("moved back");
-    let (status, answer) = pool.admin("POST", "/llm/admin/load", &json!({"model": "moved"}));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("POST", "/llm/admin/load", &json!({"model": "moved"}));
+    assert_eq!(status, 200, "{response}");
     let (_, events) = pool.admin("GET", "/llm/admin/events?kind=evict", &Value::Null);
     assert_eq!(
         events["events"].as_array().map(Vec::len),

@@ -1,4 +1,4 @@
-//! One pool over several machines: `model-pool node` processes, with devices of their own, joined to one controller.
+//! One pool over several machines: `model-pool node` processes with separate devices, joined to one controller.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ mod requested;
 mod under_load;
 mod weights;
 
-/// The controller has no room for a model, so that all go to nodes.
+/// The controller has no room for a model, which forces all models onto nodes.
 const NO_ROOM: &str = "inventory: {provider: fixed, devices: [{name: small, memory: 1MiB}]}\n";
 
 /// A `model-pool node`, ended with the test.
@@ -82,7 +82,7 @@ impl Node {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
-        status.and_then(|it| it.code())
+        status.and_then(|status| status.code())
     }
 
     /// Processes of its engines, from its journal.
@@ -137,11 +137,11 @@ fn token(pool: &Pool, body: Value) -> String {
         Some(&key),
     );
     assert_eq!(status, 200, "{text}");
-    let answer: Value = serde_json::from_str(&text).unwrap();
-    answer["token"].as_str().unwrap().to_owned()
+    let response: Value = serde_json::from_str(&text).unwrap();
+    response["token"].as_str().unwrap().to_owned()
 }
 
-/// The one that the pool has requested from its cluster; null: none.
+/// The pending node request of the pool; null if none.
 fn requested_node(pool: &Pool) -> Value {
     let (_, list) = pool.admin("GET", "/llm/admin/nodes", &Value::Null);
     list["requested"].clone()
@@ -152,7 +152,7 @@ fn node(pool: &Pool, name: &str) -> Value {
     let nodes = list["nodes"].as_array().unwrap();
     nodes
         .iter()
-        .find(|it| it["node"] == name)
+        .find(|node| node["node"] == name)
         .cloned()
         .unwrap_or_default()
 }
@@ -279,8 +279,8 @@ fn after_a_restart_a_request_waits_for_the_node_that_can_serve_it() {
     wait_for("the request to wait", || shown(&pool, "a")["waiting"] == 1);
     other.signal("-CONT");
     until(&pool, "gpu-2", "joined");
-    let answer = waits.whole();
-    assert!(answer.contains("[DONE]"), "it was refused: {answer}");
+    let response = waits.whole();
+    assert!(response.contains("[DONE]"), "it was refused: {response}");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn what_a_node_lacks_is_named_with_the_node() {
     until(&pool, "gpu-2", "joined");
     let (status, text) = asks(&pool, "a");
     assert!(status >= 500, "{status}");
-    // A client is not shown folders; the history has the whole path.
+    // Clients do not see folders; the history contains the full path.
     assert!(text.contains("node gpu-2 has no"), "{text}");
     let reasons = told(&pool, "load_failed", 1);
     assert!(

@@ -37,7 +37,7 @@ struct Engine {
 
 type Shared = Arc<Mutex<Engine>>;
 
-fn answer(status: u16, kind: &str, body: Body) -> Response {
+fn respond(status: u16, kind: &str, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(status).unwrap();
     let headers = response.headers_mut();
@@ -54,7 +54,7 @@ async fn chat(State(engine): State<Shared>, body: Bytes) -> Response {
             .get(name)
             .is_some_and(|value| *value != json!(false))
     };
-    let refused = |text: Value| answer(400, "application/json", Body::from(text.to_string()));
+    let refused = |text: Value| respond(400, "application/json", Body::from(text.to_string()));
     match engine.way {
         Way::RefusesOptions if has("stream_options") => {
             return refused(
@@ -74,21 +74,21 @@ async fn chat(State(engine): State<Shared>, body: Bytes) -> Response {
                 .then(|| Err(std::io::Error::other("broken off")));
             let pieces = std::iter::once(Ok(events)).chain(end);
             let body = Body::from_stream(futures_util::stream::iter(pieces));
-            return answer(200, "text/event-stream", body);
+            return respond(200, "text/event-stream", body);
         }
         _ => {}
     }
     let whole = json!({"id": "c1", "object": "chat.completion", "created": 1, "model": "inner",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "in one piece"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}});
-    answer(200, "application/json", Body::from(whole.to_string()))
+    respond(200, "application/json", Body::from(whole.to_string()))
 }
 
 async fn vectors(State(engine): State<Shared>) -> Response {
     let vector = &engine.lock().unwrap().vector;
     let body = json!({"object": "list", "model": "inner", "data": [{"object": "embedding", "index": 0, "embedding": vector}],
         "usage": {"prompt_tokens": 1, "total_tokens": 1}});
-    answer(200, "application/json", Body::from(body.to_string()))
+    respond(200, "application/json", Body::from(body.to_string()))
 }
 
 /// A pool whose model `far` is this engine.

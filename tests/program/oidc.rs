@@ -26,7 +26,7 @@ struct Scene {
 }
 
 impl Scene {
-    async fn of(issuer: Issuer) -> Scene {
+    async fn new(issuer: Issuer) -> Scene {
         let name = issuer.now().name.clone();
         Scene::with(issuer, &json!({"issuer": name})).await
     }

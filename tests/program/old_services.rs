@@ -1,4 +1,4 @@
-//! The routes of Aviary, and LLM Serving's list and test of models, asked as their clients ask: the real binary over HTTP.
+//! The routes of Aviary, and LLM Serving's list and test of models, called as their clients do: the real binary over HTTP.
 
 use serde_json::{Value, json};
 use support::stub::stub_engine;
@@ -34,31 +34,34 @@ fn aviarys_client_asks_once_several_times_and_for_lines() {
             (200, json!(["org/one", "two"]))
         );
         let asked = json!({"prompt": "Hello"});
-        let (status, answer) = post(&pool, &format!("{base}/query/org--one"), &asked);
+        let (status, response) = post(&pool, &format!("{base}/query/org--one"), &asked);
         assert_eq!(
-            (status, &answer["generated_text"]),
+            (status, &response["generated_text"]),
             (200, &json!("Hello from org/one and goodbye"))
         );
         // As the client of 0.0 reads it.
         assert_eq!(
-            answer["org/one"]["generated_text"],
-            answer["generated_text"]
+            response["org/one"]["generated_text"],
+            response["generated_text"]
         );
-        assert_eq!(answer["num_generated_tokens"], 5);
-        assert!(answer["total_time"].is_f64(), "{answer}");
+        assert_eq!(response["num_generated_tokens"], 5);
+        assert!(response["total_time"].is_f64(), "{response}");
     }
     let prompts = json!([{"prompt": "Hello"}, {"prompt": "Again", "use_prompt_format": false,
         "parameters": {"max_new_tokens": 2, "do_sample": true}}]);
-    let (status, answers) = post(&pool, "/query/batch/two", &prompts);
-    let texts: Vec<&Value> = answers
+    let (status, responses) = post(&pool, "/query/batch/two", &prompts);
+    let texts: Vec<&Value> = responses
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| &it["generated_text"])
+        .map(|result| &result["generated_text"])
         .collect();
-    assert_eq!(status, 200, "{answers}");
+    assert_eq!(status, 200, "{responses}");
     assert_eq!(texts[0], "Hello from two and goodbye");
-    assert!(texts[1].as_str().unwrap().starts_with("Hello"), "{answers}");
+    assert!(
+        texts[1].as_str().unwrap().starts_with("Hello"),
+        "{responses}"
+    );
     let lines = pool
         .stream("/stream/two", &json!({"prompt": "Hello"}).to_string())
         .whole();
@@ -79,8 +82,8 @@ fn aviarys_client_asks_once_several_times_and_for_lines() {
     assert!(!metadata.to_string().contains("secret"), "{metadata}");
 }
 
-/// The requests are those that Aviary's own client sends (`aviary/sdk.py` of 0.1, `aviary/common/backend.py` of 0.0), with
-/// the headers of Python's `requests`.
+/// Requests from Aviary's own client (`aviary/sdk.py` of 0.1, `aviary/common/backend.py` of 0.0), with the headers of Python's
+/// `requests`.
 #[test]
 fn the_requests_of_aviarys_own_clients_are_understood_to_the_letter() {
     let pool = Pool::with_models(&[stub("org/one", "")], "compat: {aviary: true}\n");
@@ -97,7 +100,7 @@ fn the_requests_of_aviarys_own_clients_are_understood_to_the_letter() {
         text
     };
     let value = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
-    // `Model.list()` refuses a model without one of these keys.
+    // `Model.list()` rejects a model without these keys.
     let listed = value(&send("GET", "/v1/models", ""));
     let model = listed["data"][0].as_object().unwrap();
     for key in ["id", "object", "owned_by", "permission"] {
@@ -117,7 +120,7 @@ fn the_requests_of_aviarys_own_clients_are_understood_to_the_letter() {
         "Hello from org/one and goodbye"
     );
     let new = r#"{"prompt": "Hello", "use_prompt_format": true}"#;
-    let answer = value(&send("POST", "/query/org--one", new));
+    let response = value(&send("POST", "/query/org--one", new));
     for key in [
         "generated_text",
         "num_input_tokens",
@@ -126,24 +129,27 @@ fn the_requests_of_aviarys_own_clients_are_understood_to_the_letter() {
         "num_total_tokens",
         "error",
     ] {
-        assert!(answer.get(key).is_some(), "{key} is missing in {answer}");
+        assert!(
+            response.get(key).is_some(),
+            "{key} is missing in {response}"
+        );
     }
-    // Its keyword arguments stand beside the prompt.
+    // Its keyword arguments are sent with the prompt.
     let more = r#"{"prompt": "Hello", "use_prompt_format": true, "parameters": {"temperature": 0.5, "top_k": 0}, "stopping_sequences": ["goodbye"]}"#;
     send("POST", "/query/org--one", more);
     // `batch_completions(model, prompts)`.
     let several = r#"[{"prompt": "Hello", "use_prompt_format": true}, {"prompt": "Again", "use_prompt_format": false}]"#;
-    let answers = value(&send("POST", "/query/batch/org--one", several));
-    assert_eq!(answers.as_array().unwrap().len(), 2);
+    let responses = value(&send("POST", "/query/batch/org--one", several));
+    assert_eq!(responses.as_array().unwrap().len(), 2);
     // `stream(model, prompt)` takes a line with an `error`, even null, for the end.
     let lines = send("POST", "/stream/org--one", new);
     let lines: Vec<Value> = lines
         .lines()
-        .filter(|it| !it.trim().is_empty())
+        .filter(|line| !line.trim().is_empty())
         .map(value)
         .collect();
     assert!(
-        lines.len() > 2 && lines.iter().all(|it| it.get("error").is_none()),
+        lines.len() > 2 && lines.iter().all(|line| line.get("error").is_none()),
         "{lines:?}"
     );
 }
@@ -154,9 +160,9 @@ fn stops_beside_the_prompt_reach_the_engine_and_wrong_ones_are_refused() {
     model.1 = model.1.replace("\"--port\"", "\"--echo\", \"--port\"");
     let pool = Pool::with_models(&[model], "compat: {aviary: true}\n");
     let engine_got = |asked: Value| -> Value {
-        let (status, answer) = post(&pool, "/query/one", &asked);
-        assert_eq!(status, 200, "{answer}");
-        serde_json::from_str(answer["generated_text"].as_str().unwrap()).unwrap()
+        let (status, response) = post(&pool, "/query/one", &asked);
+        assert_eq!(status, 200, "{response}");
+        serde_json::from_str(response["generated_text"].as_str().unwrap()).unwrap()
     };
     let got = engine_got(json!({"prompt": "x", "stopping_sequences": ["###"]}));
     assert_eq!(got["stop"], json!(["###"]), "{got}");
@@ -217,22 +223,22 @@ fn what_aviarys_client_asks_wrongly_has_its_real_status() {
             "no model is called nobody",
         ),
     ] {
-        let (got, answer) = post(&pool, path, &body);
-        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        let (got, response) = post(&pool, path, &body);
+        let message = response["error"]["message"].as_str().unwrap_or_default();
         assert!(
             got == status && message.contains(word),
-            "{path} {body}: {got} {answer}"
+            "{path} {body}: {got} {response}"
         );
     }
     assert_eq!(get(&pool, "/metadata/nobody").0, 404);
     // Of a batch each prompt has its own answer or error.
     let mixed = json!([{"prompt": "x"}, {"prompt": "x", "parameters": {"stopping_sequences": ["1", "2", "3", "4", "5", "6", "7", "8", "9"]}}]);
-    let (status, answers) = post(&pool, "/query/batch/one", &mixed);
-    assert_eq!(status, 200, "{answers}");
-    assert_eq!(answers[0]["generated_text"], "Hello from one and goodbye");
+    let (status, responses) = post(&pool, "/query/batch/one", &mixed);
+    assert_eq!(status, 200, "{responses}");
+    assert_eq!(responses[0]["generated_text"], "Hello from one and goodbye");
     assert!(
-        answers[1]["generated_text"].is_null() && answers[1]["error"].is_string(),
-        "{answers}"
+        responses[1]["generated_text"].is_null() && responses[1]["error"].is_string(),
+        "{responses}"
     );
 }
 
@@ -275,15 +281,15 @@ fn openais_routes_with_the_model_in_the_path_are_those_with_it_in_the_body() {
             if !repeated.is_empty() {
                 named["model"] = json!(repeated);
             }
-            let (status, answer) = post(&pool, path, &named);
-            assert_eq!(status, 200, "{path} {repeated}: {answer}");
-            assert_eq!(answer["object"], object, "{answer}");
-            assert_eq!(answer["model"], "org/one", "{answer}");
+            let (status, response) = post(&pool, path, &named);
+            assert_eq!(status, 200, "{path} {repeated}: {response}");
+            assert_eq!(response["object"], object, "{response}");
+            assert_eq!(response["model"], "org/one", "{response}");
         }
         named["model"] = json!("two");
-        let (status, answer) = post(&pool, path, &named);
-        assert_eq!(status, 400, "{answer}");
-        let message = answer["error"]["message"].as_str().unwrap();
+        let (status, response) = post(&pool, path, &named);
+        assert_eq!(status, 400, "{response}");
+        let message = response["error"]["message"].as_str().unwrap();
         assert!(
             message.contains("is two, and the path names org--one"),
             "{message}"
@@ -306,11 +312,11 @@ fn llm_servings_list_has_what_is_hot_and_a_model_is_tried_without_loading_it() {
     let pool = Pool::with_models(&files, "compat: {ncsa: true, aviary: true}\n");
     let (status, lists) = get(&pool, "/llm/models");
     assert_eq!((status, &lists["hot_models"]), (200, &json!([])), "{lists}");
-    let (status, answer) = post(&pool, "/llm/test", &json!({"model": "two"}));
+    let (status, response) = post(&pool, "/llm/test", &json!({"model": "two"}));
     assert_eq!(
-        (status, &answer["error"]["code"]),
+        (status, &response["error"]["code"]),
         (503, &json!("not_loaded")),
-        "{answer}"
+        "{response}"
     );
     assert_eq!(
         get(&pool, "/llm/models").1["hot_models"],

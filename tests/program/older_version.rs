@@ -144,10 +144,10 @@ fn all_is_as_it_was(pool: &Pool, start: &str) {
     let events = events["events"].as_array().expect("a list");
     let old: Vec<(u64, &str)> = events[..15]
         .iter()
-        .map(|it| {
+        .map(|event| {
             (
-                it["id"].as_u64().expect("an id"),
-                it["kind"].as_str().expect("a kind"),
+                event["id"].as_u64().expect("an id"),
+                event["kind"].as_str().expect("a kind"),
             )
         })
         .collect();
@@ -159,8 +159,15 @@ fn all_is_as_it_was(pool: &Pool, start: &str) {
     assert_eq!(old, expected, "{start}");
     assert_eq!(events[0]["reason"], "priority 3, keep-hot 2 h 0 min");
     assert_eq!(events[1]["placement"][0]["bytes"], 4_u64 << 30);
-    let newer = events[15..].iter().filter_map(|it| it["replica"].as_str());
-    let numbers = newer.map(|it| it.trim_start_matches('r').parse::<u64>().expect("a number"));
+    let newer = events[15..]
+        .iter()
+        .filter_map(|event| event["replica"].as_str());
+    let numbers = newer.map(|replica| {
+        replica
+            .trim_start_matches('r')
+            .parse::<u64>()
+            .expect("a number")
+    });
     assert!(
         numbers.min().expect("models were loaded") > 3,
         "{start}: r1 to r3 are not given again"

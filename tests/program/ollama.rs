@@ -1,11 +1,10 @@
-//! Ollama's API (`compat.ollama`) in the whole program: asked as Ollama's clients ask, with the demo models and with
-//! engines that compute nothing.
+//! Ollama's API (`compat.ollama`) with the real program: called as Ollama's clients do, with the demo models and stub engines.
 
-mod answers;
 mod bad_input;
 mod guide;
 mod keeping;
 mod lists;
+mod responses;
 mod streams;
 
 use serde_json::{Value, json};
@@ -36,15 +35,15 @@ fn pool(name: &str, flags: &[&str]) -> Pool {
 /// Status, answer and head.
 fn ask(pool: &Pool, path: &str, body: &Value, key: Option<&str>) -> (u16, Value, String) {
     let (status, text, head) = pool.request("POST", path, &body.to_string(), key);
-    let answer = serde_json::from_str(&text);
-    (status, answer.unwrap_or(Value::String(text)), head)
+    let response = serde_json::from_str(&text);
+    (status, response.unwrap_or(Value::String(text)), head)
 }
 
 /// The answer of a request that succeeds.
 fn answered(pool: &Pool, path: &str, body: &Value) -> Value {
-    let (status, answer, _) = ask(pool, path, body, None);
-    assert_eq!(status, 200, "{path} {body}: {answer}");
-    answer
+    let (status, response, _) = ask(pool, path, body, None);
+    assert_eq!(status, 200, "{path} {body}: {response}");
+    response
 }
 
 fn get(pool: &Pool, path: &str) -> Value {
@@ -65,7 +64,7 @@ fn loaded(pool: &Pool) -> Vec<String> {
     let running = get(pool, "/api/ps");
     let models = running["models"].as_array().unwrap().iter();
     models
-        .map(|it| it["name"].as_str().unwrap().to_owned())
+        .map(|model| model["name"].as_str().unwrap().to_owned())
         .collect()
 }
 

@@ -29,9 +29,11 @@ struct Example {
 
 /// The examples of a body, by name.
 fn bodies(content: &Value) -> Vec<(String, Value)> {
-    let one = content.get("example").map(|it| (String::new(), it.clone()));
+    let one = content
+        .get("example")
+        .map(|example| (String::new(), example.clone()));
     let several = content["examples"].as_object().into_iter().flatten();
-    let several = several.map(|(name, it)| (name.clone(), it["value"].clone()));
+    let several = several.map(|(name, example)| (name.clone(), example["value"].clone()));
     one.into_iter().chain(several).collect()
 }
 
@@ -88,7 +90,7 @@ fn examples(document: &Document) -> Vec<Example> {
     all
 }
 
-/// What makes something comes before what changes it, and what takes everything away comes last.
+/// Order of the examples: creation before changes, and removal of everything last.
 fn turn(example: &Example) -> u8 {
     match (example.method.as_str(), example.path.as_str()) {
         ("DELETE", "/v1/models/{model}") => 6,
@@ -103,7 +105,7 @@ fn turn(example: &Example) -> u8 {
     }
 }
 
-/// What the demo models and a pool of one's own machine answer otherwise than with success.
+/// Expected statuses other than success, with the demo models and a pool of a single machine.
 fn expected(example: &Example) -> &'static [u16] {
     match (example.method.as_str(), example.path.as_str()) {
         // No demo model makes vectors, ranks or sounds.
@@ -125,14 +127,14 @@ fn expected(example: &Example) -> &'static [u16] {
         (_, "/admin/delete_model") => &[200, 409],
         // The demo pool has no issuer at which a browser signs in.
         ("GET", "/session/sign-on" | "/session/signed-on") => &[404],
-        // The example is no key, and there is no session to end.
+        // The example is not a valid key, and no session exists.
         ("POST", "/session") => &[400],
         ("DELETE", "/session") => &[204],
         // The model may be cold, and nothing is loaded for it.
         ("POST", "/test") => &[200, 503],
         // Nothing may have been decided of the model yet.
         (_, "/admin/why") => &[200, 404],
-        // One of its examples does not wait for the end of the load.
+        // An example does not wait for the end of the load.
         ("POST", "/admin/load") => &[200, 202],
         _ => &[200],
     }
@@ -153,7 +155,7 @@ fn every_example_is_valid_and_runs_as_it_stands_on_the_demo_pool() {
         // A stream that has no end is tried where its events are.
         let content = &document.0["paths"][path][method.to_lowercase()]["responses"]["200"];
         let kinds = content["content"].as_object();
-        if kinds.is_some_and(|it| it.len() == 1 && it.contains_key("text/event-stream")) {
+        if kinds.is_some_and(|kinds| kinds.len() == 1 && kinds.contains_key("text/event-stream")) {
             continue;
         }
         let body = example.body.as_ref();
@@ -161,12 +163,12 @@ fn every_example_is_valid_and_runs_as_it_stands_on_the_demo_pool() {
             let schema = document.request(method, path, "application/json").unwrap();
             document
                 .check(schema, body)
-                .unwrap_or_else(|it| panic!("{place}: {it}"));
+                .unwrap_or_else(|error| panic!("{place}: {error}"));
         }
         let body = body.map(Value::to_string).unwrap_or_default();
-        let (status, answer, head) = pool.request(method, &example.target, &body, Some(&key));
+        let (status, response, head) = pool.request(method, &example.target, &body, Some(&key));
         let wanted = expected(example);
-        assert!(wanted.contains(&status), "{place}: {status} {answer}");
+        assert!(wanted.contains(&status), "{place}: {status} {response}");
         let kind = head
             .lines()
             .find_map(|line| line.strip_prefix("content-type: "));
@@ -175,14 +177,14 @@ fn every_example_is_valid_and_runs_as_it_stands_on_the_demo_pool() {
             .split(';')
             .next()
             .unwrap_or_default();
-        let schema = document.answer(method, path, status, kind);
+        let schema = document.respond(method, path, status, kind);
         if kind == "application/json"
             && let Some(schema) = schema
         {
-            let answer: Value = serde_json::from_str(&answer).unwrap();
+            let response: Value = serde_json::from_str(&response).unwrap();
             document
-                .check(schema, &answer)
-                .unwrap_or_else(|it| panic!("{place}: {it}\n{answer}"));
+                .check(schema, &response)
+                .unwrap_or_else(|error| panic!("{place}: {error}\n{response}"));
         }
     }
 }
@@ -194,8 +196,8 @@ fn every_example_of_an_answer_is_valid() {
     let mut checked = 0;
     for (path, item) in document.0["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
-            for (status, answer) in operation["responses"].as_object().unwrap() {
-                let content = &document.resolved(answer)["content"]["application/json"];
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                let content = &document.resolved(response)["content"]["application/json"];
                 let Some(schema) = content.get("schema") else {
                     continue;
                 };
@@ -203,7 +205,7 @@ fn every_example_of_an_answer_is_valid() {
                     let place = format!("{method} {path} {status} {name}");
                     document
                         .check(schema, &example)
-                        .unwrap_or_else(|it| panic!("{place}: {it}"));
+                        .unwrap_or_else(|error| panic!("{place}: {error}"));
                     checked += 1;
                 }
             }
@@ -312,18 +314,18 @@ fn the_tests_notice_what_the_document_does_not_describe() {
     let path = "/llm/v1/tokenize";
     let head = "content-type: application/json";
     let sent = r#"{"model": "m", "prompt": "x"}"#;
-    let answer = r#"{"tokens": [1], "count": 1, "max_model_len": null}"#;
-    described::check(&pool, path, sent, (200, answer, head));
-    for (sent, answer) in [
-        (r#"{"model": 5, "prompt": "x"}"#, answer),
-        (r#"{"prompt": "x"}"#, answer),
+    let response = r#"{"tokens": [1], "count": 1, "max_model_len": null}"#;
+    described::check(&pool, path, sent, (200, response, head));
+    for (sent, response) in [
+        (r#"{"model": 5, "prompt": "x"}"#, response),
+        (r#"{"prompt": "x"}"#, response),
         (sent, r#"{"tokens": ["a"], "count": 1}"#),
         (sent, r#"{"tokens": [1]}"#),
     ] {
-        let check = || described::check(&pool, path, sent, (200, answer, head));
+        let check = || described::check(&pool, path, sent, (200, response, head));
         assert!(
             catch_unwind(AssertUnwindSafe(check)).is_err(),
-            "{sent} {answer}"
+            "{sent} {response}"
         );
     }
 }

@@ -73,7 +73,7 @@ impl Lab {
         if let Some(file) = ca_file {
             command.env("MODEL_POOL_CA_FILE", file);
         }
-        Ended::of(command.output().expect("it runs"))
+        Ended::new(command.output().expect("it runs"))
     }
 }
 

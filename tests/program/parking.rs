@@ -1,6 +1,5 @@
-//! Engines that sleep, in the whole program: the double of vLLM on a GPU that is not there, put to sleep
-//! when its model has to leave and woken when somebody asks, with its memory moving between the GPU's
-//! account and the host's.
+//! Sleeping engines with the real program: vLLM's double on a fake GPU is put to sleep when its model must leave and woken on
+//! demand, and its memory moves between the accounts of GPU and host.
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,10 +9,10 @@ use support::double::vllm_double;
 use support::machine::{GIB, Machine};
 use support::whole::{Pool, wait_for};
 
-/// Two of these do not fit on the GPU beside each other, one and a sleeper's rest do.
+/// The GPU holds a model of this size and a sleeper's remainder, but not two models.
 const GPU_BYTES: u64 = 80 * GIB;
 const MODEL_BYTES: u64 = 60 * GIB;
-/// What vLLM's processes keep of a GPU while they sleep, at most.
+/// GPU memory that vLLM's processes keep while asleep, at most.
 const RESIDENT_BYTES: u64 = 2 * GIB;
 
 /// A model with weights of 1 MiB whose engine takes 60 GiB, loads for 1.5 s and sleeps.
@@ -42,9 +41,9 @@ fn model(folder: &Path, machine: &Machine, name: &str, pool: &str) -> (String, S
 }
 
 fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> Value {
-    let (status, answer) = pool.admin(method, path, body);
-    assert!(status < 300, "{status} {answer}");
-    answer
+    let (status, response) = pool.admin(method, path, body);
+    assert!(status < 300, "{status} {response}");
+    response
 }
 
 fn get(pool: &Pool, path: &str) -> Value {
@@ -61,12 +60,12 @@ fn ask(pool: &Pool, model: &str) -> f64 {
     began.elapsed().as_secs_f64()
 }
 
-/// What the list of loaded models says of one.
+/// State of a model in the list of loaded models.
 fn status(pool: &Pool, model: &str) -> String {
     let lists = get(pool, "/llm/hot-models");
     for list in ["hot_models", "loading_models", "asleep_models"] {
         let all = lists[list].as_array().expect("a list");
-        if let Some(found) = all.iter().find(|it| it["model_name"] == model) {
+        if let Some(found) = all.iter().find(|entry| entry["model_name"] == model) {
             return found["status"].as_str().expect("a word").to_owned();
         }
     }
@@ -80,8 +79,8 @@ fn host(pool: &Pool) -> Value {
 fn records(pool: &Pool, kind: &str) -> Vec<String> {
     let page = get(pool, "/llm/admin/events");
     let events = page["events"].as_array().expect("events");
-    let of_kind = events.iter().filter(|it| it["kind"] == kind);
-    of_kind.map(|it| it["reason"].to_string()).collect()
+    let of_kind = events.iter().filter(|event| event["kind"] == kind);
+    of_kind.map(|event| event["reason"].to_string()).collect()
 }
 
 fn two_models(folder: &Path, pool_of_a: &str) -> (Machine, Pool) {
@@ -218,7 +217,7 @@ fn programs_can_put_any_engine_to_sleep_and_wake_it() {
     assert!(
         pool.engine_pids()
             .iter()
-            .any(|it| it.to_string() == pid.trim()),
+            .any(|process| process.to_string() == pid.trim()),
         "{pid}"
     );
     assert_eq!(host(&pool)["held_bytes"], GIB);

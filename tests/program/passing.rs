@@ -1,5 +1,4 @@
-//! Embeddings and ranks in the whole program: they wait for their model like any request, and go through as
-//! they are.
+//! Embeddings and reranking with the real program: requests wait for their model like any other, and pass through unchanged.
 
 use serde_json::{Value, json};
 use support::whole::Pool;
@@ -25,11 +24,11 @@ fn a_cold_model_is_loaded_for_embeddings_and_called_by_the_pools_name() {
     let pool = Pool::with_models(&[model("embedder", "theirs")], "");
     for path in ["/v1/embeddings", "/llm/v1/embeddings"] {
         let body = json!({"model": "embedder", "input": ["one two", "three"], "dimensions": 2});
-        let (status, answer) = ask(&pool, path, &body);
-        assert_eq!(status, 200, "{answer}");
-        assert_eq!(answer["data"][0]["embedding"], json!([7, 2]));
-        assert_eq!(answer["data"][1]["embedding"], json!([5, 1]));
-        assert_eq!(answer["model"], "embedder");
+        let (status, response) = ask(&pool, path, &body);
+        assert_eq!(status, 200, "{response}");
+        assert_eq!(response["data"][0]["embedding"], json!([7, 2]));
+        assert_eq!(response["data"][1]["embedding"], json!([5, 1]));
+        assert_eq!(response["model"], "embedder");
     }
     let (_, metrics, _) = pool.request("GET", "/metrics", "", None);
     assert!(
@@ -42,42 +41,45 @@ fn a_cold_model_is_loaded_for_embeddings_and_called_by_the_pools_name() {
 fn ranks_go_through_and_what_the_engine_does_not_do_it_says_itself() {
     let pool = Pool::with_models(&[model("ranker", "ranker")], "");
     let body = json!({"model": "ranker", "query": "q", "documents": ["a", "bbb"]});
-    let (status, answer) = ask(&pool, "/v1/rerank", &body);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = ask(&pool, "/v1/rerank", &body);
+    assert_eq!(status, 200, "{response}");
     assert_eq!(
-        answer["results"][1],
+        response["results"][1],
         json!({"index": 1, "relevance_score": 3})
     );
-    let (status, answer) = ask(
+    let (status, response) = ask(
         &pool,
         "/v1/rerank",
         &json!({"model": "ranker", "query": "q"}),
     );
     assert_eq!(
-        (status, &answer["error"]["message"]),
+        (status, &response["error"]["message"]),
         (400, &json!("no documents, or more than 2048"))
     );
-    let (status, answer) = ask(
+    let (status, response) = ask(
         &pool,
         "/v1/score",
         &json!({"model": "ranker", "text_1": "a", "text_2": "b"}),
     );
-    assert_eq!(status, 404, "{answer}");
+    assert_eq!(status, 404, "{response}");
 }
 
 #[test]
 fn wrong_requests_are_refused_and_load_nothing() {
     let pool = Pool::with_models(&[model("embedder", "embedder")], "");
-    let (status, answer) = ask(&pool, "/v1/embeddings", &json!({"input": "x"}));
-    assert_eq!((status, &answer["error"]["param"]), (400, &json!("model")));
-    let (status, answer) = ask(
+    let (status, response) = ask(&pool, "/v1/embeddings", &json!({"input": "x"}));
+    assert_eq!(
+        (status, &response["error"]["param"]),
+        (400, &json!("model"))
+    );
+    let (status, response) = ask(
         &pool,
         "/v1/embeddings",
         &json!({"model": "embeder", "input": "x"}),
     );
-    assert_eq!(status, 404, "{answer}");
+    assert_eq!(status, 404, "{response}");
     assert!(
-        answer["error"]["message"]
+        response["error"]["message"]
             .as_str()
             .unwrap()
             .contains("embedder")
@@ -93,23 +95,32 @@ fn wrong_requests_are_refused_and_load_nothing() {
     ] {
         let mut body = body;
         body["model"] = json!("embedder");
-        let (status, answer) = ask(&pool, "/v1/embeddings", &body);
+        let (status, response) = ask(&pool, "/v1/embeddings", &body);
         assert_eq!(
-            (status, &answer["error"]["param"]),
+            (status, &response["error"]["param"]),
             (400, &json!(param)),
-            "{answer}"
+            "{response}"
         );
     }
-    let (status, answer) = ask(&pool, "/v1/audio/speech", &json!({"model": "embedder"}));
-    assert_eq!((status, &answer["error"]["param"]), (400, &json!("input")));
-    let (status, answer) = ask(&pool, "/v1/tokenize", &json!({"model": "embedder"}));
-    assert_eq!((status, &answer["error"]["param"]), (400, &json!("prompt")));
-    let (status, answer) = ask(
+    let (status, response) = ask(&pool, "/v1/audio/speech", &json!({"model": "embedder"}));
+    assert_eq!(
+        (status, &response["error"]["param"]),
+        (400, &json!("input"))
+    );
+    let (status, response) = ask(&pool, "/v1/tokenize", &json!({"model": "embedder"}));
+    assert_eq!(
+        (status, &response["error"]["param"]),
+        (400, &json!("prompt"))
+    );
+    let (status, response) = ask(
         &pool,
         "/v1/images/generations",
         &json!({"model": "embedder"}),
     );
-    assert_eq!((status, &answer["error"]["param"]), (400, &json!("prompt")));
+    assert_eq!(
+        (status, &response["error"]["param"]),
+        (400, &json!("prompt"))
+    );
     assert!(pool.engine_pids().is_empty());
 }
 
@@ -127,12 +138,12 @@ fn an_engine_that_never_says_a_token_is_not_taken_for_dead() {
     let began = std::time::SystemTime::now();
     let mut asked = 0;
     while began.elapsed().unwrap() < std::time::Duration::from_secs(4) {
-        let (status, answer) = ask(
+        let (status, response) = ask(
             &pool,
             "/v1/embeddings",
             &json!({"model": "embedder", "input": "x"}),
         );
-        assert_eq!(status, 200, "after {asked}: {answer}");
+        assert_eq!(status, 200, "after {asked}: {response}");
         asked += 1;
     }
     assert!(!pool.log().contains("unresponsive"), "{}", pool.log());
@@ -170,12 +181,12 @@ fn a_field_that_the_engine_does_nothing_with_is_named_in_a_header() {
 fn vectors_come_as_base64_of_their_floats_where_the_client_wants_that() {
     let pool = Pool::with_models(&[model("embedder", "theirs")], "");
     let body = json!({"model": "embedder", "input": "one two", "encoding_format": "base64"});
-    let (status, answer) = ask(&pool, "/v1/embeddings", &body);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = ask(&pool, "/v1/embeddings", &body);
+    assert_eq!(status, 200, "{response}");
     // 7.0 and 2.0.
-    assert_eq!(answer["data"][0]["embedding"], "AADgQAAAAEA=");
+    assert_eq!(response["data"][0]["embedding"], "AADgQAAAAEA=");
     assert_eq!(
-        (&answer["model"], &answer["usage"]["prompt_tokens"]),
+        (&response["model"], &response["usage"]["prompt_tokens"]),
         (&json!("embedder"), &json!(3))
     );
 }
@@ -184,24 +195,24 @@ fn vectors_come_as_base64_of_their_floats_where_the_client_wants_that() {
 fn texts_become_tokens_and_tokens_texts_in_the_same_words() {
     let pool = Pool::with_models(&[model("writer", "theirs")], "");
     let body = json!({"model": "writer", "prompt": "one three"});
-    let (status, answer) = ask(&pool, "/v1/tokenize", &body);
+    let (status, response) = ask(&pool, "/v1/tokenize", &body);
     assert_eq!(
-        (status, answer),
+        (status, response),
         (
             200,
             json!({"tokens": [3, 5], "count": 2, "max_model_len": 4096})
         )
     );
-    let (status, answer) = ask(
+    let (status, response) = ask(
         &pool,
         "/v1/detokenize",
         &json!({"model": "writer", "tokens": [3, 5]}),
     );
-    assert_eq!((status, answer), (200, json!({"prompt": "xxx xxxxx"})));
+    assert_eq!((status, response), (200, json!({"prompt": "xxx xxxxx"})));
     let messages = json!([{"role": "user", "content": "How many are these?"}]);
     let body = json!({"model": "writer", "system": "Count well.", "messages": messages});
-    let (status, answer) = ask(&pool, "/v1/messages/count_tokens", &body);
-    assert_eq!((status, answer), (200, json!({"input_tokens": 6})));
+    let (status, response) = ask(&pool, "/v1/messages/count_tokens", &body);
+    assert_eq!((status, response), (200, json!({"input_tokens": 6})));
 }
 
 /// A form with a sound of some bytes.
@@ -295,21 +306,24 @@ fn what_an_engine_has_not_is_told_before_it_is_loaded() {
             "LlamaCppEngine",
         ),
     ] {
-        let (status, answer) = ask(&pool, path, &body);
-        assert_eq!(status, 501, "{path}: {answer}");
+        let (status, response) = ask(&pool, path, &body);
+        assert_eq!(status, 501, "{path}: {response}");
         assert!(
-            answer["error"]["message"].as_str().unwrap().contains(words),
-            "{answer}"
+            response["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains(words),
+            "{response}"
         );
     }
-    let (status, answer) = ask(
+    let (status, response) = ask(
         &pool,
         "/v1/embeddings",
         &json!({"model": "llama", "input": "a", "dimensions": 3}),
     );
     assert_eq!(
-        (status, &answer["error"]["param"]),
+        (status, &response["error"]["param"]),
         (400, &json!("dimensions")),
-        "{answer}"
+        "{response}"
     );
 }

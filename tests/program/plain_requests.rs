@@ -1,5 +1,5 @@
-//! Requests without `stream` at engines that are asked plainly: the answer's bytes, a client that leaves, an engine that
-//! stands still, a long answer, and what stays a stream.
+//! Requests without `stream` that are forwarded as such: the response's bytes, a client that disconnects, a frozen engine, a long
+//! response, and requests that remain streams.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -69,7 +69,7 @@ fn post(body: &str) -> String {
     head("POST", "/v1/chat/completions", &length) + body
 }
 
-/// What the double itself answers.
+/// The double's own response.
 fn direct(pool: &Pool, body: &str) -> String {
     let mut socket = TcpStream::connect(engine(pool, "told")).expect("the engine");
     socket.write_all(post(body).as_bytes()).expect("sent");
@@ -134,9 +134,9 @@ fn where_tokens_are_limited_a_plain_request_is_asked_as_a_stream() {
     let pool = double("", "VLLM_DOUBLE_TOKENS: '7'", limits);
     let (status, text) = pool.post("/v1/chat/completions", &chat(&json!({})));
     assert_eq!(status, 200, "{text}");
-    let answer: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(answer["object"], "chat.completion");
-    assert_eq!(answer["usage"]["completion_tokens"], 7);
+    let response: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(response["object"], "chat.completion");
+    assert_eq!(response["usage"]["completion_tokens"], 7);
     assert_eq!(plain_requests(&pool), 0);
 }
 
@@ -228,7 +228,7 @@ fn peak_kib(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let words = line.and_then(|line| line.split_whitespace().next());
-    words.and_then(|it| it.parse().ok()).expect("a number")
+    words.and_then(|word| word.parse().ok()).expect("a number")
 }
 
 #[test]

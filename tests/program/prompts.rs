@@ -1,4 +1,4 @@
-//! Prompt formats, defaults and stops of model files in the whole program, with the embedded engine.
+//! Prompt formats, defaults and stop sequences of model files with the real program and the embedded engine.
 
 use serde_json::{Value, json};
 use support::whole::Pool;
@@ -36,10 +36,10 @@ fn a_conversation_is_answered_as_the_text_that_the_prompt_format_makes_of_it() {
         &[model("formatted", &format!("{{prompt_format: {FORMAT}}}"))],
         "",
     );
-    let (status, answer) = chat(&pool, "formatted", json!({"max_tokens": 12}));
-    assert_eq!(status, 200, "{answer}");
-    assert_eq!(answer["object"], "chat.completion");
-    let message = &answer["choices"][0]["message"];
+    let (status, response) = chat(&pool, "formatted", json!({"max_tokens": 12}));
+    assert_eq!(status, 200, "{response}");
+    assert_eq!(response["object"], "chat.completion");
+    let message = &response["choices"][0]["message"];
     assert_eq!(message["role"], "assistant");
     let prompt = "S:Be brief.\nQ: Where do I store notes?\nA:";
     let (status, text) = ask(
@@ -50,7 +50,7 @@ fn a_conversation_is_answered_as_the_text_that_the_prompt_format_makes_of_it() {
     assert_eq!(status, 200, "{text}");
     assert_eq!(message["content"], text["choices"][0]["text"]);
     assert_eq!(
-        answer["usage"], text["usage"],
+        response["usage"], text["usage"],
         "the same tokens were computed"
     );
     assert_eq!(
@@ -99,13 +99,13 @@ fn a_stream_of_it_is_a_chats_stream() {
 fn a_chat_without_a_limit_is_not_cut_after_sixteen_tokens() {
     let generation = format!("{{prompt_format: {FORMAT}, generate_kwargs: {{ignore_eos: true}}}}");
     let pool = Pool::with_models(&[model("formatted", &generation)], "");
-    let (status, answer) = chat(&pool, "formatted", json!({}));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = chat(&pool, "formatted", json!({}));
+    assert_eq!(status, 200, "{response}");
     assert!(
-        answer["usage"]["completion_tokens"].as_u64() > Some(100),
-        "{answer}"
+        response["usage"]["completion_tokens"].as_u64() > Some(100),
+        "{response}"
     );
-    assert_eq!(answer["usage"]["total_tokens"], 256, "the whole context");
+    assert_eq!(response["usage"]["total_tokens"], 256, "the whole context");
 }
 
 #[test]
@@ -115,29 +115,32 @@ fn what_a_model_cannot_be_asked_is_refused_and_loads_nothing() {
         model("formatted", &format!("{{prompt_format: {FORMAT}}}")),
     ];
     let pool = Pool::with_models(&files, "");
-    let (status, answer) = chat(&pool, "completes", json!({}));
-    assert_eq!(status, 400, "{answer}");
+    let (status, response) = chat(&pool, "completes", json!({}));
+    assert_eq!(status, 400, "{response}");
     assert!(
-        answer["error"]["message"]
+        response["error"]["message"]
             .as_str()
             .unwrap()
             .contains("/v1/completions")
     );
     let tool = json!({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]});
-    let (status, answer) = chat(&pool, "formatted", tool);
+    let (status, response) = chat(&pool, "formatted", tool);
     assert_eq!(
-        (status, &answer["error"]["param"]),
+        (status, &response["error"]["param"]),
         (400, &json!("messages[0].role"))
     );
     let two = json!({"messages": [{"role": "system", "content": "a"}, {"role": "system", "content": "b"}]});
-    let (status, answer) = chat(&pool, "formatted", two);
-    assert_eq!(status, 400, "{answer}");
-    let (status, answer) = chat(
+    let (status, response) = chat(&pool, "formatted", two);
+    assert_eq!(status, 400, "{response}");
+    let (status, response) = chat(
         &pool,
         "formatted",
         json!({"tools": [{"type": "function"}], "tool_choice": "required"}),
     );
-    assert_eq!((status, &answer["error"]["param"]), (400, &json!("tools")));
+    assert_eq!(
+        (status, &response["error"]["param"]),
+        (400, &json!("tools"))
+    );
     let (_, hot, _) = pool.request("GET", "/llm/hot-models", "", None);
     assert!(pool.engine_pids().is_empty(), "nothing was loaded: {hot}");
     let (status, _) = ask(
@@ -156,7 +159,7 @@ fn values_of_the_file_count_until_a_request_says_otherwise() {
     assert_eq!(tokens(json!({})), 5);
     assert_eq!(tokens(json!({"max_tokens": null})), 5);
     assert_eq!(tokens(json!({"max_completion_tokens": 3})), 3);
-    // The likeliest tokens, although nobody gave a temperature.
+    // The likeliest tokens, although the request set no temperature.
     let text = |_: u8| {
         let body = json!({"model": "modest", "messages": [{"role": "user", "content": "Hello"}]});
         ask(&pool, "/v1/chat/completions", &body).1["choices"][0]["message"]["content"].clone()
@@ -167,8 +170,8 @@ fn values_of_the_file_count_until_a_request_says_otherwise() {
 #[test]
 fn stops_of_the_file_end_answers_and_one_users_stops_never_reach_another() {
     let pool = Pool::with_models(&[model("plain", "{}")], "");
-    let content = |answer: &Value| {
-        answer["choices"][0]["message"]["content"]
+    let content = |response: &Value| {
+        response["choices"][0]["message"]["content"]
             .as_str()
             .unwrap()
             .to_owned()
@@ -188,10 +191,10 @@ fn stops_of_the_file_end_answers_and_one_users_stops_never_reach_another() {
     let (_, third) = chat(&pool, "stopping", json!({"max_tokens": 12}));
     assert_eq!(content(&third), cut);
     let many: Vec<String> = (0..8).map(|nth| format!("§{nth}")).collect();
-    let (status, answer) = chat(&pool, "stopping", json!({"stop": many}));
-    assert_eq!(status, 400, "{answer}");
+    let (status, response) = chat(&pool, "stopping", json!({"stop": many}));
+    assert_eq!(status, 400, "{response}");
     assert!(
-        answer["error"]["message"]
+        response["error"]["message"]
             .as_str()
             .unwrap()
             .contains("9 stops")
@@ -203,9 +206,9 @@ fn what_a_request_says_twice_or_not_at_all_is_read_once() {
     let generation = format!("{{prompt_format: {FORMAT}, generate_kwargs: {{ignore_eos: true}}}}");
     let pool = Pool::with_models(&[model("formatted", &generation)], "");
     let tokens = |more: Value| {
-        let (status, answer) = chat(&pool, "formatted", more);
-        assert_eq!(status, 200, "{answer}");
-        answer["usage"]["completion_tokens"].clone()
+        let (status, response) = chat(&pool, "formatted", more);
+        assert_eq!(status, 200, "{response}");
+        response["usage"]["completion_tokens"].clone()
     };
     assert_eq!(
         tokens(json!({"max_completion_tokens": 5, "max_tokens": null})),
@@ -222,11 +225,11 @@ fn what_a_request_says_twice_or_not_at_all_is_read_once() {
         ("echo", json!(true)),
         ("tool_choice", json!("required")),
     ] {
-        let (status, answer) = chat(&pool, "formatted", json!({"max_tokens": 6, name: value}));
+        let (status, response) = chat(&pool, "formatted", json!({"max_tokens": 6, name: value}));
         assert_eq!(
-            (status, &answer["error"]["param"]),
+            (status, &response["error"]["param"]),
             (400, &json!(name)),
-            "{answer}"
+            "{response}"
         );
     }
     let idle = json!({"max_tokens": 6, "prompt": null, "echo": false, "tool_choice": "auto"});
@@ -244,8 +247,8 @@ fn what_a_request_says_twice_or_not_at_all_is_read_once() {
         empty["choices"][0]["message"]["content"], "",
         "and not null"
     );
-    let (status, answer) = chat(&pool, "formatted", json!({"stop": ""}));
-    assert_eq!((status, &answer["error"]["param"]), (400, &json!("stop")));
+    let (status, response) = chat(&pool, "formatted", json!({"stop": ""}));
+    assert_eq!((status, &response["error"]["param"]), (400, &json!("stop")));
 }
 
 #[test]
@@ -253,9 +256,9 @@ fn a_prompt_that_cannot_fit_is_refused_before_it_is_taken_apart() {
     let pool = Pool::with_models(&[model("plain", "{}")], "");
     let long = "word ".repeat(600_000);
     let body = json!({"model": "plain", "messages": [{"role": "user", "content": long}]});
-    let (status, answer) = ask(&pool, "/v1/chat/completions", &body);
+    let (status, response) = ask(&pool, "/v1/chat/completions", &body);
     assert_eq!(
-        (status, &answer["error"]["code"]),
+        (status, &response["error"]["code"]),
         (400, &json!("context_length_exceeded"))
     );
     let pid = pool.engine_pids()[0];

@@ -1,5 +1,5 @@
-//! The weights of a model are read from the disk while the victims of its load serve their last requests, in the whole
-//! program: a load begins with what it needs in memory, instead of reading it after the drain.
+//! Weights are read from the disk while the victims of the load serve their last requests, with the real program: the load then
+//! starts with its weights in memory instead of reading them after the drain.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name
 const TOKENS: u32 = 600;
 const TOKEN_MS: u32 = 100;
 
-/// A model with weights of 1 MiB that takes the whole device.
+/// A model with weights of 1 MiB that uses the entire device.
 fn model(folder: &Path, name: &str, priority: u32) -> (String, String) {
     let weights = folder.join(name);
     std::fs::create_dir(&weights).expect("a folder");

@@ -73,7 +73,7 @@ fn typed(pool: &Pool, folder: &Path, words: &[String]) -> Ended {
         .env("MODEL_POOL_SERVER", format!("http://{}", pool.address()))
         .env("MODEL_POOL_ADMIN_KEY", pool.admin_key())
         .stdin(Stdio::null());
-    Ended::of(command.output().expect("it runs"))
+    Ended::new(command.output().expect("it runs"))
 }
 
 #[test]

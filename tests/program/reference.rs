@@ -26,7 +26,7 @@ fn help(program: &str, words: &[String]) -> Option<String> {
     let usage = [&[format!("Usage: {program}")][..], words]
         .concat()
         .join(" ");
-    // A word that is no command shows the help of the command before it, or an error.
+    // A word that is not a command shows the help of the command before it, or an error.
     let is_it = text
         .lines()
         .any(|line| line == usage || line.starts_with(&format!("{usage} ")));
@@ -40,8 +40,10 @@ fn commands(help: &str) -> Vec<String> {
     let lines = lines.take_while(|line| !["Options:", "Arguments:"].contains(line));
     let words = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let is_name = |word: &&str| {
-        word.starts_with(|it: char| it.is_ascii_lowercase())
-            && word.chars().all(|it| it.is_ascii_lowercase() || it == '-')
+        word.starts_with(|letter: char| letter.is_ascii_lowercase())
+            && word
+                .chars()
+                .all(|letter| letter.is_ascii_lowercase() || letter == '-')
     };
     let words = words.filter(is_name).filter(|word| *word != "help");
     words.map(str::to_owned).collect()
@@ -111,13 +113,13 @@ fn families(text: &str) -> BTreeMap<String, Family> {
     for line in text.lines() {
         if let Some((name, help)) = line
             .strip_prefix("# HELP ")
-            .and_then(|it| it.split_once(' '))
+            .and_then(|rest| rest.split_once(' '))
         {
             last = name.to_owned();
             families.entry(last.clone()).or_default().help = help.to_owned();
         } else if let Some((name, kind)) = line
             .strip_prefix("# TYPE ")
-            .and_then(|it| it.split_once(' '))
+            .and_then(|rest| rest.split_once(' '))
         {
             families.entry(name.to_owned()).or_default().kind = kind.to_owned();
         } else {
@@ -128,14 +130,14 @@ fn families(text: &str) -> BTreeMap<String, Family> {
             let Some((_, labels)) = line.split_once('{') else {
                 continue;
             };
-            let names = labels.split("=\"").map(|it| {
-                let start = it.rfind(['"', ',', '{']).map_or(0, |at| at + 1);
-                &it[start..]
+            let names = labels.split("=\"").map(|part| {
+                let start = part.rfind(['"', ',', '{']).map_or(0, |at| at + 1);
+                &part[start..]
             });
             let mut names: Vec<&str> = names.collect();
-            // What comes after the last label.
+            // The text after the last label.
             names.pop();
-            let names = names.into_iter().filter(|it| *it != "le");
+            let names = names.into_iter().filter(|name| *name != "le");
             family.labels.extend(names.map(str::to_owned));
         }
     }
@@ -149,7 +151,7 @@ fn the_page_of_metrics_is_made_from_a_running_service() {
     let endpoint = dead_url().replace("/v1", "");
     let config = format!("telemetry: {{endpoint: \"{endpoint}\"}}\n");
     let pool = Pool::with_models(&[model("low", ""), model("high", ", priority: 1")], &config);
-    // A load, and one that evicts it.
+    // A load, and a load that evicts it.
     for name in ["low", "high"] {
         let body = json!({"model": name, "stream": true, "messages": [{"role": "user", "content": "Hello"}]});
         let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
@@ -159,13 +161,13 @@ fn the_page_of_metrics_is_made_from_a_running_service() {
     wait_for("the eviction in the metrics", || {
         let (_, text, _) = pool.request("GET", "/metrics", "", None);
         found = families(&text);
-        let has = |name: &str| found.get(name).is_some_and(|it| it.has_samples);
+        let has = |name: &str| found.get(name).is_some_and(|family| family.has_samples);
         has("model_pool_evictions_total") && has("model_pool_loads_total")
     });
     let known: BTreeMap<&str, &[&str]> = LABELS.iter().copied().collect();
     let without: Vec<&String> = found
         .iter()
-        .filter(|(name, it)| !it.has_samples && !known.contains_key(name.as_str()))
+        .filter(|(name, family)| !family.has_samples && !known.contains_key(name.as_str()))
         .map(|(name, _)| name)
         .collect();
     assert!(
@@ -183,7 +185,8 @@ fn the_page_of_metrics_is_made_from_a_running_service() {
     for (name, family) in &found {
         let labels: Vec<String> = match known.get(name.as_str()) {
             Some(labels) => {
-                let labels: BTreeSet<String> = labels.iter().map(|it| (*it).to_owned()).collect();
+                let labels: BTreeSet<String> =
+                    labels.iter().map(|label| (*label).to_owned()).collect();
                 assert!(
                     family.labels.is_subset(&labels),
                     "{name}: {:?}",
@@ -193,7 +196,7 @@ fn the_page_of_metrics_is_made_from_a_running_service() {
             }
             None => family.labels.iter().cloned().collect(),
         };
-        let labels: Vec<String> = labels.iter().map(|it| format!("`{it}`")).collect();
+        let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
         let help = family.help.replace('|', "\\|");
         text.push_str(&format!(
             "| `{name}` | {} | {} | {help} |\n",

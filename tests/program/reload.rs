@@ -1,5 +1,5 @@
-//! Files that change while the service runs: what changed is changed, what must be started anew is
-//! drained first, and nothing else notices. Here the model files; `settings` has the configuration.
+//! Files that change while the service runs: changes take effect, engines that must restart are drained first, and nothing else is
+//! affected. Model files are tested here, the configuration in `settings`.
 
 mod settings;
 
@@ -36,8 +36,8 @@ fn body(model: &str, stream: bool) -> String {
 fn longest(pool: &Pool, model: &str) -> u64 {
     let (status, text) = pool.post("/v1/chat/completions", &body(model, false));
     assert_eq!(status, 200, "{text}");
-    let answer: Value = serde_json::from_str(&text).unwrap();
-    answer["usage"]["total_tokens"].as_u64().unwrap()
+    let response: Value = serde_json::from_str(&text).unwrap();
+    response["usage"]["total_tokens"].as_u64().unwrap()
 }
 
 #[test]
@@ -46,9 +46,9 @@ fn a_changed_priority_restarts_nothing_and_a_changed_context_only_its_own_model(
     assert_eq!((longest(&pool, "a"), longest(&pool, "b")), (64, 64));
     let before = pool.engine_pids();
     write(&pool, model("a", 64, 1));
-    let (status, answer) = reload(&pool);
-    assert_eq!(status, 200, "{answer}");
-    assert_eq!(answer["changed"], json!(["a"]));
+    let (status, response) = reload(&pool);
+    assert_eq!(status, 200, "{response}");
+    assert_eq!(response["changed"], json!(["a"]));
     assert_eq!(longest(&pool, "a"), 64);
     assert_eq!(pool.engine_pids(), before, "a priority starts nothing");
 
@@ -69,8 +69,8 @@ fn an_answer_that_has_begun_is_finished_by_the_engine_that_began_it() {
     let stream = pool.stream("/v1/chat/completions", &body("a", true));
     wait_for("the answer to begin", || stream.text().contains("content"));
     write(&pool, model("a", 96, 0));
-    let (status, answer) = reload(&pool);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = reload(&pool);
+    assert_eq!(status, 200, "{response}");
     let text = stream.whole();
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
     assert!(!text.contains("\"error\""), "{text}");
@@ -89,13 +89,13 @@ fn a_file_that_cannot_be_used_is_named_and_the_others_are_changed() {
         ),
     );
     write(&pool, model("a", 96, 0));
-    let (status, answer) = reload(&pool);
-    assert_eq!(status, 200, "{answer}");
-    assert_eq!(answer["changed"], json!(["a"]), "{answer}");
-    let broken = &answer["broken"][0];
-    assert_eq!(broken["model"], "c", "{answer}");
+    let (status, response) = reload(&pool);
+    assert_eq!(status, 200, "{response}");
+    assert_eq!(response["changed"], json!(["a"]), "{response}");
+    let broken = &response["broken"][0];
+    assert_eq!(broken["model"], "c", "{response}");
     let error = broken["error"].as_str().unwrap();
-    assert!(error.contains("broken.yaml: line 1"), "{answer}");
-    assert!(error.contains("did you mean `VLLMEngine`?"), "{answer}");
+    assert!(error.contains("broken.yaml: line 1"), "{response}");
+    assert!(error.contains("did you mean `VLLMEngine`?"), "{response}");
     assert_eq!(longest(&pool, "a"), 96);
 }

@@ -1,5 +1,5 @@
-//! Endpoints that somebody else runs, as models of the pool: the real binary, the stub engine as the
-//! other side, plain and behind TLS, and small servers that answer one thing and remember the request.
+//! Remote endpoints as models of the pool: the real binary, the stub engine as the remote side, plain and behind TLS, and small
+//! servers with a fixed response that record the request.
 
 mod refused;
 mod served;
@@ -17,7 +17,7 @@ pub fn chat(stream: bool) -> String {
     json!({"model": "far", "stream": stream, "messages": messages}).to_string()
 }
 
-/// The file of a model called `far`, with further keys of `engine_config` and whole sections.
+/// The file of a model called `far`, with additional keys of `engine_config` and additional sections.
 pub fn far(url: &str, engine: &str, sections: &str) -> (String, String) {
     let text = format!(
         "engine_config:\n  model_id: far\n  type: RemoteEngine\n  url: {url}\n{engine}{sections}"
@@ -35,7 +35,7 @@ pub fn pool_of(file: (String, String)) -> Pool {
     Pool::with_env(&[file], "", &[("FAR_KEY", KEY)])
 }
 
-/// What administrators see of the model.
+/// The administrators' view of the model.
 pub fn view(pool: &Pool) -> Value {
     let (_, models) = pool.admin("GET", "/llm/admin/models", &Value::Null);
     models["models"][0].clone()

@@ -1,4 +1,4 @@
-//! Replicas that come and go with the requests (S1), in the whole program: the file's numbers, real engines.
+//! Autoscaling of replicas by requests (S1) with the real program and real engines.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
@@ -19,12 +19,15 @@ fn body(model: &str) -> String {
 fn replicas(pool: &Pool, model: &str) -> Vec<Value> {
     let path = format!("/llm/admin/models?model={model}");
     let (_, text, _) = pool.request("GET", &path, "", Some(&pool.admin_key()));
-    let answer: Value = serde_json::from_str(&text).unwrap();
-    answer["models"][0]["replicas"].as_array().unwrap().clone()
+    let response: Value = serde_json::from_str(&text).unwrap();
+    response["models"][0]["replicas"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 fn ready(pool: &Pool, model: &str) -> usize {
-    let is_ready = |it: &&Value| it["state"] == "ready";
+    let is_ready = |replica: &&Value| replica["state"] == "ready";
     replicas(pool, model).iter().filter(is_ready).count()
 }
 
@@ -48,7 +51,7 @@ fn two_replicas_grow_from_one_under_load_and_shrink_again() {
     wait_for("the new one to be used", || {
         replicas(&pool, "busy")
             .iter()
-            .all(|it| it["in_flight"] != 0)
+            .all(|replica| replica["in_flight"] != 0)
     });
     drop((first, more, next));
     wait_for("one to leave", || replicas(&pool, "busy").len() == 1);
@@ -98,7 +101,7 @@ fn a_conversation_goes_on_at_the_replica_where_it_began_unless_that_one_is_busie
     let loads = || -> Vec<u64> {
         let all = replicas(&pool, "busy");
         all.iter()
-            .map(|it| it["in_flight"].as_u64().unwrap())
+            .map(|replica| replica["in_flight"].as_u64().unwrap())
             .collect()
     };
     let turn = |turns: &[&str]| {
@@ -117,7 +120,7 @@ fn a_conversation_goes_on_at_the_replica_where_it_began_unless_that_one_is_busie
     let first = turn(&["Hello"]);
     wait_for("the first to be answered", || all(1));
     let home = loads().iter().position(|load| *load == 1).unwrap();
-    // Two more than at the other one are no reason to go there; three are.
+    // A difference of two requests does not move a conversation to the other replica; a difference of three does.
     let second = turn(&["Hello", "Hi", "More"]);
     wait_for("the second to be answered", || all(2));
     assert_eq!(loads()[home], 2, "the same replica: {:?}", loads());

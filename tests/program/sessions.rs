@@ -68,7 +68,7 @@ fn a_session_stands_for_its_key_and_is_only_a_hash_and_a_strict_cookie() {
     ] {
         assert_eq!(get(&pool, path, &session).0, 200, "{path}");
     }
-    // What is written to the disk says nothing of it.
+    // Nothing written to disk contains the session's secret.
     let secret = session.split('=').nth(1).unwrap();
     assert!(!pool.log().contains(secret) && !pool.log().contains(&pool.admin_key()));
     let (status, _) = get(&pool, "/llm/admin/models", "model-pool-session=guessed");

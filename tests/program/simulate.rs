@@ -231,13 +231,16 @@ fn the_front_has_a_point_for_each_objective_and_each_rule() {
     let more = ["--front", "--capacity", "35%", "--compare", "offline,lru"];
     let found = rig.reports(load, &more);
     let points = found["points"].as_array().expect("a list");
-    let rules: Vec<&str> = points.iter().filter_map(|it| it["rule"].as_str()).collect();
+    let rules: Vec<&str> = points
+        .iter()
+        .filter_map(|point| point["rule"].as_str())
+        .collect();
     for rule in ["objective: wait", "objective: reload", "policy: lru"] {
         assert!(rules.contains(&rule), "{rules:?}");
     }
     assert_eq!(rules[7..], ["lru", "lru-best", "fifo", "offline"]);
-    assert!(points.iter().any(|it| it["on_front"] == true));
-    assert!(points.iter().all(|it| it["requests"] == 3000));
+    assert!(points.iter().any(|point| point["on_front"] == true));
+    assert!(points.iter().all(|point| point["requests"] == 3000));
     let output = rig.simulate(load, &["--front", "--capacity", "35%"]);
     let table = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(table.contains("| objective: balanced | "), "{table}");

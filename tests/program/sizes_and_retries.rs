@@ -1,5 +1,5 @@
-//! Sizes that nobody has written down are asked of the hub before anything is fetched; a reload tries again what failed
-//! because of its files; a load with another number of devices is refused.
+//! Unknown sizes are looked up on the hub before a download; a reload retries models that failed because of their files; a load
+//! with another number of devices is refused.
 
 use std::path::Path;
 
@@ -21,7 +21,10 @@ fn admin(pool: &Pool, method: &str, path: &str, body: &str) -> (u16, Value) {
 fn view(pool: &Pool, name: &str) -> Value {
     let (_, all) = admin(pool, "GET", "/llm/admin/models", "");
     let models = all["models"].as_array().unwrap().clone();
-    models.into_iter().find(|it| it["model"] == name).unwrap()
+    models
+        .into_iter()
+        .find(|model| model["model"] == name)
+        .unwrap()
 }
 
 #[test]
@@ -42,7 +45,11 @@ fn the_hub_says_how_large_a_model_is_before_it_is_fetched() {
         let needed = view(&pool, "lab/tiny-70b")["needs"]["bytes_per_device"].as_u64();
         needed.expect("a figure") < 24 << 30
     };
-    let asked_for = |end: &str| hub.asked().iter().any(|it| it.path.ends_with(end));
+    let asked_for = |end: &str| {
+        hub.asked()
+            .iter()
+            .any(|request| request.path.ends_with(end))
+    };
     wait_for("its configuration to be read", || asked_for("config.json"));
     wait_for("the hub's own figure", fits);
     assert!(!asked_for(".safetensors"), "no weights were fetched for it");
@@ -96,14 +103,14 @@ fn a_load_with_another_number_of_devices_is_refused_while_the_model_is_loaded() 
         let body = json!({"model": "m", "gpus": gpus, "wait": true}).to_string();
         admin(&pool, "POST", "/llm/admin/load", &body)
     };
-    let (status, answer) = load(1);
-    assert_eq!(status, 200, "{answer}");
-    let (status, answer) = load(2);
-    let message = answer["error"]["message"].as_str().unwrap_or_default();
+    let (status, response) = load(1);
+    assert_eq!(status, 200, "{response}");
+    let (status, response) = load(2);
+    let message = response["error"]["message"].as_str().unwrap_or_default();
     assert_eq!(
-        (status, &answer["error"]["code"]),
+        (status, &response["error"]["code"]),
         (409, &json!("loaded_on_other_devices")),
-        "{answer}"
+        "{response}"
     );
     assert!(
         message.contains("2 devices per replica") && message.contains("loaded with 1"),
@@ -118,7 +125,7 @@ fn a_load_with_another_number_of_devices_is_refused_while_the_model_is_loaded() 
         .as_array()
         .unwrap()
         .iter()
-        .filter(|it| it["owners"][0]["model"] == "m");
+        .filter(|device| device["owners"][0]["model"] == "m");
     assert_eq!(owners.count(), 2, "{devices}");
     assert_eq!(devices["devices"][0]["name"], "NVIDIA A10G", "{devices}");
 }

@@ -1,6 +1,5 @@
-//! Responses that are stored for later turns, in the whole program: conversations that go on by an id, references to
-//! single items, whose they are, what survives a restart, and what bounds them.
-//! One file because every test goes on with one stored conversation.
+//! Responses that are stored for later turns, with the real program: conversations continued by id, references to single items,
+//! ownership, restarts, and limits. One file because every test continues a stored conversation.
 
 mod lasting;
 
@@ -25,22 +24,22 @@ fn pool(flags: &[&str], config: &str) -> Pool {
 const SECTION: &str = "MODEL_POOL__STATE__RESPONSES";
 
 fn created(pool: &Pool, body: &Value) -> Value {
-    let (status, answer) = pool.call(None, "POST", RESPONSES, body);
-    assert_eq!(status, 200, "{answer}");
-    answer
+    let (status, response) = pool.call(None, "POST", RESPONSES, body);
+    assert_eq!(status, 200, "{response}");
+    response
 }
 
 fn get(pool: &Pool, path: &str) -> (u16, Value) {
     pool.call(None, "GET", &format!("{RESPONSES}/{path}"), &json!(null))
 }
 
-fn id(answer: &Value) -> &str {
-    answer["id"].as_str().expect("an id")
+fn id(response: &Value) -> &str {
+    response["id"].as_str().expect("an id")
 }
 
 /// The messages that the engine got, which it repeated as its answer.
-fn engine_got(answer: &Value) -> Value {
-    let last = answer["output"].as_array().unwrap().last().unwrap();
+fn engine_got(response: &Value) -> Value {
+    let last = response["output"].as_array().unwrap().last().unwrap();
     let text = last["content"][0]["text"].as_str().expect("a text");
     let body: Value = serde_json::from_str(text).expect("the request");
     body["messages"].clone()
@@ -97,7 +96,9 @@ fn a_conversation_goes_on_by_the_id_of_its_last_response_also_after_a_restart() 
 
 fn roles(messages: &Value) -> Vec<&str> {
     let messages = messages.as_array().unwrap().iter();
-    messages.filter_map(|it| it["role"].as_str()).collect()
+    messages
+        .filter_map(|message| message["role"].as_str())
+        .collect()
 }
 
 fn with(mut body: Value, name: &str, value: Value) -> Value {
@@ -105,7 +106,7 @@ fn with(mut body: Value, name: &str, value: Value) -> Value {
     body
 }
 
-/// What a copy of the database has of responses.
+/// Responses in a copy of the database.
 fn on_disk(pool: &Pool) -> String {
     let config = pool.folder().join("config.yaml").display().to_string();
     let copy = pool.folder().join("copy.db").display().to_string();
@@ -164,7 +165,7 @@ fn items_are_referred_to_by_their_ids_where_the_request_did_not_say_store() {
         (rest["data"].as_array().unwrap().len(), &rest["has_more"]),
         (1, &json!(false))
     );
-    // Nobody asked for more: nothing is on disk.
+    // The request did not ask for storage: nothing is on disk.
     assert_eq!(on_disk(&pool), "0 stored responses");
     let (status, refused) = pool.call(
         None,
@@ -280,7 +281,7 @@ fn a_stream_is_stored_at_its_end_and_one_that_breaks_off_is_not() {
         let text = stream.text();
         let data = text.lines().find_map(|line| line.strip_prefix("data: "));
         let event = data.and_then(|data| serde_json::from_str::<Value>(data).ok());
-        left = event.and_then(|it| Some(it["response"]["id"].as_str()?.to_owned()));
+        left = event.and_then(|event| Some(event["response"]["id"].as_str()?.to_owned()));
         left.is_some()
     });
     drop(stream);

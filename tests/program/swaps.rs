@@ -1,4 +1,4 @@
-//! What one person feels with the default configuration: models that exclude each other, and who waits for whom (P3, P6).
+//! One user's experience with the default configuration: models that exclude each other, and the resulting waits (P3, P6).
 
 use std::time::{Duration, Instant};
 
@@ -52,8 +52,8 @@ fn a_client_that_has_its_answer_finds_the_model_that_gave_it_ready() {
         asked(&pool, name);
         let path = format!("/llm/admin/models?model={name}");
         let (_, text, _) = pool.request("GET", &path, "", Some(&key));
-        let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(answer["models"][0]["state"], "ready", "{text}");
+        let response: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(response["models"][0]["state"], "ready", "{text}");
     }
 }
 

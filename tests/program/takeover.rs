@@ -1,5 +1,5 @@
-//! `serve --takeover`: another process takes the place of the one that serves, while clients come
-//! every few milliseconds. No connection is refused, no stream is cut, no engine is started.
+//! `serve --takeover`: another process replaces the serving one, while clients arrive every few milliseconds. No connection is
+//! refused, no stream is cut, no engine is started.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use support::family::{Family, asks, chat, shown, stub, told};
 use support::manager::Manager;
 use support::whole::{Pool, wait_for};
 
-/// One request on a connection of its own; what went wrong, if anything did.
+/// Sends a request on a separate connection. Fails with a description of the problem.
 fn request(address: &str, path: &str, body: &str) -> Result<(), String> {
     let text = |error: std::io::Error| error.to_string();
     let mut socket = TcpStream::connect(address).map_err(text)?;
@@ -24,16 +24,16 @@ fn request(address: &str, path: &str, body: &str) -> Result<(), String> {
         body.len()
     );
     socket.write_all(head.as_bytes()).map_err(text)?;
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).map_err(text)?;
-    if answer.starts_with("HTTP/1.1 200") {
+    let mut response = String::new();
+    socket.read_to_string(&mut response).map_err(text)?;
+    if response.starts_with("HTTP/1.1 200") {
         Ok(())
     } else {
-        Err(answer.lines().next().unwrap_or("no answer").to_owned())
+        Err(response.lines().next().unwrap_or("no answer").to_owned())
     }
 }
 
-/// Asks again and again until told to stop: how often, what failed, the longest answer.
+/// Sends requests until stopped. Counts requests and failures, and measures the longest response.
 fn visitor(address: &str, path: &str, body: &str, stop: &AtomicBool) -> Visits {
     let mut visits = Visits::default();
     while !stop.load(Ordering::Relaxed) {
@@ -67,7 +67,7 @@ fn a_takeover_refuses_no_connection_cuts_no_stream_and_starts_no_engine() {
     assert_eq!(asks(&pool, "hot").0, 200);
     let stream = pool.stream("/v1/chat/completions", &chat("talker", true));
     wait_for("the first chunk", || stream.text().contains("data: "));
-    let family = Family::of(&pool);
+    let family = Family::new(&pool);
     let stop = AtomicBool::new(false);
     let address = pool.address().to_owned();
     thread::scope(|scope| {
@@ -82,7 +82,7 @@ fn a_takeover_refuses_no_connection_cuts_no_stream_and_starts_no_engine() {
             visit("/v1/chat/completions", chat("hot", true)),
         ];
         let mut took = Vec::new();
-        // Once more, so that one that took over can be taken over from.
+        // Twice, because a process that took over can itself be replaced.
         for _ in 0..2 {
             let began = SystemTime::now();
             let old = pool.take_over();
@@ -123,7 +123,7 @@ fn a_stream_that_goes_on_in_an_old_process_keeps_its_engine_hot_from_its_end_on(
     let second = pool.take_over();
     ends(second);
     assert_eq!(in_flight(&pool), 1, "of the one before the last");
-    // Nor does a crash of the one that serves touch a stream that another one serves.
+    // A crash of the serving process does not affect a stream in another process.
     pool.kill_and_restart();
     assert_eq!(in_flight(&pool), 1, "of another process altogether");
     assert!(stream.whole().trim_end().ends_with("data: [DONE]"));
@@ -133,7 +133,7 @@ fn a_stream_that_goes_on_in_an_old_process_keeps_its_engine_hot_from_its_end_on(
     let drains = told(&pool, "drain", 1);
     println!("kept for {kept:?} after its stream: {drains:?}");
     assert!(
-        drains.iter().all(|it| it.contains("keep-hot")),
+        drains.iter().all(|reason| reason.contains("keep-hot")),
         "{drains:?}"
     );
     assert!(kept > Duration::from_millis(1_500), "{kept:?}");
@@ -195,7 +195,7 @@ fn the_service_manager_hears_who_serves_and_that_the_loop_turns() {
     manager.hears(&format!("READY=1\nMAINPID={}\n", pool.pid()));
     manager.hears("WATCHDOG=1");
     manager.hears("WATCHDOG=1");
-    // The new one is nobody's child, and is told of the manager by the old one.
+    // The new process has another parent, and learns of the manager from the old one.
     pool.forget_env();
     ends(pool.take_over());
     manager.hears(&format!("READY=1\nMAINPID={}\n", pool.pid()));
@@ -213,7 +213,7 @@ fn without_anybody_to_take_over_from_it_just_starts() {
     assert_eq!(asks(&pool, "a").0, 200);
     let engines = pool.engine_pids();
     pool.kill();
-    // The port was the system's choice, and nobody has kept it.
+    // The system chose the port, and no process holds it.
     pool.take_over_from_nobody();
     pool.wait_for_log("no model-pool to take over from");
     assert_eq!(pool.engine_pids(), engines, "adopted as after any crash");

@@ -14,7 +14,10 @@ use support::servers::{Written, http};
 
 /// A server that answers every request for a model with this body of a stream, and knows every model.
 fn streaming(events: &[Value]) -> Written {
-    let data: String = events.iter().map(|it| format!("data: {it}\n\n")).collect();
+    let data: String = events
+        .iter()
+        .map(|event| format!("data: {event}\n\n"))
+        .collect();
     raw_stream(data + "data: [DONE]\n\n")
 }
 

@@ -39,10 +39,10 @@ fn ask(model: &str, stream: bool) -> String {
         .to_string()
 }
 
-/// What the model's engine has printed.
+/// Output of the model's engine.
 fn printed(pool: &Pool) -> String {
     let files = fs::read_dir(pool.data().join("logs")).into_iter().flatten();
-    let texts = files.flatten().map(|it| fs::read_to_string(it.path()));
+    let texts = files.flatten().map(|file| fs::read_to_string(file.path()));
     texts.flatten().collect()
 }
 
@@ -59,8 +59,8 @@ fn a_cold_request_is_one_trace_from_the_client_to_the_engine() {
         ("tracestate", "lab=7"),
         ("x-request-id", "mine-1"),
     ];
-    let answer = pool.stream_with(CHAT, &ask("m", true), &lines);
-    assert!(answer.whole().contains("[DONE]"));
+    let response = pool.stream_with(CHAT, &ask("m", true), &lines);
+    assert!(response.whole().contains("[DONE]"));
     let most = u64::try_from(began.elapsed().unwrap().as_millis()).unwrap();
     let root_name = "POST /v1/chat/completions";
     let spans = collector.trace_with(root_name);
@@ -111,17 +111,17 @@ fn a_cold_request_is_one_trace_from_the_client_to_the_engine() {
     let resource = &resource["resourceSpans"][0]["resource"];
     assert_eq!(attribute(resource, "service.name"), "lab");
 
-    // A second request finds the model ready: it waits for nothing. It has no trace of its own and begins one.
+    // The model is ready for the second request, which does not wait. It brings no trace and starts a new one.
     let (status, text) = pool.post(CHAT, &ask("m", false));
     assert_eq!(status, 200, "{text}");
     wait_for("the second trace", || {
         let spans = collector.spans();
-        let mut second = spans.iter().filter(|it| it["traceId"] != TRACE);
-        second.any(|it| it["name"] == root_name && it.get("parentSpanId").is_none())
+        let mut second = spans.iter().filter(|span| span["traceId"] != TRACE);
+        second.any(|span| span["name"] == root_name && span.get("parentSpanId").is_none())
     });
     let spans = collector.spans();
-    let second = spans.iter().filter(|it| it["traceId"] != TRACE);
-    let names: Vec<&str> = second.map(|it| it["name"].as_str().unwrap()).collect();
+    let second = spans.iter().filter(|span| span["traceId"] != TRACE);
+    let names: Vec<&str> = second.map(|span| span["name"].as_str().unwrap()).collect();
     assert!(
         !names.contains(&"queue") && names.contains(&"inference"),
         "{names:?}"
@@ -154,8 +154,8 @@ fn a_load_shows_for_how_long_others_had_to_leave_and_who_joined_it() {
         first.text().starts_with(": ")
     });
     let second = send(&traces[1]);
-    for answer in [&busy, &first, &second] {
-        assert!(answer.whole().contains("[DONE]"), "{}", answer.text());
+    for response in [&busy, &first, &second] {
+        assert!(response.whole().contains("[DONE]"), "{}", response.text());
     }
     let [first, second] =
         traces.map(|trace| collector.trace_of(&trace, "POST /v1/chat/completions"));
@@ -204,7 +204,7 @@ fn a_refused_request_and_a_failed_load_say_why_in_their_traces() {
         attribute(root, "http.response.status_code"),
         &json!(status.to_string())
     );
-    assert!(spans.0.iter().all(|it| it["name"] != "inference"));
+    assert!(spans.0.iter().all(|span| span["name"] != "inference"));
 
     let lines = [("traceparent", traceparent())];
     let lines = lines
@@ -258,7 +258,7 @@ fn the_standard_variables_are_enough_and_protocol_buffers_the_default() {
     let spans = field(&scope_spans, 2);
     let names: BTreeMap<String, &Vec<u8>> = spans
         .iter()
-        .map(|it| (String::from_utf8(field(it, 5).remove(0)).unwrap(), it))
+        .map(|span| (String::from_utf8(field(span, 5).remove(0)).unwrap(), span))
         .collect();
     let root = names["POST /v1/chat/completions"];
     let hexadecimal =
@@ -295,7 +295,7 @@ fn without_an_endpoint_there_are_no_traces() {
 fn count(pool: &Pool, result: &str) -> u64 {
     let (_, metrics, _) = pool.request("GET", "/metrics", "", None);
     let name = format!("model_pool_trace_spans_total{{result=\"{result}\"}} ");
-    let line = metrics.lines().find_map(|it| it.strip_prefix(&name));
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
     line.expect("the metric").parse().unwrap()
 }
 

@@ -1,5 +1,5 @@
-//! Votes for the best of several answers and the leaderboard, in the whole program: who may vote, what is refused with
-//! which words, and who sees which models.
+//! Votes on model comparisons and the leaderboard, with the real program: permissions, error messages, and the models that each
+//! caller sees.
 
 use std::time::Duration;
 
@@ -39,23 +39,27 @@ fn votes_change_the_leaderboard_in_their_order_and_last_over_a_restart() {
     let mut pool = pool("");
     let key = key(&pool, &json!({}));
     let first = vote("comparison-1", &["uno", "two"], Some("uno"));
-    let (status, answer) = pool.call(Some(&key), "POST", VOTES, &first);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.call(Some(&key), "POST", VOTES, &first);
+    assert_eq!(status, 200, "{response}");
     assert_eq!(
-        answer,
+        response,
         json!({"comparison": "comparison-1", "winner": "one", "ratings": [
             {"model": "one", "rating": 1016.0, "change": 16.0}, {"model": "two", "rating": 984.0, "change": -16.0}]})
     );
     let tie = vote("comparison-2", &["two", "three"], None);
-    let (status, answer) = pool.call(Some(&key), "POST", VOTES, &tie);
-    assert_eq!((status, &answer["winner"]), (200, &Value::Null), "{answer}");
+    let (status, response) = pool.call(Some(&key), "POST", VOTES, &tie);
+    assert_eq!(
+        (status, &response["winner"]),
+        (200, &Value::Null),
+        "{response}"
+    );
     let best = vote("comparison-3", &["one", "two", "three"], Some("three"));
     assert_eq!(pool.call(Some(&key), "POST", VOTES, &best).0, 200);
     let (status, board) = pool.call(Some(&key), "GET", BOARD, &Value::Null);
     assert_eq!(status, 200, "{board}");
     let models = board["models"].as_array().unwrap();
-    let told = |it: &Value| {
-        let number = |name: &str| it[name].as_u64().unwrap();
+    let told = |model: &Value| {
+        let number = |name: &str| model[name].as_u64().unwrap();
         let counts = [
             number("rank"),
             number("comparisons"),
@@ -63,7 +67,7 @@ fn votes_change_the_leaderboard_in_their_order_and_last_over_a_restart() {
             number("losses"),
             number("ties"),
         ];
-        (it["model"].as_str().unwrap().to_owned(), counts)
+        (model["model"].as_str().unwrap().to_owned(), counts)
     };
     let told: Vec<_> = models.iter().map(told).collect();
     assert_eq!(
@@ -74,7 +78,10 @@ fn votes_change_the_leaderboard_in_their_order_and_last_over_a_restart() {
             ("two".to_owned(), [3, 3, 0, 2, 1]),
         ]
     );
-    let sum: f64 = models.iter().map(|it| it["rating"].as_f64().unwrap()).sum();
+    let sum: f64 = models
+        .iter()
+        .map(|model| model["rating"].as_f64().unwrap())
+        .sum();
     assert!(
         (sum - 3000.0).abs() < 1e-6,
         "points move and do not grow: {sum}"
@@ -257,7 +264,7 @@ fn votes_need_a_key_and_viewers_and_keys_for_other_models_have_none() {
         let board = pool.call(key, "GET", BOARD, &Value::Null).1;
         let models = board["models"].as_array().unwrap().iter();
         let names: Vec<String> = models
-            .map(|it| it["model"].as_str().unwrap().to_owned())
+            .map(|model| model["model"].as_str().unwrap().to_owned())
             .collect();
         names.join(" ")
     };

@@ -1,5 +1,5 @@
-//! What a cordon or a priority would change, and a model as a file, in the whole program: over HTTP and from the command
-//! line. Nothing changes by asking.
+//! Effects of a cordon or a priority, and a model as a file, with the real program over HTTP and from the command line. Asking
+//! changes nothing.
 
 use std::fs;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn model(pool: &Pool, name: &str) -> (String, String) {
     let path = format!("/llm/admin/models?model={name}");
     let (_, list) = pool.admin("GET", &path, &Value::Null);
     let model = &list["models"][0];
-    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let device = &model["replicas"][0]["devices"][0]["device"];
     (text(&model["state"]), text(device))
 }
@@ -47,21 +47,21 @@ fn a_cordon_is_previewed_with_what_moves_and_what_does_not_fit() {
     assert_eq!(pool.admin("POST", "/llm/admin/load", &load).0, 200);
     let (before, other) = (model(&pool, "hot"), model(&pool, "wide"));
     let assumed = json!({"cordoned": [before.1]});
-    let (status, answer) = pool.admin("POST", "/llm/admin/what-if", &assumed);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("POST", "/llm/admin/what-if", &assumed);
+    assert_eq!(status, 200, "{response}");
     // The always-hot model moves to the other device, and the model of priority 0 there makes room for it.
     let names = |list: &Value| -> Vec<String> {
         let all = list.as_array().unwrap().iter();
-        all.map(|it| it["model"].as_str().unwrap().to_owned())
+        all.map(|model| model["model"].as_str().unwrap().to_owned())
             .collect()
     };
-    let mut leaving = names(&answer["leaving"]);
+    let mut leaving = names(&response["leaving"]);
     leaving.sort();
-    assert_eq!(leaving, ["hot", "wide"], "{answer}");
-    assert_eq!(names(&answer["loads"]), ["hot"], "{answer}");
-    assert_eq!(answer["loads"][0]["devices"][0]["device"], json!(other.1));
-    assert_eq!(names(&answer["next"]), ["wide"], "{answer}");
-    assert_eq!(answer["next"][0]["feasible"], false, "{answer}");
+    assert_eq!(leaving, ["hot", "wide"], "{response}");
+    assert_eq!(names(&response["loads"]), ["hot"], "{response}");
+    assert_eq!(response["loads"][0]["devices"][0]["device"], json!(other.1));
+    assert_eq!(names(&response["next"]), ["wide"], "{response}");
+    assert_eq!(response["next"][0]["feasible"], false, "{response}");
     assert_eq!(
         (model(&pool, "hot"), model(&pool, "wide")),
         (before.clone(), other)
@@ -93,9 +93,9 @@ fn a_cordon_is_previewed_with_what_moves_and_what_does_not_fit() {
         (json!({"priorities": {"no-such-model": 1}}), "priorities"),
         (json!({}), "cordoned"),
     ] {
-        let (status, answer) = pool.admin("POST", "/llm/admin/what-if", &body);
-        assert!(status == 400 || status == 404, "{answer}");
-        assert_eq!(answer["error"]["param"], param, "{answer}");
+        let (status, response) = pool.admin("POST", "/llm/admin/what-if", &body);
+        assert!(status == 400 || status == 404, "{response}");
+        assert_eq!(response["error"]["param"], param, "{response}");
     }
 }
 
@@ -106,16 +106,16 @@ fn a_models_file_makes_a_second_model_like_it() {
         TWO_DEVICES,
     );
     let change = json!({"priority": 1, "keep_hot": "30m"});
-    let (status, answer) = pool.admin("PATCH", "/llm/admin/models?model=first", &change);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("PATCH", "/llm/admin/models?model=first", &change);
+    assert_eq!(status, 200, "{response}");
     let (status, text) = client(&pool, &["show", "first", "--as-file"]);
     assert_eq!(status, 0, "{text}");
     let second = text.replace("model_id: first", "model_id: second");
     let second = second.replace("eins", "zwei");
     assert_ne!(second, text);
     fs::write(pool.models().join("second.yaml"), second).unwrap();
-    let (status, answer) = pool.admin("POST", "/llm/admin/reload", &json!({}));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("POST", "/llm/admin/reload", &json!({}));
+    assert_eq!(status, 200, "{response}");
     let path = "/llm/admin/models?model=second";
     let (_, list) = pool.admin("GET", path, &Value::Null);
     let model = &list["models"][0];

@@ -1,5 +1,5 @@
-//! Who is let in where, in the whole program: every route of the OpenAPI document and every one beside it, asked by
-//! every kind of caller. The table stands in docs/security.md; UPDATE=1 writes it there.
+//! Permissions with the real program: every route, with and without an entry in the OpenAPI document, called by every kind of
+//! caller. docs/security.md contains the table; UPDATE=1 writes it.
 
 mod browsers;
 mod callers;
@@ -20,7 +20,7 @@ const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md");
 const BEGIN: &str = "<!-- who may: written by `UPDATE=1 cargo test --test program who_may::` -->\n";
 const END: &str = "<!-- who may: end -->";
 
-/// One route as it is asked.
+/// A route to call.
 #[derive(Clone, Debug)]
 struct Route {
     method: String,
@@ -34,8 +34,10 @@ struct Route {
 
 impl Route {
     fn new(method: &str, path: &str, body: Value) -> Route {
-        let names_model =
-            ["model", "models"].iter().any(|it| body.get(it).is_some()) || path.contains("{model}");
+        let names_model = ["model", "models"]
+            .iter()
+            .any(|field| body.get(field).is_some())
+            || path.contains("{model}");
         Route {
             method: method.to_uppercase(),
             path: path.to_owned(),
@@ -63,7 +65,7 @@ impl Route {
         self.path == "/session" && self.method != "GET"
     }
 
-    /// Says nothing of models and does nothing.
+    /// Routes that reveal nothing about models and change nothing.
     fn is_public(&self) -> bool {
         const PUBLIC: [&str; 9] = [
             "/api/version",
@@ -93,13 +95,15 @@ impl Route {
             .replace("{id}", "resp_1")
     }
 
-    /// The addresses under which it is asked.
+    /// The addresses to call it at.
     fn addresses(&self) -> Vec<String> {
         let target = self.target();
         match target.as_str() {
             "/metrics" => vec![target],
             inference
-                if ["/v1/", "/api/"].iter().any(|it| inference.starts_with(it))
+                if ["/v1/", "/api/"]
+                    .iter()
+                    .any(|prefix| inference.starts_with(prefix))
                     || inference == "/run" =>
             {
                 vec![format!("/llm{target}"), target]
@@ -109,8 +113,7 @@ impl Route {
     }
 }
 
-/// Every route of the document, with its example for `lab/base`; what administrators send is refused by
-/// the reader of the body, so that nothing is done.
+/// Every route of the document, with its example for `lab/base`. Bodies of administrators are invalid, which prevents any effect.
 fn documented(document: &Value) -> Vec<Route> {
     let mut routes = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -167,7 +170,7 @@ fn with_model(mut example: Value) -> Value {
     example
 }
 
-/// What the document does not have: the metrics, the document itself, and a route that always refuses.
+/// Routes without an entry in the document: the metrics, the document itself, and a route that always refuses.
 fn beside() -> Vec<Route> {
     let none = Value::Null;
     vec![
@@ -178,7 +181,7 @@ fn beside() -> Vec<Route> {
     ]
 }
 
-/// What a caller gets: `yes`, or the status that sends them away.
+/// A caller's result: `yes`, or the status of the refusal.
 fn verdict(status: u16, body: &str) -> String {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
     let code = [&body["error"]["code"], &body["error"]["type"]];
@@ -187,7 +190,7 @@ fn verdict(status: u16, body: &str) -> String {
         && (of_ollama.starts_with("model '")
             || code
                 .iter()
-                .any(|it| **it == "model_not_found" || **it == "not_found_error"));
+                .any(|code| **code == "model_not_found" || **code == "not_found_error"));
     match status {
         0 => panic!("no answer"),
         // Let in, and refused since a file has the model.
@@ -226,7 +229,7 @@ fn row(scene: &Scene, route: &Route) -> Vec<String> {
     CALLERS.iter().map(ask).collect()
 }
 
-/// What no edition of the document may allow.
+/// Invariants that hold for every version of the table.
 fn check(route: &Route, row: &[String]) {
     for (caller, verdict) in CALLERS.iter().zip(row) {
         let place = format!("{} {} by {}", route.method, route.path, caller.title);

@@ -1,5 +1,5 @@
-//! The whole program as a person meets it: the real binary with the demo models, spoken to over HTTP.
-//! One file because every test meets one program as a person does.
+//! The program from a user's perspective: the real binary with the demo models over HTTP. One file because every test uses one
+//! program as a user does.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn chat(model: &str, stream: bool) -> String {
     )
 }
 
-/// A model whose engine is the stub, on a device of 16 GiB that holds one of them.
+/// A model with the stub as engine. The device of 16 GiB holds only a single one.
 fn stub(name: &str, priority: u32, flags: &[&str]) -> (String, String) {
     let config = format!("priority: {priority}, memory_gib: 10");
     support::stub::model(name, flags, &config)
@@ -59,8 +59,8 @@ fn a_preempted_stream_ends_with_an_error_that_names_who_took_its_place() {
     );
     let stream = pool.stream("/v1/chat/completions", &chat("low", true));
     wait_for("the first chunk", || stream.text().contains("data: "));
-    let (status, answer) = pool.post("/v1/chat/completions", &chat("high", false));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.post("/v1/chat/completions", &chat("high", false));
+    assert_eq!(status, 200, "{response}");
     let end = stream.whole();
     let last = end.trim_end().lines().last().unwrap_or_default().to_owned();
     assert!(

@@ -1,4 +1,4 @@
-//! The decision behind an event, the filters of the history, and the report, asked by the API and the command line.
+//! The decision behind an event, the filters of the history, and the report, over the API and the command line.
 
 use std::process::Command;
 
@@ -47,7 +47,7 @@ fn evicted() -> (Pool, String) {
     wait_for("the eviction in the history", || {
         get(&pool, "/events?kind=evict").1["events"]
             .as_array()
-            .is_some_and(|it| !it.is_empty())
+            .is_some_and(|events| !events.is_empty())
     });
     (pool, ann)
 }
@@ -204,7 +204,7 @@ fn the_history_is_filtered_by_time_reason_and_key() {
 #[test]
 fn the_report_adds_up_to_what_happened() {
     let (mut pool, _) = evicted();
-    // What was asked for is kept by the minute, and at the end.
+    // Requests are counted per minute, and at the end.
     pool.terminate();
     assert!(pool.wait(std::time::Duration::from_secs(60)));
     pool.restart();
@@ -214,7 +214,7 @@ fn the_report_adds_up_to_what_happened() {
         let models = report["models"].as_array().unwrap();
         models
             .iter()
-            .find(|it| it["model"] == name)
+            .find(|model| model["model"] == name)
             .cloned()
             .unwrap()
     };

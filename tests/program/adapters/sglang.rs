@@ -23,7 +23,7 @@ fn sglang_is_started_with_room_and_takes_and_forgets_adapters_by_their_ids() {
     );
     let models = [("base.yaml".to_owned(), file)];
     let mut pool = Pool::on_gpus(&models, &machine.library(), "");
-    // For this start and those that follow.
+    // For this start and all later ones.
     pool.set_env("MODEL_POOL__POOL__ON_RESTART", "adopt");
     pool.kill_and_restart();
     let ask = |pool: &Pool, model: &str| {

@@ -72,19 +72,19 @@ fn a_model_without_tools_answers_with_the_tools_named_unless_a_call_is_demanded(
             request(path, &json!("Hi"), &more)
         };
         for choice in &open {
-            let (status, answer, ignored) = ask(&pool, path, &body(choice));
+            let (status, response, ignored) = ask(&pool, path, &body(choice));
             assert_eq!(
                 (status, ignored.as_str()),
                 (200, "tools"),
-                "{path} {choice}: {answer}"
+                "{path} {choice}: {response}"
             );
         }
         for choice in &demanded {
-            let (status, answer, _) = ask(&pool, path, &body(choice));
-            assert_eq!(status, 400, "{path} {choice}: {answer}");
+            let (status, response, _) = ask(&pool, path, &body(choice));
+            assert_eq!(status, 400, "{path} {choice}: {response}");
             assert!(
-                answer.to_string().contains("no place for `tools`"),
-                "{answer}"
+                response.to_string().contains("no place for `tools`"),
+                "{response}"
             );
         }
     }
@@ -146,21 +146,21 @@ fn fields_that_clients_add_within_a_request_are_no_reason_to_refuse_it() {
             "messages[0].uuid",
         ),
     ] {
-        let (status, answer, ignored) = ask(&pool, path, &request(path, &json!("Hi"), &more));
+        let (status, response, ignored) = ask(&pool, path, &request(path, &json!("Hi"), &more));
         assert_eq!(
             (status, ignored.as_str()),
             (200, names),
-            "{path} {more}: {answer}"
+            "{path} {more}: {response}"
         );
     }
     // A slip in a top-level name is still said.
-    let (status, answer, _) = ask(
+    let (status, response, _) = ask(
         &pool,
         CHAT,
         &request(CHAT, &json!("Hi"), &json!({"temprature": 1})),
     );
     assert_eq!(
-        (status, &answer["error"]["param"]),
+        (status, &response["error"]["param"]),
         (400, &json!("temprature"))
     );
     // An engine of which nothing is known gets all of it.
@@ -173,9 +173,9 @@ fn fields_that_clients_add_within_a_request_are_no_reason_to_refuse_it() {
         request(CHAT, &json!("Hi"), &more),
         &json!({"model": "writer"}),
     );
-    let (status, answer, ignored) = ask(&pool, CHAT, &body);
-    assert_eq!((status, ignored.as_str()), (200, ""), "{answer}");
-    let got = echoed(&answer);
+    let (status, response, ignored) = ask(&pool, CHAT, &body);
+    assert_eq!((status, ignored.as_str()), (200, ""), "{response}");
+    let got = echoed(&response);
     assert_eq!(got["messages"][1]["parsed"], json!({"a": true}));
     assert_eq!(got["vad_filter"], true);
 }
@@ -228,8 +228,8 @@ fn null_is_the_same_as_absent_for_every_field_of_the_document() {
             )
             .collect();
         let body = request(path, &json!("Hi"), &Value::Object(all));
-        let (status, answer, ignored) = ask(&pool, path, &body);
-        assert_eq!((status, ignored.as_str()), (200, ""), "{path}: {answer}");
+        let (status, response, ignored) = ask(&pool, path, &body);
+        assert_eq!((status, ignored.as_str()), (200, ""), "{path}: {response}");
     }
 }
 
@@ -253,15 +253,15 @@ fn half_of_an_emoji_ends_no_conversation() {
         ] {
             let body = request(path, &json!("HALF"), &json!({})).to_string();
             let body = body.replace("HALF", &format!("cut: {half}"));
-            let (status, answer, _) = pool.request("POST", path, &body, None);
-            assert_eq!(status, 200, "{path} {half}: {answer}");
+            let (status, response, _) = pool.request("POST", path, &body, None);
+            assert_eq!(status, 200, "{path} {half}: {response}");
         }
     }
     let echo = super::pool(&["--echo"]);
     let body = json!({"model": "writer", "messages": [{"role": "user", "content": "HALF"}]});
     let body = body.to_string().replace("HALF", "a\\ud83d");
-    let (_, answer, _) = echo.request("POST", CHAT, &body, None);
-    let got = echoed(&serde_json::from_str(&answer).unwrap());
+    let (_, response, _) = echo.request("POST", CHAT, &body, None);
+    let got = echoed(&serde_json::from_str(&response).unwrap());
     assert_eq!(got["messages"][0]["content"], "a\u{fffd}");
 }
 
@@ -288,8 +288,8 @@ fn broken_arguments_of_an_old_call_end_no_conversation() {
         (RESPONSES, input),
         (MESSAGES, used(json!({"a": 1}))),
     ] {
-        let (status, answer, ignored) = ask(&pool, path, &request(path, &json!("Hi"), &more));
-        assert_eq!(status, 200, "{path} {more}: {answer}");
+        let (status, response, ignored) = ask(&pool, path, &request(path, &json!("Hi"), &more));
+        assert_eq!(status, 200, "{path} {more}: {response}");
         assert_eq!(ignored, "messages.tool_calls", "{path}");
     }
 }
@@ -306,8 +306,8 @@ fn a_name_with_ollamas_tag_is_the_model_on_every_route() {
         OLLAMA,
         "/v1/tokenize",
     ] {
-        let (status, answer, _) = ask(&pool, path, &request(path, &json!("Hi"), &tagged));
-        assert_eq!(status, 200, "{path}: {answer}");
+        let (status, response, _) = ask(&pool, path, &request(path, &json!("Hi"), &tagged));
+        assert_eq!(status, 200, "{path}: {response}");
     }
     let vectors = json!({"model": "tiny-guide:latest", "input": "Hi"});
     let plain = json!({"model": "tiny-guide", "input": "Hi"});
@@ -369,6 +369,6 @@ fn the_policy_of_the_pool_counts_where_a_models_file_says_nothing() {
     assert_eq!(send("strict").0, 400);
     let pool = Pool::demo_with("pool: {unknown_fields: drop}\n");
     let body = request(CHAT, &json!("Hi"), &json!({"temprature": 0.5}));
-    let (status, answer, names) = ask(&pool, CHAT, &body);
-    assert_eq!((status, names.as_str()), (200, "temprature"), "{answer}");
+    let (status, response, names) = ask(&pool, CHAT, &body);
+    assert_eq!((status, names.as_str()), (200, "temprature"), "{response}");
 }

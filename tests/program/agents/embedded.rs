@@ -56,30 +56,32 @@ fn chat(more: &Value) -> Value {
 #[test]
 fn an_answer_goes_back_as_it_was_and_hints_may_stand_anywhere() {
     let pool = pool("");
-    let answer = json!({"role": "assistant", "content": "Hello", "annotations": null, "audio": null, "function_call": null,
+    let response = json!({"role": "assistant", "content": "Hello", "annotations": null, "audio": null, "function_call": null,
         "reasoning_content": "I greet.", "refusal": null, "tool_calls": null});
     let part = json!({"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}});
     let messages =
-        json!([{"role": "user", "content": [part]}, answer, {"role": "user", "content": "And?"}]);
-    let (status, answer, _) = ask(&pool, CHAT, &chat(&json!({"messages": messages})));
-    assert_eq!(status, 200, "{answer}");
+        json!([{"role": "user", "content": [part]}, response, {"role": "user", "content": "And?"}]);
+    let (status, response, _) = ask(&pool, CHAT, &chat(&json!({"messages": messages})));
+    assert_eq!(status, 200, "{response}");
 }
 
 #[test]
 fn forms_of_answers_have_their_newer_name_and_may_stand_beside_a_call() {
     let pool = pool("");
     let choice = json!({"structured_outputs": {"choice": ["yes", "no"]}});
-    let (status, answer, _) = ask(&pool, CHAT, &chat(&choice));
-    assert_eq!(status, 200, "{answer}");
-    let said = answer["choices"][0]["message"]["content"].as_str().unwrap();
+    let (status, response, _) = ask(&pool, CHAT, &chat(&choice));
+    assert_eq!(status, 200, "{response}");
+    let said = response["choices"][0]["message"]["content"]
+        .as_str()
+        .unwrap();
     assert!(["yes", "no"].contains(&said), "{said}");
     let beside = json!({"max_tokens": 200, "tool_choice": "required", "parallel_tool_calls": false,
         "response_format": {"type": "json_object"},
         "tools": [{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}, "additionalProperties": false}}}]});
-    let (status, answer, _) = ask(&pool, CHAT, &chat(&beside));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response, _) = ask(&pool, CHAT, &chat(&beside));
+    assert_eq!(status, 200, "{response}");
     assert_eq!(
-        answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"],
+        response["choices"][0]["message"]["tool_calls"][0]["function"]["name"],
         "now"
     );
 }
@@ -92,10 +94,10 @@ fn a_custom_tool_is_held_to_its_grammar_where_it_must_be_called() {
         "tools": [{"type": "custom", "name": "edit", "format": grammar}],
         "tool_choice": {"type": "custom", "name": "edit"}, "parallel_tool_calls": false});
     for _ in 0..3 {
-        let (status, answer, _) = ask(&pool, RESPONSES, &body);
-        assert_eq!(status, 200, "{answer}");
-        let call = &answer["output"][0];
-        assert_eq!(call["type"], "custom_tool_call", "{answer}");
+        let (status, response, _) = ask(&pool, RESPONSES, &body);
+        assert_eq!(status, 200, "{response}");
+        let call = &response["output"][0];
+        assert_eq!(call["type"], "custom_tool_call", "{response}");
         let input = call["input"].as_str().unwrap();
         let is_digit = |text: &str| text.len() == 1 && text.as_bytes()[0].is_ascii_digit();
         let body = input.strip_suffix('!').unwrap_or_default();
@@ -114,9 +116,9 @@ fn a_grammar_that_no_text_satisfies_is_refused_at_once() {
         let body = json!({"model": "thinker", "input": "Go.", "max_output_tokens": 200,
             "tools": [{"type": "custom", "name": "edit", "format": grammar}],
             "tool_choice": {"type": "custom", "name": "edit"}, "parallel_tool_calls": false});
-        let (status, answer, _) = ask(&pool, RESPONSES, &body);
-        let message = answer["error"]["message"].as_str().unwrap_or_default();
-        assert_eq!(status, 400, "{answer}");
+        let (status, response, _) = ask(&pool, RESPONSES, &body);
+        let message = response["error"]["message"].as_str().unwrap_or_default();
+        assert_eq!(status, 400, "{response}");
         assert!(message.contains("'input' is unsatisfiable"), "{message}");
     }
 }
@@ -130,18 +132,18 @@ fn a_strict_tool_that_may_be_called_changes_no_answer_in_words() {
             "function": {"name": "now", "parameters": schema, "strict": strict}}]})
     };
     let said = |strict: bool| {
-        let (status, answer, ignored) = ask(&pool, CHAT, &chat(&tools(strict)));
-        assert_eq!((status, ignored.as_str()), (200, ""), "{answer}");
-        answer["choices"][0]["message"]["content"].clone()
+        let (status, response, ignored) = ask(&pool, CHAT, &chat(&tools(strict)));
+        assert_eq!((status, ignored.as_str()), (200, ""), "{response}");
+        response["choices"][0]["message"]["content"].clone()
     };
     assert_eq!(said(true), said(false));
     let unheld = json!({"tools": [{"type": "function",
         "function": {"name": "now", "parameters": {"not": {"type": "string"}}, "strict": true}}]});
-    let (status, answer, ignored) = ask(&pool, CHAT, &chat(&unheld));
+    let (status, response, ignored) = ask(&pool, CHAT, &chat(&unheld));
     assert_eq!(
         (status, ignored.as_str()),
         (200, "tools.strict"),
-        "{answer}"
+        "{response}"
     );
 }
 
@@ -150,9 +152,9 @@ fn tools_are_counted_with_a_prompt() {
     let pool = pool("");
     let messages = json!([{"role": "user", "content": "Hi"}]);
     let count = |body: Value, path: &str, place: &str| {
-        let (status, answer, _) = ask(&pool, path, &body);
-        assert_eq!(status, 200, "{answer}");
-        answer[place].as_u64().unwrap()
+        let (status, response, _) = ask(&pool, path, &body);
+        assert_eq!(status, 200, "{response}");
+        response[place].as_u64().unwrap()
     };
     let tools = json!([{"type": "function", "function": {"name": "weather"}}]);
     let plain = count(
@@ -185,23 +187,27 @@ fn tools_are_counted_with_a_prompt() {
 fn an_unknown_field_gets_the_nearest_name_unless_the_models_file_drops_it() {
     let body = chat(&json!({"temprature": 0.5}));
     let strict = pool("");
-    let (status, answer, _) = ask(&strict, CHAT, &body);
-    let error = &answer["error"];
+    let (status, response, _) = ask(&strict, CHAT, &body);
+    let error = &response["error"];
     assert_eq!(
         (status, &error["param"]),
         (400, &json!("temprature")),
-        "{answer}"
+        "{response}"
     );
     assert!(
         error["message"]
             .as_str()
             .unwrap()
             .contains("did you mean temperature"),
-        "{answer}"
+        "{response}"
     );
     let lenient = pool(", unknown_fields: drop");
-    let (status, answer, ignored) = ask(&lenient, CHAT, &body);
-    assert_eq!((status, ignored.as_str()), (200, "temprature"), "{answer}");
+    let (status, response, ignored) = ask(&lenient, CHAT, &body);
+    assert_eq!(
+        (status, ignored.as_str()),
+        (200, "temprature"),
+        "{response}"
+    );
 }
 
 #[test]
@@ -211,24 +217,24 @@ fn a_template_is_told_to_reason_and_what_it_does_not_read_is_named() {
         json!({"model": "thinker", "max_tokens": 8, "temperature": 0, "thinking": {"type": kind},
             "messages": [{"role": "user", "content": "Hi"}]})
     };
-    let (status, answer, ignored) = ask(&pool, MESSAGES, &thinking("enabled"));
-    assert_eq!((status, ignored.as_str()), (200, ""), "{answer}");
-    assert_eq!(answer["content"][0]["type"], "thinking", "{answer}");
-    let (_, answer, _) = ask(&pool, MESSAGES, &thinking("disabled"));
-    assert_eq!(answer["content"][0]["type"], "text", "{answer}");
-    let (_, answer, ignored) = ask(&pool, CHAT, &chat(&json!({"reasoning_effort": "low"})));
+    let (status, response, ignored) = ask(&pool, MESSAGES, &thinking("enabled"));
+    assert_eq!((status, ignored.as_str()), (200, ""), "{response}");
+    assert_eq!(response["content"][0]["type"], "thinking", "{response}");
+    let (_, response, _) = ask(&pool, MESSAGES, &thinking("disabled"));
+    assert_eq!(response["content"][0]["type"], "text", "{response}");
+    let (_, response, ignored) = ask(&pool, CHAT, &chat(&json!({"reasoning_effort": "low"})));
     assert_eq!(ignored, "reasoning_effort", "it has a switch and no levels");
     assert!(
-        answer["choices"][0]["message"]["reasoning_content"].is_string(),
-        "{answer}"
+        response["choices"][0]["message"]["reasoning_content"].is_string(),
+        "{response}"
     );
     let (_, chunks, ignored) = stream(&pool, CHAT, &chat(&json!({"reasoning_effort": "none"})));
     assert_eq!(ignored, "");
-    assert!(
-        chunks
-            .iter()
-            .all(|it| it["choices"][0]["delta"].get("reasoning_content").is_none())
-    );
+    assert!(chunks.iter().all(|chunk| {
+        chunk["choices"][0]["delta"]
+            .get("reasoning_content")
+            .is_none()
+    }));
 }
 
 #[test]
@@ -240,7 +246,7 @@ fn its_usage_comes_with_every_chunk_where_it_is_wanted() {
     assert_eq!(ignored, "");
     let counts: Vec<u64> = chunks
         .iter()
-        .filter_map(|it| it["usage"]["completion_tokens"].as_u64())
+        .filter_map(|chunk| chunk["usage"]["completion_tokens"].as_u64())
         .collect();
     assert_eq!(counts.len(), chunks.len());
     assert!(
@@ -254,12 +260,12 @@ fn a_prompt_that_is_too_long_is_refused_in_words_that_clients_know() {
     let pool = pool("");
     let long = "word ".repeat(600);
     let messages = json!([{"role": "user", "content": long}]);
-    let (status, answer, _) = ask(&pool, CHAT, &chat(&json!({"messages": messages})));
-    let error = &answer["error"];
+    let (status, response, _) = ask(&pool, CHAT, &chat(&json!({"messages": messages})));
+    let error = &response["error"];
     assert_eq!(
         (status, &error["code"]),
         (400, &json!("context_length_exceeded")),
-        "{answer}"
+        "{response}"
     );
     let message = error["message"].as_str().unwrap();
     assert!(
@@ -267,8 +273,8 @@ fn a_prompt_that_is_too_long_is_refused_in_words_that_clients_know() {
         "{message}"
     );
     let body = json!({"model": "thinker", "max_tokens": 8, "messages": messages});
-    let (status, answer, _) = ask(&pool, MESSAGES, &body);
-    let message = answer["error"]["message"].as_str().unwrap();
+    let (status, response, _) = ask(&pool, MESSAGES, &body);
+    let message = response["error"]["message"].as_str().unwrap();
     assert!(
         status == 400
             && message.starts_with("prompt is too long: ")

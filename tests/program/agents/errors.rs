@@ -14,12 +14,12 @@ fn a_prompt_that_is_too_long_is_refused_in_the_words_of_each_api() {
     for is_stream in [false, true] {
         let more = json!({"stream": is_stream});
         for (path, body) in [(CHAT, chat(&more)), (RESPONSES, response(&more))] {
-            let (status, answer, _) = ask(&pool, path, &body);
-            let error = &answer["error"];
+            let (status, reply, _) = ask(&pool, path, &body);
+            let error = &reply["error"];
             assert_eq!(
                 (status, &error["code"]),
                 (400, &json!("context_length_exceeded")),
-                "{answer}"
+                "{reply}"
             );
             let message = error["message"].as_str().unwrap();
             assert!(
@@ -27,9 +27,9 @@ fn a_prompt_that_is_too_long_is_refused_in_the_words_of_each_api() {
                 "{message}"
             );
         }
-        let (status, answer, _) = ask(&pool, MESSAGES, &message(&more));
+        let (status, reply, _) = ask(&pool, MESSAGES, &message(&more));
         let wanted = json!({"type": "invalid_request_error", "message": "prompt is too long: 5000 tokens > 4096 maximum"});
-        assert_eq!((status, &answer["error"]), (400, &wanted));
+        assert_eq!((status, &reply["error"]), (400, &wanted));
     }
 }
 
@@ -37,8 +37,8 @@ fn a_prompt_that_is_too_long_is_refused_in_the_words_of_each_api() {
 fn an_answer_that_would_be_too_long_says_by_how_much_in_the_words_of_messages() {
     let words = "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 32768 tokens and your request has 2500 input tokens (32000 > 32768 - 2500).";
     let pool = pool(&["--refuse", words]);
-    let (_, answer, _) = ask(&pool, MESSAGES, &message(&json!({})));
-    let message = answer["error"]["message"].as_str().unwrap();
+    let (_, response, _) = ask(&pool, MESSAGES, &message(&json!({})));
+    let message = response["error"]["message"].as_str().unwrap();
     assert!(
         message.contains("exceed context limit: 2500 + 32000 > 32768"),
         "{message}"
@@ -81,9 +81,9 @@ fn a_refusal_before_the_first_token_of_a_stream_has_its_own_status() {
                 (MESSAGES, message(&more)),
                 (RESPONSES, response(&more)),
             ] {
-                let (got, answer, _) = ask(&pool, path, &body);
-                assert_eq!(got, status, "{path} {is_stream} {error}: {answer}");
-                assert!(answer["error"]["message"].is_string(), "{answer}");
+                let (got, reply, _) = ask(&pool, path, &body);
+                assert_eq!(got, status, "{path} {is_stream} {error}: {reply}");
+                assert!(reply["error"]["message"].is_string(), "{reply}");
             }
         }
     }
@@ -93,7 +93,7 @@ fn a_refusal_before_the_first_token_of_a_stream_has_its_own_status() {
 fn while_a_model_is_silent_its_clients_hear_that_the_stream_lives() {
     let slow = ["--tokens", "2", "--token-ms", "1500"];
     let pool = pool(&slow);
-    // The role comes at once, and the first word late.
+    // The role comes immediately, and the first word late.
     let messages = pool.stream(MESSAGES, &message(&json!({"stream": true})).to_string());
     let text = messages.whole();
     let begun = text.find("message_start").unwrap();

@@ -117,7 +117,7 @@ fn body(path: &str, more: &Value) -> Value {
 }
 
 fn sorted(names: &str) -> Vec<&str> {
-    let mut names: Vec<&str> = names.split(", ").filter(|it| !it.is_empty()).collect();
+    let mut names: Vec<&str> = names.split(", ").filter(|name| !name.is_empty()).collect();
     names.sort_unstable();
     names
 }
@@ -128,8 +128,8 @@ fn every_hint_is_carried_out_or_named_and_none_is_refused() {
     for (path, field, value, names) in CASES {
         let value: Value = serde_json::from_str(value).unwrap();
         // A stub takes whatever it is sent, as an engine of which nothing is known.
-        let (status, answer, ignored) = ask(&pool, path, &body(path, &json!({*field: value})));
-        assert_eq!(status, 200, "{path} {field}: {answer}");
+        let (status, response, ignored) = ask(&pool, path, &body(path, &json!({*field: value})));
+        assert_eq!(status, 200, "{path} {field}: {response}");
         assert_eq!(sorted(&ignored), sorted(names), "{path} {field}");
     }
 }
@@ -241,9 +241,9 @@ fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
             "unknown field",
         ),
     ] {
-        let (status, answer, _) = ask(&pool, path, &body(path, &more));
-        assert_eq!(status, 400, "{path} {more}: {answer}");
-        let message = answer["error"]["message"].as_str().unwrap();
+        let (status, response, _) = ask(&pool, path, &body(path, &more));
+        assert_eq!(status, 400, "{path} {more}: {response}");
+        let message = response["error"]["message"].as_str().unwrap();
         assert!(
             message.contains(field) && message.contains(allowed),
             "{message}"
@@ -343,8 +343,8 @@ fn a_word_of_a_hint_that_is_not_known_has_no_effect_and_is_named() {
         let value: Value = serde_json::from_str(value).unwrap();
         let mut body = body(path, &json!({*field: value}));
         body["model"] = json!("tiny-guide");
-        let (status, answer, ignored) = ask(&pool, path, &body);
-        assert_eq!(status, 200, "{path} {field}: {answer}");
+        let (status, response, ignored) = ask(&pool, path, &body);
+        assert_eq!(status, 200, "{path} {field}: {response}");
         assert_eq!(sorted(&ignored), sorted(names), "{path} {field}: {value}");
     }
     let all = json!({"stream": true, "usage": {"include": true}, "model": "tiny-guide"});
@@ -365,7 +365,7 @@ fn a_model_whose_file_says_so_drops_unknown_fields_of_every_api() {
         (RESPONSES, "stop"),
         (MESSAGES, "frequency_penalty"),
     ] {
-        let (status, answer, ignored) = ask(&pool, path, &body(path, &json!({field: "red"})));
-        assert_eq!((status, ignored.as_str()), (200, field), "{answer}");
+        let (status, response, ignored) = ask(&pool, path, &body(path, &json!({field: "red"})));
+        assert_eq!((status, ignored.as_str()), (200, field), "{response}");
     }
 }

@@ -1,12 +1,12 @@
-//! What does not end by itself: agents that leave in the middle of a tool call, reasoning without an end, grammars that no text
-//! satisfies. Seats are free afterwards, and the next request is served.
+//! Requests without a natural end: agents that disconnect during a tool call, endless reasoning, grammars that no text matches.
+//! Seats become free, and the next request is served.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
 
 use super::{CHAT, MESSAGES, RESPONSES, ask, chat, message, model, named, pool, response, with};
 
-/// How many requests the model works on.
+/// Number of requests that the model is serving.
 fn in_flight(pool: &Pool, model: &str) -> Value {
     let admin = pool.admin_key();
     let path = format!("/llm/admin/models?model={model}");
@@ -79,13 +79,13 @@ fn an_agent_that_leaves_in_the_middle_of_a_tool_call_leaves_a_free_seat() {
         drop(stream);
         wait_for("its seat to be free", || in_flight(&pool, "writer") == 0);
     }
-    // The next one gets a whole call.
-    let (status, answer, _) = ask(
+    // The next request gets a complete call.
+    let (status, response, _) = ask(
         &pool,
         CHAT,
         &with(bodies(true)[0].1.clone(), &json!({"stream": false})),
     );
-    let call = &answer["choices"][0]["message"]["tool_calls"][0]["function"];
+    let call = &response["choices"][0]["message"]["tool_calls"][0]["function"];
     assert_eq!((status, &call["arguments"]), (200, &json!(arguments)));
 }
 
@@ -145,12 +145,12 @@ fn a_grammar_that_no_text_satisfies_is_refused_or_named_and_never_hangs() {
         ("regex", "a^b$c"),
         ("regex", "(?!)x"),
     ] {
-        let (status, answer, ignored) = ask(&pool, RESPONSES, &response(&tool(syntax, definition)));
+        let (status, reply, ignored) = ask(&pool, RESPONSES, &response(&tool(syntax, definition)));
         let is_named = status == 200 && ignored.starts_with("tools.format");
-        let is_refused = status == 400 && answer["error"]["param"] == "tools[0].format.definition";
+        let is_refused = status == 400 && reply["error"]["param"] == "tools[0].format.definition";
         assert!(
             is_named || is_refused,
-            "{definition}: {status} {ignored} {answer}"
+            "{definition}: {status} {ignored} {reply}"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! What a model thinks, in every API: told apart from the answer, streamed, carried by the client, and given back to the model
-//! in the next turn. What this pool did not seal or sign for this key is left out by name.
+//! Reasoning in every API: separated from the response, streamed, carried by the client, and returned to the model in the next
+//! turn. Reasoning that this pool did not seal or sign for this key is left out and reported.
 
 use serde_json::{Value, json};
 use support::whole::Pool;
@@ -11,7 +11,7 @@ use super::{
 
 const THINKS: [&str; 2] = ["--reasoning", "Two and two."];
 
-/// Models that think, and one that tells what it got.
+/// A reasoning model, and a model that echoes its request.
 fn both() -> Pool {
     Pool::with_models(&[model(&THINKS), named("echo", &["--echo"], "")], "")
 }
@@ -26,14 +26,14 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 #[test]
 fn a_chat_has_it_beside_its_content() {
     let pool = pool(&THINKS);
-    let (_, answer, _) = ask(&pool, CHAT, &chat(&json!({})));
-    let said = &answer["choices"][0]["message"];
+    let (_, response, _) = ask(&pool, CHAT, &chat(&json!({})));
+    let said = &response["choices"][0]["message"];
     assert_eq!(said["reasoning_content"], "Two and two.");
     assert_eq!(said["content"], "Hello from writer and goodbye");
     let (_, chunks, _) = stream(&pool, CHAT, &chat(&json!({})));
     let thought = chunks
         .iter()
-        .filter_map(|it| it["choices"][0]["delta"]["reasoning_content"].as_str());
+        .filter_map(|chunk| chunk["choices"][0]["delta"]["reasoning_content"].as_str());
     assert_eq!(thought.collect::<String>(), "Two and two.");
 }
 
@@ -41,8 +41,8 @@ fn a_chat_has_it_beside_its_content() {
 fn a_message_has_a_signed_block_which_comes_back_to_the_model() {
     let pool = both();
     let thinking = json!({"thinking": {"type": "enabled", "budget_tokens": 1024}});
-    let (_, answer, _) = ask(&pool, MESSAGES, &message(&thinking));
-    let block = &answer["content"][0];
+    let (_, response, _) = ask(&pool, MESSAGES, &message(&thinking));
+    let block = &response["content"][0];
     assert_eq!(
         (&block["type"], &block["thinking"]),
         (&json!("thinking"), &json!("Two and two."))
@@ -61,17 +61,17 @@ fn a_message_has_a_signed_block_which_comes_back_to_the_model() {
     assert_eq!(kinds(&events)[..8], expected);
     let signature = events
         .iter()
-        .find_map(|it| it["delta"]["signature"].as_str());
+        .find_map(|event| event["delta"]["signature"].as_str());
     assert_eq!(signature, block["signature"].as_str());
     let again = |content: &Value| {
         let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": content},
             {"role": "user", "content": "b"}]);
         let body = message(&json!({"model": "echo", "messages": messages}));
-        let (status, answer, ignored) = ask(&pool, MESSAGES, &body);
-        assert_eq!(status, 200, "{answer}");
-        (echoed(&answer)["messages"][1].clone(), ignored)
+        let (status, response, ignored) = ask(&pool, MESSAGES, &body);
+        assert_eq!(status, 200, "{response}");
+        (echoed(&response)["messages"][1].clone(), ignored)
     };
-    let (turn, ignored) = again(&answer["content"]);
+    let (turn, ignored) = again(&response["content"]);
     assert_eq!(
         (&turn["reasoning_content"], ignored.as_str()),
         (&json!("Two and two."), "")
@@ -80,7 +80,7 @@ fn a_message_has_a_signed_block_which_comes_back_to_the_model() {
         ("thinking", "Two and three."),
         ("signature", "EqQBCkYIARgC"),
     ] {
-        let mut forged = answer["content"].clone();
+        let mut forged = response["content"].clone();
         forged[0][field] = json!(value);
         let (turn, ignored) = again(&forged);
         assert_eq!(
@@ -94,17 +94,17 @@ fn a_message_has_a_signed_block_which_comes_back_to_the_model() {
 fn a_message_that_wants_no_text_of_it_gets_it_sealed() {
     let pool = both();
     let thinking = json!({"thinking": {"type": "adaptive", "display": "omitted"}});
-    let (_, answer, _) = ask(&pool, MESSAGES, &message(&thinking));
-    assert_eq!(answer["content"][0]["thinking"], "");
-    let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": answer["content"]},
+    let (_, response, _) = ask(&pool, MESSAGES, &message(&thinking));
+    assert_eq!(response["content"][0]["thinking"], "");
+    let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": response["content"]},
         {"role": "user", "content": "b"}]);
-    let (_, answer, _) = ask(
+    let (_, response, _) = ask(
         &pool,
         MESSAGES,
         &message(&json!({"model": "echo", "messages": messages})),
     );
     assert_eq!(
-        echoed(&answer)["messages"][1]["reasoning_content"],
+        echoed(&response)["messages"][1]["reasoning_content"],
         "Two and two."
     );
 }
@@ -113,13 +113,13 @@ fn a_message_that_wants_no_text_of_it_gets_it_sealed() {
 fn a_response_has_an_item_which_comes_back_sealed() {
     let mut pool = both();
     let include = json!({"include": ["reasoning.encrypted_content"], "store": false});
-    let (_, answer, _) = ask(&pool, RESPONSES, &response(&include));
-    let item = answer["output"][0].clone();
+    let (_, reply, _) = ask(&pool, RESPONSES, &response(&include));
+    let item = reply["output"][0].clone();
     assert_eq!(
         item["content"],
         json!([{"type": "reasoning_text", "text": "Two and two."}])
     );
-    assert_eq!(answer["output"][1]["type"], "message");
+    assert_eq!(reply["output"][1]["type"], "message");
     let (_, events, _) = stream(
         &pool,
         RESPONSES,
@@ -133,7 +133,7 @@ fn a_response_has_an_item_which_comes_back_sealed() {
     assert_eq!(kinds(&events)[2..5], expected);
     let done = events
         .iter()
-        .find(|it| it["type"] == "response.reasoning_summary_text.done");
+        .find(|event| event["type"] == "response.reasoning_summary_text.done");
     assert_eq!(done.unwrap()["text"], "Two and two.");
     let again = |pool: &Pool, item: &Value| {
         let mut item = item.clone();
@@ -141,14 +141,14 @@ fn a_response_has_an_item_which_comes_back_sealed() {
         item.as_object_mut().unwrap().shift_remove("content");
         let input = json!([{"role": "user", "content": "a"}, item, {"role": "assistant", "content": "b"},
             {"role": "user", "content": "c"}]);
-        let (status, answer, ignored) = ask(
+        let (status, reply, ignored) = ask(
             pool,
             RESPONSES,
             &response(&json!({"model": "echo", "input": input})),
         );
-        assert_eq!(status, 200, "{answer}");
+        assert_eq!(status, 200, "{reply}");
         (
-            echoed(&answer)["messages"][1]["reasoning_content"].clone(),
+            echoed(&reply)["messages"][1]["reasoning_content"].clone(),
             ignored,
         )
     };
@@ -181,20 +181,19 @@ fn what_was_sealed_for_one_key_is_nothing_for_another() {
     };
     let (one, other) = (key("one"), key("other"));
     let include = json!({"include": ["reasoning.encrypted_content"]});
-    let (_, answer, _) = ask_with(
+    let (_, reply, _) = ask_with(
         &pool,
         RESPONSES,
         &response(&include),
         &[("Authorization", &one)],
     );
-    let sealed = &answer["output"][0]["encrypted_content"];
+    let sealed = &reply["output"][0]["encrypted_content"];
     let input = json!([{"role": "user", "content": "a"},
         {"type": "reasoning", "summary": [], "encrypted_content": sealed}, {"role": "assistant", "content": "b"},
         {"role": "user", "content": "c"}]);
     let body = response(&json!({"model": "echo", "input": input}));
     for (key, names) in [(&one, ""), (&other, "input.reasoning.encrypted_content")] {
-        let (status, answer, ignored) =
-            ask_with(&pool, RESPONSES, &body, &[("Authorization", key)]);
-        assert_eq!((status, ignored.as_str()), (200, names), "{answer}");
+        let (status, reply, ignored) = ask_with(&pool, RESPONSES, &body, &[("Authorization", key)]);
+        assert_eq!((status, ignored.as_str()), (200, names), "{reply}");
     }
 }

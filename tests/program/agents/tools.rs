@@ -1,4 +1,4 @@
-//! Tools that are no functions: custom ones by their own form in each API, and those of namespaces by their own names.
+//! Tools other than functions: custom tools in each API's form, and tools in namespaces under separate names.
 
 use serde_json::{Value, json};
 
@@ -17,9 +17,9 @@ fn custom() -> Value {
 fn a_response_calls_a_custom_tool_and_goes_on_with_its_output() {
     let one = pool(&["--arguments", PATCH]);
     let tools = json!({"tools": custom()});
-    let (status, answer, ignored) = ask(&one, RESPONSES, &response(&tools));
-    assert_eq!((status, ignored.as_str()), (200, ""), "{answer}");
-    let call = &answer["output"][0];
+    let (status, reply, ignored) = ask(&one, RESPONSES, &response(&tools));
+    assert_eq!((status, ignored.as_str()), (200, ""), "{reply}");
+    let call = &reply["output"][0];
     assert_eq!(
         (&call["type"], &call["name"], &call["input"]),
         (
@@ -28,29 +28,29 @@ fn a_response_calls_a_custom_tool_and_goes_on_with_its_output() {
             &json!(TEXT)
         )
     );
-    assert_eq!(answer["tools"], custom());
+    assert_eq!(reply["tools"], custom());
     let (_, events, _) = stream(&one, RESPONSES, &response(&tools));
     let deltas = events
         .iter()
-        .filter(|it| it["type"] == "response.custom_tool_call_input.delta");
-    let input: String = deltas.filter_map(|it| it["delta"].as_str()).collect();
+        .filter(|event| event["type"] == "response.custom_tool_call_input.delta");
+    let input: String = deltas.filter_map(|event| event["delta"].as_str()).collect();
     assert_eq!(input, TEXT);
     let done = events
         .iter()
-        .find(|it| it["type"] == "response.custom_tool_call_input.done");
+        .find(|event| event["type"] == "response.custom_tool_call_input.done");
     assert_eq!(done.unwrap()["input"], TEXT);
     let input = json!([{"role": "user", "content": "Edit."}, call,
         {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "Done!"}]);
     let body = response(&json!({"tools": custom(), "input": input}));
-    let (status, answer, _) = ask(&one, RESPONSES, &body);
+    let (status, reply, _) = ask(&one, RESPONSES, &body);
     assert_eq!(
-        (status, &answer["output"][0]["type"]),
+        (status, &reply["output"][0]["type"]),
         (200, &json!("message")),
-        "{answer}"
+        "{reply}"
     );
     let echo = pool(&["--echo"]);
-    let (_, answer, _) = ask(&echo, RESPONSES, &body);
-    let got = echoed(&answer);
+    let (_, reply, _) = ask(&echo, RESPONSES, &body);
+    let got = echoed(&reply);
     let sent: Value = serde_json::from_str(
         got["messages"][1]["tool_calls"][0]["function"]["arguments"]
             .as_str()
@@ -72,22 +72,22 @@ fn a_response_calls_a_custom_tool_and_goes_on_with_its_output() {
 fn a_chat_calls_a_custom_tool_in_its_own_form() {
     let pool = pool(&["--arguments", PATCH]);
     let tools = json!({"tools": [{"type": "custom", "custom": {"name": "apply_patch"}}]});
-    let (status, answer, _) = ask(&pool, CHAT, &chat(&tools));
-    assert_eq!(status, 200, "{answer}");
-    let call = &answer["choices"][0]["message"]["tool_calls"][0];
+    let (status, response, _) = ask(&pool, CHAT, &chat(&tools));
+    assert_eq!(status, 200, "{response}");
+    let call = &response["choices"][0]["message"]["tool_calls"][0];
     let wanted = json!({"id": "call_stub", "type": "custom", "custom": {"name": "apply_patch", "input": TEXT}});
     assert_eq!(*call, wanted);
     let (_, chunks, _) = stream(&pool, CHAT, &chat(&tools));
-    let calls = chunks
-        .iter()
-        .filter_map(|it| it["choices"][0]["delta"]["tool_calls"][0]["custom"]["input"].as_str());
+    let calls = chunks.iter().filter_map(|chunk| {
+        chunk["choices"][0]["delta"]["tool_calls"][0]["custom"]["input"].as_str()
+    });
     assert_eq!(calls.collect::<String>(), TEXT);
     let messages = json!([{"role": "user", "content": "Edit."}, {"role": "assistant", "content": null, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_stub", "content": "Done!"}]);
     let body = chat(&json!({"tools": tools["tools"], "messages": messages}));
-    let (status, answer, _) = ask(&pool, CHAT, &body);
-    assert_eq!(status, 200, "{answer}");
-    assert!(answer["choices"][0]["message"]["content"].is_string());
+    let (status, response, _) = ask(&pool, CHAT, &body);
+    assert_eq!(status, 200, "{response}");
+    assert!(response["choices"][0]["message"]["content"].is_string());
 }
 
 #[test]
@@ -96,21 +96,21 @@ fn a_function_of_a_namespace_is_called_with_it() {
     let inner = json!([{"type": "function", "name": "wait", "parameters": {"type": "object"}}]);
     let tools = json!([{"type": "namespace", "name": "agents", "tools": inner},
         {"type": "function", "name": "wait", "parameters": {"type": "object"}}]);
-    let (status, answer, _) = ask(&pool, RESPONSES, &response(&json!({"tools": tools})));
-    assert_eq!(status, 200, "{answer}");
-    let call = &answer["output"][0];
+    let (status, reply, _) = ask(&pool, RESPONSES, &response(&json!({"tools": tools})));
+    assert_eq!(status, 200, "{reply}");
+    let call = &reply["output"][0];
     assert_eq!(
         (&call["name"], &call["namespace"]),
         (&json!("wait"), &json!("agents"))
     );
     let input = json!([{"role": "user", "content": "a"}, call,
         {"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}]);
-    let (status, answer, _) = ask(
+    let (status, reply, _) = ask(
         &pool,
         RESPONSES,
         &response(&json!({"tools": tools, "input": input})),
     );
-    assert_eq!(status, 200, "{answer}");
+    assert_eq!(status, 200, "{reply}");
 }
 
 #[test]
@@ -124,12 +124,12 @@ fn a_grammar_that_cannot_be_held_is_named_and_one_that_is_none_is_refused() {
         ("start: \"(\" start? \")\"", "tools.format.recursion"),
         ("start: \"a\"\n%ignore \" \"", "tools.format"),
     ] {
-        let (status, answer, ignored) = ask(&pool, RESPONSES, &response(&tool(definition)));
-        assert_eq!((status, ignored.as_str()), (200, named), "{answer}");
+        let (status, reply, ignored) = ask(&pool, RESPONSES, &response(&tool(definition)));
+        assert_eq!((status, ignored.as_str()), (200, named), "{reply}");
     }
-    let (status, answer, _) = ask(&pool, RESPONSES, &response(&tool("start: nothing")));
+    let (status, reply, _) = ask(&pool, RESPONSES, &response(&tool("start: nothing")));
     assert_eq!(
-        (status, &answer["error"]["param"]),
+        (status, &reply["error"]["param"]),
         (400, &json!("tools[0].format.definition"))
     );
 }

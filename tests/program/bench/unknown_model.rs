@@ -25,13 +25,13 @@ fn a_model_that_does_not_exist_ends_it_at_the_first_answer() {
 }
 
 /// An endpoint with one connection, whose requests get these answers in turn.
-fn answering(answers: &'static [(u16, &'static str)]) -> String {
+fn answering(responses: &'static [(u16, &'static str)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         let (socket, _) = listener.accept().unwrap();
         let mut socket = BufReader::new(socket);
-        for (status, body) in answers {
+        for (status, body) in responses {
             let mut length = 0;
             loop {
                 let mut line = String::new();
@@ -49,8 +49,8 @@ fn answering(answers: &'static [(u16, &'static str)]) -> String {
                 "HTTP/1.1 {status} OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
                 body.len()
             );
-            let answer = head + body;
-            socket.get_mut().write_all(answer.as_bytes()).unwrap();
+            let response = head + body;
+            socket.get_mut().write_all(response.as_bytes()).unwrap();
         }
     });
     url

@@ -1,5 +1,5 @@
-//! What `check` says of programs that other people wrote, before one is started: the parsers that it chooses for them by the
-//! chat template, and a vLLM whose flags are not those that the pool knows.
+//! `check` with third-party programs before they start: parsers selected by the chat template, and a vLLM with other flags than the
+//! pool knows.
 
 use support::environment::{installed_package, vllm_script};
 
@@ -37,7 +37,10 @@ impl World {
 /// The line about the parsers of this model.
 fn parsers(said: &Said, name: &str) -> Option<String> {
     let start = format!("model lab/{name}: ");
-    let mut lines = said.out.lines().filter_map(|it| it.strip_prefix(&start));
+    let mut lines = said
+        .out
+        .lines()
+        .filter_map(|line| line.strip_prefix(&start));
     lines
         .find(|line| line.contains("from its chat template") && line.contains("_parser "))
         .map(str::to_owned)
@@ -46,7 +49,10 @@ fn parsers(said: &Said, name: &str) -> Option<String> {
 /// The command line of this model.
 fn command(said: &Said, name: &str) -> String {
     let start = format!("model lab/{name}: would run: ");
-    let mut lines = said.out.lines().filter_map(|it| it.strip_prefix(&start));
+    let mut lines = said
+        .out
+        .lines()
+        .filter_map(|line| line.strip_prefix(&start));
     let line = lines.next();
     line.unwrap_or_else(|| panic!("{name}: {}", said.all()))
         .to_owned()
@@ -78,8 +84,8 @@ fn the_parsers_that_the_chat_template_chooses_are_shown_and_written() {
     assert_eq!(said.status, Some(0), "{}", said.all());
     for (name, _, tools, thinks) in cases {
         let engines = [
-            (name.to_owned(), tools.map(|it| it.0)),
-            (format!("{name}-sglang"), tools.map(|it| it.1)),
+            (name.to_owned(), tools.map(|tools| tools.0)),
+            (format!("{name}-sglang"), tools.map(|tools| tools.1)),
         ];
         for (name, parser) in engines {
             let (mut line, mut flags) = (Vec::new(), Vec::new());

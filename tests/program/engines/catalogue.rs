@@ -1,5 +1,5 @@
-//! What the catalogue makes of model files for the engines of the table: refusals with file and field,
-//! warnings, seats, and the same estimates as for commands written by hand.
+//! Model files for the engines of the table, as the catalogue reads them: refusals with file and field, warnings, seats, and the
+//! same estimates as for hand-written commands.
 
 use model_pool::catalog::{Demand, Entry, Recipe, Reference, ServerRecipe, Sleep, Source, Warning};
 use model_pool::config::Config;
@@ -36,7 +36,7 @@ fn read(document: &Value) -> Result<(Entry, Vec<Warning>), String> {
     .map_err(|error| error.to_string())
 }
 
-/// A document with these keys of `engine_config` and these sections beside.
+/// A document with these keys of `engine_config` and these additional sections.
 fn document(engine: &str, keys: Value, beside: Value) -> Value {
     let mut document = json!({"engine_config": {"model_id": "org/model", "type": engine, "hf_model_id": "org/model"}});
     for (key, value) in keys.as_object().expect("keys") {
@@ -331,7 +331,7 @@ fn the_estimates_are_those_of_the_same_command_written_by_hand() {
             "{{ device_count }}",
         ],
     );
-    // What a command fills by default the pool's own never asks for.
+    // The pool's own command never requests the optional memory that a hand-written command takes by default.
     let wanted = match hand {
         Demand::Share(share) => share.wanted.expect("a figure"),
         Demand::Bytes(bytes) => bytes,

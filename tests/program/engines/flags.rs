@@ -35,7 +35,7 @@ pub fn known_flags(engine: &Engine) -> BTreeSet<&'static str> {
     flags_of(engine).into_keys().collect()
 }
 
-/// A right value of each key, found by trying one of each kind.
+/// A valid value of each key, found by trying every kind of value.
 fn words_of(engine: &Engine, key: &str) -> Vec<Vec<String>> {
     let values = [
         json!(true),
@@ -59,7 +59,7 @@ fn words_of(engine: &Engine, key: &str) -> Vec<Vec<String>> {
         .filter_map(|value| one_of(value).ok())
         .collect();
     if found.is_empty() {
-        // One of some words, which the refusal names.
+        // A choice of words, which the refusal lists.
         let flaw = one_of(&json!("?")).expect_err("refused");
         let (_, allowed) = flaw
             .problem
@@ -149,7 +149,7 @@ fn every_flag_of_an_engine_is_taken_or_refused_with_a_reason() {
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
-/// The real program is of this version, so that its own list of flags is compared with ours.
+/// The installed program has this version, which makes its list of flags comparable with ours.
 #[test]
 fn the_list_of_llama_servers_flags_is_of_the_version_that_is_built() {
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".ci/llama-server");

@@ -43,7 +43,7 @@ impl Double {
         let listens =
             lines.any(|line| line.is_ok_and(|line| line.contains("Starting vLLM server")));
         assert!(listens, "the double ended");
-        // What it says from now on is read, so that the pipe does not fill.
+        // Reads its further output to keep the pipe from filling.
         std::thread::spawn(move || lines.for_each(drop));
         Double { child, port }
     }
@@ -71,8 +71,8 @@ impl Double {
     }
 
     fn call(&self, call: &Call) {
-        let (status, answer) = self.ask(call.method, call.path, call.body.unwrap_or_default());
-        assert_eq!(status, 200, "{call:?}: {answer}");
+        let (status, response) = self.ask(call.method, call.path, call.body.unwrap_or_default());
+        assert_eq!(status, 200, "{call:?}: {response}");
     }
 
     fn chat(&self) -> u16 {
@@ -117,8 +117,8 @@ fn its_weights_wait_on_the_host_while_it_sleeps_and_come_back() {
     let parking = find_engine("VLLMEngine").and_then(|engine| engine.parks(Sleep::Weights));
     let parking = parking.expect("it sleeps");
     let is_sleeping = || {
-        let (_, answer) = double.ask("GET", parking.is_sleeping.expect("a route"), "");
-        answer["is_sleeping"] == json!(true)
+        let (_, response) = double.ask("GET", parking.is_sleeping.expect("a route"), "");
+        response["is_sleeping"] == json!(true)
     };
     assert_eq!(
         (machine.used(0), double.chat(), is_sleeping()),
@@ -178,11 +178,11 @@ fn it_does_not_wake_where_somebody_else_has_taken_the_memory() {
             .sleep,
     );
     machine.foreign(0, 99_999_999, 60 * GIB);
-    let (status, answer) = double.ask("POST", "/wake_up", "");
+    let (status, response) = double.ask("POST", "/wake_up", "");
     assert_eq!(status, 500);
     assert!(
-        answer.to_string().contains("CUDA out of memory"),
-        "{answer}"
+        response.to_string().contains("CUDA out of memory"),
+        "{response}"
     );
 }
 
@@ -228,7 +228,7 @@ fn a_flag_that_vllm_does_not_know_ends_it_with_2() {
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     let failure = find_engine("VLLMEngine").and_then(|engine| engine.failure(&words));
     assert!(
-        failure.is_some_and(|it| it.class.name() == "wrong_flags"),
+        failure.is_some_and(|failure| failure.class.name() == "wrong_flags"),
         "{words}"
     );
 }

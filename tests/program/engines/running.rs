@@ -1,5 +1,4 @@
-//! vLLM's double in the whole program, on GPUs that are not there: loads, answers, stages, failures, and
-//! an engine that is not installed.
+//! vLLM's double with the real program on fake GPUs: loads, responses, stages, failures, and an engine that is not installed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -90,16 +89,16 @@ fn the_stages_of_a_load_are_those_of_its_log() {
         "VLLM_DOUBLE_LOAD_MS: '2000'",
     )];
     let pool = Pool::on_gpus(&files, &machine.library(), "");
-    let (status, answer) = pool.admin(
+    let (status, response) = pool.admin(
         "POST",
         "/llm/admin/load",
         &json!({"model": "slow", "wait": false}),
     );
-    assert!(status < 300, "{answer}");
+    assert!(status < 300, "{response}");
     let mut seen = Vec::new();
     wait_for("the graphs to be captured", || {
-        let (_, answer) = pool.admin("GET", "/llm/admin/models?model=slow", &Value::Null);
-        seen.push(answer.to_string());
+        let (_, response) = pool.admin("GET", "/llm/admin/models?model=slow", &Value::Null);
+        seen.push(response.to_string());
         seen.iter().any(|text| text.contains("capturing graphs"))
     });
     assert!(
@@ -164,8 +163,8 @@ fn an_engine_that_is_not_installed_says_how_to_install_it() {
     );
 }
 
-/// A program in place of docker: `run` runs what follows the image, as somebody else's child; `inspect` tells
-/// its process; `rm` ends it, takes its time and notes the name.
+/// A stand-in for docker: `run` executes the words after the image as another process's child; `inspect` prints its process id;
+/// `rm` ends it after a delay and records the name.
 fn docker(folder: &Path, rm_seconds: u32) -> String {
     let path = folder.join("docker");
     let notes = folder.join("removed");
@@ -210,8 +209,8 @@ fn the_memory_of_a_container_is_its_replicas_and_nobody_elses() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pool, _) = boxed(folder.path());
     wait_for("its memory to be known for its own", || {
-        let (_, answer) = pool.admin("GET", "/llm/admin/devices", &Value::Null);
-        let device = &answer["devices"][0];
+        let (_, response) = pool.admin("GET", "/llm/admin/devices", &Value::Null);
+        let device = &response["devices"][0];
         let used = device["used_bytes"].as_u64().unwrap_or_default();
         used > 30 * GIB && device["foreign_bytes"] == 0
     });
@@ -231,8 +230,8 @@ fn a_container_is_removed_although_the_service_was_killed() {
 fn a_container_is_removed_by_its_name_when_the_replica_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pool, removed) = boxed(folder.path());
-    let (status, answer) = pool.admin("POST", "/llm/admin/unload", &json!({"model": "boxed"}));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("POST", "/llm/admin/unload", &json!({"model": "boxed"}));
+    assert_eq!(status, 200, "{response}");
     wait_for("the container to be removed", || {
         fs::read_to_string(&removed).is_ok_and(|text| text.starts_with("model-pool-"))
     });
@@ -320,8 +319,8 @@ fn an_adapter_is_asked_by_its_own_name_at_the_replica_of_its_base() {
     for name in ["base", "base:polite:7"] {
         let (status, text) = ask(&pool, name, json!({}));
         assert_eq!(status, 200, "{text}");
-        let answer: Value = serde_json::from_str(&text).expect("JSON");
-        assert_eq!(answer["model"], name);
+        let response: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(response["model"], name);
     }
     let (_, all) = pool.admin("GET", "/llm/admin/models", &Value::Null);
     assert_eq!(all["models"].as_array().expect("models").len(), 1);

@@ -1,5 +1,5 @@
-//! The script of requests that the real vLLM is asked (`tests/outside/vllm.rs`), to its double; and what the double does as
-//! the real one does when its core is killed.
+//! Runs the script of requests for the real vLLM (`tests/outside/vllm.rs`) with its double, and compares the double's behaviour
+//! after its core is killed.
 
 use serde_json::{Value, json};
 
@@ -76,8 +76,8 @@ fn a_call_in_another_form_than_the_parsers_stays_a_text() {
     });
     let (status, text) = pool.post("/v1/chat/completions", &body.to_string());
     assert_eq!(status, 200, "{text}");
-    let answer: Value = serde_json::from_str(&text).expect("JSON");
-    let message = &answer["choices"][0]["message"];
+    let response: Value = serde_json::from_str(&text).expect("JSON");
+    let message = &response["choices"][0]["message"];
     assert_eq!(message["content"], written, "{text}");
     assert!(message["tool_calls"].is_null(), "{text}");
 }
@@ -87,7 +87,7 @@ fn a_request_whose_engine_ends_before_its_first_token_is_placed_on_another_repli
     let folder = with_template(HERMES);
     let died = tempfile::tempdir().expect("a folder");
     let mark = died.path().join("died").display().to_string();
-    // One of the two ends at its first request.
+    // The first request ends a single core: the marker file exists afterwards.
     let (name, text) = model(
         folder.path(),
         "double",
@@ -110,7 +110,11 @@ fn a_request_whose_engine_ends_before_its_first_token_is_placed_on_another_repli
         );
         let shown: Value = serde_json::from_str(&text).expect("JSON");
         let replicas = shown["models"][0]["replicas"].as_array();
-        let ready = |all: &Vec<Value>| all.iter().filter(|it| it["state"] == "ready").count();
+        let ready = |all: &Vec<Value>| {
+            all.iter()
+                .filter(|replica| replica["state"] == "ready")
+                .count()
+        };
         replicas.map_or(0, ready) == 2
     });
     let body = json!({"model": "double", "messages": [{"role": "user", "content": "Hi"}]});
@@ -133,7 +137,7 @@ fn without_another_replica_whoever_asked_is_told_what_happened_and_when_to_come_
     assert_eq!(error["error"]["code"], "engine_crashed", "{text}");
     assert!(text.contains("core is dead on purpose"), "{text}");
     assert!(head.contains("retry-after:"), "{head}");
-    // Its last words are told in one line, which says whose they are.
+    // Its last output is logged in one line with the replica's name.
     pool.wait_for_log("crash double (r1)");
     let log = pool.log();
     let crash = log.lines().find(|line| line.contains("crash double (r1)"));

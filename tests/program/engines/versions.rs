@@ -55,7 +55,7 @@ fn an_unknown_argument_of_an_older_vllm_is_told_with_its_version() {
             "pip install -U vllm",
         ],
     );
-    // Where the version is not the reason, it is not blamed.
+    // The version is not blamed for other failures.
     for model in ["same", "value"] {
         let text = failure(model);
         assert!(!text.contains("is installed in"), "{text}");

@@ -24,8 +24,8 @@ fn what_the_pools_own_token_opens_is_for_users_only_if_the_configuration_says_so
                 "{text}"
             );
             let load = json!({"model": "lab/far", "wait": true});
-            let (status, answer) = admin(&pool, "POST", "/load", &load);
-            assert_eq!(status, 200, "an administrator may: {answer}");
+            let (status, response) = admin(&pool, "POST", "/load", &load);
+            assert_eq!(status, 200, "an administrator may: {response}");
         } else {
             assert!(
                 pool.log().contains("catalog.unknown_private"),
@@ -96,7 +96,7 @@ fn of_users_who_bring_in_models_at_the_same_moment_no_more_than_the_limit_succee
     let pool = lab.pool_with(&[model("unused", "")], "", &env);
     // Some ask for the same one: who comes second gets what the first has brought in.
     let names = ["lab/far", "lab/other", "lab/third", "lab/far", "lab/other"];
-    let mut answers: Vec<(&str, u16)> = std::thread::scope(|scope| {
+    let mut responses: Vec<(&str, u16)> = std::thread::scope(|scope| {
         let asked = names.map(|name| {
             let pool = &pool;
             let ask = move || pool.post("/v1/chat/completions", &body(name, false)).0;
@@ -107,17 +107,17 @@ fn of_users_who_bring_in_models_at_the_same_moment_no_more_than_the_limit_succee
             .map(|(name, asks)| (name, asks.join().unwrap()))
             .collect()
     });
-    answers.sort_unstable();
-    answers.dedup();
-    let served: Vec<_> = answers
+    responses.sort_unstable();
+    responses.dedup();
+    let served: Vec<_> = responses
         .iter()
         .filter(|(_, status)| *status == 200)
         .collect();
-    assert_eq!(served.len(), 1, "{answers:?}");
+    assert_eq!(served.len(), 1, "{responses:?}");
     assert!(
-        answers
+        responses
             .iter()
             .all(|(_, status)| [200, 503].contains(status)),
-        "{answers:?}"
+        "{responses:?}"
     );
 }

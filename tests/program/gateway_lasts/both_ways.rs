@@ -13,8 +13,8 @@ fn answered(pool: &Pool, path: &str, lines: &str, body: &str) -> (String, Vec<St
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{lines}\r\n{body}"
     );
-    let answer = raw(pool, request.as_bytes());
-    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+    let response = raw(pool, request.as_bytes());
+    let (head, body) = response.split_once("\r\n\r\n").expect("an answer");
     let (status, headers) = head.split_once("\r\n").expect("headers");
     let names = headers.lines().filter_map(|line| line.split_once(':'));
     let names = names.map(|(name, _)| name.to_ascii_lowercase());

@@ -1,5 +1,5 @@
-//! Custom tools whose grammars stand for far more than they say: a request with them is answered soon, and the service
-//! answers others meanwhile.
+//! Custom tools whose grammars expand far beyond their length: a request with them gets its response soon, and the service serves
+//! other requests in this time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};

@@ -25,16 +25,16 @@ fn both_versions_are_spoken_on_one_port_and_many_requests_share_a_connection() {
             async move {
                 let stream = number % 2 == 0;
                 let uri = "http://localhost/v1/chat/completions";
-                let answer = client
+                let response = client
                     .send_request(post(uri, &chat("talker", stream)))
                     .await;
-                let answer = answer.unwrap();
+                let response = response.unwrap();
                 assert_eq!(
-                    (answer.status().as_u16(), answer.version()),
+                    (response.status().as_u16(), response.version()),
                     (200, Version::HTTP_2)
                 );
-                assert!(answer.headers().contains_key("x-request-id"));
-                let text = text(answer).await;
+                assert!(response.headers().contains_key("x-request-id"));
+                let text = text(response).await;
                 if stream {
                     assert!(text.ends_with("data: [DONE]\n\n"), "{text}")
                 } else {
@@ -54,8 +54,8 @@ fn sigterm_says_goodbye_and_lets_a_stream_of_http_2_finish() {
     let mut client = runtime.block_on(h2(&pool));
     let uri = "http://localhost/v1/chat/completions";
     let streamed = runtime.block_on(async {
-        let answer = client.send_request(post(uri, &chat("talker", true))).await;
-        let mut body = answer.unwrap().into_body();
+        let response = client.send_request(post(uri, &chat("talker", true))).await;
+        let mut body = response.unwrap().into_body();
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
         pool.terminate();
         let rest = body.collect().await.unwrap().to_bytes();
@@ -81,7 +81,7 @@ fn a_flood_of_resets_harms_nobody_else_and_leaves_nothing_behind() {
         let mut client = h2(&pool).await;
         let uri = "http://localhost/v1/chat/completions";
         for _ in 0..20_000 {
-            // Dropped at once: the stream is reset as soon as it is opened.
+            // Dropped immediately: the stream is reset as soon as it is opened.
             drop(client.send_request(post(uri, &chat("talker", true))));
             tokio::task::yield_now().await;
             if client.is_closed() || client.ready().await.is_err() {
@@ -144,13 +144,13 @@ fn a_head_that_is_too_large_is_refused_in_either_version() {
                 .headers_mut()
                 .insert(name, "y".repeat(4 << 10).parse().unwrap());
         }
-        let answer = client.send_request(request).await;
-        assert!(answer.map_or(true, |it| it.status() == 431));
+        let response = client.send_request(request).await;
+        assert!(response.map_or(true, |response| response.status() == 431));
         let fine = Request::get("http://localhost/llm/health")
             .body(Default::default())
             .unwrap();
-        let answer = h2(&pool).await.send_request(fine).await.unwrap();
-        assert_eq!(answer.status(), 200);
+        let response = h2(&pool).await.send_request(fine).await.unwrap();
+        assert_eq!(response.status(), 200);
     });
     // Neither version: closed, and nothing is said that could be taken for an answer.
     let mut socket = connect(&pool);

@@ -13,7 +13,7 @@ const WITHIN: Duration = Duration::from_millis(100);
 const TRIES: usize = 5;
 
 fn start() -> (Pool, String) {
-    // An engine that would go on for minutes.
+    // An engine that would continue for minutes.
     let talk = stub("talker", &["--tokens", "100000", "--token-ms", "5"]);
     let pool = Pool::with_models(&[talk], "");
     let first = pool.stream("/v1/chat/completions", &chat("talker", true));
@@ -24,7 +24,7 @@ fn start() -> (Pool, String) {
     (pool, engine)
 }
 
-/// How long the engine goes on after `leave`.
+/// Time that the engine continues after `leave`.
 fn measure(engine: &str, leave: impl FnOnce()) -> Duration {
     wait_for("the engine to work", || stats(engine)["running"] == 1);
     leave();

@@ -1,4 +1,4 @@
-//! Who is spoken to and how: hosts, odd targets and verbs, codings, keys in addresses, browsers, headers.
+//! Requests to unusual hosts, targets and methods, with encodings, keys in addresses, browsers and headers.
 
 use serde_json::Value;
 
@@ -6,14 +6,14 @@ use support::net::{ask, chat, h2, raw, runtime, status, stub};
 use support::whole::Pool;
 
 /// The error of an answer, which has OpenAI's shape.
-fn error(answer: &str) -> Value {
-    let body = answer.split_once("\r\n\r\n").unwrap().1;
+fn error(response: &str) -> Value {
+    let body = response.split_once("\r\n\r\n").unwrap().1;
     let body: Value =
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}"));
     let error = body["error"].clone();
     assert!(
         error["message"].is_string() && error["type"].is_string(),
-        "{answer}"
+        "{response}"
     );
     error
 }
@@ -54,8 +54,8 @@ fn on_loopback_a_web_page_under_another_name_reaches_nothing() {
         for (host, expected) in [("localhost", 200), ("evil.example", 421)] {
             let uri = format!("http://{host}/v1/models");
             let request = hyper::Request::get(uri).body(Default::default()).unwrap();
-            let answer = client.send_request(request).await.unwrap();
-            assert_eq!(answer.status().as_u16(), expected, "{host}");
+            let response = client.send_request(request).await.unwrap();
+            assert_eq!(response.status().as_u16(), expected, "{host}");
         }
     });
 }

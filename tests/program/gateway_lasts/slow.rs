@@ -109,9 +109,9 @@ fn a_connection_without_requests_is_closed_and_one_that_is_used_is_kept() {
         socket
             .write_all(head("GET", "/llm/health", "").as_bytes())
             .unwrap();
-        let mut answer = [0; 1024];
-        let count = socket.read(&mut answer).unwrap();
-        assert!(String::from_utf8_lossy(&answer[..count]).starts_with("HTTP/1.1 200"));
+        let mut response = [0; 1024];
+        let count = socket.read(&mut response).unwrap();
+        assert!(String::from_utf8_lossy(&response[..count]).starts_with("HTTP/1.1 200"));
         std::thread::park_timeout(Duration::from_millis(300));
     }
     let (took, said) = until_closed(&mut socket);
@@ -144,7 +144,7 @@ fn a_client_that_reads_nothing_gives_its_place_back() {
             .unwrap();
         let mut client = h2_with(socket, &builder).await;
         let uri = "http://localhost/v1/chat/completions";
-        let answer = client.send_request(post(uri, &body)).await.unwrap();
+        let response = client.send_request(post(uri, &body)).await.unwrap();
         assert_eq!(stats(&engine)["running"], 1);
         let cut = async {
             while stats(&engine)["running"] != 0 {
@@ -153,7 +153,7 @@ fn a_client_that_reads_nothing_gives_its_place_back() {
         };
         let cut = tokio::time::timeout(Duration::from_secs(30), cut).await;
         cut.expect("a client that reads nothing is cut");
-        drop(answer);
+        drop(response);
     });
     assert_eq!(stats(&engine)["abandoned"], 2);
 }
@@ -193,7 +193,7 @@ fn bodies_share_a_bounded_memory_and_small_ones_find_room() {
         "{said}"
     );
     assert_eq!(status(&rest(&mut first)), 408);
-    // What they held is there again.
+    // The capacity they held is free again.
     let body = format!(r#"{{"model":"talker","prompt":"{}"}}"#, "x".repeat(large));
     assert_eq!(pool.post("/v1/completions", &body).0, 200);
 }

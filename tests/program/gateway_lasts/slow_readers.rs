@@ -1,5 +1,5 @@
-//! Clients that read their stream more slowly than its engine writes: the engine is held back, and the memory stays bounded, where
-//! bytes pass and where events are written anew.
+//! Clients that read their stream more slowly than its engine writes: the engine is throttled and memory stays bounded, both for
+//! streams that pass through and for rewritten streams.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,11 +13,11 @@ const TOKENS: &str = "2000000";
 /// Pieces of an answer that wait for a client are at most 1 MiB of the engine's bytes. In other dialects they are longer.
 const GROWTH_KIB_MAX: u64 = 8 << 10;
 const GROWTH_ANEW_KIB_MAX: u64 = 16 << 10;
-/// An engine that makes no token while it is looked at so often, some 10 ms apart, is held back.
+/// An engine is throttled if it produces no token during this many polls, 10 ms apart.
 const LOOKS: u32 = 20;
 /// Between two looks a slow client reads this much.
 const SIP: usize = 256 << 10;
-/// How often it lets the engine go on.
+/// Number of times that the engine is allowed to continue.
 const ROUNDS: usize = 1;
 
 /// A client of a stream, and the engine that makes it.

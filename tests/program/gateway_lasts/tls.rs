@@ -79,8 +79,8 @@ async fn reload(pool: &Pool, certificate: &str) -> (u16, String) {
     request
         .headers_mut()
         .insert("authorization", key.parse().unwrap());
-    let answer = client.send_request(request).await.unwrap();
-    (answer.status().as_u16(), text(answer).await)
+    let response = client.send_request(request).await.unwrap();
+    (response.status().as_u16(), text(response).await)
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn what_was_agreed_on_is_spoken_and_nothing_in_clear() {
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
         let mut client = h2_over(stream).await;
         let request = Request::get("https://localhost/v1/models").body(Default::default());
-        let answer = client.send_request(request.unwrap()).await.unwrap();
-        assert_eq!(answer.status(), 200);
+        let response = client.send_request(request.unwrap()).await.unwrap();
+        assert_eq!(response.status(), 200);
     });
     let said = support::net::raw(
         &pool,
@@ -113,14 +113,14 @@ fn a_new_certificate_is_taken_by_itself_and_a_stream_that_has_begun_goes_on() {
     runtime.block_on(async {
         let mut client = h2_over(shake(&pool, &first, b"h2").await.unwrap()).await;
         let uri = "https://localhost/v1/chat/completions";
-        let answer = client
+        let response = client
             .send_request(post(uri, &chat("talker", true)))
             .await
             .unwrap();
-        let mut body = answer.into_body();
+        let mut body = response.into_body();
         body.frame().await.unwrap().unwrap();
         let second = certificate(folder.path());
-        // The old one is not trusted any more by whoever trusts the new one alone.
+        // Clients that trust only the new certificate no longer trust the old one.
         let taken = async {
             while health(&pool, &second).await.is_none() {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -142,21 +142,21 @@ fn a_broken_new_file_keeps_the_old_certificate_and_both_log_and_answer_say_so() 
     let pool = start(folder.path());
     std::fs::write(folder.path().join("key.pem"), "no key at all").unwrap();
     runtime().block_on(async {
-        let (status, answer) = reload(&pool, &own).await;
-        assert_eq!(status, 200, "{answer}");
+        let (status, response) = reload(&pool, &own).await;
+        assert_eq!(status, 200, "{response}");
         for words in ["key.pem", "no private key", "stays in use"] {
-            assert!(answer.contains(words), "{answer}");
+            assert!(response.contains(words), "{response}");
         }
         assert_eq!(health(&pool, &own).await.unwrap(), "HTTP/1.1 200 OK");
     });
     wait_for("the log to say so", || pool.log().contains("stays in use"));
     let new = certificate(folder.path());
     runtime().block_on(async {
-        let (_, answer) = match health(&pool, &new).await {
+        let (_, response) = match health(&pool, &new).await {
             Some(_) => reload(&pool, &new).await,
             None => reload(&pool, &own).await,
         };
-        assert!(!answer.contains("stays in use"), "{answer}");
+        assert!(!response.contains("stays in use"), "{response}");
         assert!(health(&pool, &new).await.is_some());
     });
 }

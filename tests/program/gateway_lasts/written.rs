@@ -1,4 +1,4 @@
-//! What is written down of requests, and whom they are said to come from.
+//! The access log: its entries, and the client that each request is attributed to.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ fn each_request_has_a_line_with_what_it_cost_and_nothing_of_what_it_said() {
         "{line}"
     );
 
-    // A stream over HTTP/2, with a path that would like to be a line of its own.
+    // A stream over HTTP/2, with a path that tries to inject a log line.
     runtime().block_on(async {
         let mut client = h2(&pool).await;
         let mut request = post(
@@ -134,7 +134,7 @@ fn a_proxy_is_believed_only_if_it_is_trusted() {
         );
         status(&raw(pool, text.as_bytes()))
     };
-    // Without a configured proxy whoever is spoken for is not this machine.
+    // Without a configured proxy, a forwarded client is not treated as this machine.
     let pool = Pool::with_models(&models, "");
     assert_eq!(asked(&pool, ""), 200);
     assert_eq!(asked(&pool, "X-Forwarded-For: 127.0.0.1\r\n"), 401);

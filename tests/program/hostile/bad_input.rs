@@ -45,7 +45,7 @@ fn a_program_that_may_not_be_run_says_so() {
 
 #[test]
 fn wrong_flags_are_told_in_the_engines_own_words_until_an_administrator_asks_again() {
-    let scene = Scene::of(&["--no-such-flag"]);
+    let scene = Scene::new(&["--no-such-flag"]);
     let words = [
         "unknown flag --no-such-flag",
         "engine_config",
@@ -53,10 +53,10 @@ fn wrong_flags_are_told_in_the_engines_own_words_until_an_administrator_asks_aga
     ];
     scene.ask().is(503, "load_failed", &words);
     quarantined_at_once(&scene, "wrong_arguments");
-    let (status, answer) = scene.admin("POST", "/llm/admin/load", &json!({"model": "bad"}));
+    let (status, response) = scene.admin("POST", "/llm/admin/load", &json!({"model": "bad"}));
     assert_eq!(
         status, 409,
-        "it was tried again, and failed again: {answer}"
+        "it was tried again, and failed again: {response}"
     );
     wait_for("the second failure in the history", || {
         scene.history("load_failed").len() == 2
@@ -67,9 +67,9 @@ fn wrong_flags_are_told_in_the_engines_own_words_until_an_administrator_asks_aga
 #[test]
 fn secrets_that_an_engine_prints_reach_neither_clients_nor_logs_nor_the_history() {
     let words = "401 with hf_abcdefghijklmnopqrstuv and Bearer of-the-lab-123";
-    let scene = Scene::of(&["--fail-load", words]);
-    let answer = scene.ask();
-    answer.is(
+    let scene = Scene::new(&["--fail-load", words]);
+    let response = scene.ask();
+    response.is(
         503,
         "load_failed",
         &["401 with [masked] and Bearer [masked]"],
@@ -77,7 +77,7 @@ fn secrets_that_an_engine_prints_reach_neither_clients_nor_logs_nor_the_history(
     let (_, log) = scene.admin("GET", "/llm/admin/logs?model=bad", &Value::Null);
     scene.told("load_failed", "[masked]");
     let history = scene.history("load_failed").concat();
-    let all = format!("{answer:?}{log}{history}{}", scene.pool().log());
+    let all = format!("{response:?}{log}{history}{}", scene.pool().log());
     assert!(
         !all.contains("hf_abc") && !all.contains("of-the-lab"),
         "{all}"

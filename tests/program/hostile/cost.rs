@@ -1,4 +1,4 @@
-//! What it costs to watch many engines that do nothing: the controller's own time on a processor.
+//! Cost of watching many idle engines: the controller's own CPU time.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -18,7 +18,7 @@ pub(super) fn processor_time(pid: u32) -> Duration {
     // proc(5): utime and stime are the 14th and 15th field, in ticks of 10 ms.
     let ticks: u64 = fields[11..13]
         .iter()
-        .filter_map(|it| it.parse::<u64>().ok())
+        .filter_map(|number| number.parse::<u64>().ok())
         .sum();
     Duration::from_millis(ticks * 10)
 }
@@ -26,7 +26,11 @@ pub(super) fn processor_time(pid: u32) -> Duration {
 #[test]
 fn fifty_idle_engines_are_watched_for_a_small_part_of_a_core() {
     let seconds = std::env::var("WATCH_SECONDS").ok();
-    let time = Duration::from_secs(seconds.and_then(|it| it.parse().ok()).unwrap_or(10));
+    let time = Duration::from_secs(
+        seconds
+            .and_then(|seconds| seconds.parse().ok())
+            .unwrap_or(10),
+    );
     let engine = stub_engine().display().to_string();
     let file = |number: usize| {
         let text = format!(
@@ -47,7 +51,11 @@ fn fifty_idle_engines_are_watched_for_a_small_part_of_a_core() {
         let (_, text, _) = pool.request("GET", "/llm/admin/models", "", Some(&key));
         let models: Value = serde_json::from_str(&text).unwrap_or_default();
         let models = models["models"].as_array().cloned().unwrap_or_default();
-        models.iter().filter(|it| it["state"] == "ready").count() == ENGINES
+        models
+            .iter()
+            .filter(|model| model["state"] == "ready")
+            .count()
+            == ENGINES
     });
     let (began, before) = (SystemTime::now(), processor_time(pool.pid()));
     std::thread::park_timeout(time);

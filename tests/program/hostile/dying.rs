@@ -1,4 +1,4 @@
-//! Engines that end when nobody asked them to, or take what is not theirs.
+//! Engines that exit unexpectedly, or take resources of others.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use support::whole::wait_for;
 
 #[test]
 fn an_engine_that_dies_in_the_middle_of_a_stream_leaves_an_error_and_no_false_end() {
-    let scene = Scene::of(&["--crash-mid-stream", "3"]);
+    let scene = Scene::new(&["--crash-mid-stream", "3"]);
     let text = scene.stream().whole();
     assert!(text.contains("Hello"), "what it had said: {text}");
     is_cut(&text, "engine_crashed", &["signal 6"]);
@@ -18,11 +18,11 @@ fn an_engine_that_dies_in_the_middle_of_a_stream_leaves_an_error_and_no_false_en
 
 #[test]
 fn an_engine_that_exits_with_0_right_after_it_was_ready_has_crashed() {
-    let scene = Scene::of(&["--exit-when-ready"]);
+    let scene = Scene::new(&["--exit-when-ready"]);
     // It may get its answer out before it goes.
-    let answer = scene.ask();
-    let fits = answer.status == 200 || answer.code == "engine_crashed";
-    assert!(fits, "{answer:?}");
+    let response = scene.ask();
+    let fits = response.status == 200 || response.code == "engine_crashed";
+    assert!(fits, "{response:?}");
     scene.told("crash", "exit status 0");
     scene.ask().is(503, "cooling_down", &["exit status 0"]);
     scene.end();
@@ -32,12 +32,14 @@ fn an_engine_that_exits_with_0_right_after_it_was_ready_has_crashed() {
 fn an_engine_that_takes_twice_its_memory_is_counted_with_it_and_others_stay() {
     let twice = (2 * HELD_GIB * GIB).to_string();
     let flags = ["--grow-to", &twice, "--grow-after", "100"];
-    let scene = Scene::of(&flags);
+    let scene = Scene::new(&flags);
     assert_eq!(scene.ask().status, 200);
     let excess = || -> u64 {
         let (_, devices) = scene.admin("GET", "/llm/admin/devices", &Value::Null);
         let devices = devices["devices"].as_array().cloned().unwrap_or_default();
-        let of = devices.iter().filter_map(|it| it["excess_bytes"].as_u64());
+        let of = devices
+            .iter()
+            .filter_map(|device| device["excess_bytes"].as_u64());
         of.sum()
     };
     wait_for("the excess to be seen", || excess() == HELD_GIB * GIB);

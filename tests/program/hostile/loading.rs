@@ -32,7 +32,7 @@ fn connections_that_are_accepted_and_never_answered_are_no_readiness() {
 
 #[test]
 fn an_engine_that_listens_late_is_waited_for() {
-    let scene = Scene::of(&["--listen-after-ms", "900"]);
+    let scene = Scene::new(&["--listen-after-ms", "900"]);
     assert_eq!(scene.ask().status, 200);
     scene.end();
 }
@@ -41,7 +41,7 @@ fn an_engine_that_listens_late_is_waited_for() {
 fn a_port_that_somebody_took_is_no_failure_of_the_model_and_another_is_tried_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("taken").display().to_string();
-    let scene = Scene::of(&["--squat", &file, "--squat-ms", "3000"]);
+    let scene = Scene::new(&["--squat", &file, "--squat-ms", "3000"]);
     assert_eq!(scene.ask().status, 200);
     scene.told("load_failed", "port taken");
     scene.told("load_failed", "another port is tried");

@@ -1,6 +1,5 @@
-//! One scene: a machine of eight GPUs, the real program on it, a model with the worst engine, and
-//! two well-behaved ones that are asked all the time. At its end nothing may be left of anybody, and
-//! nobody who asked the good ones may have noticed anything.
+//! A scene: a machine of eight GPUs, the real program, a model with the misbehaving engine, and two well-behaved models under
+//! constant load. At its end nothing is left of any engine, and no client of the good models noticed anything.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,11 +19,11 @@ use support::stub::stub_engine;
 use support::whole::{Pool, Stream, wait_for};
 
 const GPUS: usize = 8;
-/// What an engine holds of its GPU.
+/// Memory that an engine holds on its GPU.
 pub const HELD_GIB: u64 = 10;
 /// Long enough for a busy machine, short enough for a test.
 const POOL: &str = "pool: {heartbeat: 300ms, heartbeat_timeout: 300ms, heartbeat_misses: 4}\n";
-/// When the bad engine is taken for dead.
+/// Limits after which the bad engine counts as dead.
 const LIMITS: [(&str, &str); 4] = [
     ("stall_after", "1500ms"),
     ("first_token_after", "1500ms"),
@@ -43,8 +42,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// The bad engine has these flags beside what every engine has.
-    pub fn of(flags: &[&str]) -> Scene {
+    /// The bad engine has these flags in addition to every engine's.
+    pub fn new(flags: &[&str]) -> Scene {
         Scene::with(flags, &[])
     }
 
@@ -114,13 +113,13 @@ impl Scene {
     }
 
     pub fn load(&self) {
-        let (status, answer) = self.admin("POST", "/llm/admin/load", &json!({"model": "bad"}));
-        assert_eq!(status, 200, "{answer}");
+        let (status, response) = self.admin("POST", "/llm/admin/load", &json!({"model": "bad"}));
+        assert_eq!(status, 200, "{response}");
     }
 
     pub fn unload(&self) {
-        let (status, answer) = self.admin("POST", "/llm/admin/unload", &json!({"model": "bad"}));
-        assert_eq!(status, 200, "{answer}");
+        let (status, response) = self.admin("POST", "/llm/admin/unload", &json!({"model": "bad"}));
+        assert_eq!(status, 200, "{response}");
     }
 
     /// The engine's process.
@@ -132,7 +131,7 @@ impl Scene {
         u32::try_from(pid.unwrap_or_else(|| panic!("no process in {models:?}"))).expect("a pid")
     }
 
-    /// What the history says of the bad model, of one kind.
+    /// History records of the bad model of one kind.
     pub fn history(&self, kind: &str) -> Vec<String> {
         let path = "/llm/admin/events?limit=500&model=bad";
         let (_, events) = self.admin("GET", path, &Value::Null);
@@ -165,7 +164,7 @@ impl Scene {
         self.pool.folder().join("data/logs")
     }
 
-    /// A client of the bad model that asks for a stream and reads nothing of it.
+    /// A client of the bad model that requests a stream and does not read it.
     pub fn unread(&self) -> TcpStream {
         let body = question("bad", true);
         let mut socket = TcpStream::connect(self.pool.address()).expect("connected");
@@ -202,7 +201,7 @@ impl Scene {
     }
 }
 
-/// What came of one question.
+/// Result of a request.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -329,7 +328,7 @@ impl Crowd {
         crowd
     }
 
-    /// What of all they asked for failed.
+    /// Failures among all requests.
     fn leave(&mut self) -> Vec<String> {
         self.enough.store(true, Ordering::SeqCst);
         let ended = self.people.drain(..).map(JoinHandle::join);

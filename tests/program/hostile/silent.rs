@@ -13,7 +13,7 @@ fn signal(pid: u32, signal: Signal) {
 
 #[test]
 fn an_engine_that_begins_and_never_says_a_token_is_found_and_whoever_waits_is_told() {
-    let scene = Scene::of(&["--stuck-after", "0"]);
+    let scene = Scene::new(&["--stuck-after", "0"]);
     let stream = scene.stream();
     scene
         .ask()
@@ -25,7 +25,7 @@ fn an_engine_that_begins_and_never_says_a_token_is_found_and_whoever_waits_is_to
 
 #[test]
 fn a_generation_that_stops_in_the_middle_is_found_by_the_age_of_its_last_token() {
-    let scene = Scene::of(&["--stuck-after", "3"]);
+    let scene = Scene::new(&["--stuck-after", "3"]);
     scene.load();
     let stream = scene.stream();
     let text = stream.whole();
@@ -48,7 +48,7 @@ fn a_request_that_is_never_answered_at_all_ends_with_the_reason() {
 
 #[test]
 fn an_idle_engine_whose_port_is_open_and_whose_generation_is_stuck_is_found_by_a_tiny_request() {
-    let scene = Scene::of(&["--never-answer"]);
+    let scene = Scene::new(&["--never-answer"]);
     scene.load();
     scene.told(
         "crash",
@@ -90,7 +90,7 @@ fn an_idle_engine_that_is_stopped_is_found_and_killed_and_comes_back_when_it_is_
 
 #[test]
 fn a_busy_engine_that_is_stopped_ends_its_streams_with_the_reason() {
-    let scene = Scene::of(&["--tokens", "5000", "--token-ms", "20"]);
+    let scene = Scene::new(&["--tokens", "5000", "--token-ms", "20"]);
     scene.load();
     let stream = scene.stream();
     wait_for("tokens", || stream.text().matches("data: ").count() > 5);
@@ -105,7 +105,7 @@ fn a_busy_engine_that_is_stopped_ends_its_streams_with_the_reason() {
 
 #[test]
 fn a_busy_engine_that_answers_no_health_question_lives_while_tokens_come() {
-    // Its health route hangs as soon as it is asked a second time.
+    // Its health route hangs on the second request.
     let flags = [
         "--health-answers",
         "1",
@@ -129,7 +129,7 @@ fn a_client_that_does_not_read_is_not_its_engines_silence() {
     let scene = Scene::with(&["--tokens", "400000"], &[("idle_probe", "off")]);
     scene.load();
     let idle = scene.unread();
-    // Far longer than a stall may last; the other clients are served meanwhile.
+    // Far longer than the stall limit; the other clients are served during this time.
     std::thread::park_timeout(Duration::from_secs(4));
     assert_eq!(scene.history("crash"), Vec::<String>::new());
     drop(idle);
@@ -141,9 +141,9 @@ fn five_hundred_to_everything_is_passed_on_and_then_found() {
     let scene = Scene::with(&["--status", "500"], &[("idle_probe", "1h")]);
     scene.load();
     for _ in 0..5 {
-        let answer = scene.ask();
+        let response = scene.ask();
         assert_eq!(
-            (answer.status, answer.message.as_str()),
+            (response.status, response.message.as_str()),
             (500, "it is always so")
         );
     }

@@ -1,5 +1,5 @@
-//! Answers with far too much of one thing. Each costs time in proportion to its bytes, whichever API its client speaks,
-//! and the service answers others meanwhile.
+//! Responses with far too much of one thing. Each costs time in proportion to its bytes in every API, and the service serves other
+//! requests in this time.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ const LEAST: Duration = Duration::from_millis(100);
 /// The longest wait of a health check, on a busy machine.
 const WELL_WITHIN: Duration = Duration::from_secs(3);
 
-/// An engine's stream with so much of one thing.
+/// An engine's stream with this many of one thing.
 type Stream = fn(usize) -> String;
 
 const STREAMS: &[(&str, Stream)] = &[
@@ -187,9 +187,9 @@ fn an_engine_that_gives_more_answers_than_were_requested_is_named_and_gives_none
     );
     let pool = Pool::with_models(&[bad], "");
     let of = |count: usize| event(each(count, |nth| choice(nth, json!({"content": "a"}))));
-    let chat = |answers: usize| {
+    let chat = |responses: usize| {
         let messages = json!([{"role": "user", "content": "Hi"}]);
-        json!({"model": "bad", "n": answers, "messages": messages}).to_string()
+        json!({"model": "bad", "n": responses, "messages": messages}).to_string()
     };
     fs::write(&file, of(3) + "data: [DONE]\n\n").expect("written");
     let (status, text) = pool.post("/v1/chat/completions", &chat(3));

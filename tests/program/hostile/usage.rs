@@ -25,10 +25,10 @@ fn used(pool: &Pool, key: &str, model: &str) -> [u64; 2] {
     let days = usage["days"].as_array().expect("days");
     let models = days
         .iter()
-        .flat_map(|it| it["models"].as_array().expect("models"));
-    let of = models.filter(|it| it["model"] == model);
-    of.fold([0, 0], |[requests, tokens], it| {
-        let number = |name: &str| it[name].as_u64().expect("a number");
+        .flat_map(|day| day["models"].as_array().expect("models"));
+    let of = models.filter(|usage| usage["model"] == model);
+    of.fold([0, 0], |[requests, tokens], usage| {
+        let number = |name: &str| usage[name].as_u64().expect("a number");
         let both = number("prompt_tokens").saturating_add(number("completion_tokens"));
         [requests + number("requests"), tokens.saturating_add(both)]
     })
@@ -69,13 +69,13 @@ fn a_usage_that_no_engine_can_have_counted_counts_nowhere_and_ends_no_saving() {
     let metrics = pool.request("GET", "/metrics", "", Some(&key)).1;
     let of_bad = metrics
         .lines()
-        .filter(|it| it.starts_with("model_pool_tokens_total{model=\"bad\""));
+        .filter(|line| line.starts_with("model_pool_tokens_total{model=\"bad\""));
     for line in of_bad {
         let count = line
             .rsplit(' ')
             .next()
-            .and_then(|it| it.parse::<f64>().ok());
-        assert!(count.is_some_and(|it| it < 1e6), "{line}");
+            .and_then(|number| number.parse::<f64>().ok());
+        assert!(count.is_some_and(|count| count < 1e6), "{line}");
     }
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(20)), "it ends");

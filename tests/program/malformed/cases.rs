@@ -1,5 +1,5 @@
-//! What can be wrong with a request: its line, its headers, its body's bytes, text, nesting and chunks, its
-//! address. Everything follows from the generator that is given.
+//! Malformed requests: request line, headers, body bytes, text, nesting, chunks, and address. Fully determined by the given
+//! generator.
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -7,7 +7,7 @@ use rand_pcg::Pcg64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// A whole request, and an answer that refuses it.
+    /// A complete request that must be refused with a response.
     Refused,
     /// Bytes that need not be a request: refused, or the connection closed.
     RefusedOrClosed,
@@ -133,7 +133,7 @@ fn header(chance: &mut Pcg64) -> Case {
     plain("header", bytes)
 }
 
-/// What says how long the body is.
+/// Headers that state the body's length.
 fn length(chance: &mut Pcg64) -> Case {
     let said = [
         "Content-Length: -1",

@@ -36,9 +36,9 @@ pub(super) fn greet(pool: &Pool, token: &str, hello: &Value) -> (Value, TcpStrea
     send(&mut connection, &json!({"hello": hello}));
     let mut length = [0; 4];
     connection.read_exact(&mut length).unwrap();
-    let mut answer = vec![0; u32::from_be_bytes(length) as usize];
-    connection.read_exact(&mut answer).unwrap();
-    (serde_json::from_slice(&answer).unwrap(), connection)
+    let mut response = vec![0; u32::from_be_bytes(length) as usize];
+    connection.read_exact(&mut response).unwrap();
+    (serde_json::from_slice(&response).unwrap(), connection)
 }
 
 fn send(connection: &mut TcpStream, frame: &Value) {
@@ -115,15 +115,15 @@ fn b3_a_node_leads_the_controller_to_no_other_address_and_puts_no_line_into_its_
         let mut said = hello("gpu-9");
         said["relay"]["address"] = json!(address);
         said["relay"]["secret"] = json!(secret);
-        let (answer, _) = greet(&pool, &good, &said);
-        let message = answer["refused"]["message"].as_str().unwrap_or_default();
-        assert!(message.contains(words), "{address} {secret:?}: {answer}");
+        let (response, _) = greet(&pool, &good, &said);
+        let message = response["refused"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(words), "{address} {secret:?}: {response}");
     }
     assert!(node(&pool, "gpu-9").is_null());
     let refused = victim.accept().map(drop).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
-    let (answer, _) = greet(&pool, &good, &hello("gpu-9"));
-    assert!(answer["accepted"].is_object(), "{answer}");
+    let (response, _) = greet(&pool, &good, &hello("gpu-9"));
+    assert!(response["accepted"].is_object(), "{response}");
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn b3_a_listener_elsewhere_is_accepted_in_a_network_that_the_configuration_names
     for (address, is_accepted) in [("10.1.2.3:7000", true), ("10.1.3.3:7000", false)] {
         let mut said = hello("gpu-9");
         said["relay"]["address"] = json!(address);
-        let (answer, _) = greet(&pool, &good, &said);
-        assert_eq!(answer["accepted"].is_object(), is_accepted, "{answer}");
+        let (response, _) = greet(&pool, &good, &said);
+        assert_eq!(response["accepted"].is_object(), is_accepted, "{response}");
     }
 }
 
@@ -150,10 +150,13 @@ fn b3_no_node_takes_the_name_of_the_controllers_machine() {
     let name = own["node"].as_str().unwrap().to_owned();
     let good = token(&pool, json!({}));
     for name in [name.clone(), name.to_uppercase()] {
-        let (answer, _) = greet(&pool, &good, &hello(&name));
-        let message = answer["refused"]["message"].as_str().unwrap_or_default();
-        assert!(message.contains("the controller's own machine"), "{answer}");
-        assert!(message.contains("--name"), "{answer}");
+        let (response, _) = greet(&pool, &good, &hello(&name));
+        let message = response["refused"]["message"].as_str().unwrap_or_default();
+        assert!(
+            message.contains("the controller's own machine"),
+            "{response}"
+        );
+        assert!(message.contains("--name"), "{response}");
     }
 }
 
@@ -172,24 +175,24 @@ fn b3_a_node_that_comes_back_with_other_devices_leaves_no_records_of_them() {
     let before = listed();
     let mut said = hello("gpu-9");
     said["devices"] = json!(devices(0));
-    let (answer, mut first) = greet(&pool, &good, &said);
-    assert!(answer["accepted"].is_object(), "{answer}");
+    let (response, mut first) = greet(&pool, &good, &said);
+    assert!(response["accepted"].is_object(), "{response}");
     send(&mut first, &json!({"running": []}));
     wait_for("the devices to be listed", || listed() == before + 256);
     for turn in 1..5 {
         // The same process as before: it cannot have others.
         said["devices"] = json!(devices(turn));
-        let (answer, _) = greet(&pool, &good, &said);
-        let message = answer["refused"]["message"].as_str().unwrap_or_default();
-        assert!(message.contains("restart the node"), "{answer}");
+        let (response, _) = greet(&pool, &good, &said);
+        let message = response["refused"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("restart the node"), "{response}");
         assert_eq!(listed(), before + 256);
     }
     for turn in 1..5 {
         // A new one at the same place, whose devices replace the former ones.
         said["devices"] = json!(devices(turn));
         said["epoch"] = json!(turn + 1);
-        let (answer, mut connection) = greet(&pool, &good, &said);
-        assert!(answer["accepted"].is_object(), "{answer}");
+        let (response, mut connection) = greet(&pool, &good, &said);
+        assert!(response["accepted"].is_object(), "{response}");
         send(&mut connection, &json!({"running": []}));
         assert!(listed() <= before + 256, "the former ones are gone");
     }

@@ -1,4 +1,4 @@
-//! Who may join, and what the others hear: tokens, names, protocols, certificates.
+//! Joining: tokens, names, protocols and certificates, and the messages that rejected nodes receive.
 
 use std::fs;
 
@@ -49,11 +49,11 @@ fn a_node_of_another_protocol_hears_which_side_to_upgrade() {
     for (protocol, side) in [(0, "upgrade the node"), (99, "upgrade the controller")] {
         let mut said = hello("gpu-9");
         said["protocol"] = json!(protocol);
-        let (answer, _) = greet(&pool, &token(&pool, json!({})), &said);
-        let answer = answer.to_string();
+        let (response, _) = greet(&pool, &token(&pool, json!({})), &said);
+        let response = response.to_string();
         assert!(
-            answer.contains("refused") && answer.contains(side) && answer.contains("9.9.9"),
-            "{answer}"
+            response.contains("refused") && response.contains(side) && response.contains("9.9.9"),
+            "{response}"
         );
     }
     assert!(node(&pool, "gpu-9").is_null());

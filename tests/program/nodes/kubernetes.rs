@@ -32,7 +32,7 @@ fn cluster_section(kubernetes: &Kubernetes, idle: &str) -> String {
     )
 }
 
-/// Two Deployments, and one machine with so many GPUs.
+/// Two Deployments, and one machine with this many GPUs.
 fn kubernetes(gpus: u32) -> Kubernetes {
     let kubernetes = Kubernetes::start("lab", gpus);
     kubernetes.deploy(ONE, 1);
@@ -43,7 +43,7 @@ fn kubernetes(gpus: u32) -> Kubernetes {
 /// A model that takes most of a node.
 fn model(name: &str, flags: &[&str]) -> (String, String) {
     let engine = support::stub::stub_engine().display().to_string();
-    let flags: String = flags.iter().map(|it| format!(", {it:?}")).collect();
+    let flags: String = flags.iter().map(|flag| format!(", {flag:?}")).collect();
     let file = format!(
         "engine_config:\n  model_id: {name}\n  type: CommandEngine\n  command: [{engine:?}, --port, \"{{{{ port }}}}\", --model, {name}{flags}]\n  ready_path: /health\npool_config: {{memory_gib: 3}}\n"
     );
@@ -89,7 +89,7 @@ fn reason_has(pool: &Pool, part: &str) -> bool {
     let requested = requested_node(pool);
     requested["reason"]
         .as_str()
-        .is_some_and(|it| it.contains(part))
+        .is_some_and(|reason| reason.contains(part))
 }
 
 fn unload(pool: &Pool, model: &str) {
@@ -100,8 +100,13 @@ fn unload(pool: &Pool, model: &str) {
 
 fn logs(folder: &Path) -> String {
     let entries = fs::read_dir(folder).unwrap().flatten();
-    let logs = entries.filter(|it| it.path().extension().is_some_and(|it| it == "log"));
-    logs.map(|it| fs::read_to_string(it.path()).unwrap_or_default())
+    let logs = entries.filter(|entry| {
+        entry
+            .path()
+            .extension()
+            .is_some_and(|extension| extension == "log")
+    });
+    logs.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default())
         .collect()
 }
 
@@ -267,7 +272,7 @@ fn nodes_by_hand_and_a_check_of_what_is_missing() {
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(kubernetes.all_replicas(), 0);
 
-    kubernetes.behave(|it| it.forbidden = ["list pods".to_owned()].into());
+    kubernetes.behave(|manners| manners.forbidden = ["list pods".to_owned()].into());
     let (code, text) = run(&["check", "--kubernetes"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("resources: [pods], verbs: [list]"), "{text}");

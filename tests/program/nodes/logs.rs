@@ -1,5 +1,5 @@
-//! What engines on a node print is in their replicas' logs: all of one that ends at once, and what others print after the
-//! connection or the controller was lost for a while.
+//! Output of engines on a node, in their replicas' logs: the complete output of an engine that ends immediately, and later output
+//! after the connection or the controller was lost for a while.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn lines(pool: &Pool, model: &str) -> Vec<String> {
     let (_, text, _) = pool.request("GET", &path, "", Some(&pool.admin_key()));
     let log: Value = serde_json::from_str(&text).unwrap_or_default();
     let lines = log["lines"].as_array().into_iter().flatten();
-    let texts = lines.filter_map(|it| it["line"].as_str());
+    let texts = lines.filter_map(|line| line["line"].as_str());
     texts.map(str::to_owned).collect()
 }
 
@@ -29,7 +29,7 @@ fn assert_log_of_short_lived(pool: &Pool, model: &str) {
     assert!(status >= 500, "{status}: {text}");
     wait_for("the lines of the engine that has ended", || {
         let lines = lines(pool, model);
-        let is = |line: Option<&String>, text: &str| line.is_some_and(|it| it == text);
+        let is = |line: Option<&String>, text: &str| line.is_some_and(|line| line == text);
         is(lines.first(), "first line") && is(lines.last(), "last line")
     });
 }
@@ -45,7 +45,7 @@ fn prints_at(name: &str, mark: &Path) -> (String, String) {
 
 fn wait_for_later_line(pool: &Pool, model: &str) {
     wait_for("the later line", || {
-        lines(pool, model).iter().any(|it| it == "later line")
+        lines(pool, model).iter().any(|line| line == "later line")
     });
 }
 

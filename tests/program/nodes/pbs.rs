@@ -1,5 +1,5 @@
-//! The pool requests nodes from programs that play PBS (S2). Their jobs are folders; a job that starts runs the script that was
-//! submitted, in a shell of its own as pbs_mom does it, so that the nodes are real ones.
+//! The pool requests nodes from stand-ins for PBS (S2). Their jobs are folders; a starting job runs the submitted script in a
+//! separate shell as pbs_mom does, which makes the nodes real.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -71,7 +71,7 @@ cd "$(dirname "$0")"
 echo "qdel $*" >> calls
 touch "jobs/${1%%.*}/deleted"
 "#;
-/// What pbs_mom starts: the user's shell, which starts the script. It would end by a SIGTERM or SIGUSR1.
+/// The process that pbs_mom starts: the user's shell, which runs the script. SIGTERM or SIGUSR1 would end it.
 const MOM: &str = r#"echo $$ > pid
 LC_ALL=C date -u '+%a %b %e %H:%M:%S %Y' > started.new
 mv started.new started
@@ -186,7 +186,7 @@ fn wait_for_reason(pool: &Pool, part: &str) {
     wait_for(&format!("the reason `{part}`"), || {
         requested_node(pool)["reason"]
             .as_str()
-            .is_some_and(|it| it.contains(part))
+            .is_some_and(|reason| reason.contains(part))
     });
 }
 
@@ -195,13 +195,13 @@ fn s2_a_job_of_pbs_brings_a_node_whose_end_is_known_and_which_drains_when_it_is_
     let mut cluster = Cluster::new();
     let pool = cluster.pool();
     thread::scope(|scope| {
-        let answer = scope.spawn(|| pool.post("/v1/chat/completions", &chat("a", false)));
+        let response = scope.spawn(|| pool.post("/v1/chat/completions", &chat("a", false)));
         wait_for_reason(
             &pool,
             "lease 1.pbs01: all nodes of this shape are in use; it starts when one becomes free",
         );
         cluster.starts(&pool, 1);
-        let (status, text) = answer.join().unwrap();
+        let (status, text) = response.join().unwrap();
         assert_eq!(status, 200, "{text}; {}", cluster.log(1));
     });
     assert_eq!(requested_node(&pool), Value::Null);

@@ -1,4 +1,4 @@
-//! A request whose node is killed before anything of its answer came: it is placed again, and its client hears nothing of it.
+//! A request whose node is killed before its response begins is placed again without the client noticing.
 
 use std::fs;
 
@@ -27,8 +27,8 @@ fn load(pool: &Pool, replicas: u32) {
 fn in_flight(pool: &Pool, device: &str) -> u64 {
     let shown = shown(pool, "a");
     let mut replicas = shown["replicas"].as_array().into_iter().flatten();
-    let replica = replicas.find(|it| it["devices"][0]["device"] == device);
-    replica.map_or(0, |it| it["in_flight"].as_u64().unwrap_or(0))
+    let replica = replicas.find(|replica| replica["devices"][0]["device"] == device);
+    replica.map_or(0, |replica| replica["in_flight"].as_u64().unwrap_or(0))
 }
 
 #[test]
@@ -51,14 +51,14 @@ fn a_request_without_a_token_on_a_killed_node_is_placed_again() {
         let body = json!({"model": "a", "messages": messages}).to_string();
         pool.stream("/v1/chat/completions", &body)
     };
-    let answers: Vec<Stream> = (0..16).map(ask).collect();
+    let responses: Vec<Stream> = (0..16).map(ask).collect();
     wait_for("a request that gets no answer", || {
         in_flight(&pool, "gpu-1/gpu0") > 0
     });
     lost.signal("-KILL");
     assert_eq!(lost.ends(), None);
-    for answer in &answers {
-        let text = answer.whole();
+    for response in &responses {
+        let text = response.whole();
         assert!(text.contains("\"choices\""), "{text}");
     }
 }

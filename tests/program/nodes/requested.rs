@@ -114,9 +114,9 @@ fn kinds(pool: &Pool) -> Vec<String> {
     let (_, text, _) = pool.request("GET", path, "", Some(&pool.admin_key()));
     let list: Value = serde_json::from_str(&text).unwrap();
     let events = list["events"].as_array().cloned().unwrap_or_default();
-    let kinds = events.iter().filter_map(|it| it["kind"].as_str());
+    let kinds = events.iter().filter_map(|event| event["kind"].as_str());
     kinds
-        .filter(|it| it.starts_with("node_"))
+        .filter(|kind| kind.starts_with("node_"))
         .map(str::to_owned)
         .collect()
 }
@@ -126,7 +126,7 @@ fn s2_a_request_brings_a_node_and_an_idle_node_is_given_back() {
     let cluster = Cluster::new();
     let pool = cluster.pool();
     thread::scope(|scope| {
-        let answer = scope.spawn(|| pool.post("/v1/chat/completions", &chat("a", false)));
+        let response = scope.spawn(|| pool.post("/v1/chat/completions", &chat("a", false)));
         wait_for_lease(&cluster, "vm-1", "pending");
         wait_for("the reason to be shown", || {
             let shown = requested_node(&pool);
@@ -135,7 +135,7 @@ fn s2_a_request_brings_a_node_and_an_idle_node_is_given_back() {
                 && shown["reason"] == "lease vm-1: no machine is free"
         });
         let mut machine = cluster.starts(&pool, "vm-1");
-        let (status, text) = answer.join().unwrap();
+        let (status, text) = response.join().unwrap();
         assert_eq!(status, 200, "{text}; {}", machine.log());
         assert_eq!(requested_node(&pool), Value::Null);
         assert_eq!(node(&pool, "vm-1")["state"], "joined");
@@ -163,8 +163,8 @@ fn s2_a_request_brings_a_node_and_an_idle_node_is_given_back() {
     ];
     wait_for("the history to tell it", || {
         let mut kinds = kinds(&pool);
-        // Whether its drain is on the disk before it has gone, and ended before, is a matter of milliseconds.
-        kinds.retain(|it| it != "node_drain" && it != "node_undrain");
+        // A race of milliseconds decides if the drain events are stored before the node has gone.
+        kinds.retain(|kind| kind != "node_drain" && kind != "node_undrain");
         kinds.sort();
         kinds == expected
     });
@@ -217,7 +217,7 @@ fn s2_a_request_that_nobody_waits_for_is_taken_back_and_one_of_before_a_kill_is_
         wait_for("the trouble to be shown", || {
             requested_node(&pool)["reason"]
                 .as_str()
-                .is_some_and(|it| it.contains("the cluster is away"))
+                .is_some_and(|reason| reason.contains("the cluster is away"))
         });
         fs::remove_file(cluster.path("away")).unwrap();
         let machine = cluster.starts(&pool, "vm-1");

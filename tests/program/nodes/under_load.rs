@@ -46,11 +46,13 @@ fn start(pool: &Pool, name: &'static str, memory: &str) -> Node {
     node
 }
 
-/// Whether a replica on this device serves a request. A silent node's replica is listed, too.
+/// Returns true if a replica on this device serves requests. A silent node's replica is listed too.
 fn serves(pool: &Pool, model: &str, device: &str) -> bool {
     let shown = shown(pool, model);
     let mut replicas = shown["replicas"].as_array().into_iter().flatten();
-    replicas.any(|it| it["devices"][0]["device"] == device && it["in_flight"].as_u64() > Some(0))
+    replicas.any(|replica| {
+        replica["devices"][0]["device"] == device && replica["in_flight"].as_u64() > Some(0)
+    })
 }
 
 /// Loads the model with a first request.
@@ -74,7 +76,7 @@ fn load(pool: &Pool, model: &'static str, ends: &AtomicBool) -> Vec<Asked> {
             text,
         });
         if status != 200 {
-            // A refusal is answered at once; a flood of them would measure nothing.
+            // Refusals are immediate; a flood of them would measure nothing.
             thread::park_timeout(Duration::from_millis(100));
         }
     }
@@ -85,7 +87,7 @@ fn load(pool: &Pool, model: &'static str, ends: &AtomicBool) -> Vec<Asked> {
 fn only_what_was_in_flight_on_a_dead_node_is_lost_and_no_model_has_two_engines() {
     let models = [large("a"), large("b"), large("c")];
     let pool = pool_with(&models, "node: {silent_after: 2s}\n");
-    // The tightest device is taken, so that each model is on a node of its own; the last one has room for two.
+    // Placement prefers the tightest device, which puts each model on a separate node; the last node has room for two.
     let mut first = start(&pool, "gpu-1", "4GiB");
     load_on(&pool, "a", "gpu-1/gpu0");
     let second = start(&pool, "gpu-2", "4GiB");
@@ -133,17 +135,20 @@ fn only_what_was_in_flight_on_a_dead_node_is_lost_and_no_model_has_two_engines()
         );
         let asked: Vec<Asked> = clients
             .into_iter()
-            .flat_map(|it| it.join().unwrap())
+            .flat_map(|thread| thread.join().unwrap())
             .collect();
         (asked, killed)
     });
 
     for model in ["a", "b", "c"] {
-        let of: Vec<&Asked> = asked.iter().filter(|it| it.model == model).collect();
-        let lost = of.iter().filter(|it| it.status != 200).count();
+        let of: Vec<&Asked> = asked
+            .iter()
+            .filter(|request| request.model == model)
+            .collect();
+        let lost = of.iter().filter(|request| request.status != 200).count();
         let longest = of
             .iter()
-            .filter_map(|it| it.ended.duration_since(it.began).ok())
+            .filter_map(|request| request.ended.duration_since(request.began).ok())
             .max();
         println!(
             "{model}: {} requests, {lost} lost, the longest took {:.1?}",
@@ -152,7 +157,7 @@ fn only_what_was_in_flight_on_a_dead_node_is_lost_and_no_model_has_two_engines()
         );
         assert!(of.len() > 4, "{model}");
     }
-    for lost in asked.iter().filter(|it| it.status != 200) {
+    for lost in asked.iter().filter(|request| request.status != 200) {
         assert_eq!(lost.model, "a", "{} {}", lost.status, lost.text);
         assert!(
             lost.began < killed,

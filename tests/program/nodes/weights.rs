@@ -1,5 +1,4 @@
-//! Weights on nodes: a node without them gets them from another one that has them, and from the hub where that one gives
-//! none or wrong ones.
+//! Weights on nodes: a node without them downloads them from another node, and from the hub if that node sends none or wrong ones.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -55,7 +54,9 @@ impl Scene {
     /// Requests for files of weights that the hub has had.
     fn asked_for_weights(&self) -> usize {
         let asked = self.hub.asked().into_iter();
-        asked.filter(|it| it.path.ends_with(".safetensors")).count()
+        asked
+            .filter(|request| request.path.ends_with(".safetensors"))
+            .count()
     }
 }
 
@@ -66,7 +67,7 @@ fn sources(cache: &Path, hub: &Hub) -> String {
     )
 }
 
-/// A node with a cache of its own, on the same machine: it must not use the controller's.
+/// A node on the same machine with a separate cache: it must not use the controller's.
 fn start(pool: &Pool, hub: &Hub, name: &'static str) -> Node {
     let folder = tempfile::tempdir().unwrap();
     let config = format!(
@@ -109,7 +110,7 @@ fn ask_model(pool: &Pool, model: &str) -> u16 {
 fn weights_of(node: &Node) -> PathBuf {
     let blobs = cache_of(node.folder.path()).join(MODEL).join("blobs");
     let files = fs::read_dir(blobs).unwrap().flatten();
-    let largest = files.max_by_key(|it| it.metadata().unwrap().len());
+    let largest = files.max_by_key(|entry| entry.metadata().unwrap().len());
     largest.expect("a file").path()
 }
 
@@ -222,16 +223,16 @@ fn an_outsider_gets_nothing_from_the_cache_of_a_node() {
             "GET /weights/{MODEL}/{blob} HTTP/1.1\r\nHost: node\r\n{authorization}Connection: close\r\n\r\n"
         );
         socket.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        answer
+        let mut response = String::new();
+        socket.read_to_string(&mut response).unwrap();
+        response
     };
     for authorization in [
         String::new(),
         "Authorization: Bearer 9999999999999.0.00\r\n".to_owned(),
         format!("Authorization: Bearer {join_token}\r\n"),
     ] {
-        let answer = get(&authorization);
-        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+        let response = get(&authorization);
+        assert!(response.starts_with("HTTP/1.1 401 "), "{response}");
     }
 }

@@ -55,7 +55,7 @@ impl Scene {
         (location(&head), pair(&cookies[0]))
     }
 
-    /// Where the issuer sends the browser after the person has signed in there.
+    /// The issuer's redirect after the person has signed in.
     fn at_issuer(&self, address: &str, person: &str) -> String {
         let rest = address.strip_prefix("http://").unwrap();
         let (host, path) = rest.split_at(rest.find('/').unwrap());
@@ -90,11 +90,14 @@ fn say(address: &str, method: &str, path: &str, lines: &[(&str, &str)], body: &s
     let length = body.len();
     text += &format!("Content-Length: {length}\r\nConnection: close\r\n\r\n{body}");
     socket.write_all(text.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    let _ = socket.read_to_end(&mut answer);
-    let text = String::from_utf8_lossy(&answer);
+    let mut response = Vec::new();
+    let _ = socket.read_to_end(&mut response);
+    let text = String::from_utf8_lossy(&response);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok());
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
     (status.unwrap_or(0), body.to_owned(), head.to_owned())
 }
 
@@ -355,7 +358,9 @@ fn behind_a_proxy_the_configured_address_counts_and_cookies_are_secure() {
     let (_, _, head) = scene.sign_in("ann");
     assert_eq!(location(&head), "../dashboard");
     assert!(
-        cookies(&head).iter().all(|it| it.contains("; Secure")),
+        cookies(&head)
+            .iter()
+            .all(|cookie| cookie.contains("; Secure")),
         "{head}"
     );
 }

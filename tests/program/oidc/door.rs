@@ -1,4 +1,4 @@
-//! The whole program with single sign-on: what people of which group get, by the real door.
+//! The real program with single sign-on: permissions by group.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,4 @@
-//! The issuer's keys over time: changed, withdrawn, asked for by a flood, not to be had, or given by
-//! somebody else.
+//! The issuer's keys over time: changed, withdrawn, requested by a flood, unavailable, or served by an impostor.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use support::servers::tls_before;
 #[tokio::test]
 async fn a_new_key_is_picked_up_and_the_old_one_goes_when_it_is_withdrawn() {
     let (old, new) = (Key::ecdsa("old", "P-256"), Key::ecdsa("new", "P-256"));
-    let scene = Scene::of(Issuer::with(&[&old])).await;
+    let scene = Scene::new(Issuer::with(&[&old])).await;
     let by_old = old.token("ES256", &scene.claims(json!({})));
     assert!(scene.verify(&by_old).await.is_ok());
     scene.pass_seconds(11);
@@ -23,7 +22,7 @@ async fn a_new_key_is_picked_up_and_the_old_one_goes_when_it_is_withdrawn() {
     assert!(scene.verify(&by_old).await.is_ok());
     assert_eq!(scene.issuer.keys_given(), 2);
     assert_eq!(scene.issuer.described(), 1, "it is known where they are");
-    // What was verified before is not trusted longer than its key.
+    // A verified token is not trusted longer than its key.
     scene.pass_seconds(11);
     scene.issuer.publishes(&[&new]);
     let other = Key::ecdsa("other", "P-256").token("ES256", &scene.claims(json!({})));
@@ -43,7 +42,7 @@ async fn keys_without_names_are_read_anew_when_a_signature_does_not_fit() {
     };
     let issuer = Issuer::with(&[]);
     issuer.now().keys = vec![unnamed(&old)];
-    let scene = Scene::of(issuer).await;
+    let scene = Scene::new(issuer).await;
     let head = json!({"alg": "EdDSA"});
     let token = |key: &Key| key.token_with(&head, &scene.claims(json!({})));
     assert!(scene.verify(&token(&old)).await.is_ok());
@@ -58,7 +57,7 @@ async fn keys_without_names_are_read_anew_when_a_signature_does_not_fit() {
 #[tokio::test]
 async fn a_flood_of_unknown_keys_asks_the_issuer_once_in_ten_seconds() {
     let key = Key::ecdsa("s", "P-256");
-    let scene = Arc::new(Scene::of(Issuer::with(&[&key])).await);
+    let scene = Arc::new(Scene::new(Issuer::with(&[&key])).await);
     assert!(
         scene
             .verify(&key.token("ES256", &scene.claims(json!({}))))
@@ -77,7 +76,7 @@ async fn a_flood_of_unknown_keys_asks_the_issuer_once_in_ten_seconds() {
         for refused in futures_util::future::join_all(flood).await {
             assert!(matches!(refused, Err(OidcError::UnknownKey { .. })));
         }
-        // Those that come one after another find no attempt under way.
+        // Sequential requests never find another attempt in progress.
         for number in 0..20 {
             let head = json!({"alg": "ES256", "kid": format!("later{round}-{number}")});
             let token = key.token_with(&head, &scene.claims(json!({})));
@@ -85,7 +84,7 @@ async fn a_flood_of_unknown_keys_asks_the_issuer_once_in_ten_seconds() {
             assert!(matches!(refused, Err(OidcError::UnknownKey { .. })));
         }
         assert_eq!(scene.issuer.keys_given(), 2 + round);
-        // Who is known is served meanwhile.
+        // Known callers are served during this time.
         let good = key.token("ES256", &scene.claims(json!({"jti": round})));
         assert!(scene.verify(&good).await.is_ok());
     }
@@ -94,7 +93,7 @@ async fn a_flood_of_unknown_keys_asks_the_issuer_once_in_ten_seconds() {
 #[tokio::test]
 async fn many_first_tokens_at_once_ask_the_issuer_once() {
     let key = Key::ed25519("e");
-    let scene = Scene::of(Issuer::with(&[&key])).await;
+    let scene = Scene::new(Issuer::with(&[&key])).await;
     let tokens: Vec<String> = (0..100)
         .map(|number| key.token("EdDSA", &scene.claims(json!({"jti": number}))))
         .collect();
@@ -113,7 +112,7 @@ async fn an_issuer_that_is_down_at_the_start_is_found_later() {
     let key = Key::ed25519("e");
     let issuer = Issuer::with(&[&key]);
     issuer.now().is_down = true;
-    let scene = Scene::of(issuer).await;
+    let scene = Scene::new(issuer).await;
     let token = key.token("EdDSA", &scene.claims(json!({})));
     for _ in 0..20 {
         let told = scene.refusal(&token).await;
@@ -133,7 +132,7 @@ async fn an_issuer_that_is_down_at_the_start_is_found_later() {
 #[tokio::test]
 async fn keys_are_read_anew_by_themselves_and_stay_for_a_day_while_they_cannot_be() {
     let key = Key::ed25519("e");
-    let scene = Scene::of(Issuer::with(&[&key])).await;
+    let scene = Scene::new(Issuer::with(&[&key])).await;
     let at = |seconds: u64| {
         let claims = claims_of(&scene.issuer.url, NOW_SECONDS + seconds, json!({}));
         key.token("EdDSA", &claims)
@@ -164,7 +163,7 @@ async fn keys_are_read_anew_by_themselves_and_stay_for_a_day_while_they_cannot_b
 #[tokio::test]
 async fn a_verified_token_is_remembered_until_it_expires_and_no_longer() {
     let key = Key::ed25519("e");
-    let scene = Scene::of(Issuer::with(&[&key])).await;
+    let scene = Scene::new(Issuer::with(&[&key])).await;
     let token = key.token("EdDSA", &scene.claims(json!({})));
     let first = scene.verify(&token).await.unwrap();
     let again = scene.verify(&token).await.unwrap();
@@ -186,21 +185,26 @@ async fn keys_of_somebody_else_are_not_taken() {
     let changes: [(&str, Change); 5] = [
         (
             "another name",
-            Box::new(|it: &Issuer| it.now().name.push('/')),
+            Box::new(|issuer: &Issuer| issuer.now().name.push('/')),
         ),
         (
             "keys over the open net",
-            Box::new(|it: &Issuer| it.now().keys_address = "http://192.0.2.1/keys".to_owned()),
+            Box::new(|issuer: &Issuer| {
+                issuer.now().keys_address = "http://192.0.2.1/keys".to_owned()
+            }),
         ),
         (
             "a redirect",
-            Box::new(move |it: &Issuer| it.now().redirect = Some(elsewhere.clone())),
+            Box::new(move |issuer: &Issuer| issuer.now().redirect = Some(elsewhere.clone())),
         ),
         (
             "too long",
-            Box::new(|it: &Issuer| it.now().padding = 2 << 20),
+            Box::new(|issuer: &Issuer| issuer.now().padding = 2 << 20),
         ),
-        ("no keys", Box::new(|it: &Issuer| it.now().keys.clear())),
+        (
+            "no keys",
+            Box::new(|issuer: &Issuer| issuer.now().keys.clear()),
+        ),
     ];
     for (what, change) in changes {
         let issuer = Issuer::with(&[&key]);
@@ -229,7 +233,7 @@ async fn an_issuer_behind_tls_is_believed_by_its_authority_alone() {
         let scene = Scene::with(issuer, &changes).await;
         let token = key.token("EdDSA", &scene.claims(json!({})));
         let verified = scene.verify(&token).await;
-        verified.map_or_else(|error| error.to_string(), |it| it.name.clone())
+        verified.map_or_else(|error| error.to_string(), |person| person.name.clone())
     };
     let trusting = json!({"ca_file": authority});
     assert_eq!(told(trusting.clone(), false).await, "ann");

@@ -1,4 +1,4 @@
-//! Which tokens count, and what is said of those that do not.
+//! Accepted and rejected tokens, and the errors of the latter.
 
 use model_pool::config::GrantRole;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use support::issuer::{Issuer, Key, base64url, message};
 async fn every_accepted_kind_of_signature_counts_and_a_changed_claim_does_not() {
     let (rsa, small) = (Key::rsa("r"), Key::ecdsa("s", "P-256"));
     let (large, ed) = (Key::ecdsa("l", "P-384"), Key::ed25519("e"));
-    let scene = Scene::of(Issuer::with(&[&rsa, &small, &large, &ed])).await;
+    let scene = Scene::new(Issuer::with(&[&rsa, &small, &large, &ed])).await;
     let kinds = [
         (&rsa, "RS256"),
         (&rsa, "RS384"),
@@ -41,7 +41,7 @@ async fn every_accepted_kind_of_signature_counts_and_a_changed_claim_does_not() 
 #[tokio::test]
 async fn groups_say_what_a_person_may_do() {
     let key = Key::ed25519("e");
-    let scene = Scene::of(Issuer::with(&[&key])).await;
+    let scene = Scene::new(Issuer::with(&[&key])).await;
     let token = |changes: Value| key.token("EdDSA", &scene.claims(changes));
     let staff = scene.verify(&token(json!({}))).await.unwrap();
     assert!(staff.may(GrantRole::Admin, "/admin/load"));
@@ -84,7 +84,7 @@ async fn groups_may_lie_deeper_and_everybody_may_be_given_something() {
 #[tokio::test]
 async fn what_is_wrong_with_a_token_is_told_to_its_holder() {
     let key = Key::ecdsa("s", "P-256");
-    let scene = Scene::of(Issuer::with(&[&key])).await;
+    let scene = Scene::new(Issuer::with(&[&key])).await;
     let at = NOW_SECONDS;
     for (changes, words) in [
         (json!({"aud": "another"}), "for another audience"),
@@ -111,7 +111,7 @@ async fn what_is_wrong_with_a_token_is_told_to_its_holder() {
 #[tokio::test]
 async fn a_head_that_lies_about_the_signature_helps_nobody() {
     let (rsa, point) = (Key::rsa("r"), Key::ecdsa("s", "P-256"));
-    let scene = Scene::of(Issuer::with(&[&rsa, &point])).await;
+    let scene = Scene::new(Issuer::with(&[&rsa, &point])).await;
     let claims = scene.claims(json!({}));
     for none in ["none", "None", "NONE", "nOnE", ""] {
         let unsigned = message(&json!({"alg": none, "kid": "r"}), &claims);
@@ -145,7 +145,7 @@ async fn a_head_that_lies_about_the_signature_helps_nobody() {
         let told = scene.refusal(&signer.token_with(&head, &claims)).await;
         assert!(told.contains("does not match the key"), "{told}");
     }
-    // Another key under a known name, and one that the token brings with it.
+    // Another key under a known id, and a key embedded in the token.
     let stranger = Key::ecdsa("s", "P-256");
     let own = json!({"alg": "ES256", "kid": "s", "jwk": stranger.published(), "jku": "http://127.0.0.1:1/keys"});
     for token in [
@@ -169,7 +169,7 @@ async fn a_head_that_lies_about_the_signature_helps_nobody() {
 #[tokio::test]
 async fn what_is_no_token_is_refused_without_asking_the_issuer() {
     let key = Key::ed25519("e");
-    let scene = Scene::of(Issuer::with(&[&key])).await;
+    let scene = Scene::new(Issuer::with(&[&key])).await;
     let token = key.token("EdDSA", &scene.claims(json!({})));
     assert!(scene.verify(&token).await.is_ok());
     let asked = scene.issuer.keys_given();
@@ -215,9 +215,9 @@ async fn published_material_of_the_wrong_type_is_not_used() {
         .now()
         .keys
         .extend([as_point, for_sealing, shared, json!(7)]);
-    let scene = Scene::of(issuer).await;
+    let scene = Scene::new(issuer).await;
     let claims = scene.claims(json!({}));
-    // The good one beside them is still read.
+    // The valid key next to them is still read.
     assert!(scene.verify(&ed.token("EdDSA", &claims)).await.is_ok());
     let sealing = rsa.token("RS256", &claims);
     assert!(scene.refusal(&sealing).await.contains("does not publish"));

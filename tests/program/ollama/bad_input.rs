@@ -1,13 +1,17 @@
-//! What is wrong with a request is said in Ollama's form, with the field and what is allowed.
+//! Errors of requests are in Ollama's form, with the field and the permitted values.
 
 use serde_json::{Value, json};
 use support::whole::Pool;
 
 use super::{ON, ask, demo, pool, stub};
 
-fn words(answer: &Value) -> &str {
-    assert_eq!(answer.as_object().map(|it| it.len()), Some(1), "{answer}");
-    answer["error"].as_str().unwrap_or_default()
+fn words(response: &Value) -> &str {
+    assert_eq!(
+        response.as_object().map(|fields| fields.len()),
+        Some(1),
+        "{response}"
+    );
+    response["error"].as_str().unwrap_or_default()
 }
 
 #[test]
@@ -120,9 +124,12 @@ fn wrong_requests_are_refused_by_the_name_of_the_field_and_load_nothing() {
             "`stream`",
         ),
     ] {
-        let (status, answer, head) = ask(&pool, path, &body, None);
-        assert_eq!(status, 400, "{path} {body}: {answer}");
-        assert!(words(&answer).contains(named), "{path} {body}: {answer}");
+        let (status, response, head) = ask(&pool, path, &body, None);
+        assert_eq!(status, 400, "{path} {body}: {response}");
+        assert!(
+            words(&response).contains(named),
+            "{path} {body}: {response}"
+        );
         assert!(head.contains("content-type: application/json"), "{head}");
     }
     assert!(pool.engine_pids().is_empty(), "nothing was loaded for them");
@@ -138,17 +145,17 @@ fn names_bodies_and_routes_that_are_none_are_told_in_ollamas_form() {
         if path == "/api/generate" {
             body["messages"] = json!([]);
         }
-        let (status, answer, _) = ask(&pool, path, &body, None);
+        let (status, response, _) = ask(&pool, path, &body, None);
         assert_eq!(
-            (status, words(&answer)),
+            (status, words(&response)),
             (404, "model 'writre' not found; the closest is writer"),
             "{path}"
         );
     }
     let long = json!({"model": "x".repeat(1 << 20), "prompt": "x"});
-    let (status, answer, _) = ask(&pool, "/api/generate", &long, None);
+    let (status, response, _) = ask(&pool, "/api/generate", &long, None);
     assert!(
-        status == 400 && words(&answer).contains("longer than 256 bytes"),
+        status == 400 && words(&response).contains("longer than 256 bytes"),
         "{status}"
     );
     for (body, status) in [
@@ -159,9 +166,9 @@ fn names_bodies_and_routes_that_are_none_are_told_in_ollamas_form() {
         ("{\"model\": \"\u{0}\"}", 400),
     ] {
         let (refused, text) = pool.post("/api/chat", body);
-        let answer: Value = serde_json::from_str(&text).unwrap();
+        let response: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(refused, status, "{body}: {text}");
-        assert!(!words(&answer).is_empty());
+        assert!(!words(&response).is_empty());
     }
     let deep = format!(
         "{{\"model\": \"writer\", \"messages\": {}{}}}",
@@ -179,9 +186,9 @@ fn names_bodies_and_routes_that_are_none_are_told_in_ollamas_form() {
         ("POST", "/api/tags", 405),
     ] {
         let (refused, text, _) = pool.request(method, path, "", None);
-        let answer: Value = serde_json::from_str(&text).unwrap();
+        let response: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(refused, status, "{method} {path}: {text}");
-        assert!(!words(&answer).is_empty());
+        assert!(!words(&response).is_empty());
     }
 }
 
@@ -217,9 +224,9 @@ fn a_schema_that_no_answer_can_follow_is_refused_by_the_engine_and_the_next_requ
         json!({"type": "object", "properties": {"a": 3}}),
     ] {
         let body = json!({"model": "tiny-guide", "prompt": "x", "stream": false, "format": format});
-        let (status, answer, _) = ask(&pool, "/api/generate", &body, None);
-        assert_eq!(status, 400, "{format}: {answer}");
-        assert!(words(&answer).contains("`format`"), "{answer}");
+        let (status, response, _) = ask(&pool, "/api/generate", &body, None);
+        assert_eq!(status, 400, "{format}: {response}");
+        assert!(words(&response).contains("`format`"), "{response}");
     }
     let body = json!({"model": "tiny-guide", "prompt": "x", "stream": false, "options": {"num_predict": 1}});
     assert_eq!(ask(&pool, "/api/generate", &body, None).0, 200);
@@ -235,9 +242,9 @@ fn without_a_word_in_the_configuration_none_of_it_is_there_and_the_answer_says_h
         ("GET", "/api/version"),
     ] {
         let (status, text, _) = pool.request(method, path, r#"{"model":"writer"}"#, None);
-        let answer: Value = serde_json::from_str(&text).unwrap();
+        let response: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
-            (status, &answer["error"]["code"]),
+            (status, &response["error"]["code"]),
             (404, &json!("not_found")),
             "{path}"
         );

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::demo;
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/ollama.md");
-/// Where the guide says that the pool is.
+/// Address of the pool in the guide.
 const ADDRESS: &str = "127.0.0.1:8080";
 
 #[test]

@@ -1,4 +1,4 @@
-//! `keep_alive`: loads, unloads, and how long a model stays, within the rights of whoever asks.
+//! `keep_alive`: loads, unloads, and the time that a model stays, limited by the caller's permissions.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
@@ -13,7 +13,7 @@ fn expires_at(pool: &Pool) -> String {
     ends.unwrap_or_default().to_owned()
 }
 
-/// When keep-hot ends, in seconds from now.
+/// Time until keep-hot ends, in seconds.
 fn ends_in(pool: &Pool) -> i64 {
     let ends = expires_at(pool);
     let now = answered(pool, GENERATE, &json!({"model": "bystander"}));
@@ -132,8 +132,8 @@ fn only_an_administrator_unloads_and_the_order_is_in_the_audit() {
     );
     for (key, status) in [(None, 401), (Some(user_key(&pool)), 403)] {
         for (path, body) in [(GENERATE, &unload), ("/api/chat", &unload)] {
-            let (refused, answer, _) = ask(&pool, path, body, key.as_deref());
-            let words = answer["error"].as_str().unwrap();
+            let (refused, response, _) = ask(&pool, path, body, key.as_deref());
+            let words = response["error"].as_str().unwrap();
             assert_eq!(refused, status, "{words}");
             assert!(words.contains("only administrators may"), "{words}");
         }

@@ -1,4 +1,4 @@
-//! What Ollama's clients learn of the service and of its models.
+//! Ollama's routes that list models and describe the service.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,9 @@ use support::whole::{Pool, wait_for};
 
 fn names(list: &Value) -> Vec<&str> {
     let models = list["models"].as_array().unwrap().iter();
-    models.map(|it| it["name"].as_str().unwrap()).collect()
+    models
+        .map(|model| model["name"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -26,7 +28,7 @@ fn models_are_listed_with_what_their_files_say() {
         let name = model["model"].as_str().unwrap();
         let digest = model["digest"].as_str().unwrap();
         assert!(
-            digest.len() == 64 && digest.bytes().all(|it| it.is_ascii_hexdigit()),
+            digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()),
             "{digest}"
         );
         assert!(model["size"].as_u64().unwrap() > 100_000, "{model}");
@@ -86,14 +88,14 @@ fn what_is_loaded_is_listed_until_when_and_asking_loads_nothing() {
         (&one["size"], &one["size_vram"]),
         (&json!(1 << 30), &json!(1 << 30))
     );
-    let ends = [&one, &two].map(|it| it["expires_at"].as_str().unwrap().to_owned());
+    let ends = [&one, &two].map(|model| model["expires_at"].as_str().unwrap().to_owned());
     assert!(
         ends[0] > ends[1],
         "an hour is longer than ten minutes: {ends:?}"
     );
     // No such tag, though there is such a name.
-    let (status, answer, _) = ask(&pool, "/api/show", &json!({"model": "two"}), None);
-    assert_eq!(status, 404, "{answer}");
+    let (status, response, _) = ask(&pool, "/api/show", &json!({"model": "two"}), None);
+    assert_eq!(status, 404, "{response}");
 }
 
 #[test]
@@ -113,7 +115,7 @@ fn programs_that_look_for_ollama_find_it_and_browsers_find_the_page() {
     let version = get(&pool, "/api/version");
     let parts = version["version"].as_str().unwrap().split('.');
     assert_eq!(
-        parts.filter(|it| it.parse::<u32>().is_ok()).count(),
+        parts.filter(|part| part.parse::<u32>().is_ok()).count(),
         3,
         "{version}"
     );
@@ -143,8 +145,8 @@ fn a_pull_of_a_registered_model_succeeds_and_every_other_says_what_to_do() {
         "{text}"
     );
     assert_eq!(lines[1], json!({"status": "success"}));
-    let (status, answer, _) = ask(&pool, "/api/pull", &json!({"model": "llama3.2"}), None);
-    let words = answer["error"].as_str().unwrap();
+    let (status, response, _) = ask(&pool, "/api/pull", &json!({"model": "llama3.2"}), None);
+    let words = response["error"].as_str().unwrap();
     assert_eq!(status, 404, "{words}");
     assert!(words.starts_with("model 'llama3.2' not found"), "{words}");
     assert!(words.contains("admin-client register ORG/NAME"), "{words}");
@@ -196,14 +198,18 @@ fn a_key_sees_and_asks_the_models_that_it_is_for_and_no_other() {
     ] {
         let body = |model: &str| json!({"model": model, "stream": false});
         assert_eq!(ask(&pool, path, &body("one"), Some(key)).0, 200, "{path}");
-        let (status, answer, _) = ask(&pool, path, &body("two"), Some(key));
-        let words = answer["error"].as_str().unwrap();
+        let (status, response, _) = ask(&pool, path, &body("two"), Some(key));
+        let words = response["error"].as_str().unwrap();
         assert!(
             status == 404 && words.starts_with("model 'two' not found"),
             "{path}: {words}"
         );
-        let (status, answer, _) = ask(&pool, path, &body("one"), None);
-        assert_eq!((status, answer["error"].is_string()), (401, true), "{path}");
+        let (status, response, _) = ask(&pool, path, &body("one"), None);
+        assert_eq!(
+            (status, response["error"].is_string()),
+            (401, true),
+            "{path}"
+        );
     }
     assert_eq!(pool.request("GET", "/api/tags", "", None).0, 401);
     assert_eq!(pool.request("GET", "/api/version", "", None).0, 200);

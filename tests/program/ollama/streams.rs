@@ -59,12 +59,12 @@ fn an_engine_that_ends_in_the_middle_is_the_last_line_of_a_stream_and_the_status
     assert!(last["error"].as_str().unwrap().contains("writer"), "{text}");
     assert!(!before.is_empty() && before.iter().all(|line| line["done"] == false));
     let whole = json!({"model": "writer", "prompt": "Hello", "stream": false});
-    let (status, answer) = pool.post("/api/generate", &whole.to_string());
-    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let (status, response) = pool.post("/api/generate", &whole.to_string());
+    let response: serde_json::Value = serde_json::from_str(&response).unwrap();
     assert_eq!(
-        (status, answer["error"].is_string()),
+        (status, response["error"].is_string()),
         (503, true),
-        "{answer}"
+        "{response}"
     );
 }
 

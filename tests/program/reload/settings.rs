@@ -29,18 +29,18 @@ fn in_force(pool: &Pool) -> Value {
 }
 
 /// The keys of a list, in alphabetical order.
-fn keys(answer: &Value, list: &str) -> Vec<String> {
-    let changes = answer[list].as_array().unwrap().iter();
-    let keys = changes.map(|it| it["key"].as_str().unwrap().to_owned());
+fn keys(response: &Value, list: &str) -> Vec<String> {
+    let changes = response[list].as_array().unwrap().iter();
+    let keys = changes.map(|change| change["key"].as_str().unwrap().to_owned());
     let mut keys: Vec<String> = keys.collect();
     keys.sort();
     keys
 }
 
 fn reloads(pool: &Pool) -> Value {
-    let (status, answer) = reload(pool);
-    assert_eq!(status, 200, "{answer}");
-    answer
+    let (status, response) = reload(pool);
+    assert_eq!(status, 200, "{response}");
+    response
 }
 
 #[test]
@@ -52,13 +52,13 @@ fn a_changed_keep_hot_time_counts_for_the_model_that_is_loaded() {
     });
     let pids = pool.engine_pids();
     edit(&pool, "keep_hot: 30m", "keep_hot: 20m");
-    let answer = reloads(&pool);
+    let response = reloads(&pool);
     assert_eq!(
-        answer["applied"],
+        response["applied"],
         json!([{"key": "pool.keep_hot", "from": "30m", "to": "20m"}])
     );
-    assert_eq!(answer["needs_restart"], json!([]));
-    assert!(answer["unchanged"].as_u64().unwrap() > 70, "{answer}");
+    assert_eq!(response["needs_restart"], json!([]));
+    assert!(response["unchanged"].as_u64().unwrap() > 70, "{response}");
     assert_eq!(pool.engine_pids(), pids, "nothing is started again");
     edit(&pool, "keep_hot: 20m", "keep_hot: 100ms");
     reloads(&pool);
@@ -80,13 +80,13 @@ fn what_needs_a_restart_is_named_and_stays_as_it_is() {
     edit(&pool, "127.0.0.1:0", "127.0.0.1:1");
     edit(&pool, "keep_hot: 30m", "keep_hot: 30m, heartbeat: 4s");
     for _ in 0..2 {
-        let answer = reloads(&pool);
+        let response = reloads(&pool);
         assert_eq!(
-            keys(&answer, "needs_restart"),
+            keys(&response, "needs_restart"),
             ["inventory.devices", "server.listen"],
             "until it is started again"
         );
-        let text = answer["needs_restart"].to_string();
+        let text = response["needs_restart"].to_string();
         assert!(text.contains(r#""to":"127.0.0.1:1""#), "{text}");
     }
     let config = in_force(&pool);
@@ -101,9 +101,9 @@ fn a_mistake_is_told_with_file_line_and_key_and_nothing_changes() {
     let pool = Pool::with_models(&[stub("a", &[])], KEEPS);
     let before = in_force(&pool);
     edit(&pool, "keep_hot: 30m", "keep_hot: 1s, queue_limit: 0");
-    let (status, answer) = reload(&pool);
-    assert_eq!(status, 400, "{answer}");
-    let told = answer["error"]["message"].as_str().unwrap();
+    let (status, response) = reload(&pool);
+    assert_eq!(status, 400, "{response}");
+    let told = response["error"]["message"].as_str().unwrap();
     for part in ["config.yaml: line ", "pool.queue_limit is 0; allowed: 1 to"] {
         assert!(told.contains(part), "{told}");
     }
@@ -112,17 +112,17 @@ fn a_mistake_is_told_with_file_line_and_key_and_nothing_changes() {
     std::fs::write(&reference, "{\"org/model\": ").unwrap();
     let named = format!("catalog: {{model_reference: {reference:?}, models_dir:");
     edit(&pool, "catalog: {models_dir:", &named);
-    let (status, answer) = reload(&pool);
-    assert_eq!(status, 400, "{answer}");
+    let (status, response) = reload(&pool);
+    assert_eq!(status, 400, "{response}");
     assert_eq!(
         in_force(&pool),
         before,
         "a reference that cannot be used holds all back"
     );
     std::fs::write(&reference, "{}").unwrap();
-    let answer = reloads(&pool);
+    let response = reloads(&pool);
     assert_eq!(
-        keys(&answer, "applied"),
+        keys(&response, "applied"),
         [
             "catalog.model_reference",
             "pool.keep_hot",
@@ -130,8 +130,8 @@ fn a_mistake_is_told_with_file_line_and_key_and_nothing_changes() {
         ]
     );
     std::fs::remove_file(pool.folder().join("config.yaml")).unwrap();
-    let (status, answer) = reload(&pool);
-    assert_eq!(status, 400, "{answer}");
+    let (status, response) = reload(&pool);
+    assert_eq!(status, 400, "{response}");
     assert_eq!(in_force(&pool)["pool"]["queue_limit"], 7);
 }
 
@@ -188,9 +188,9 @@ fn the_names_of_the_service_and_its_models_change_with_a_reload() {
         let mut socket = std::net::TcpStream::connect(pool.address()).unwrap();
         let head = "GET /llm/health HTTP/1.1\r\nHost: llm.example.org\r\nConnection: close\r\n\r\n";
         socket.write_all(head.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        socket.read_to_end(&mut answer).unwrap();
-        split(&answer).0
+        let mut response = Vec::new();
+        socket.read_to_end(&mut response).unwrap();
+        split(&response).0
     };
     assert_eq!(as_lab(), 421);
     edit(
@@ -203,13 +203,13 @@ fn the_names_of_the_service_and_its_models_change_with_a_reload() {
     let (name, text) = stub("b", &[]);
     std::fs::write(other.join(name), text).unwrap();
     edit(&pool, "/models\"", "/others\"");
-    let answer = reloads(&pool);
+    let response = reloads(&pool);
     assert_eq!(
-        keys(&answer, "applied"),
+        keys(&response, "applied"),
         ["catalog.models_dir", "server.hosts"]
     );
     assert_eq!(
-        (&answer["added"], &answer["removed"]),
+        (&response["added"], &response["removed"]),
         (&json!(["b"]), &json!(["a"]))
     );
     assert_eq!(as_lab(), 200);
@@ -266,8 +266,8 @@ fn a_variable_of_the_environment_wins_over_the_file_after_a_reload_too() {
         "queue_limit: 5, keep_hot: 30m",
         "queue_limit: 6, keep_hot: 20m",
     );
-    let answer = reloads(&pool);
-    assert_eq!(keys(&answer, "applied"), ["pool.keep_hot"]);
+    let response = reloads(&pool);
+    assert_eq!(keys(&response, "applied"), ["pool.keep_hot"]);
     assert_eq!(in_force(&pool)["pool"]["queue_limit"], 9);
 }
 
@@ -286,9 +286,9 @@ fn an_evening_that_is_moved_comes_at_its_new_time() {
         "evening: {cleanup: null, reopen: null}",
         &format!("evening: {{timezone: UTC, cleanup: \"{soon}\", reopen: \"{morning}\"}}"),
     );
-    let answer = reloads(&pool);
+    let response = reloads(&pool);
     let expected = ["evening.cleanup", "evening.reopen", "evening.timezone"];
-    assert_eq!(keys(&answer, "applied"), expected);
+    assert_eq!(keys(&response, "applied"), expected);
     pool.wait_for_log("evening: the next cleanup is on ");
     wait_for("the cleanup", || shown(&pool, "a")["state"] == "cold");
     assert_eq!(reasons(&pool, "cleanup").len(), 1);

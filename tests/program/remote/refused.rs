@@ -1,5 +1,4 @@
-//! What does not work, and what is said then: wrong keys, servers that are down, die or redirect, and
-//! endpoints that may not be registered.
+//! Failures of remote endpoints: wrong keys, servers that are down, crash or redirect, and endpoints that may not be registered.
 
 use serde_json::{Value, json};
 
@@ -13,9 +12,9 @@ fn a_wrong_key_is_told_with_its_source_and_not_tried_again() {
     let stub = Stub::with(&[]);
     let wrong = [("FAR_KEY", "sesame-of-somebody-else")];
     let pool = Pool::with_env(&[keyed(&stub.url(), "")], "", &wrong);
-    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
-    assert_eq!(status, 503, "{answer}");
-    let told = message(&answer);
+    let (status, response) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{response}");
+    let told = message(&response);
     assert!(told.contains("401") && told.contains("FAR_KEY"), "{told}");
     assert!(told.contains("check that it is valid"), "{told}");
     until_state(&pool, "quarantined");
@@ -26,18 +25,18 @@ fn a_wrong_key_is_told_with_its_source_and_not_tried_again() {
 fn a_key_that_is_not_there_is_told_by_its_name() {
     let file = far(&dead_url(), "  api_key_env: NO_SUCH_KEY\n", "");
     let pool = pool_of(file);
-    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
-    assert_eq!(status, 503, "{answer}");
-    assert!(message(&answer).contains("NO_SUCH_KEY"), "{answer}");
+    let (status, response) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{response}");
+    assert!(message(&response).contains("NO_SUCH_KEY"), "{response}");
 }
 
 #[test]
 fn a_server_that_is_down_fails_the_load_and_one_that_comes_back_is_used_again() {
     let url = dead_url();
     let pool = pool_of(keyed(&url, ""));
-    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
-    assert_eq!(status, 503, "{answer}");
-    let told = message(&answer);
+    let (status, response) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{response}");
+    let told = message(&response);
     assert!(
         told.contains("unreachable") && told.contains("cannot connect"),
         "{told}"
@@ -46,8 +45,8 @@ fn a_server_that_is_down_fails_the_load_and_one_that_comes_back_is_used_again() 
 
     let port = url.trim_end_matches("/v1").rsplit(':').next().unwrap();
     let _stub = Stub::on(port, &[]);
-    let (status, answer) = pool.admin("POST", "/llm/admin/load", &json!({"model": "far"}));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("POST", "/llm/admin/load", &json!({"model": "far"}));
+    assert_eq!(status, 200, "{response}");
     assert_eq!(pool.post("/v1/chat/completions", &chat(false)).0, 200);
     assert_secrets_are_kept(&pool);
 }
@@ -61,9 +60,9 @@ fn a_server_that_dies_mid_stream_ends_the_stream_with_an_error_and_never_with_do
     assert!(stream.contains("\"error\""), "{stream}");
     assert!(!stream.contains("[DONE]"), "{stream}");
     // The connections of the pool are of no use any more, and the next request says why.
-    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
-    assert_eq!(status, 502, "{answer}");
-    assert!(message(&answer).contains(&stub.address), "{answer}");
+    let (status, response) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 502, "{response}");
+    assert!(message(&response).contains(&stub.address), "{response}");
 }
 
 #[test]
@@ -88,9 +87,9 @@ fn a_redirect_is_told_and_not_followed() {
     let here = to.clone();
     let at_once = Written::server(move |_| http("302 Found", &here, ""));
     let pool = pool_of(keyed(&at_once.url("/v1"), ""));
-    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
-    assert_eq!(status, 503, "{answer}");
-    assert!(message(&answer).contains("redirect"), "{answer}");
+    let (status, response) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{response}");
+    assert!(message(&response).contains("redirect"), "{response}");
 
     let later = Written::server(move |request| {
         if request.starts_with("GET") {
@@ -100,9 +99,9 @@ fn a_redirect_is_told_and_not_followed() {
         }
     });
     let pool = pool_of(keyed(&later.url("/v1"), ""));
-    let (status, answer, head) = pool.request("POST", "/v1/chat/completions", &chat(false), None);
-    assert_eq!(status, 502, "{answer}");
-    assert!(message(&answer).contains("redirect"), "{answer}");
+    let (status, response, head) = pool.request("POST", "/v1/chat/completions", &chat(false), None);
+    assert_eq!(status, 502, "{response}");
+    assert!(message(&response).contains("redirect"), "{response}");
     assert!(!head.contains("location"), "{head}");
     assert_eq!(target.asked(), Vec::<String>::new(), "nobody went there");
 }
@@ -118,23 +117,26 @@ fn the_api_registers_https_and_this_machine_only_and_never_reaches_metadata() {
         let path = format!("/llm/admin/models?model={name}");
         pool.admin("PUT", &path, &document)
     };
-    let (status, answer) = register("plain", "http://192.0.2.7/v1");
-    assert_eq!(status, 400, "{answer}");
-    assert!(answer.to_string().contains("only https"), "{answer}");
+    let (status, response) = register("plain", "http://192.0.2.7/v1");
+    assert_eq!(status, 400, "{response}");
+    assert!(response.to_string().contains("only https"), "{response}");
 
-    let (status, answer) = register("near", &stub.url());
-    assert!(status < 300, "{answer}");
+    let (status, response) = register("near", &stub.url());
+    assert!(status < 300, "{response}");
     let ask = |name: &str| {
         let request = chat(false).replace("\"far\"", &format!("{name:?}"));
         pool.post("/v1/chat/completions", &request)
     };
     assert_eq!(ask("near").0, 200);
 
-    let (status, answer) = register("metadata", "https://169.254.169.254/v1");
-    assert!(status < 300, "{answer}");
-    let (status, answer) = ask("metadata");
-    assert_eq!(status, 503, "{answer}");
-    assert!(message(&answer).contains("metadata address"), "{answer}");
+    let (status, response) = register("metadata", "https://169.254.169.254/v1");
+    assert!(status < 300, "{response}");
+    let (status, response) = ask("metadata");
+    assert_eq!(status, 503, "{response}");
+    assert!(
+        message(&response).contains("metadata address"),
+        "{response}"
+    );
     assert_secrets_are_kept(&pool);
 }
 

@@ -1,4 +1,4 @@
-//! What works: answers, the form of requests, TLS, seats and queue, the evening and the way back.
+//! Remote endpoints in operation: responses, the form of requests, TLS, seats and queue, the evening and the reopening.
 
 use serde_json::{Value, json};
 
@@ -119,8 +119,8 @@ fn a_key_in_a_file_is_read_when_the_model_is_loaded() {
     std::fs::write(&file, format!("{KEY}\n")).unwrap();
     let engine = format!("  api_key_file: {file:?}\n");
     let pool = pool_of(far(&stub.url(), &engine, ""));
-    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 200, "{response}");
     assert_secrets_are_kept(&pool);
 }
 
@@ -137,8 +137,8 @@ fn tls_is_spoken_and_the_certificate_must_be_signed_by_a_known_authority() {
         "",
         &[("FAR_KEY", KEY), ("SSL_CERT_FILE", &path)],
     );
-    let (status, answer) = trusting.post("/v1/chat/completions", &chat(false));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = trusting.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 200, "{response}");
     let stream = trusting.stream("/v1/chat/completions", &chat(true)).whole();
     assert!(
         stream.contains("Hello") && stream.contains("[DONE]"),
@@ -150,9 +150,9 @@ fn tls_is_spoken_and_the_certificate_must_be_signed_by_a_known_authority() {
     tls_before(&stub.address, &other);
     let path = other.display().to_string();
     let wary = Pool::with_env(&[file], "", &[("FAR_KEY", KEY), ("SSL_CERT_FILE", &path)]);
-    let (status, answer) = wary.post("/v1/chat/completions", &chat(false));
-    assert_eq!(status, 503, "{answer}");
-    assert!(message(&answer).contains("SSL_CERT_FILE"), "{answer}");
+    let (status, response) = wary.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 503, "{response}");
+    assert!(message(&response).contains("SSL_CERT_FILE"), "{response}");
     assert_secrets_are_kept(&wary);
 }
 
@@ -182,11 +182,11 @@ fn the_evening_cleanup_drops_the_route_and_a_request_brings_it_back() {
     let stub = Stub::with(&[]);
     let pool = pool_of(keyed(&stub.url(), ""));
     assert_eq!(pool.post("/v1/chat/completions", &chat(false)).0, 200);
-    let (status, answer) = pool.admin("POST", "/llm/admin/cleanup", &json!({}));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.admin("POST", "/llm/admin/cleanup", &json!({}));
+    assert_eq!(status, 200, "{response}");
     until_state(&pool, "cold");
-    let (status, answer) = pool.post("/v1/chat/completions", &chat(false));
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.post("/v1/chat/completions", &chat(false));
+    assert_eq!(status, 200, "{response}");
     until_state(&pool, "ready");
 }
 
@@ -206,12 +206,12 @@ fn beside_models_that_run_here_it_evicts_nobody_and_its_place_is_never_offered_t
         let path = format!("/llm/admin/{what}");
         pool.admin("POST", &path, &json!({"model": model}))
     };
-    let (status, answer) = order("load", "near");
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = order("load", "near");
+    assert_eq!(status, 200, "{response}");
     let (_, plan) = order("plan", "far");
     assert!(plan.to_string().contains("elsewhere"), "{plan}");
-    let (status, answer) = order("load", "far");
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = order("load", "far");
+    assert_eq!(status, 200, "{response}");
     let (_, hot, _) = pool.request("GET", "/llm/hot-models", "", None);
     let hot: Value = serde_json::from_str(&hot).unwrap_or_default();
     assert_eq!(hot["hot_models"].as_array().map(Vec::len), Some(2), "{hot}");

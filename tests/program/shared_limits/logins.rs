@@ -10,8 +10,8 @@ fn b1_wrong_keys_at_the_login_delay_no_right_one() {
     let pool = Pool::with_models(&[], "");
     let key = pool.admin_key();
     let login = || {
-        let (status, answer) = pool.call(None, "POST", "/llm/session", &json!({"key": key}));
-        assert_eq!(status, 200, "{answer}");
+        let (status, response) = pool.call(None, "POST", "/llm/session", &json!({"key": key}));
+        assert_eq!(status, 200, "{response}");
     };
     let before = median(login);
     std::thread::scope(|scope| {

@@ -10,8 +10,8 @@ use support::whole::Pool;
 
 use super::{Rig, text};
 
-/// A minute of two models in turns of five seconds, each with a request a second; only one of them fits into the device.
-/// `seconds`: what the store has of them.
+/// A minute of two models in turns of five seconds, each with a request per second; only one model fits on the device. `seconds` is
+/// the load time that the store contains for each.
 async fn write_turns(path: &Path, seconds: [Option<i64>; 2]) {
     let options = SqliteConnectOptions::new()
         .filename(path)

@@ -1,11 +1,11 @@
-//! What was acknowledged is on disk, whatever happens next; the disk delays nothing else; and a thousand are not too many.
+//! Acknowledged responses are on disk, whatever happens next; the disk delays nothing else; and a thousand are not too many.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
 
 use super::{RESPONSES, SECTION, ask, created, end, get, id, model, on_disk, pool, with};
 
-/// Holds the database, so that nobody else writes to it until this is dropped.
+/// Locks the database against other writers until dropped.
 struct Held {
     runtime: tokio::runtime::Runtime,
     writer: Option<sqlx::SqliteConnection>,
@@ -139,7 +139,10 @@ fn what_is_kept_in_memory_is_bounded_for_each_key_too() {
     let pool = Pool::with_env(&[model(&["--tokens", "1"])], "", &env);
     let unasked = json!({"model": "writer", "input": "Hello"});
     let all: Vec<Value> = (0..10).map(|_| created(&pool, &unasked)).collect();
-    let found: Vec<u16> = all.iter().map(|it| get(&pool, id(it)).0).collect();
+    let found: Vec<u16> = all
+        .iter()
+        .map(|response| get(&pool, id(response)).0)
+        .collect();
     assert_eq!(found[..2], [404, 404]);
     assert_eq!(found[2..], [200; 8]);
 }

@@ -15,12 +15,12 @@ fn folder() -> tempfile::TempDir {
 /// The contents of the messages of each request.
 fn prompts(server: &Written) -> Vec<Vec<String>> {
     let asked = server.asked();
-    let posts = asked.iter().filter(|it| it.starts_with("POST"));
+    let posts = asked.iter().filter(|request| request.starts_with("POST"));
     posts
         .map(|request| {
             let body = body_of(request);
             let messages = body["messages"].as_array().expect("messages").clone();
-            let text = |it: Value| it["content"].as_str().expect("a text").to_owned();
+            let text = |message: Value| message["content"].as_str().expect("a text").to_owned();
             messages.into_iter().map(text).collect()
         })
         .collect()
@@ -61,8 +61,8 @@ fn commands_change_what_is_sent() {
     let asked = server.asked();
     let bodies: Vec<Value> = asked
         .iter()
-        .filter(|it| it.starts_with("POST"))
-        .map(|it| body_of(it))
+        .filter(|request| request.starts_with("POST"))
+        .map(|request| body_of(request))
         .collect();
     assert_eq!(
         (&bodies[0]["temperature"], &bodies[0]["max_tokens"]),

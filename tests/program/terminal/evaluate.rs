@@ -43,15 +43,15 @@ fn the_answers_of_models_stand_beside_each_other_with_their_sums() {
     let output = piped(folder.path(), &words, &env, b"Hello\n");
     let value: Value = serde_json::from_str(&out(&output)).expect("JSON");
     assert_eq!(value["prompts"][0]["prompt"], "Hello");
-    let answers = &value["prompts"][0]["answers"];
+    let responses = &value["prompts"][0]["answers"];
     assert_eq!(
-        (&answers[0]["model"], &answers[1]["model"]),
+        (&responses[0]["model"], &responses[1]["model"]),
         (&json!("one"), &json!("two"))
     );
-    assert_eq!(answers[1]["text"], "Hello from two and goodbye");
-    assert_eq!(answers[1]["completion_tokens"], 5);
+    assert_eq!(responses[1]["text"], "Hello from two and goodbye");
+    assert_eq!(responses[1]["completion_tokens"], 5);
     assert!(
-        answers[1]["first_token_ms"].is_u64() && answers[1]["whole_ms"].is_u64(),
+        responses[1]["first_token_ms"].is_u64() && responses[1]["whole_ms"].is_u64(),
         "{value}"
     );
     assert_eq!(value["models"][0]["answers"], 1);
@@ -99,11 +99,11 @@ fn broken_lines_are_named_and_nothing_is_asked_unless_they_are_left_out() {
     let output = piped(folder.path(), &words, &[], b"");
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     let asked = server.asked();
-    let prompted = asked.iter().filter(|it| it.starts_with("POST"));
-    let bodies: Vec<Value> = prompted.map(|it| body_of(it)).collect();
+    let prompted = asked.iter().filter(|request| request.starts_with("POST"));
+    let bodies: Vec<Value> = prompted.map(|request| body_of(request)).collect();
     let prompts: Vec<&Value> = bodies
         .iter()
-        .map(|it| &it["messages"][1]["content"])
+        .map(|body| &body["messages"][1]["content"])
         .collect();
     assert_eq!(prompts, [&json!("one"), &json!("two")]);
     assert_eq!(
@@ -207,8 +207,11 @@ fn judged(verdict: impl Fn(&str) -> String + Send + Sync + 'static) -> Written {
 /// The letters, with the answer that has this in it first.
 fn favouring(part: &str, question: &str) -> String {
     let mut letters: Vec<&str> = question.split("<answer letter=\"").skip(1).collect();
-    letters.sort_by_key(|answer| !answer.contains(part));
-    let letters: Vec<String> = letters.iter().map(|it| it[..1].to_owned()).collect();
+    letters.sort_by_key(|response| !response.contains(part));
+    let letters: Vec<String> = letters
+        .iter()
+        .map(|letter| letter[..1].to_owned())
+        .collect();
     format!(
         "I compare them.\n{}",
         json!({"reason": format!("{} is right."
@@ -253,11 +256,11 @@ fn a_model_judges_the_answers_without_knowing_who_wrote_them() {
         "mean rank, first, judged: {text}"
     );
     let mut asked = server.asked();
-    asked.retain(|it| it.starts_with("POST"));
+    asked.retain(|request| request.starts_with("POST"));
     let questions: Vec<Value> = asked
         .iter()
-        .map(|it| body_of(it))
-        .filter(|it| it["model"] == "judge")
+        .map(|request| body_of(request))
+        .filter(|body| body["model"] == "judge")
         .collect();
     assert_eq!((asked.len(), questions.len()), (12, 3));
     // Each model is the first that the judge reads, once in three prompts.

@@ -1,5 +1,5 @@
-//! Names of the hub with a quantization behind them, in the whole program: registered by `run` with an admin key, by an
-//! administrator's load, and by a model file.
+//! Hub names with a quantization suffix, with the real program: registered by `run` with an admin key, by an administrator's load,
+//! and by a model file.
 
 use serde_json::{Value, json};
 use support::hub::Hub;
@@ -47,7 +47,7 @@ impl Lab {
 
     /// The GGUF files that were fetched.
     fn fetched(&self) -> Vec<String> {
-        let asked = self.hub.asked().into_iter().map(|it| it.path);
+        let asked = self.hub.asked().into_iter().map(|request| request.path);
         asked.filter(|path| path.ends_with(".gguf")).collect()
     }
 }

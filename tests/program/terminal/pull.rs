@@ -1,4 +1,4 @@
-//! `model-pool pull`: without a server, beside one, stopped and continued, and what it says where it cannot fetch.
+//! `model-pool pull`: without a server, next to a running server, stopped and continued, and its errors.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -122,7 +122,8 @@ fn a_pool_on_the_same_cache_needs_no_byte_more() {
 #[test]
 fn a_pull_that_is_stopped_goes_on_where_it_was() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.hold_after = Some(WEIGHTS / 2));
+    lab.hub
+        .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
     let env = lab.env();
     let env: Vec<(&str, &str)> = env
         .iter()
@@ -141,7 +142,7 @@ fn a_pull_that_is_stopped_goes_on_where_it_was() {
     let (status, shown) = terminal.end();
     assert_eq!(status, Some(130), "{shown}");
     assert!(shown.contains("the same command continues"), "{shown}");
-    lab.hub.behave(|it| it.hold_after = None);
+    lab.hub.behave(|manners| manners.hold_after = None);
     let output = lab.pull(&["lab/far"]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert!(
@@ -150,14 +151,17 @@ fn a_pull_that_is_stopped_goes_on_where_it_was() {
         out(&output)
     );
     let asked = lab.hub.asked();
-    let last = asked.iter().rfind(|it| it.path.ends_with(".safetensors"));
+    let last = asked
+        .iter()
+        .rfind(|request| request.path.ends_with(".safetensors"));
     assert!(last.expect("the weights").from > 0, "{asked:?}");
 }
 
 #[test]
 fn a_pull_and_a_running_pool_bring_each_file_once() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.hold_after = Some(WEIGHTS / 2));
+    lab.hub
+        .behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
     let pool = lab.pool(&[far()]);
     let body = json!({"model": "far", "stream": true, "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]});
     let stream = pool.stream("/v1/chat/completions", &body.to_string());
@@ -171,20 +175,20 @@ fn a_pull_and_a_running_pool_bring_each_file_once() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program");
-    // The pull has begun when it has asked for the list, too.
+    // The pull has started once it has also requested the list.
     wait_for("the pull to list the files", || lab.hub.listed() >= 2);
     assert!(
         pull.try_wait().expect("its state").is_none(),
         "it waits for the pool's download"
     );
-    lab.hub.behave(|it| it.hold_after = None);
+    lab.hub.behave(|manners| manners.hold_after = None);
     let output = pull.wait_with_output().expect("its end");
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert!(stream.whole().ends_with("data: [DONE]\n\n"));
     let weights = lab.hub.asked();
     let weights = weights
         .iter()
-        .filter(|it| it.path.ends_with(".safetensors"));
+        .filter(|request| request.path.ends_with(".safetensors"));
     assert_eq!(
         weights.count(),
         1,
@@ -227,7 +231,8 @@ fn what_cannot_be_fetched_is_told_with_its_status() {
         "{}",
         err(&output)
     );
-    lab.hub.behave(|it| it.token = Some("hf_right".to_owned()));
+    lab.hub
+        .behave(|manners| manners.token = Some("hf_right".to_owned()));
     let output = lab.pull(&["lab/far"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("HF_TOKEN"), "{}", err(&output));
@@ -263,7 +268,12 @@ fn a_suffix_chooses_the_quantization_with_all_its_parts() {
     );
     let output = lab.pull(&["lab/many:q8_0"]);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
-    let mut asked: Vec<String> = lab.hub.asked().into_iter().map(|it| it.path).collect();
+    let mut asked: Vec<String> = lab
+        .hub
+        .asked()
+        .into_iter()
+        .map(|request| request.path)
+        .collect();
     asked.sort();
     assert_eq!(
         asked,
@@ -283,12 +293,18 @@ fn a_suffix_chooses_the_quantization_with_all_its_parts() {
         assert!(err(&output).contains(expected), "{name}: {}", err(&output));
     }
     let manifests = std::fs::read_dir(lab.folder.path().join("data/weights")).expect("manifests");
-    let mut names = manifests.flatten().map(|it| it.path());
-    let manifest = names.find(|it| it.extension().is_some_and(|it| it == "json"));
+    let mut names = manifests.flatten().map(|entry| entry.path());
+    let manifest = names.find(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
     let text = std::fs::read(manifest.expect("one")).expect("read");
     let manifest: Value = serde_json::from_slice(&text).expect("JSON");
     let files = manifest["files"].as_array().expect("files");
-    let files: Vec<&str> = files.iter().filter_map(|it| it["path"].as_str()).collect();
+    let files: Vec<&str> = files
+        .iter()
+        .filter_map(|file| file["path"].as_str())
+        .collect();
     assert!(
         files.contains(&"m-Q8_0-00001-of-00002.gguf"),
         "engines find them in one folder: {files:?}"

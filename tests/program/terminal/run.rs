@@ -87,12 +87,12 @@ fn json_is_the_whole_answer_and_a_refusal_is_the_servers_own() {
     let folder = folder();
     let env = [("MODEL_POOL_SERVER", pool.address())];
     let output = piped(folder.path(), &["run", "m", "Hello", "--json"], &env, b"");
-    let answer: Value = serde_json::from_str(&out(&output)).expect("one object");
+    let response: Value = serde_json::from_str(&out(&output)).expect("one object");
     assert_eq!(
-        answer["choices"][0]["message"]["content"],
+        response["choices"][0]["message"]["content"],
         "Hello from m and goodbye"
     );
-    assert_eq!(answer["usage"]["completion_tokens"], 5);
+    assert_eq!(response["usage"]["completion_tokens"], 5);
     let output = piped(folder.path(), &["run", "n", "Hello", "--json"], &env, b"");
     let refusal: Value = serde_json::from_str(&out(&output)).expect("one object");
     assert_eq!(refusal["error"]["code"], "model_not_found");

@@ -1,5 +1,4 @@
-//! What a person sees at a terminal: the wait on one line that is erased, reasoning dimmed, and no escape sequence of a
-//! model.
+//! The display at a terminal: the wait on a line that is erased, dimmed reasoning, and no escape sequences from the model.
 
 use support::net::stub;
 use support::terminal::Terminal;
@@ -20,7 +19,7 @@ fn status_lines(shown: &str) -> Vec<String> {
             .unwrap_or_default()
             .to_owned()
     };
-    parts.map(text).filter(|it| !it.is_empty()).collect()
+    parts.map(text).filter(|part| !part.is_empty()).collect()
 }
 
 #[test]
@@ -35,15 +34,20 @@ fn a_wait_is_on_one_line_that_fits_a_narrow_terminal_and_is_erased() {
         let lines = status_lines(&shown);
         let waits: Vec<&String> = lines
             .iter()
-            .filter(|it| it.contains('…') || it.contains("so far"))
+            .filter(|line| line.contains('…') || line.contains("so far"))
             .collect();
         assert!(!waits.is_empty(), "{shown:?}");
         for line in waits {
             assert!(line.chars().count() < usize::from(columns), "{line:?}");
         }
-        let answer = shown.split("\r\x1b[K").find(|it| it.starts_with("Hello"));
-        let answer = answer.unwrap_or_else(|| panic!("the line was not erased: {shown:?}"));
-        assert!(answer.contains("Hello from m and goodbye\r\n"), "{shown:?}");
+        let response = shown
+            .split("\r\x1b[K")
+            .find(|line| line.starts_with("Hello"));
+        let response = response.unwrap_or_else(|| panic!("the line was not erased: {shown:?}"));
+        assert!(
+            response.contains("Hello from m and goodbye\r\n"),
+            "{shown:?}"
+        );
         assert!(
             shown.contains("for the model"),
             "the wait is told: {shown:?}"
@@ -61,7 +65,7 @@ fn the_stage_of_a_load_is_shown_while_it_lasts() {
         let lines = status_lines(&terminal.shown());
         lines
             .iter()
-            .any(|it| it.contains(" so far") && !it.contains("for the answer"))
+            .any(|line| line.contains(" so far") && !line.contains("for the answer"))
     });
     assert_eq!(terminal.end().0, Some(0));
 }

@@ -25,7 +25,7 @@ impl Collector {
         )
     }
 
-    pub fn that_answers(answer: &'static str) -> Collector {
+    pub fn that_answers(response: &'static str) -> Collector {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let received = Arc::<Mutex<Vec<Received>>>::default();
@@ -34,7 +34,7 @@ impl Collector {
             for socket in listener.incoming().flatten() {
                 if let Some(request) = request_of(&socket) {
                     into.lock().unwrap().push(request);
-                    let _ = (&socket).write_all(answer.as_bytes());
+                    let _ = (&socket).write_all(response.as_bytes());
                 }
             }
         });
@@ -64,14 +64,14 @@ impl Collector {
         bodies.flatten().collect()
     }
 
-    /// Waits for the span of a request with this name, and gives those of its trace.
+    /// Waits for the span of a request with this name, and returns the spans of its trace.
     pub fn trace_with(&self, root: &str) -> Spans {
-        self.trace_where(|it| it["name"] == root)
+        self.trace_where(|span| span["name"] == root)
     }
 
     /// The same of a trace whose id is known.
     pub fn trace_of(&self, trace: &str, root: &str) -> Spans {
-        self.trace_where(|it| it["name"] == root && it["traceId"] == trace)
+        self.trace_where(|span| span["name"] == root && span["traceId"] == trace)
     }
 
     /// The spans of one request come together.
@@ -79,10 +79,10 @@ impl Collector {
         let mut found = None;
         wait_for("the trace at the collector", || {
             let mut spans = self.spans();
-            let trace = spans.iter().find(|it| is_root(it));
-            let trace = trace.map(|it| it["traceId"].clone());
+            let trace = spans.iter().find(|span| is_root(span));
+            let trace = trace.map(|span| span["traceId"].clone());
             found = trace.map(|trace| {
-                spans.retain(|it| it["traceId"] == trace);
+                spans.retain(|span| span["traceId"] == trace);
                 Spans(spans)
             });
             found.is_some()
@@ -96,7 +96,7 @@ pub struct Spans(pub Vec<Value>);
 
 impl Spans {
     pub fn get(&self, name: &str) -> &Value {
-        let mut found = self.0.iter().filter(|it| it["name"] == name);
+        let mut found = self.0.iter().filter(|span| span["name"] == name);
         let span = found.next();
         let span = span.unwrap_or_else(|| panic!("no {name} in {:#?}", self.0));
         assert!(found.next().is_none(), "{name} twice in {:#?}", self.0);
@@ -113,7 +113,8 @@ impl Spans {
 
 /// Beginning and end in nanoseconds.
 pub fn times(span: &Value) -> [u64; 2] {
-    ["startTimeUnixNano", "endTimeUnixNano"].map(|it| span[it].as_str().unwrap().parse().unwrap())
+    ["startTimeUnixNano", "endTimeUnixNano"]
+        .map(|field| span[field].as_str().unwrap().parse().unwrap())
 }
 
 pub fn milliseconds(span: &Value) -> u64 {
@@ -123,12 +124,12 @@ pub fn milliseconds(span: &Value) -> u64 {
 
 pub fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
     let attributes = span["attributes"].as_array().unwrap();
-    let found = attributes.iter().find(|it| it["key"] == key);
+    let found = attributes.iter().find(|attribute| attribute["key"] == key);
     let value = found.unwrap_or_else(|| panic!("no {key} in {span:#}"));
     value["value"].as_object().unwrap().values().next().unwrap()
 }
 
-/// The fields of a message in protocol buffers: their numbers, and the bytes of those that have a length.
+/// The fields of a protocol buffers message: numbers, and the bytes of length-delimited fields.
 fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let mut number = 0;
@@ -164,5 +165,8 @@ fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
 
 pub fn field(message: &[u8], number: u64) -> Vec<Vec<u8>> {
     let fields = fields(message).into_iter();
-    fields.filter(|it| it.0 == number).map(|it| it.1).collect()
+    fields
+        .filter(|(field, _)| *field == number)
+        .map(|(_, bytes)| bytes)
+        .collect()
 }

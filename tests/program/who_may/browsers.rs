@@ -1,4 +1,4 @@
-//! Web pages of strangers in the browser of somebody for whom the pool is open.
+//! Other sites' pages in the browser of a user for whom the pool is open.
 
 use serde_json::json;
 
@@ -36,8 +36,8 @@ fn chat<'a>(kind: &'a str, body: &'a str, lines: &'a [(&'a str, &'a str)]) -> Sa
 /// Status and code of the error.
 fn ask(pool: &Pool, kind: &str, lines: &[(&str, &str)]) -> (u16, String) {
     let (status, text) = say(pool, chat(kind, &body(), lines));
-    let answer: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-    let code = answer["error"]["code"].as_str().unwrap_or_default();
+    let response: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let code = response["error"]["code"].as_str().unwrap_or_default();
     (status, code.to_owned())
 }
 
@@ -46,8 +46,8 @@ fn a_page_of_another_origin_loads_nothing_through_its_readers_browser() {
     let pool = Pool::with_models(&model(), "");
     let cross_site = (403, "cross_site".to_owned());
     let not_json = (415, "unsupported_content_type".to_owned());
-    let site = |it| ("Sec-Fetch-Site", it);
-    // What a page may send without asking first, and what its browser says of it.
+    let site = |value| ("Sec-Fetch-Site", value);
+    // Requests that a page may send without a preflight, with its browser's headers.
     for kind in [
         "text/plain",
         "text/plain;charset=UTF-8",
@@ -118,7 +118,7 @@ fn pages_of_the_service_itself_programs_and_listed_pages_are_served() {
         let agent = ("User-Agent", "python-requests/2.32.3");
         assert_eq!(ask(&pool, kind, &[agent]), served, "{kind}");
     }
-    // Whoever has a key is no stranger, whatever the head says.
+    // A caller with a key is not a stranger, whatever the headers.
     let key = format!("Bearer {}", pool.admin_key());
     let key = ("Authorization", key.as_str());
     assert_eq!(ask(&pool, "", &[key]), served);

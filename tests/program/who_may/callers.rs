@@ -15,7 +15,7 @@ pub struct Caller {
     /// Further lines.
     lines: &'static [(&'static str, &'static str)],
     pub is_admin: bool,
-    /// From afar, or a page of somebody else.
+    /// A remote caller, or a page of another site.
     pub is_stranger: bool,
     pub is_for_another_model: bool,
     pub is_viewer: bool,
@@ -208,7 +208,7 @@ impl Scene {
     }
 }
 
-/// They need no engine: what is asked does not wait for a load.
+/// These models need no engine: their requests do not wait for a load.
 pub fn models() -> Vec<(String, String)> {
     let base = "engine_config:\n  model_id: lab/base\n  type: VLLMEngine\n  model_path: /srv/base\n  lora_adapters: [{name: lab/polite, path: /srv/polite}, {name: lab/terse, path: /srv/terse}]\npool_config: {memory_gib: 10, aliases: [base]}\n";
     let other = "engine_config: {model_id: lab/other, type: VLLMEngine, model_path: /srv/other}\npool_config: {memory_gib: 10}\n";
@@ -238,7 +238,7 @@ pub fn key(pool: &Pool, wish: Value) -> String {
     made["key"].as_str().unwrap().to_owned()
 }
 
-/// What comes of making one with this bearer.
+/// Result of creating a key with this bearer token.
 pub fn make(pool: &Pool, bearer: &str, mut wish: Value) -> (u16, Value) {
     wish["name"] = json!("made");
     admin(pool, bearer, "POST", "/keys", &wish)

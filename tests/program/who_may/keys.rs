@@ -1,4 +1,4 @@
-//! What an administrator whose own key is restricted may give to others.
+//! Keys that an administrator with a restricted key may create.
 
 use serde_json::{Value, json};
 
@@ -11,10 +11,10 @@ fn pool() -> Pool {
     Pool::with_models(&models(), "limits: {default: {requests_per_minute: 60}}\n")
 }
 
-fn code((status, answer): &(u16, Value)) -> (u16, &str) {
+fn code((status, response): &(u16, Value)) -> (u16, &str) {
     (
         *status,
-        answer["error"]["code"].as_str().unwrap_or_default(),
+        response["error"]["code"].as_str().unwrap_or_default(),
     )
 }
 
@@ -64,7 +64,7 @@ fn a_key_that_makes_keys_makes_none_that_may_do_more_than_itself() {
             assert!(message.starts_with(field), "{message}");
         }
     }
-    // The whole administrator is bound by nothing, the default limit neither.
+    // An unrestricted administrator has no bounds, including the default limits.
     let first = pool.admin_key();
     let wide = make(&pool, &first, json!({"role": "admin", "limits": {}}));
     assert_eq!(wide.0, 200, "{}", wide.1);
@@ -100,7 +100,7 @@ fn a_key_that_makes_keys_neither_changes_nor_revokes_one_above_itself() {
     for key in [&equal, &own] {
         let raised = admin(&pool, &maker, "PATCH", &id(key), &json!({"routes": null}));
         assert_eq!(code(&raised), (403, BEYOND));
-        // Without limits of its own it has the default ones.
+        // Without separate limits it has the default ones.
         let loosened = json!({"limits": {}});
         let raised = admin(&pool, &maker, "PATCH", &id(key), &loosened);
         assert_eq!(code(&raised), (403, BEYOND));

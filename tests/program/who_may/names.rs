@@ -1,4 +1,4 @@
-//! Which models a key is for, and that nothing else tells it of others.
+//! Models that a key may use, without any route revealing others.
 
 use serde_json::{Value, json};
 
@@ -17,11 +17,11 @@ fn ids(pool: &Pool, key: &str) -> Vec<String> {
     let (status, list) = get(pool, "/v1/models", key);
     assert_eq!(status, 200, "{list}");
     let all = list["data"].as_array().unwrap().iter();
-    all.map(|it| it["id"].as_str().unwrap().to_owned())
+    all.map(|model| model["id"].as_str().unwrap().to_owned())
         .collect()
 }
 
-/// Whether the key is let to the model on every route that names one; nothing is loaded.
+/// Returns true if the key may use the model on every route that names a model; loads nothing.
 fn may(pool: &Pool, key: &str, model: &str) -> bool {
     let messages = json!([{"role": "user", "content": "Hello"}]);
     let bodies = [
@@ -89,7 +89,7 @@ fn a_key_for_an_adapter_reaches_neither_its_base_nor_another_adapter() {
         let listed = ids(&pool, &key);
         for (name, had) in names.iter().zip(had).filter(|(name, _)| **name != "base") {
             assert_eq!(
-                listed.iter().any(|it| it == name),
+                listed.iter().any(|listed| listed == name),
                 had,
                 "{patterns}: {listed:?}"
             );
@@ -99,8 +99,8 @@ fn a_key_for_an_adapter_reaches_neither_its_base_nor_another_adapter() {
     // RayLLM's way to write a name, and names that are nearly right.
     assert_eq!(get(&pool, "/v1/models/lab--polite", &polite).0, 200);
     for near in ["lab--terse", "lab--base", "lab%2Fbas", "lab%2Fters"] {
-        let (status, answer) = get(&pool, &format!("/v1/models/{near}"), &polite);
-        let message = answer["error"]["message"].as_str().unwrap();
+        let (status, response) = get(&pool, &format!("/v1/models/{near}"), &polite);
+        let message = response["error"]["message"].as_str().unwrap();
         let (_, hint) = message.split_once(';').unwrap();
         assert_eq!(status, 404, "{message}");
         for hidden in ["lab/base", "lab/terse", "lab/other"] {
@@ -149,7 +149,7 @@ fn metrics_and_hot_models_show_nobody_what_is_not_for_them() {
     }
 }
 
-/// A model of so much memory, whose engine is the stub.
+/// A model of this memory size with the stub as engine.
 fn large(name: &str, priority: u32) -> (String, String) {
     let program = stub_engine().display().to_string();
     let text = format!(

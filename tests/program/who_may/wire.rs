@@ -1,4 +1,4 @@
-//! One request as it is said, on a connection of its own.
+//! Sends a request on a separate connection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use support::whole::{Pool, split};
 
-/// What is said.
+/// The request to send.
 #[derive(Clone, Copy)]
 pub struct Said<'a> {
     /// None: the address of the pool.
@@ -21,19 +21,19 @@ pub struct Said<'a> {
 
 /// Status and body of the answer.
 pub fn say(pool: &Pool, said: Said) -> (u16, String) {
-    let (status, body, _) = split(&answer(pool, said));
+    let (status, body, _) = split(&respond(pool, said));
     (status, body)
 }
 
 /// The cookie that the answer gives, as a browser would send it back.
 pub fn cookie(pool: &Pool, said: Said) -> Option<String> {
-    let answer = String::from_utf8_lossy(&answer(pool, said)).into_owned();
-    let mut lines = answer.lines();
+    let response = String::from_utf8_lossy(&respond(pool, said)).into_owned();
+    let mut lines = response.lines();
     let line = lines.find_map(|line| line.strip_prefix("set-cookie: "))?;
     Some(line.split(';').next()?.to_owned())
 }
 
-fn answer(pool: &Pool, said: Said) -> Vec<u8> {
+fn respond(pool: &Pool, said: Said) -> Vec<u8> {
     let mut socket = TcpStream::connect(pool.address()).unwrap();
     let patience = Duration::from_secs(30);
     socket.set_read_timeout(Some(patience)).unwrap();
@@ -49,7 +49,7 @@ fn answer(pool: &Pool, said: Said) -> Vec<u8> {
     socket.write_all(head.as_bytes()).unwrap();
     // A body that is refused by its head need not be read.
     let _ = socket.write_all(said.body.as_bytes());
-    let mut answer = Vec::new();
-    let _ = socket.read_to_end(&mut answer);
-    answer
+    let mut response = Vec::new();
+    let _ = socket.read_to_end(&mut response);
+    response
 }

@@ -1,4 +1,4 @@
-//! Embeddings, ranks and scores by the embedded engine, through the whole program, with tiny encoders.
+//! Embeddings, ranks and scores by the embedded engine with tiny encoders and the real program.
 
 use std::path::Path;
 
@@ -25,8 +25,11 @@ fn pool() -> Pool {
 
 fn post(pool: &Pool, path: &str, body: &Value) -> (u16, Value) {
     let (status, text) = pool.post(path, &body.to_string());
-    let answer = serde_json::from_str(&text);
-    (status, answer.unwrap_or_else(|_| panic!("{status} {text}")))
+    let response = serde_json::from_str(&text);
+    (
+        status,
+        response.unwrap_or_else(|_| panic!("{status} {text}")),
+    )
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
@@ -39,42 +42,42 @@ fn numbers(value: &Value) -> Vec<f64> {
 fn texts_become_vectors_and_documents_are_ranked() {
     let pool = pool();
     let body = json!({"model": "bert-mean", "input": ["one text", "another one", "one text"]});
-    let (status, answer) = post(&pool, "/v1/embeddings", &body);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = post(&pool, "/v1/embeddings", &body);
+    assert_eq!(status, 200, "{response}");
     let vectors: Vec<Vec<f64>> = (0..3)
-        .map(|nth| numbers(&answer["data"][nth]["embedding"]))
+        .map(|nth| numbers(&response["data"][nth]["embedding"]))
         .collect();
     assert_eq!(vectors[0], vectors[2]);
     assert_ne!(vectors[0], vectors[1]);
-    assert_eq!(answer["model"], "bert-mean");
+    assert_eq!(response["model"], "bert-mean");
     assert!(
-        answer["usage"]["prompt_tokens"].as_u64() > Some(3),
-        "{answer}"
+        response["usage"]["prompt_tokens"].as_u64() > Some(3),
+        "{response}"
     );
     let body = json!({"model": "bert-mean", "input": "one text", "dimensions": 4});
-    let (status, answer) = post(&pool, "/v1/embeddings", &body);
+    let (status, response) = post(&pool, "/v1/embeddings", &body);
     assert_eq!(
-        (status, numbers(&answer["data"][0]["embedding"]).len()),
+        (status, numbers(&response["data"][0]["embedding"]).len()),
         (200, 4)
     );
 
     let documents = ["a place", "a time", "a priority"];
     let body =
         json!({"model": "bert-ranker", "query": "when?", "documents": documents, "top_n": 2});
-    let (status, answer) = post(&pool, "/v1/rerank", &body);
-    assert_eq!(status, 200, "{answer}");
-    let results = answer["results"].as_array().expect("results");
+    let (status, response) = post(&pool, "/v1/rerank", &body);
+    assert_eq!(status, 200, "{response}");
+    let results = response["results"].as_array().expect("results");
     let scores: Vec<f64> = results
         .iter()
-        .map(|it| it["relevance_score"].as_f64().expect("a score"))
+        .map(|result| result["relevance_score"].as_f64().expect("a score"))
         .collect();
-    assert!(scores.len() == 2 && scores[0] >= scores[1], "{answer}");
+    assert!(scores.len() == 2 && scores[0] >= scores[1], "{response}");
     let body = json!({"model": "bert-ranker", "text_1": "when?", "text_2": documents});
-    let (status, answer) = post(&pool, "/v1/score", &body);
+    let (status, response) = post(&pool, "/v1/score", &body);
     assert_eq!(
-        (status, answer["data"].as_array().map(Vec::len)),
+        (status, response["data"].as_array().map(Vec::len)),
         (200, Some(3)),
-        "{answer}"
+        "{response}"
     );
 }
 
@@ -89,8 +92,8 @@ fn what_a_model_is_not_for_is_refused_before_it_is_loaded() {
         ("/v1/rerank", &ranks, "a model for ranks"),
         ("/v1/embeddings", &vector, "a model for embeddings"),
     ] {
-        let (status, answer) = post(&pool, path, body);
-        let said = answer["error"]["message"].as_str().expect("a message");
+        let (status, response) = post(&pool, path, body);
+        let said = response["error"]["message"].as_str().expect("a message");
         assert!(status == 501 && said.contains(word), "{status} {said}");
     }
     assert_eq!(pool.engine_pids(), Vec::<u32>::new());

@@ -44,16 +44,20 @@ fn a_chat_is_a_stream_of_lines_unless_it_asks_for_one_object() {
         whole["message"],
         json!({"role": "assistant", "content": said})
     );
-    for it in [last, &whole] {
+    for response in [last, &whole] {
         assert_eq!(
-            (&it["prompt_eval_count"], &it["eval_count"]),
+            (&response["prompt_eval_count"], &response["eval_count"]),
             (&json!(3), &json!(5))
         );
-        let number = |name: &str| it[name].as_u64().unwrap_or_else(|| panic!("{name}: {it}"));
+        let number = |name: &str| {
+            response[name]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{name}: {response}"))
+        };
         let parts = ["load_duration", "prompt_eval_duration", "eval_duration"].map(number);
         let sum: u64 = parts.iter().sum();
-        assert!(sum <= number("total_duration"), "{it}");
-        let created = it["created_at"].as_str().unwrap();
+        assert!(sum <= number("total_duration"), "{response}");
+        let created = response["created_at"].as_str().unwrap();
         assert!(created.ends_with('Z') && created.contains('T'), "{created}");
     }
 }
@@ -63,7 +67,7 @@ fn the_time_of_a_load_is_in_the_answer_that_waited_for_it() {
     let pool = pool("writer", &["--ready-after-ms", "600"]);
     let first = answered(&pool, "/api/chat", &hello(json!({"stream": false})));
     let second = answered(&pool, "/api/chat", &hello(json!({"stream": false})));
-    let load = |it: &Value| it["load_duration"].as_u64().unwrap();
+    let load = |response: &Value| response["load_duration"].as_u64().unwrap();
     assert!(load(&first) >= 500_000_000, "{first}");
     assert!(load(&second) < load(&first), "{second}");
 }
@@ -146,7 +150,7 @@ fn texts_become_vectors_of_the_length_1_and_the_older_route_gives_them_as_they_a
     assert_eq!(vectors.len(), 2);
     for vector in vectors {
         let numbers = vector.as_array().unwrap().iter();
-        let square: f64 = numbers.map(|it| it.as_f64().unwrap().powi(2)).sum();
+        let square: f64 = numbers.map(|number| number.as_f64().unwrap().powi(2)).sum();
         assert!((square - 1.0).abs() < 1e-3, "{vector}");
     }
     assert!(
