@@ -123,7 +123,7 @@ pub(super) fn command(
             } else {
                 (
                     "engine_config.command_prefix",
-                    "install it, or correct the words before the engine's own",
+                    "install it, or correct the command prefix",
                 )
             };
             Ok(Some(shown(&command, recipe.working_dir.as_deref(), keyed)))
@@ -135,11 +135,11 @@ pub(super) fn command(
 fn missing_of_cuda(devices: &[PlacedDevice], cuda: &CudaProgram) -> Option<(&'static str, String)> {
     let key = "engine_config.engine_kwargs.device";
     if devices.iter().any(|device| !device.is_gpu) {
-        let problem = "is cuda, and this machine shows no NVIDIA GPU, so a load here fails; install the driver, or write cpu";
+        let problem = "is cuda, but this machine shows no NVIDIA GPU, so loads fail here; install the driver, or write cpu";
         return Some((key, problem.to_owned()));
     }
     let trouble = cuda.trouble()?;
-    let problem = format!("is cuda, and a load here fails: {}", trouble.problem);
+    let problem = format!("is cuda, but loads fail here: {}", trouble.problem);
     Some((key, problem))
 }
 
@@ -158,7 +158,7 @@ fn shown(
                 " on the PATH"
             };
             let problem =
-                format!("there is no program `{program}`{place}, so a load fails; {advice}");
+                format!("there is no program `{program}`{place}, so loads fail; {advice}");
             (key, problem)
         });
     Shown {

@@ -81,7 +81,7 @@ impl Devices {
         if allowed.is_empty() {
             let names: Vec<&str> = self.infos.iter().map(|info| info.name.as_str()).collect();
             let problem = format!(
-                "pool_config.devices allows none of the devices, which are {}; correct it",
+                "pool_config.devices matches none of the devices ({}); correct it",
                 names.join(", ")
             );
             return Err(("pool_config.devices", problem));

@@ -83,7 +83,7 @@ pub(super) fn check(
         .as_ref()
         .and_then(|adapters| adapters.fetch());
     if let Some(dynamic) = dynamic {
-        let line = format!("adapters are looked for in {}", dynamic.describe());
+        let line = format!("adapters are looked up in {}", dynamic.describe());
         checked.lines.push(line);
     }
     if let Some(fault) = dynamic.and_then(source::not_built) {
@@ -211,7 +211,7 @@ fn place(
         }
         // The weights will provide the missing size.
         Err(why) if !is_known && why.contains("the size of the weights is not known") => {
-            let line = "its command line depends on the size of the weights, and is shown once they are here";
+            let line = "its command line depends on the size of the weights and is shown once they are fetched";
             checked.lines.push(line.to_owned());
         }
         Err(why) => {

@@ -17,7 +17,7 @@ pub fn arguments(text: &str) -> Result<Vec<String>, String> {
         lines.push('\n');
     }
     let argv = shlex::split(&lines).ok_or(
-        "has a quotation mark or a backslash without an end; it cannot be split into words",
+        "has an unterminated quotation mark or backslash; it cannot be split into arguments",
     )?;
     if argv.is_empty() {
         Err("is empty".to_owned())
@@ -87,7 +87,7 @@ pub fn host_and_port_of(proxy: &str) -> Result<(String, String), String> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     if !matches!(path.trim_end_matches('/'), "" | "v1") {
         return Err(format!(
-            "is reached below the path /{path} of its proxy; an engine has to answer at /v1"
+            "is reached below the path /{path} of its proxy; an engine must serve /v1"
         ));
     }
     let (host, port) = match authority.rsplit_once(':') {

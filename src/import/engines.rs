@@ -169,7 +169,7 @@ fn llama_cpp(program: &str, argv: &[String]) -> Result<Native, String> {
     match (read.own.remove("model"), read.own.remove("hf_repo")) {
         (Some(path), None) => section.insert("model_path".to_owned(), json!(path)),
         (None, Some(name)) => section.insert("hf_model_id".to_owned(), json!(name)),
-        _ => return Err("it names no model by --model or --hf-repo, or two".to_owned()),
+        _ => return Err("it must set the model once, with --model or --hf-repo".to_owned()),
     };
     name_program(section, program, "llama-server");
     let seats = match read.own.remove("parallel") {
@@ -186,11 +186,11 @@ fn llama_cpp(program: &str, argv: &[String]) -> Result<Native, String> {
     }
     if seats.is_none() {
         native.notes.push(
-            "has no --parallel, so one request at a time gets the whole --ctx-size; for more write deployment_config.max_ongoing_requests: each gets max_total_tokens, and the cache grows with their number".to_owned(),
+            "has no --parallel, so a single request gets the full --ctx-size; for more, set deployment_config.max_ongoing_requests: each request gets max_total_tokens, and the cache grows with their number".to_owned(),
         );
     } else if read.kwargs.contains_key("kv_unified") {
         native.notes.push(
-            "has --kv-unified, where one request may use the context of all; here each has --ctx-size divided by --parallel (max_total_tokens)".to_owned(),
+            "has --kv-unified, where one request may use the context of all; here each request has --ctx-size divided by --parallel (max_total_tokens)".to_owned(),
         );
     }
     native.seats = Some(seats.unwrap_or(1));
@@ -223,7 +223,7 @@ fn vllm(program: &str, argv: &[String]) -> Result<Native, String> {
     let model = match (read.own.remove("model"), read.rest.as_slice()) {
         (Some(model), []) => model,
         (None, [model]) => model.clone(),
-        _ => return Err("it names no model, or has words that belong to no option".to_owned()),
+        _ => return Err("it names no model, or has arguments that belong to no option".to_owned()),
     };
     let section = &mut native.section;
     let is_path = model.starts_with(['/', '.', '~']) || model.matches('/').count() > 1;
@@ -246,7 +246,7 @@ fn vllm(program: &str, argv: &[String]) -> Result<Native, String> {
     for key in ["pipeline_parallel_size", "data_parallel_size"] {
         if read.own.remove(key).is_some_and(|size| size != "1") {
             return Err(format!(
-                "--{} above 1 is not used by VLLMEngine, which has tensor parallelism and replicas",
+                "--{} above 1 is not supported by VLLMEngine, which uses tensor parallelism and replicas",
                 key.replace('_', "-")
             ));
         }
@@ -274,7 +274,7 @@ fn not_used(notes: &mut Vec<String>, own: &BTreeMap<&'static str, String>) {
     for key in own.keys() {
         let why = match *key {
             "api_key" | "api_key_file" => {
-                "is not copied: engines are reached from this machine alone, and clients use keys of the pool"
+                "is not copied: only this machine reaches engines, and clients use keys of the pool"
             }
             "hf_token" => {
                 "is a secret and was not copied: set HF_TOKEN in the environment of model-pool, and name it in engine_config.env_vars_to_propogate"
@@ -282,7 +282,7 @@ fn not_used(notes: &mut Vec<String>, own: &BTreeMap<&'static str, String>) {
             "fit" | "fit_target" | "fit_ctx" => {
                 "is not used: the pool reserves memory before it starts the engine"
             }
-            "swap_space" | "disable_log_requests" => "is gone from vLLM, and was left out",
+            "swap_space" | "disable_log_requests" => "has been removed from vLLM, and was left out",
             _ => continue,
         };
         notes.push(format!("--{} {why}", key.replace('_', "-")));
@@ -313,7 +313,7 @@ fn finish(
 
 fn number(name: &str, text: &str) -> Result<u64, String> {
     text.parse()
-        .map_err(|_| format!("--{name} {text} is no plain number"))
+        .map_err(|_| format!("--{name} {text} is not a plain number"))
 }
 
 fn number_or_text(text: &str) -> Value {

@@ -146,7 +146,7 @@ fn with_yaml(path: &Path, head: String, value: &Value) -> Result<String, WriteFa
     let text = head + &text;
     match reading::yaml::<Value>(&text) {
         Ok(read) if read == *value => Ok(text),
-        Ok(_) => Err(failed("it would read back as something else".to_owned())),
+        Ok(_) => Err(failed("it would read back as a different value".to_owned())),
         Err(flaw) => Err(failed(flaw.to_string())),
     }
 }

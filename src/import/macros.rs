@@ -93,7 +93,7 @@ impl Macros {
 
 fn too_long() -> String {
     format!(
-        "is longer than {EXPANDED_BYTES_MAX} bytes, or has more than {EXPANSIONS_MAX} macros, once its macros are filled in"
+        "is longer than {EXPANDED_BYTES_MAX} bytes, or has more than {EXPANSIONS_MAX} macros, once its macros are expanded"
     )
 }
 
@@ -165,7 +165,7 @@ impl<'a> Expansion<'a> {
                 None => String::new(),
             };
             return Err(MacroError::Other(format!(
-                "there is no macro ${{{name}}}{hint}"
+                "the macro ${{{name}}} does not exist{hint}"
             )));
         };
         self.open.push(name.to_owned());

@@ -47,7 +47,7 @@ pub fn read(engine: &Engine, own: &Own, argv: &[String]) -> Result<Read, String>
         let key = match short {
             Some((_, key)) => (*key).to_owned(),
             None if name.starts_with("--") => name[2..].replace('-', "_"),
-            None => return Err(format!("`{name}` is an option that is not known here")),
+            None => return Err(format!("`{name}` is an unknown option")),
         };
         if let Some(switch) = own.switches.iter().find(|name| **name == key) {
             read.own.insert(switch, String::new());

@@ -16,7 +16,7 @@ const NAME_WIDTH_MAX: usize = 32;
 pub(super) fn print(words: &str, found: Vec<Found>) -> Result<(), End> {
     let Some(first) = found.first() else {
         return Err(End::Failed(format!(
-            "the hub has no model whose name has {words:?}; try fewer or shorter words"
+            "the hub has no model with {words:?} in its name; try fewer or shorter words"
         )));
     };
     let next = format!("Next: model-pool pull {}", first.id);

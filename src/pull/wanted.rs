@@ -12,7 +12,7 @@ pub(super) fn find(name: &str, config: &Config) -> Result<Fetch, String> {
         Ok((catalog, _)) => Some(catalog),
         // A model of the hub does not depend on the files.
         Err(error) if is_of_the_hub(name) => {
-            eprintln!("model-pool: {error}; the model files are left out");
+            eprintln!("model-pool: {error}; the model files are ignored");
             None
         }
         Err(error) => return Err(error.to_string()),
@@ -79,7 +79,7 @@ fn of_entry(
     let fetch = read.ok().and_then(|(entry, _)| entry.fetch);
     fetch.ok_or_else(|| {
         format!(
-            "the {engine} engine of {name} fetches its weights by itself when it starts; `model-pool run {name}` starts it"
+            "the {engine} engine of {name} downloads its weights when it starts; `model-pool run {name}` starts it"
         )
     })
 }
@@ -103,6 +103,6 @@ fn of_hub(name: &str, config: &Config, catalog: Option<&Catalog>) -> Result<Fetc
     };
     let (entry, _) = read(&engine).map_err(|error| error.to_string())?;
     entry.fetch.ok_or_else(|| {
-        format!("{engine} fetches by itself; set catalog.unknown_engine to another engine")
+        format!("{engine} downloads its own weights; set catalog.unknown_engine to another engine")
     })
 }

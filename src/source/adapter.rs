@@ -192,7 +192,7 @@ impl Sources {
         if let Ok(Err(error)) = removed
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, "what was brought of an adapter could not be removed");
+            tracing::warn!(%error, "a partially downloaded adapter could not be removed");
         }
     }
 

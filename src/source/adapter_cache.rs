@@ -97,7 +97,7 @@ pub(super) fn publish(partial: &Path, folder: &Path) -> io::Result<()> {
 pub(super) fn touch(folder: &Path) {
     let touched = File::open(folder).and_then(|folder| folder.set_modified(SystemTime::now()));
     if let Err(error) = touched {
-        tracing::debug!(%error, folder = %folder.display(), "the use of an adapter could not be noted");
+        tracing::debug!(%error, folder = %folder.display(), "the use of an adapter could not be recorded");
     }
 }
 

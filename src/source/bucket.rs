@@ -177,7 +177,7 @@ pub(super) async fn list(store: &Store, uri: &BucketUri) -> Result<Listing, Sour
             return Err(SourceFault::Bucket {
                 uri: uri.to_string(),
                 why: format!("there are more than {LISTING_MAX} objects"),
-                advice: "name the folder of one model in bucket_uri",
+                advice: "set bucket_uri to the folder of one model",
                 lasting: true,
             });
         }
@@ -287,12 +287,12 @@ fn fault(error: &Error, uri: &BucketUri) -> SourceFault {
     let why = shortened(error);
     let advice = match (error, why.as_str()) {
         (Error::NotFound { .. }, _) | (_, "NoSuchBucket" | "NoSuchKey") => "see bucket_uri",
-        (Error::Precondition { .. }, _) => "it changed while it was fetched; load the model again",
+        (Error::Precondition { .. }, _) => "it changed during the download; load the model again",
         (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => KEYS,
         (_, "AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch") => KEYS,
         (_, why) if why.contains("403") || why.contains("401") => KEYS,
         (_, why) if why.contains("SecretAccessKey") || why.contains("AccessKeyId") => KEYS,
-        _ => "see the address, the region and the network",
+        _ => "check the address, the region and the network",
     };
     SourceFault::Bucket {
         uri: uri.to_string(),

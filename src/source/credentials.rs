@@ -42,7 +42,7 @@ pub(super) async fn hub_token(wanted: &Fetch) -> Option<String> {
 /// Requests variables such as `AWS_ACCESS_KEY_ID` from the address, with a POST without a body. The response is a flat JSON object.
 #[cfg_attr(
     not(feature = "s3"),
-    expect(dead_code, reason = "only buckets have credentials by an address")
+    expect(dead_code, reason = "only buckets support credentials from an address")
 )]
 pub(super) async fn by_url(
     source_url: &CredentialsUrl,
@@ -61,21 +61,21 @@ pub(super) async fn by_url(
         let token = token.ok_or_else(|| failed(format!("the variable {name} is not set"), true))?;
         request = request.bearer_auth(token.trim());
     }
-    let answer = request.send().await;
+    let response = request.send().await;
     // The client's error text contains the address, which may contain a key.
-    let answer = answer.map_err(|error| fault(root_of(&error.without_url())))?;
-    let status = answer.status();
+    let response = response.map_err(|error| fault(root_of(&error.without_url())))?;
+    let status = response.status();
     if !status.is_success() {
         return Err(fault(format!("it answers {}", status.as_u16())));
     }
-    let body = answer.bytes().await;
+    let body = response.bytes().await;
     let body = body.map_err(|error| fault(root_of(&error.without_url())))?;
     if body.len() > ANSWER_BYTES_MAX {
         return Err(fault(format!(
-            "its answer is longer than {ANSWER_BYTES_MAX} bytes"
+            "its response is longer than {ANSWER_BYTES_MAX} bytes"
         )));
     }
     // The response contains keys, so errors do not quote it.
     serde_json::from_slice(&body)
-        .map_err(|_| fault("its answer is not a JSON object of strings".to_owned()))
+        .map_err(|_| fault("its response is not a JSON object of strings".to_owned()))
 }

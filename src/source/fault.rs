@@ -20,25 +20,25 @@ pub enum SourceFault {
         "the hub is not searched, because network access is off (sources.offline, HF_HUB_OFFLINE)"
     )]
     OfflineSearch,
-    #[error("{id} is gated: accept its licence at {endpoint}/{id} with the account of the token, and give the token as HF_TOKEN in the pool's environment or in runtime_env.env_vars (the hub says GatedRepo{})", token_note(*has_token))]
+    #[error("{id} is gated: accept its licence at {endpoint}/{id} with the account of the token, and set the token as HF_TOKEN in the pool's environment or in runtime_env.env_vars (the hub says GatedRepo{})", token_note(*has_token))]
     Gated {
         id: String,
         endpoint: String,
         has_token: bool,
     },
-    #[error("there is no {id} at {endpoint}, or it is private{}; see the name in engine_config.hf_model_id, and give a token that may read it as HF_TOKEN", token_note(*has_token))]
+    #[error("there is no {id} at {endpoint}, or it is private{}; check the name in engine_config.hf_model_id, and set HF_TOKEN to a token that may read it", token_note(*has_token))]
     NoRepository {
         id: String,
         endpoint: String,
         has_token: bool,
     },
-    #[error("{id} has no revision {revision} at {endpoint}; see engine_config.revision")]
+    #[error("{id} has no revision {revision} at {endpoint}; check engine_config.revision")]
     NoRevision {
         id: String,
         revision: String,
         endpoint: String,
     },
-    #[error("{endpoint} does not accept the token; see HF_TOKEN")]
+    #[error("{endpoint} does not accept the token; check HF_TOKEN")]
     BadToken { endpoint: String },
     #[error("{what} answers {status}{}{}", detail(message), advice(*status))]
     Refused {
@@ -46,7 +46,7 @@ pub enum SourceFault {
         status: u16,
         message: String,
     },
-    #[error("{what} does not answer as a hub does: {why}; check sources.hub or HF_ENDPOINT")]
+    #[error("{what} does not respond like a hub: {why}; check sources.hub or HF_ENDPOINT")]
     NoHub { what: String, why: String },
     #[error("cannot read {uri}: {why}; {advice}")]
     Bucket {
@@ -56,12 +56,12 @@ pub enum SourceFault {
         lasting: bool,
     },
     #[error(
-        "{uri} cannot be read by this program, which is built without buckets: build it without `--no-default-features`, or add `--features s3`"
+        "{uri} cannot be read by this program, which is built without support for buckets: build it without `--no-default-features`, or add `--features s3`"
     )]
     NotBuilt { uri: String },
-    #[error("there is nothing under {uri}; see bucket_uri, which names a folder, not an object")]
+    #[error("{uri} is empty; check bucket_uri, which must be a folder, not an object")]
     Empty { uri: String },
-    #[error("{url} gave no credentials for the bucket: {why}; see s3_aws_credentials")]
+    #[error("{url} returned no credentials for the bucket: {why}; check s3_aws_credentials")]
     Credentials {
         url: String,
         why: String,
@@ -74,7 +74,7 @@ pub enum SourceFault {
     #[error("{where_} has no weights that can be loaded; its files: {files}")]
     NoWeights { where_: String, files: String },
     #[error(
-        "{where_} names a file {name:?}, which would lie outside of the model's folder or cannot be written; nothing was fetched"
+        "{where_} has a file {name:?}, which would be outside the model's folder or cannot be written; nothing was fetched"
     )]
     UnsafeName { where_: String, name: String },
     #[error(
@@ -104,14 +104,14 @@ pub enum SourceFault {
         "{where_} has no config.json, so no engine can identify its weights; its files: {files}"
     )]
     NoConfig { where_: String, files: String },
-    #[error("needs {} more on the disk of {}, which has {} free, and {} stay free (sources.keep_free); make room, or set sources.cache_dir", Bytes(*needs), path.display(), Bytes(*free), Bytes(*keep))]
+    #[error("needs {} more on the disk of {}, which has {} free, of which {} must stay free (sources.keep_free); make room, or set sources.cache_dir", Bytes(*needs), path.display(), Bytes(*free), Bytes(*keep))]
     NoRoom {
         needs: u64,
         free: u64,
         keep: u64,
         path: PathBuf,
     },
-    #[error("needs {} for adapters that are fetched, of which {} are allowed (lora_config.cache_gib), and {} have been used lately; ask again, or have it raised", Bytes(*needs), Bytes(*most), Bytes(*in_use))]
+    #[error("needs {} for fetched adapters, but {} are allowed (lora_config.cache_gib), and {} have been used recently; retry later, or raise the limit", Bytes(*needs), Bytes(*most), Bytes(*in_use))]
     AdaptersFull { needs: u64, in_use: u64, most: u64 },
     #[error(
         "{file} is damaged at the source: expected {expected}, got {got} twice; the copy was not kept"
@@ -129,7 +129,7 @@ pub enum SourceFault {
         tries: u32,
         why: String,
     },
-    #[error("node {node} does not give the weights: {why}; they are fetched from another source")]
+    #[error("node {node} does not send the weights: {why}; fetching them from another source")]
     Peer { node: String, why: String },
     #[error("{}: {source}; check that it is writable and has space, or set sources.cache_dir", path.display())]
     Disk {
@@ -151,8 +151,8 @@ fn token_note(has_token: bool) -> &'static str {
 
 fn advice(status: u16) -> &'static str {
     match status {
-        429 | 500.. => "; the pool retries after a while",
-        _ => "; see sources.hub, HF_ENDPOINT and the token",
+        429 | 500.. => "; the pool will retry",
+        _ => "; check sources.hub, HF_ENDPOINT and the token",
     }
 }
 
@@ -210,7 +210,7 @@ impl SourceFault {
                 "{id} is not complete on the pool's machine, and its network access is off; ask an administrator"
             ),
             SourceFault::NoRoom { needs, free, .. } => format!(
-                "the pool's disk lacks room: {} more are needed, and {} are free; ask an administrator",
+                "the pool's disk is full: {} more are needed, but only {} are free; ask an administrator",
                 Bytes(*needs),
                 Bytes(*free)
             ),
@@ -232,7 +232,7 @@ impl SourceFault {
             SourceFault::BrokenOff { tries, .. } => format!(
                 "a download failed {tries} times in a row without a byte; what has arrived is kept, retry later"
             ),
-            SourceFault::Peer { .. } => "another node does not give the weights".to_owned(),
+            SourceFault::Peer { .. } => "another node does not send the weights".to_owned(),
             SourceFault::NoClient { .. } => {
                 "the pool cannot make connections; ask an administrator, the service's log says why"
                     .to_owned()
@@ -311,7 +311,7 @@ mod tests {
             SourceFault::Bucket {
                 uri: text(),
                 why: text(),
-                advice: "see s3_aws_credentials",
+                advice: "check s3_aws_credentials",
                 lasting: true,
             },
             SourceFault::NotBuilt { uri: text() },

@@ -93,13 +93,13 @@ impl Hub {
             cache: self.cache.clone(),
         };
         let response = self.get(&url).timeout(LISTING_TIME_MAX).send().await;
-        let answer = response.map_err(unreachable)?;
-        if !answer.status().is_success() {
-            return Err(self.refused(id, revision, answer).await);
+        let reply = response.map_err(unreachable)?;
+        if !reply.status().is_success() {
+            return Err(self.refused(id, revision, reply).await);
         }
         let no_hub = |why: String| self.no_hub(id, why);
         let mut body = Vec::new();
-        let mut chunks = answer.bytes_stream();
+        let mut chunks = reply.bytes_stream();
         while let Some(chunk) = chunks.next().await {
             body.extend_from_slice(&chunk.map_err(unreachable)?);
             if body.len() > LISTING_MAX {
@@ -156,11 +156,11 @@ impl Hub {
         if offset > 0 {
             request = request.header(RANGE, format!("bytes={offset}-"));
         }
-        let answer = request.send().await.map_err(|error| Trouble::Passing {
+        let response = request.send().await.map_err(|error| Trouble::Passing {
             why: root_of(&error.without_url()),
             after: None,
         })?;
-        let offset = match answer.status() {
+        let offset = match response.status() {
             StatusCode::PARTIAL_CONTENT => offset,
             status if status.is_success() => 0,
             // The local file is longer than the remote one is now.
@@ -174,12 +174,12 @@ impl Hub {
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
                 return Err(Trouble::Passing {
                     why: format!("{} answers {}", self.shown(), status.as_u16()),
-                    after: retry_after(answer.headers()),
+                    after: retry_after(response.headers()),
                 });
             }
-            _ => return Err(Trouble::Lasting(self.refused(id, commit, answer).await)),
+            _ => return Err(Trouble::Lasting(self.refused(id, commit, response).await)),
         };
-        let body = answer.bytes_stream();
+        let body = response.bytes_stream();
         Ok(Opened {
             offset,
             body: body
@@ -189,10 +189,10 @@ impl Hub {
     }
 
     /// The hub gives the reason in a header. A missing repository looks the same as a private one.
-    async fn refused(&self, id: &str, revision: &str, answer: Response) -> SourceFault {
-        let status = answer.status().as_u16();
+    async fn refused(&self, id: &str, revision: &str, response: Response) -> SourceFault {
+        let status = response.status().as_u16();
         let header = |name: &str| {
-            let value = answer.headers().get(name)?.to_str().ok()?;
+            let value = response.headers().get(name)?.to_str().ok()?;
             Some(value.chars().take(300).collect::<String>())
         };
         let (id, endpoint) = (id.to_owned(), self.shown());

@@ -175,7 +175,7 @@ impl Sources {
             Err(SourceFault::NoHub {
                 what: wanted.describe(),
                 why: format!(
-                    "it did not say how large it is within {} s",
+                    "it did not report the size within {} s",
                     DESCRIBE_MAX.as_secs()
                 ),
             })
@@ -209,7 +209,7 @@ impl Sources {
             Ok(config) => config,
             // The model exists anyway; the fetch will show whether it can be read.
             Err(fault) => {
-                tracing::info!(model = wanted.id, %fault, "the size is guessed until the weights are here");
+                tracing::info!(model = wanted.id, %fault, "the size is estimated until the weights are fetched");
                 return Ok(all);
             }
         };

@@ -115,7 +115,8 @@ impl PeerSource {
                     })
                 } else {
                     Err(lasting(
-                        "it gives as many files at once as it may (node.peers_at_once)".to_owned(),
+                        "it already sends the maximum number of files (node.peers_at_once)"
+                            .to_owned(),
                     ))
                 }
             }

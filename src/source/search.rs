@@ -59,9 +59,9 @@ impl Hub {
             why: root_of(&error.without_url()),
             cache: self.cache.clone(),
         };
-        let answer = self.get(&url).timeout(SEARCH_TIME_MAX).send().await;
-        let mut answer = answer.map_err(unreachable)?;
-        match answer.status() {
+        let response = self.get(&url).timeout(SEARCH_TIME_MAX).send().await;
+        let mut response = response.map_err(unreachable)?;
+        match response.status() {
             status if status.is_success() => {}
             StatusCode::UNAUTHORIZED => {
                 return Err(SourceFault::BadToken {
@@ -77,7 +77,7 @@ impl Hub {
             }
         }
         let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
             body.extend_from_slice(&chunk);
             if body.len() > ANSWER_BYTES_MAX {
                 return Err(self.no_search(format!("it is longer than {ANSWER_BYTES_MAX} bytes")));
@@ -95,8 +95,8 @@ impl Hub {
 }
 
 fn found(body: &[u8], limit: usize) -> Result<Vec<Found>, String> {
-    let answers: Vec<Answer> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    let models = answers.into_iter().filter(|model| is_name(&model.id));
+    let responses: Vec<Answer> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let models = responses.into_iter().filter(|model| is_name(&model.id));
     Ok(models.take(limit).map(Found::from).collect())
 }
 
@@ -107,22 +107,22 @@ fn is_name(id: &str) -> bool {
 }
 
 impl From<Answer> for Found {
-    fn from(answer: Answer) -> Found {
-        let has = |form: &&'static str| answer.tags.iter().any(|tag| tag == form);
+    fn from(response: Answer) -> Found {
+        let has = |form: &&'static str| response.tags.iter().any(|tag| tag == form);
         let is_word = |task: &String| {
             task.bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
         Found {
             form: ["gguf", "safetensors"].into_iter().find(has),
-            downloads: answer.downloads,
-            task: answer.pipeline_tag.filter(is_word),
+            downloads: response.downloads,
+            task: response.pipeline_tag.filter(is_word),
             // `false`, or the way to accept the licence.
             is_gated: !matches!(
-                answer.gated,
+                response.gated,
                 serde_json::Value::Null | serde_json::Value::Bool(false)
             ),
-            id: answer.id,
+            id: response.id,
         }
     }
 }

@@ -139,7 +139,7 @@ fn gguf_model(all: &[Part], wanted: &Fetch) -> Result<Option<Vec<Part>>, SourceF
         let hint = known.first().map(|first| {
             let (id, known) = (&wanted.id, few(known.clone()));
             format!(
-                "write a quantization behind the name, such as {id}:{first} (there are {known}), or "
+                "append a quantization to the name, such as {id}:{first} (there are {known}), or "
             )
         });
         SourceFault::GgufChoice {

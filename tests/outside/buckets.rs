@@ -261,7 +261,7 @@ fn what_is_wrong_with_a_bucket_is_told_without_its_keys() {
         (
             &json!({"bucket_uri": "s3://lab/other"}),
             good.clone(),
-            "there is nothing under s3://lab/other",
+            "s3://lab/other is empty",
         ),
         (
             &far,

@@ -219,7 +219,7 @@ fn of_two_words_for_one_value_the_one_that_counts_is_told() {
     assert_eq!(entry.generation.defaults["max_tokens"], json!(9));
     assert_has(
         &warnings,
-        &["line 7: engine_config.generation.generate_kwargs.max_tokens: counts, and not the 5"],
+        &["line 7: engine_config.generation.generate_kwargs.max_tokens: is used instead of 5"],
     );
     let (_, agreed) = with("      do_sample: false\n      temperature: 0\n");
     assert!(!agreed.contains("temperature"), "{agreed}");
@@ -250,7 +250,7 @@ fn ray_serves_configurations_hold_several_models() {
     assert_has(
         &texts.join("\n"),
         &[
-            "line 14: applications[0].args.llm_configs[2]: names another file",
+            "line 14: applications[0].args.llm_configs[2]: refers to another file",
             "line 13: applications[0].args.llm_configs[1].log_engine_metrics",
         ],
     );

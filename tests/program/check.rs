@@ -233,7 +233,7 @@ fn an_engine_that_cannot_run_here_is_told_with_what_to_install() {
     let said = world.check();
     assert_eq!(said.status, Some(0), "{}", said.all());
     said.has(&[
-        "warning: models/tiny.yaml: line 1: engine_config.program: there is no program `vllm-of-nobody` on the PATH, so a load fails; install vLLM",
+        "warning: models/tiny.yaml: line 1: engine_config.program: there is no program `vllm-of-nobody` on the PATH, so loads fail;  install vLLM",
         "model lab/tiny: would run: ",
         " vllm-of-nobody serve ",
     ]);
@@ -244,7 +244,7 @@ fn an_engine_that_cannot_run_here_is_told_with_what_to_install() {
     );
     world
         .check()
-        .fails_with(&["cannot be started: TRTLLMEngine computes on GPUs"]);
+        .fails_with(&["cannot be started: TRTLLMEngine requires GPUs"]);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn devices_that_do_not_exist_are_told_with_those_that_do() {
     world.model("engine_kwargs: {concurrency: 2}\npool_config: {devices: {names: [gpu9]}}");
     world
         .check()
-        .fails_with(&["does not fit: pool_config.devices allows none of the devices, which are gpu0; correct it (models/tiny.yaml: line 6: pool_config.devices)"]);
+        .fails_with(&["does not fit: pool_config.devices matches none of the devices (gpu0); correct it (models/tiny.yaml: line 6: pool_config.devices)"]);
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn a_program_whose_libraries_are_missing_is_reported_with_what_brings_them() {
         &[
             "embedded engine on GPUs:",
             "would run: model-pool-cuda engine",
-            "a load here fails",
+            "loads fail here",
         ],
     );
 }

@@ -125,7 +125,7 @@ fn a_launcher_with_a_port_of_its_own_is_served() {
     has(
         &said,
         &[
-            &format!("taken to listen on 127.0.0.1:{port}"),
+            &format!("assumed to listen on 127.0.0.1:{port}"),
             "3 models imported",
         ],
     );
@@ -165,7 +165,7 @@ fn providers_with_an_endpoint_like_openais_are_imported() {
     ];
     let (folder, ended) = import("litellm", text, &[], &env);
     let said = ended.done().stdout;
-    has(&said, &["present value of the variable VLLM_BASE"]);
+    has(&said, &["current value of the variable VLLM_BASE"]);
     let files = files(folder.path());
     for (name, url, key) in [
         ("a", "http://10.0.0.7:8000/v1", "K"),
@@ -310,7 +310,7 @@ fn everything_of_llama_swap_is_translated_or_named_and_no_secret_is_copied() {
             "models.qwen-unlisted.unlisted",
             "--no-mmap",
             "models.docker-llama.cmdStop",
-            "runs a container by hand",
+            "runs a container directly",
             "qwen3:8b/a/b is qwen3-8b/a-b here",
             "peers.openrouter.filters",
             "peers.lan.apiKey: was not copied: set LAN_API_KEY",
@@ -393,8 +393,8 @@ fn a_model_that_cannot_be_translated_is_left_out_with_its_line_and_the_others_ar
         &[
             "left out: theirs.yaml: line 5: models.deaf.cmd: does not use ${PORT}",
             "line 7: models.far.cmd: is reached at 10.0.0.9",
-            "line 10: models.open.cmd: has a quotation mark",
-            "line 12: models.unknown.cmd: there is no macro ${modl}",
+            "line 10: models.open.cmd: has an unterminated quotation mark",
+            "line 12: models.unknown.cmd: the macro ${modl} does not exist",
             "line 14: models.secret.cmd: uses ${env.MY_TOKEN}, which looks like a secret",
             "models.empty.cmd: is missing",
             "imported/models/good.yaml",
@@ -534,11 +534,11 @@ environment_variables: {REDIS_PASSWORD: hunter3}
             "model_list[0].litellm_params.organization",
             "model_list[0].litellm_params.extra_headers",
             "model_list[0].model_info.input_cost_per_token",
-            "gpt-4o is given to several entries",
+            "gpt-4o is the name of several entries",
             "this one is gpt-4o-2",
             "a.b/c.d/e is a.b/c.d-e here",
-            "models of `azure` are not reached",
-            "api_base is missing: `hosted_vllm` has no address of its own",
+            "models of `azure` cannot be reached",
+            "api_base is missing: `hosted_vllm` has no default address",
             "* is a pattern",
             "model_name is missing",
             "litellm_settings.drop_params",
@@ -593,7 +593,7 @@ fn the_memory_of_an_unknown_program_is_a_guess_from_its_files() {
     let (folder, ended) = import("llama-swap", &text, &[], &[]);
     has(
         &ended.done().stdout,
-        &["its memory is a guess", "pool_config.memory_gib is 4.1"],
+        &["its memory is estimated", "pool_config.memory_gib: 4.1"],
     );
     has(&files(folder.path())[0].1, &["memory_gib: 4.1"]);
     check(folder.path(), "{}").done();

@@ -44,7 +44,7 @@ pub struct FlagReason {
 }
 
 /// The reason why keys, certificates and origins are not options of an engine.
-pub const GATEWAY_ALONE: &str = "is the gateway's business: engines are reached from this machine alone, keys are made with \
+pub const GATEWAY_ALONE: &str = "is the gateway's business: only this machine reaches engines, keys are created with \
                                  `admin-client keys`, and certificates are set in the section `server` of the configuration";
 
 pub const fn group(kind: Kind, names: &'static str) -> Group {
@@ -299,7 +299,7 @@ fn text(kind: Kind, value: &Value) -> Result<String, String> {
         (Kind::Path, Value::String(path)) if !path.is_empty() => std::path::absolute(path)
             .map(|path| path.display().to_string())
             .map_err(|error| format!("`{path}` is not a usable path: {error}")),
-        (Kind::Path, _) => Err("is no path".to_owned()),
+        (Kind::Path, _) => Err("is not a path".to_owned()),
         (Kind::Json, Value::String(text)) => match serde_json::from_str::<Value>(text) {
             Ok(_) => Ok(text.clone()),
             Err(error) => Err(format!(

@@ -60,19 +60,25 @@ fn a_command_of_vllm_becomes_keys() {
 #[test]
 fn a_command_that_is_not_understood_stays_one_with_the_reason() {
     for (line, why) in [
-        ("llama-server -m a.gguf --no-mmap", "--no-mmap is no option"),
+        (
+            "llama-server -m a.gguf --no-mmap",
+            "--no-mmap is not an option",
+        ),
         ("llama-server -m a.gguf --lora a --lora b", "given twice"),
         (
             "llama-server -m a.gguf b.gguf",
             "`b.gguf` belongs to no option",
         ),
-        ("llama-server --port 1", "names no model"),
+        ("llama-server --port 1", "must set the model"),
         (
             "llama-server -m a.gguf --device CUDA0",
             "--device is made from the placement",
         ),
         ("vllm serve org/m -pp 2", "above 1"),
-        ("vllm serve org/m --max-model-len auto", "no plain number"),
+        (
+            "vllm serve org/m --max-model-len auto",
+            "not a plain number",
+        ),
         ("vllm serve org/m --pot 1", "did you mean"),
     ] {
         let reason = parse(line).expect_err(line);

@@ -37,36 +37,36 @@ const READ: [&str; 8] = [
 const WITHOUT: &[(&str, &str)] = &[
     (
         "timeout",
-        "pool_config.first_token_after and stall_after say when an endpoint counts as dead",
+        "pool_config.first_token_after and stall_after define when an endpoint counts as dead",
     ),
     (
         "stream_timeout",
-        "pool_config.first_token_after and stall_after say when an endpoint counts as dead",
+        "pool_config.first_token_after and stall_after define when an endpoint counts as dead",
     ),
     (
         "max_retries",
-        "loads are retried, answers are not: a client retries",
+        "loads are retried, but requests are not: clients retry them",
     ),
     (
         "num_retries",
-        "loads are retried, answers are not: a client retries",
+        "loads are retried, but requests are not: clients retry them",
     ),
     (
         "extra_headers",
-        "the values may be secret and were not copied; write them into engine_config.headers",
+        "the values may be secret and were not copied; set them in engine_config.headers",
     ),
     (
         "organization",
-        "it was not copied; write OpenAI-Organization into engine_config.headers",
+        "it was not copied; set OpenAI-Organization in engine_config.headers",
     ),
     (
         "litellm_credential_name",
-        "name the variable of the key in engine_config.api_key_env",
+        "set engine_config.api_key_env to the variable of the key",
     ),
     ("weight", "a model has one endpoint"),
     ("order", "a model has one endpoint"),
-    ("input_cost_per_token", "money is not counted"),
-    ("output_cost_per_token", "money is not counted"),
+    ("input_cost_per_token", "costs are not tracked"),
+    ("output_cost_per_token", "costs are not tracked"),
 ];
 
 impl Reader<'_> {
@@ -84,7 +84,7 @@ impl Reader<'_> {
             return Err(Problem::at(
                 entry.path("model_name"),
                 format!(
-                    "{wanted} is a pattern; a model file names one model: write an entry for each that you use"
+                    "{wanted} is a pattern, but a model file describes one model: write an entry for each model you use"
                 ),
             ));
         }
@@ -106,7 +106,7 @@ impl Reader<'_> {
         if provider.prefix == GITHUB && !served.contains('/') {
             self.notes.warn(
                 &params.path("model"),
-                format!("{served} has a publisher at GitHub, as in openai/gpt-4o; write it into engine_config.served_model_name"),
+                format!("{served} needs a publisher at GitHub, as in openai/gpt-4o; set it in engine_config.served_model_name"),
             );
         }
         let url = match (&base, provider.url) {
@@ -114,7 +114,7 @@ impl Reader<'_> {
                 return Err(Problem::at(
                     params.path(base_key),
                     format!(
-                        "{base} is taken for the address of the provider's own API; its OpenAI endpoint is {url}: remove api_base, or write `model: openai/…`"
+                        "{base} is assumed to be the address of the provider's own API; its OpenAI endpoint is {url}: remove api_base, or write `model: openai/…`"
                     ),
                 ));
             }
@@ -131,7 +131,7 @@ impl Reader<'_> {
                 return Err(Problem::at(
                     path,
                     format!(
-                        "api_base is missing: `{}` has no address of its own; write one like http://10.0.0.7:8000/v1",
+                        "api_base is missing: `{}` has no default address; write one like http://10.0.0.7:8000/v1",
                         provider.prefix
                     ),
                 ));
@@ -148,7 +148,7 @@ impl Reader<'_> {
         if name != wanted {
             let message = if self.first.contains_key(&wanted) {
                 format!(
-                    "{wanted} is given to several entries, among which LiteLLM chooses; a model has one endpoint here, and this one is {name}"
+                    "{wanted} is the name of several entries, between which LiteLLM chooses; a model has one endpoint here, and this one is named {name}"
                 )
             } else {
                 format!(
@@ -204,14 +204,14 @@ impl Reader<'_> {
             Some(value) => {
                 self.notes.warn(
                     &key,
-                    format!("has the present value of the variable {variable} in it now"),
+                    format!("now contains the current value of the variable {variable}"),
                 );
                 Ok(value.clone())
             }
             None => Err(Problem::at(
                 key,
                 format!(
-                    "is in the variable {variable}, which is not set here; set it and import again, or write the address itself"
+                    "is in the variable {variable}, which is not set here; set it and import again, or write the address directly"
                 ),
             )),
         }
@@ -285,7 +285,7 @@ impl Reader<'_> {
                 }
                 Some(_) => self
                     .notes
-                    .warn(&params.path(key), "is no number, and was left out"),
+                    .warn(&params.path(key), "is not a number, and was left out"),
                 None => {}
             }
         }
@@ -302,7 +302,7 @@ impl Reader<'_> {
                 }
                 Some(_) => self.notes.warn(
                     &params.path(key),
-                    "is no limit, and was left out; a limit is 1 and more",
+                    "is not a limit, and was left out; limits are at least 1",
                 ),
                 None => {}
             }
@@ -339,7 +339,7 @@ impl Reader<'_> {
                 // Every OpenAI route is passed to the endpoint unchanged.
                 "mode" | "id" => continue,
                 "max_input_tokens" | "max_tokens" | "max_output_tokens" => {
-                    "has no counterpart: the endpoint knows its limits; engine_config.max_total_tokens is the length of its context"
+                    "has no counterpart: the endpoint has its own limits; engine_config.max_total_tokens sets the context length"
                 }
                 _ => "has no counterpart, and was left out",
             };

@@ -65,7 +65,7 @@ struct Reader<'a> {
 const WITHOUT: &[(&str, &str)] = &[
     (
         "litellm_settings.drop_params",
-        "a RemoteEngine gets every field of a request; engines of this pool have pool_config.unknown_fields: drop",
+        "a RemoteEngine receives every field of a request; for engines of this pool, set pool_config.unknown_fields: drop",
     ),
     (
         "litellm_settings.request_timeout",
@@ -73,51 +73,51 @@ const WITHOUT: &[(&str, &str)] = &[
     ),
     (
         "litellm_settings.num_retries",
-        "loads are retried, answers are not: a client retries",
+        "loads are retried, but requests are not: clients retry them",
     ),
     (
         "litellm_settings.fallbacks",
-        "a request is answered by the model that it names, or refused",
+        "a request is served by the model that it names, or refused",
     ),
     (
         "litellm_settings.context_window_fallbacks",
-        "a request is answered by the model that it names, or refused",
+        "a request is served by the model that it names, or refused",
     ),
     (
         "litellm_settings.default_fallbacks",
-        "a request is answered by the model that it names, or refused",
+        "a request is served by the model that it names, or refused",
     ),
     (
         "litellm_settings.cache",
-        "answers are not cached; engines keep the beginnings of conversations",
+        "responses are not cached; engines cache the beginnings of conversations",
     ),
     (
         "litellm_settings.cache_params",
-        "answers are not cached; engines keep the beginnings of conversations",
+        "responses are not cached; engines cache the beginnings of conversations",
     ),
     (
         "litellm_settings.success_callback",
-        "metrics are on /metrics, and the history says what the pool did",
+        "metrics are on /metrics, and the history records the pool's actions",
     ),
     (
         "litellm_settings.failure_callback",
-        "metrics are on /metrics, and the history says what the pool did",
+        "metrics are on /metrics, and the history records the pool's actions",
     ),
     (
         "litellm_settings.callbacks",
-        "metrics are on /metrics, and the history says what the pool did",
+        "metrics are on /metrics, and the history records the pool's actions",
     ),
     (
         "litellm_settings.max_budget",
-        "money is not counted; keys and models have limits of requests and tokens (limits)",
+        "costs are not tracked; keys and models have limits of requests and tokens (limits)",
     ),
     (
         "router_settings.routing_strategy",
-        "a model has one endpoint; replicas of engines of this pool share its requests by load",
+        "a model has one endpoint; the replicas of an engine in this pool share requests by load",
     ),
     (
         "router_settings.num_retries",
-        "loads are retried, answers are not: a client retries",
+        "loads are retried, but requests are not: clients retry them",
     ),
     (
         "router_settings.timeout",
@@ -125,7 +125,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ),
     (
         "router_settings.fallbacks",
-        "a request is answered by the model that it names, or refused",
+        "a request is served by the model that it names, or refused",
     ),
     (
         "router_settings.redis_host",
@@ -157,7 +157,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ),
     (
         "general_settings.alerting",
-        "`admin-client events --follow` and Prometheus say what happens",
+        "`admin-client events --follow` and Prometheus show activity",
     ),
     (
         "environment_variables",
@@ -165,14 +165,14 @@ const WITHOUT: &[(&str, &str)] = &[
     ),
     (
         "credential_list",
-        "name the variable of a key in the model file (engine_config.api_key_env); the values were not copied",
+        "set engine_config.api_key_env in the model file to the variable of a key; the values were not copied",
     ),
     (
         "guardrails",
         "pool_config.validation limits texts by their length and characters",
     ),
-    ("mcp_servers", "there are no tools in the pool"),
-    ("include", "import each of these files by itself"),
+    ("mcp_servers", "the pool has no tools"),
+    ("include", "import each of these files separately"),
     ("callback_settings", "metrics are on /metrics"),
 ];
 

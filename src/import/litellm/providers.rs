@@ -191,7 +191,7 @@ pub fn provider_of(
     };
     let refused = |prefix: &str| {
         format!(
-            "models of `{prefix}` are not reached by OpenAI's API, or not with a bearer token; a RemoteEngine has both (docs/remote.md)"
+            "models of `{prefix}` cannot be reached with OpenAI's API and a bearer token, which a RemoteEngine uses (docs/remote.md)"
         )
     };
     if let Some(custom) = custom {
@@ -222,7 +222,7 @@ pub fn provider_of(
     match find("openai").filter(|_| is_openai || has_base) {
         Some(openai) => Ok((openai, model.to_owned())),
         None => Err(format!(
-            "`{model}` does not say its provider; write it as provider/{model}, and openai/{model} with api_base for a server of your own"
+            "`{model}` has no provider; write it as provider/{model}, or as openai/{model} with api_base for a custom server"
         )),
     }
 }
@@ -258,7 +258,7 @@ mod tests {
         for (model, why) in [
             ("bedrock/anthropic.claude", "models of `bedrock`"),
             ("azure/gpt", "bearer token"),
-            ("my-model", "does not say its provider"),
+            ("my-model", "has no provider"),
         ] {
             let problem = provider_of(model, None, false).expect_err(model);
             assert!(problem.contains(why), "{problem}");

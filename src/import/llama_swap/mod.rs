@@ -24,7 +24,7 @@ const NEVER: &str = "365days";
 const WITHOUT: &[(&str, &str)] = &[
     (
         "logTimeFormat",
-        "the log has RFC 3339 times; log.format: json is for machines",
+        "the log has RFC 3339 times; log.format: json is machine-readable",
     ),
     (
         "logToStdout",
@@ -54,12 +54,12 @@ const WITHOUT: &[(&str, &str)] = &[
     ("store", "the state is in state.dir"),
     (
         "ui",
-        "there is no such page; `admin-client top` and Prometheus show what happens",
+        "the page does not exist; `admin-client top` and Prometheus show activity",
     ),
     ("performance", "GPU and memory metrics are on /metrics"),
     (
         "profiles",
-        "a name always means the same model; aliases in model files give it others",
+        "a name always means the same model; aliases in model files add names",
     ),
     (
         "upstream",
@@ -207,7 +207,7 @@ impl Reader<'_> {
             }
             Some(_) => self
                 .notes
-                .warn("logLevel", "is no level of llama-swap, and was left out"),
+                .warn("logLevel", "is not a level of llama-swap, and was left out"),
         }
         let keys = root.list("apiKeys")?.len();
         if keys > 0 {
@@ -215,12 +215,12 @@ impl Reader<'_> {
                 .insert("auth".to_owned(), json!({"inference": "key"}));
             self.notes.warn(
                 "apiKeys",
-                format!("{keys} keys were not copied, because the pool makes its own: `admin-client keys create NAME --role user`, and give the new key to its user"),
+                format!("{keys} keys were not copied, because the pool creates its own keys: run `admin-client keys create NAME --role user`, and give the new key to its user"),
             );
         } else {
             self.notes.warn(
                 "apiKeys",
-                "there are none, so llama-swap serves everybody who reaches it; the pool serves this machine without a key, and others with one (auth.inference)",
+                "there are none, so llama-swap serves every client that reaches it; the pool requires a key from other machines (auth.inference)",
             );
         }
         const READ: [&str; 13] = [
@@ -269,7 +269,7 @@ impl Reader<'_> {
             if !known.contains(name.as_str()) && !aliases.contains(name) {
                 self.notes.warn(
                     "hooks.on_startup.preload",
-                    format!("names {name}, which is no model here"),
+                    format!("refers to {name}, which is not a model here"),
                 );
             }
         }

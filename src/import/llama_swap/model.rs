@@ -90,7 +90,7 @@ impl Reader<'_> {
                 Some(gib) if document["engine_config"]["type"] == "CommandEngine" => {
                     document["pool_config"]["memory_gib"] = json!(gib);
                     format!(
-                        "its memory is a guess: the size of its files and a fifth more, so pool_config.memory_gib is {gib}; correct it"
+                        "its memory is estimated as the size of its files plus one fifth (pool_config.memory_gib: {gib}); correct it"
                     )
                 }
                 _ => problem,
@@ -138,7 +138,7 @@ impl Reader<'_> {
         for name in copied {
             self.notes.warn(
                 &path,
-                format!("has the present value of ${{env.{name}}} in it now"),
+                format!("now contains the current value of ${{env.{name}}}"),
             );
         }
         Ok(Some(filled))
@@ -178,7 +178,7 @@ impl Reader<'_> {
                     Ok(indices) => parts.devices = indices,
                     Err(_) => parts.notes.push((
                         path,
-                        "is set by the pool for each replica; write the GPUs into pool_config.devices.names".to_owned(),
+                        "is set by the pool for each replica; set pool_config.devices.names to the GPUs".to_owned(),
                     )),
                 }
                 continue;
@@ -245,7 +245,7 @@ impl Reader<'_> {
             .map_err(|problem| problem.message)?;
         if let Some(path) = check.filter(|path| path != "/health") {
             let note = format!(
-                "{path} is not used: {} is ready when /health says so",
+                "{path} is not used: {} is ready when /health succeeds",
                 native.engine
             );
             notes.push((model.path("checkEndpoint"), note));
@@ -259,7 +259,7 @@ impl Reader<'_> {
             .map_err(|problem| problem.message)?;
         let mut document = json!({"engine_config": Value::Object(section)});
         if document.to_string().contains(PORT) {
-            return Err("uses ${PORT} in another place than the option for the port".to_owned());
+            return Err("uses ${PORT} outside the port option".to_owned());
         }
         let mut pool = Map::new();
         if let Some(gpus) = native
@@ -318,7 +318,7 @@ impl Reader<'_> {
             if listen.contains(':') {
                 self.notes.warn(
                     &model.path("proxy"),
-                    format!("names a port that cmd does not: the program is taken to listen on {listen} (engine_config.listen), so it has one replica"),
+                    format!("names a port that cmd does not: the program is assumed to listen on {listen} (engine_config.listen), so it has one replica"),
                 );
             }
             own.insert("listen".to_owned(), json!(listen));
@@ -414,17 +414,20 @@ fn command_notes(argv: &[String]) -> Vec<String> {
         .map(base)
         .any(|word| ["docker", "podman", "nerdctl"].contains(&word.as_str()))
     {
-        notes.push("runs a container by hand: the pool cannot remove it after a crash, nor see its memory. Write the engine's own type with command_prefix and {{ container }}: docs/engines.md#containers".to_owned());
+        notes.push("runs a container directly: the pool cannot remove it after a crash, nor see its memory. Use the engine's own type with command_prefix and {{ container }}: docs/engines.md#containers".to_owned());
     }
     if argv.iter().any(|word| word.starts_with("--api-key")) {
-        notes.push("--api-key was left out: engines are reached from this machine alone, and clients use keys of the pool".to_owned());
+        notes.push("--api-key was left out: only this machine reaches engines, and clients use keys of the pool".to_owned());
     }
     if has("0.0.0.0") || has("--host=0.0.0.0") {
-        notes.push("listens on all addresses, where others reach the engine without the pool; write 127.0.0.1".to_owned());
+        notes.push(
+            "listens on all addresses, where clients can bypass the pool; write 127.0.0.1"
+                .to_owned(),
+        );
     }
     let is_relative = |word: &String| word.starts_with("./") || word.starts_with("../");
     if argv.iter().any(is_relative) {
-        notes.push("has relative paths, which count from the folder in which model-pool is started; set engine_config.working_dir, or write absolute paths".to_owned());
+        notes.push("has relative paths, which are based on the working directory of model-pool; set engine_config.working_dir, or write absolute paths".to_owned());
     }
     notes
 }

@@ -44,8 +44,8 @@ impl Reader<'_> {
                 self.notes.warn(
                     &peer.path(key),
                     match key {
-                        "filters" => "has no counterpart: requests go to the endpoint as they are; engine_config.generation.generate_kwargs in a model file sets defaults",
-                        _ => "has no counterpart: connecting may take 10 s, and pool_config.first_token_after and stall_after say when an endpoint counts as dead",
+                        "filters" => "has no counterpart: requests are passed to the endpoint unchanged; engine_config.generation.generate_kwargs in a model file sets defaults",
+                        _ => "has no counterpart: connecting may take 10 s, and pool_config.first_token_after and stall_after define when an endpoint counts as dead",
                     },
                 );
             }

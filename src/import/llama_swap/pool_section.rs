@@ -37,15 +37,18 @@ const WITHOUT: &[(&str, &str)] = &[
         "unlisted",
         "every model is in the list, for keys that may use it (admin-client keys create NAME --models …)",
     ),
-    ("metadata", "the list of models has no further fields"),
-    ("capabilities", "the list of models has no further fields"),
+    ("metadata", "the list of models has no additional fields"),
+    (
+        "capabilities",
+        "the list of models has no additional fields",
+    ),
     (
         "sendLoadingState",
         "streams that wait for a load get comments with position and stage",
     ),
     (
         "timeouts",
-        "pool_config.first_token_after, stall_after and load_deadline say when an engine counts as dead",
+        "pool_config.first_token_after, stall_after and load_deadline define when an engine counts as dead",
     ),
 ];
 
@@ -203,11 +206,11 @@ impl Reader<'_> {
             else {
                 self.notes.warn(
                     &set.path(key),
-                    "has no counterpart: requests go to the engine as clients write them",
+                    "has no counterpart: requests are passed to the engine unchanged",
                 );
                 continue;
             };
-            self.notes.warn(&set.path(key), "is a default here (engine_config.generation.generate_kwargs): the value of a client counts");
+            self.notes.warn(&set.path(key), "is a default here (engine_config.generation.generate_kwargs): a client's value overrides it");
             defaults.insert(key.to_owned(), value.clone());
         }
         if !defaults.is_empty() {
@@ -226,7 +229,7 @@ impl Reader<'_> {
                     "has no counterpart: parameters of clients are not removed"
                 }
                 "setParamsByID" => {
-                    "has no counterpart, and its names are no aliases here; write a model file for each variant, or let clients send the parameters"
+                    "has no counterpart, and its names are not aliases here; write a model file for each variant, or let clients send the parameters"
                 }
                 _ => "is not known to this version, and was left out",
             };

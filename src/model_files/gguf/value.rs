@@ -70,7 +70,7 @@ impl Values {
             None => Ok(None),
             Some(Value::Number(number)) if number.is_finite() => Ok(Some(*number)),
             Some(Value::Integer(number)) => Ok(Some(*number as f64)),
-            Some(_) => Err(format!("{key} is no number")),
+            Some(_) => Err(format!("{key} is not a number")),
         }
     }
 

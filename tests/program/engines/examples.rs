@@ -148,7 +148,7 @@ fn weights_that_are_still_to_be_fetched_are_no_reason_to_name_a_folder() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert_has(
         &text,
-        &["its command line depends on the size of the weights, and is shown once they are here"],
+        &["its command line depends on the size of the weights and is shown once they are fetched"],
     );
     assert!(
         !text.contains("to a local folder with the weights"),

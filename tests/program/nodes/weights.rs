@@ -184,7 +184,7 @@ fn a_damaged_copy_of_another_node_is_refused_and_the_hub_gives_the_right_one() {
     assert_eq!(ask(&scene.pool), 200, "{}", second.log());
     let log = second.log();
     assert!(
-        log.contains("node gpu-1 does not give the weights"),
+        log.contains("node gpu-1 does not send the weights"),
         "{log}"
     );
     assert!(log.contains("is damaged"), "{log}");
