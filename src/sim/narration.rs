@@ -75,9 +75,9 @@ impl StoryRunner {
     pub(super) fn why(&self, rest: &[&str], transcript: &mut String) -> Result<(), String> {
         let name = *rest.first().ok_or("why of which model?")?;
         let known = self.explained.get(name);
-        let it = known.ok_or_else(|| format!("nothing was compared for {name}"))?;
-        let _ = writeln!(transcript, "> why: {it}");
-        for holder in &it.considered {
+        let explanation = known.ok_or_else(|| format!("nothing was compared for {name}"))?;
+        let _ = writeln!(transcript, "> why: {explanation}");
+        for holder in &explanation.considered {
             let (model, replica) = (&holder.model, holder.replica);
             let _ = writeln!(
                 transcript,
@@ -85,10 +85,10 @@ impl StoryRunner {
                 holder.device
             );
         }
-        for (device, bytes, what) in &it.others {
+        for (device, bytes, what) in &explanation.others {
             let _ = writeln!(transcript, ">   {device}: {bytes} {what}");
         }
-        for change in &it.memory {
+        for change in &explanation.memory {
             let (device, before, after) = (change.device, change.before, change.after);
             let _ = writeln!(
                 transcript,
@@ -119,13 +119,16 @@ impl StoryRunner {
             }
         };
         match wish {
-            Wish::Override { model, over: it } => over(model, it),
+            Wish::Override {
+                model,
+                over: setting,
+            } => over(model, setting),
             Wish::Load { model, wish } => load(model, wish.as_ref()),
             Wish::LoadAndOverride {
                 model,
                 wish,
-                over: it,
-            } => format!("{}; {}", load(model, Some(wish)), over(model, it)),
+                over: setting,
+            } => format!("{}; {}", load(model, Some(wish)), over(model, setting)),
             Wish::ForgetLoads { .. } => "no model is wished to be loaded".to_owned(),
             Wish::Cordon { device, cordon } => match cordon {
                 None => format!("{device} serves"),

@@ -138,16 +138,16 @@ fn text(points: &[Point]) -> String {
     let mut out = String::from(
         "waiting and loading by each rule; * where no other rule is better in both\n\n| rule | wait per request | loading per request | loading | not served | |\n|---|--:|--:|--:|--:|---|\n",
     );
-    for it in points {
+    for point in points {
         let _ = writeln!(
             out,
             "| {} | {:.2} s | {:.3} s | {:.0} s | {} | {} |",
-            it.rule,
-            it.wait_ms / 1000.0,
-            it.reload_seconds_per_request(),
-            it.reload_ms / 1000.0,
-            it.unserved,
-            if it.is_on_front { "*" } else { "" },
+            point.rule,
+            point.wait_ms / 1000.0,
+            point.reload_seconds_per_request(),
+            point.reload_ms / 1000.0,
+            point.unserved,
+            if point.is_on_front { "*" } else { "" },
         );
     }
     out

@@ -56,12 +56,12 @@ fn oldest<'a>(facts: &'a Facts<'_>, device: DeviceId, needs: u64) -> Option<Vec<
     idle.sort_by_key(|resident| (resident.last_used, resident.model));
     let mut free = facts.free_on(device);
     let mut victims: Vec<&Resident> = Vec::new();
-    for it in idle {
+    for resident in idle {
         if free >= needs {
             break;
         }
-        free += bytes(it);
-        victims.push(it);
+        free += bytes(resident);
+        victims.push(resident);
     }
     if free < needs {
         return None;

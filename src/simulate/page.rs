@@ -144,15 +144,15 @@ fn time_line(out: &mut String, setup: &Setup, report: &Report) {
         here.sort_by_key(|holding| (holding.from, holding.model));
         let total = reading.total.0.max(1) as f64;
         let mut taken: Vec<(f64, f64, Time)> = Vec::new();
-        for it in here {
-            taken.retain(|(.., until)| *until > it.from);
-            let tall = (it.bytes.0 as f64 / total * lane).max(1.5);
+        for holding in here {
+            taken.retain(|(.., until)| *until > holding.from);
+            let tall = (holding.bytes.0 as f64 / total * lane).max(1.5);
             let low = lowest_gap(&mut taken, tall);
-            taken.push((low, low + tall, it.to));
+            taken.push((low, low + tall, holding.to));
             draw(
                 out,
                 setup,
-                it,
+                holding,
                 &scale,
                 (top + lane - low - tall, tall),
                 &colours,
@@ -183,23 +183,23 @@ fn lowest_gap(taken: &mut [(f64, f64, Time)], tall: f64) -> f64 {
 fn draw(
     out: &mut String,
     setup: &Setup,
-    it: &Holding,
+    holding: &Holding,
     scale: &Scale,
     (y, tall): (f64, f64),
     colours: &BTreeMap<ModelId, String>,
 ) {
-    let ready = it.ready.unwrap_or(it.to);
+    let ready = holding.ready.unwrap_or(holding.to);
     let other = "#8b949e".to_owned();
-    let colour = colours.get(&it.model).unwrap_or(&other);
-    let name = escape(&setup.scenario.models[it.model.0 as usize].name);
+    let colour = colours.get(&holding.model).unwrap_or(&other);
+    let name = escape(&setup.scenario.models[holding.model.0 as usize].name);
     let what = format!(
         "{name}: {} for {}, loaded in {}, {}",
-        it.bytes,
-        it.to.since(it.from),
-        ready.since(it.from),
-        escape(&it.reason)
+        holding.bytes,
+        holding.to.since(holding.from),
+        ready.since(holding.from),
+        escape(&holding.reason)
     );
-    for (from, to, opacity) in [(it.from, ready, 0.35), (ready, it.to, 0.95)] {
+    for (from, to, opacity) in [(holding.from, ready, 0.35), (ready, holding.to, 0.95)] {
         let (x, end) = (scale.x(from), scale.x(to));
         if end > x {
             let _ = write!(

@@ -22,17 +22,17 @@ impl Pool {
                     .forget_ticket(ticket, true)
                     .expect("granted while waiting");
                 let now = self.now;
-                let it = self
+                let granting = self
                     .replicas
                     .get_mut(&replica)
                     .expect("granted on a live replica");
-                it.seats.taken(it.in_flight, self.now);
-                it.in_flight += 1;
-                it.entered += 1;
-                let served_first = it.entered == it.entered_when_launched + 1;
+                granting.seats.taken(granting.in_flight, self.now);
+                granting.in_flight += 1;
+                granting.entered += 1;
+                let served_first = granting.entered == granting.entered_when_launched + 1;
                 let model = self
                     .models
-                    .get_mut(&it.model)
+                    .get_mut(&granting.model)
                     .expect("a replica's model stays");
                 // The request that has waited longest ended the gap.
                 let gap = model.last_used.map(|last| waited.since.since(last));
@@ -67,9 +67,9 @@ impl Pool {
                 actions.push(Action::Refuse { ticket, refusal });
             }
             Decision::EndLease { model } => {
-                let it = self.models.get_mut(&model).expect("leased");
-                it.over = Override::default();
-                it.set_by = SettingOrders::default();
+                let leased = self.models.get_mut(&model).expect("leased");
+                leased.over = Override::default();
+                leased.set_by = SettingOrders::default();
                 self.reindex(model);
                 self.keep_override(model, actions);
                 let text = "the lease ended; back to the catalogue's values (P1)".to_owned();
@@ -134,10 +134,10 @@ impl Pool {
                     );
                     Box::new(crate::plan::place::explain(self, &requirements))
                 });
-                let it = self.orders.get_mut(&order).expect("active");
-                it.shortfall = Some(refusal);
-                it.plan = plan;
-                if let Some(model) = it.load().map(|load| load.model) {
+                let settled = self.orders.get_mut(&order).expect("active");
+                settled.shortfall = Some(refusal);
+                settled.plan = plan;
+                if let Some(model) = settled.load().map(|load| load.model) {
                     self.touch_model(model);
                 }
             }
@@ -299,8 +299,8 @@ impl Pool {
             *known = Span(known.0.midpoint(drained.0));
         }
         let node = self.devices[&shares[0].device].node;
-        if let Some(it) = self.hosts.get_mut(&node) {
-            it.starts_returning(host.unwrap_or_default());
+        if let Some(ledger) = self.hosts.get_mut(&node) {
+            ledger.starts_returning(host.unwrap_or_default());
         }
         if !was_leaving {
             for share in shares {

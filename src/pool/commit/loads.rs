@@ -186,10 +186,10 @@ impl Pool {
             devices: None,
             since: self.now,
         });
-        let it = self.models.get_mut(&model).expect("a victim's model stays");
-        it.restoring = false;
-        it.wish = wish;
-        it.wished_by = None;
+        let victim = self.models.get_mut(&model).expect("a victim's model stays");
+        victim.restoring = false;
+        victim.wish = wish;
+        victim.wished_by = None;
         self.restoring.remove(&model);
         self.keep_load(model, actions);
     }

@@ -64,8 +64,8 @@ impl Pool {
 
     /// Records that a change of this replica or planned load may unblock a demand.
     pub(crate) fn grows_at(&mut self, replica: ReplicaId) {
-        if let Some(it) = self.replicas.get(&replica) {
-            for share in &it.shares {
+        if let Some(found) = self.replicas.get(&replica) {
+            for share in &found.shares {
                 self.agenda.grown.insert(share.device);
                 // A replica that drains for a load that was dropped may stay if there is memory again.
                 if let Some(device) = self.devices.get(&share.device) {
@@ -95,8 +95,8 @@ impl Pool {
 
     pub(crate) fn grows_on(&mut self, device: DeviceId) {
         self.agenda.grown.insert(device);
-        if let Some(it) = self.devices.get(&device) {
-            self.agenda.replicas.extend(&it.holders);
+        if let Some(ledger) = self.devices.get(&device) {
+            self.agenda.replicas.extend(&ledger.holders);
         }
         self.demand_index.growths += 1;
         self.promises_changed = true;

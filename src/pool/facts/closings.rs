@@ -85,28 +85,28 @@ impl Closings {
         self.closed.is_empty() && self.open.is_empty()
     }
 
-    pub fn closes(&mut self, it: Closing, now: Time) {
+    pub fn closes(&mut self, closing: Closing, now: Time) {
         let closed = Closed {
-            model: it.model,
-            request: it.request,
-            waiting: it.waiting,
-            in_use_until: now + it.drains_in,
-            turn_ends: now + it.turn_left,
+            model: closing.model,
+            request: closing.request,
+            waiting: closing.waiting,
+            in_use_until: now + closing.drains_in,
+            turn_ends: now + closing.turn_left,
             drained: None,
             kept_out: BTreeSet::new(),
             waited: Span::ZERO,
-            unit: it.unit,
+            unit: closing.unit,
         };
-        self.closed.insert(it.replica, closed);
+        self.closed.insert(closing.replica, closed);
     }
 
-    pub fn stays_open(&mut self, it: Closing, now: Time) {
-        self.open.entry(it.replica).or_insert(Open {
-            waiting: it.waiting,
-            would_be_drained: now + it.drains_in,
-            entered: it.entered,
-            wait: it.wait,
-            unit: it.unit,
+    pub fn stays_open(&mut self, closing: Closing, now: Time) {
+        self.open.entry(closing.replica).or_insert(Open {
+            waiting: closing.waiting,
+            would_be_drained: now + closing.drains_in,
+            entered: closing.entered,
+            wait: closing.wait,
+            unit: closing.unit,
         });
     }
 
@@ -116,25 +116,25 @@ impl Closings {
             .closed
             .values_mut()
             .filter(|closed| closed.model == model);
-        for it in of_model.filter(|closed| now <= closed.in_use_until.min(closed.turn_ends)) {
-            it.kept_out.insert(ticket);
-            it.in_use_until = it.in_use_until.max(now + it.request);
+        for closed in of_model.filter(|closed| now <= closed.in_use_until.min(closed.turn_ends)) {
+            closed.kept_out.insert(ticket);
+            closed.in_use_until = closed.in_use_until.max(now + closed.request);
         }
     }
 
     /// The request no longer waits.
     pub fn leaves(&mut self, ticket: Ticket, waited: Span) {
-        for it in self.closed.values_mut() {
-            if it.kept_out.remove(&ticket) {
-                it.waited = it.waited + waited;
+        for closed in self.closed.values_mut() {
+            if closed.kept_out.remove(&ticket) {
+                closed.waited = closed.waited + waited;
             }
         }
     }
 
     /// The replica's last request has ended.
     pub fn drained(&mut self, replica: ReplicaId, now: Time) {
-        if let Some(it) = self.closed.get_mut(&replica) {
-            it.drained.get_or_insert(now);
+        if let Some(closed) = self.closed.get_mut(&replica) {
+            closed.drained.get_or_insert(now);
         }
     }
 
@@ -151,13 +151,18 @@ impl Closings {
 
     /// A replica whose gate stayed open is no longer in use. Returns true if the lead has changed.
     pub fn became_free(&mut self, replica: ReplicaId, entered: u64, now: Time) -> bool {
-        let Some(it) = self.open.remove(&replica) else {
+        let Some(kept) = self.open.remove(&replica) else {
             return false;
         };
-        let closed = it.wait.0.saturating_mul(entered.saturating_sub(it.entered));
-        let open = it.waiting.saturating_mul(now.since(it.would_be_drained).0);
+        let closed = kept
+            .wait
+            .0
+            .saturating_mul(entered.saturating_sub(kept.entered));
+        let open = kept
+            .waiting
+            .saturating_mul(now.since(kept.would_be_drained).0);
         let paid = [Span(closed), Span(open)];
-        self.judge(false, paid, it.unit, it.waiting, now)
+        self.judge(false, paid, kept.unit, kept.waiting, now)
     }
 
     /// Judges the closings whose outcome is fully known. Returns true if the lead has changed.
@@ -174,11 +179,11 @@ impl Closings {
             .collect();
         let mut changed = false;
         for (id, until) in known {
-            let it = self.closed.remove(&id).expect("found");
-            let later = until.since(it.drained.expect("known"));
-            let open = it.waiting.saturating_mul(later.0);
-            let paid = [it.waited, Span(open)];
-            changed |= self.judge(true, paid, it.unit, it.waiting, now);
+            let closing = self.closed.remove(&id).expect("found");
+            let later = until.since(closing.drained.expect("known"));
+            let open = closing.waiting.saturating_mul(later.0);
+            let paid = [closing.waited, Span(open)];
+            changed |= self.judge(true, paid, closing.unit, closing.waiting, now);
         }
         changed
     }

@@ -131,10 +131,10 @@ impl Pool {
     }
 
     pub(crate) fn load_not_begun(&mut self, id: ReplicaId) {
-        if let Some(it) = self.replicas.get_mut(&id)
-            && matches!(it.phase, Phase::Launching { .. })
+        if let Some(adopted) = self.replicas.get_mut(&id)
+            && matches!(adopted.phase, Phase::Launching { .. })
         {
-            it.may_be_spared = true;
+            adopted.may_be_spared = true;
             self.touch(id);
         }
     }

@@ -34,10 +34,10 @@ impl Pool {
                 self.gate_busy(reading.replica);
             }
             Event::Drained { replica } => {
-                if let Some(it) = self.replicas.get_mut(&replica)
-                    && matches!(it.phase, Phase::Draining { .. })
+                if let Some(found) = self.replicas.get_mut(&replica)
+                    && matches!(found.phase, Phase::Draining { .. })
                 {
-                    it.in_flight = 0;
+                    found.in_flight = 0;
                     self.touch(replica);
                 }
             }
@@ -108,18 +108,18 @@ impl Pool {
             Event::FetchEnded { model, end } => self.fetch_ended(model, end, actions),
             Event::LoadsFrom { replica, tier } => {
                 let woken = |replica: &&mut Replica| replica.parked.is_none();
-                if let Some(it) = self.replicas.get_mut(&replica).filter(woken) {
-                    it.tier = Some(tier);
+                if let Some(sleeper) = self.replicas.get_mut(&replica).filter(woken) {
+                    sleeper.tier = Some(tier);
                     // Weights read from host memory leave the disk free for other loads.
                     if tier < Tier::Disk {
-                        it.reads_until = Some(self.now);
+                        sleeper.reads_until = Some(self.now);
                         self.read_ends(replica);
                     }
                 }
             }
             Event::ModelRemoved { model } => {
-                if let Some(it) = self.models.get_mut(&model) {
-                    it.removed = true;
+                if let Some(found) = self.models.get_mut(&model) {
+                    found.removed = true;
                     self.refuse_loads_of(model, actions);
                     self.forget_wish(model, actions);
                     self.reindex(model);
@@ -229,14 +229,14 @@ impl Pool {
         self.begin_scaling(model);
         let replica = &self.replicas[&id];
         let tier = replica.tier.unwrap_or(Tier::Disk);
-        let it = self
+        let loaded = self
             .models
             .get_mut(&model)
             .expect("a replica's model stays");
-        it.load_times.add(tier, took);
-        it.retried_after_oom = false;
-        it.last_failure = None;
-        it.cooling_until = None;
+        loaded.load_times.add(tier, took);
+        loaded.retried_after_oom = false;
+        loaded.last_failure = None;
+        loaded.cooling_until = None;
         self.read_ends(id);
         self.touch_model(model);
         self.schedule_moves_of(id);

@@ -60,7 +60,7 @@ impl Pool {
             .collect();
         let text = match (&before, silent_for) {
             (_, Some(silent)) => format!("node {name} is back after {silent}"),
-            (Some(it), _) if it.presence == Presence::Joined => {
+            (Some(known), _) if known.presence == Presence::Joined => {
                 format!("node {name} has reconnected")
             }
             (Some(_), _) => format!("node {name} has joined again"),

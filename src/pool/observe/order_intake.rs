@@ -64,8 +64,8 @@ impl Pool {
                     .collect();
                 // Stopping these loads would only cause another load.
                 for awaited in awaited(self, &targets) {
-                    let it = self.replicas.get_mut(&awaited).expect("a target");
-                    it.leave_when_served = Some((StopReason::Unload { order: id }, id));
+                    let replica = self.replicas.get_mut(&awaited).expect("a target");
+                    replica.leave_when_served = Some((StopReason::Unload { order: id }, id));
                 }
                 self.set_targets(id, targets, drain);
                 self.touch_model(model);
@@ -76,16 +76,16 @@ impl Pool {
                 if self.failed_meanwhile(id, device) {
                     return;
                 }
-                let Some(it) = self.devices.get_mut(&device) else {
+                let Some(ledger) = self.devices.get_mut(&device) else {
                     // Its node left while the store was writing.
                     if let Some(departed) = self.departed.get_mut(&device) {
                         departed.cordon = None;
                     }
                     return;
                 };
-                it.cordon = None;
-                it.lost = false;
-                let text = format!("{} serves again (M7)", it.name);
+                ledger.cordon = None;
+                ledger.lost = false;
+                let text = format!("{} serves again (M7)", ledger.name);
                 self.grows_on(device);
                 let mut record = self.record(RecordKind::Uncordon, None, text);
                 record.order = Some(id);

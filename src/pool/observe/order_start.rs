@@ -71,8 +71,8 @@ impl Pool {
         }
         let leaving = leaving(self, scope, begun);
         for replica in &leaving.when_served {
-            let it = self.replicas.get_mut(replica).expect("chosen of these");
-            it.leave_when_served = Some((StopReason::Cleanup { order: id }, id));
+            let target = self.replicas.get_mut(replica).expect("chosen of these");
+            target.leave_when_served = Some((StopReason::Cleanup { order: id }, id));
         }
         let targets = leaving.replicas;
         let count = targets.len();
@@ -101,7 +101,7 @@ impl Pool {
             return;
         };
         let failed = self.failed_meanwhile(id, device);
-        let Some(it) = self.devices.get_mut(&device) else {
+        let Some(ledger) = self.devices.get_mut(&device) else {
             // Its node left while the store was writing; the cordon waits for it.
             if let Some(departed) = self.departed.get_mut(&device) {
                 departed.cordon = cordon;
@@ -109,9 +109,9 @@ impl Pool {
             return;
         };
         if !failed {
-            it.cordon = cordon;
+            ledger.cordon = cordon;
         }
-        let (name, holders) = (it.name.clone(), it.holders.clone());
+        let (name, holders) = (ledger.name.clone(), ledger.holders.clone());
         let targets: Vec<ReplicaId> = holders
             .into_iter()
             .filter(|holder| self.replicas.contains_key(holder))
@@ -159,9 +159,9 @@ impl Pool {
             return;
         };
         let most = fits.max(result.ready.len() as u32);
-        let it = self.models.get_mut(&model).expect("loaded");
-        let is_own = it.wished_by == Some(id);
-        let wish = it.wish.as_mut();
+        let loaded = self.models.get_mut(&model).expect("loaded");
+        let is_own = loaded.wished_by == Some(id);
+        let wish = loaded.wish.as_mut();
         if let Some(wish) = wish.filter(|wish| is_own && wish.replicas > most) {
             wish.replicas = most;
             self.keep_load(model, actions);

@@ -203,9 +203,10 @@ impl Pool {
         for &model in &save.overrides {
             let over = &self.models[&model].over;
             let is_written = match written {
-                Some(Wish::Override { over: it, .. } | Wish::LoadAndOverride { over: it, .. }) => {
-                    it == over
-                }
+                Some(
+                    Wish::Override { over: stored, .. }
+                    | Wish::LoadAndOverride { over: stored, .. },
+                ) => stored == over,
                 _ => false,
             };
             if !is_written {
@@ -215,8 +216,8 @@ impl Pool {
         for &model in &save.loads {
             let wish = &self.models[&model].wish;
             let is_written = match written {
-                Some(Wish::Load { wish: it, .. }) => it == wish,
-                Some(Wish::LoadAndOverride { wish: it, .. }) => Some(it) == wish.as_ref(),
+                Some(Wish::Load { wish: stored, .. }) => stored == wish,
+                Some(Wish::LoadAndOverride { wish: stored, .. }) => Some(stored) == wish.as_ref(),
                 Some(Wish::ForgetLoads { before: None }) => wish.is_none(),
                 _ => false,
             };
@@ -274,7 +275,7 @@ impl Pool {
             return;
         }
         let cordon = match self.devices.get(&device) {
-            Some(it) => it.cordon.clone(),
+            Some(ledger) => ledger.cordon.clone(),
             None => self
                 .departed
                 .get(&device)
@@ -299,14 +300,14 @@ impl Pool {
     /// Applies the order's changes of the override.
     pub(crate) fn override_counts(&mut self, id: OrderId, model: ModelId) {
         let change = self.orders[&id].change.clone();
-        let it = self.models.get_mut(&model).expect("accepted");
-        let over = change.on(&it.over);
+        let ordered = self.models.get_mut(&model).expect("accepted");
+        let over = change.on(&ordered.over);
         // It may also have ended the lease.
-        let is_other_lease = over.expires != it.over.expires;
-        it.over = over;
-        it.set_by.set(id, &change);
+        let is_other_lease = over.expires != ordered.over.expires;
+        ordered.over = over;
+        ordered.set_by.set(id, &change);
         if is_other_lease {
-            it.set_by.expires = Some(id);
+            ordered.set_by.expires = Some(id);
         }
     }
 
@@ -318,15 +319,15 @@ impl Pool {
             Some(Wish::LoadAndOverride { wish, .. }) => Some(wish),
             _ => None,
         };
-        let it = self.models.get_mut(&model).expect("accepted");
+        let ordered = self.models.get_mut(&model).expect("accepted");
         order.previous = Previous {
-            over: it.over.clone(),
-            set_by: it.set_by,
-            kept_away: it.wish.take().filter(|wish| wish.replicas == 0),
+            over: ordered.over.clone(),
+            set_by: ordered.set_by,
+            kept_away: ordered.wish.take().filter(|wish| wish.replicas == 0),
         };
-        it.wish = wish;
-        it.wished_by = Some(id);
-        it.restoring = false;
+        ordered.wish = wish;
+        ordered.wished_by = Some(id);
+        ordered.restoring = false;
         self.restoring.remove(&model);
     }
 
@@ -338,16 +339,16 @@ impl Pool {
         previous: Previous,
         actions: &mut Vec<Action>,
     ) {
-        let it = self.models.get_mut(&model).expect("known");
+        let ordered = self.models.get_mut(&model).expect("known");
         let own = Some(id);
-        let had_wish = it.wished_by == own;
+        let had_wish = ordered.wished_by == own;
         if had_wish {
-            it.wish = previous.kept_away;
-            it.wished_by = None;
-            it.restoring = false;
+            ordered.wish = previous.kept_away;
+            ordered.wished_by = None;
+            ordered.restoring = false;
         }
-        let before = it.over.clone();
-        let (over, set_by) = (&mut it.over, &mut it.set_by);
+        let before = ordered.over.clone();
+        let (over, set_by) = (&mut ordered.over, &mut ordered.set_by);
         if set_by.priority == own {
             over.priority = previous.over.priority;
             set_by.priority = previous.set_by.priority;
@@ -373,10 +374,10 @@ impl Pool {
 
     /// Drops the wish to load the model or to keep it away.
     pub(crate) fn forget_wish(&mut self, model: ModelId, actions: &mut Vec<Action>) {
-        let it = self.models.get_mut(&model).expect("a wish's model stays");
-        it.restoring = false;
-        it.wished_by = None;
-        let had_one = it.wish.take().is_some();
+        let wished = self.models.get_mut(&model).expect("a wish's model stays");
+        wished.restoring = false;
+        wished.wished_by = None;
+        let had_one = wished.wish.take().is_some();
         self.restoring.remove(&model);
         if had_one {
             self.keep_load(model, actions);

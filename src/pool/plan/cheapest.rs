@@ -59,13 +59,13 @@ pub(crate) fn with_freed(domain: &Domain, free: &[Bytes], victims: &[Evictable])
     freed
 }
 
-fn most_valuable_first(it: &Evictable) -> impl Ord + use<> {
+fn most_valuable_first(victim: &Evictable) -> impl Ord + use<> {
     Reverse((
-        it.priority,
-        it.rank.busy,
-        it.loss,
-        it.rank.bytes.0,
-        it.replica,
+        victim.priority,
+        victim.rank.busy,
+        victim.loss,
+        victim.rank.bytes.0,
+        victim.replica,
     ))
 }
 
@@ -110,11 +110,11 @@ impl Key {
         bytes: 0,
     };
 
-    fn with(self, it: &Evictable) -> Key {
+    fn with(self, victim: &Evictable) -> Key {
         Key {
-            busy: self.busy + u32::from(it.rank.busy),
-            loss: self.loss.saturating_add(it.loss),
-            bytes: self.bytes.saturating_add(it.rank.bytes.0.0),
+            busy: self.busy + u32::from(victim.rank.busy),
+            loss: self.loss.saturating_add(victim.loss),
+            bytes: self.bytes.saturating_add(victim.rank.bytes.0.0),
         }
     }
 }
@@ -138,9 +138,12 @@ impl<'a> Problem<'a> {
             .filter(|(_, deficits)| *deficits > 0)
             .collect();
         let mut gains = Vec::with_capacity(all.len() * short.len());
-        for it in all {
+        for candidate in all {
             for (device, deficits) in &short {
-                let here = it.shares.iter().filter(|share| share.device == *device);
+                let here = candidate
+                    .shares
+                    .iter()
+                    .filter(|share| share.device == *device);
                 let bytes: Bytes = here.map(|share| share.bytes).sum();
                 gains.push(bytes.0.min(*deficits));
             }
@@ -280,9 +283,13 @@ impl<'a> Search<'a> {
             |nth: &usize| problem.sums[*nth] > 0 && (best.0.busy > 0 || !all[*nth].rank.busy);
         let mut order: Vec<usize> = (0..all.len()).filter(is_possible).collect();
         order.sort_by_key(|&nth| {
-            let it = &all[nth];
+            let candidate = &all[nth];
             let gain = Reverse(problem.sums[nth]);
-            (!it.rank.busy, it.rank.busy.then_some(gain), nth)
+            (
+                !candidate.rank.busy,
+                candidate.rank.busy.then_some(gain),
+                nth,
+            )
         });
         let busy = order.iter().take_while(|nth| all[**nth].rank.busy).count();
         let width = problem.deficits.len();
@@ -393,12 +400,12 @@ impl<'a> Search<'a> {
     }
 }
 
-fn loss_of(it: &Evictable) -> u64 {
-    it.loss
+fn loss_of(victim: &Evictable) -> u64 {
+    victim.loss
 }
 
-fn bytes_of(it: &Evictable) -> u64 {
-    it.rank.bytes.0.0
+fn bytes_of(victim: &Evictable) -> u64 {
+    victim.rank.bytes.0.0
 }
 
 #[cfg(test)]

@@ -30,8 +30,8 @@ pub(crate) fn leaving(pool: &Pool, scope: CleanupScope, begun: Option<Time>) -> 
 /// The replicas that are still loading and that requests wait for.
 pub(crate) fn awaited(pool: &Pool, replicas: &[ReplicaId]) -> Vec<ReplicaId> {
     let is_awaited = |id: &ReplicaId| {
-        let it = &pool.replicas[id];
-        matches!(it.phase, Phase::Launching { .. }) && pool.waited_for.contains(&it.model)
+        let replica = &pool.replicas[id];
+        matches!(replica.phase, Phase::Launching { .. }) && pool.waited_for.contains(&replica.model)
     };
     replicas.iter().copied().filter(is_awaited).collect()
 }

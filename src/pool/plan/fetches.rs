@@ -7,9 +7,9 @@ use crate::types::reason::StopReason;
 /// Ends fetches before it begins new ones. A fetch continues after its requests have left, to shorten the wait of the next request.
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     let ended = pool.fetching.iter().find_map(|&model| {
-        let it = &pool.models[&model];
-        let fetch = it.fetch.as_ref().filter(|fetch| !fetch.cancel_sent)?;
-        let removed = it.removed.then_some(StopReason::Removed);
+        let fetching = &pool.models[&model];
+        let fetch = fetching.fetch.as_ref().filter(|fetch| !fetch.cancel_sent)?;
+        let removed = fetching.removed.then_some(StopReason::Removed);
         let reason = fetch.ends.clone().or(removed)?;
         Some(Decision::EndFetch { model, reason })
     });

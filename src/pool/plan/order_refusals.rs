@@ -40,15 +40,15 @@ pub(crate) fn refusal_of(
         }
         _ => return None,
     };
-    let Some(it) = pool.models.get(&model).filter(|model| !model.removed) else {
+    let Some(known) = pool.models.get(&model).filter(|model| !model.removed) else {
         return Some((Refusal::UnknownModel, None));
     };
     match command {
         Command::Load(load) => {
-            if let Some(refusal) = load_refusal(pool, it, load) {
+            if let Some(refusal) = load_refusal(pool, known, load) {
                 return Some((refusal, None));
             }
-            if let Some(refusal) = no_program(pool, it) {
+            if let Some(refusal) = no_program(pool, known) {
                 return Some((refusal, None));
             }
             let needed = if load.waits {
@@ -56,7 +56,7 @@ pub(crate) fn refusal_of(
             } else {
                 pool.replicas_wanted(load) as usize
             };
-            if coming(pool, it) >= needed {
+            if coming(pool, known) >= needed {
                 return None;
             }
             let requirements = orders::requirements_of(pool, load, pool.now, id);
@@ -74,11 +74,11 @@ pub(crate) fn refusal_of(
         Command::Unload {
             replica: Some(replica),
             ..
-        } if !it.replicas.contains(replica) => {
+        } if !known.replicas.contains(replica) => {
             Some((Refusal::NoSuchReplica { replica: *replica }, None))
         }
         Command::Unload { .. }
-            if it.replicas.is_empty() && it.planned.is_empty() && it.fetch.is_none() =>
+            if known.replicas.is_empty() && known.planned.is_empty() && known.fetch.is_none() =>
         {
             Some((Refusal::NotLoaded, None))
         }

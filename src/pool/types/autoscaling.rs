@@ -135,29 +135,29 @@ mod tests {
 
     #[test]
     fn as_many_are_desired_as_bring_each_to_its_target() {
-        let it = scaling(8, 24_000);
-        assert_eq!(it.desired(1, 24_000), 1);
-        assert_eq!(it.desired(1, 25_000), 2);
-        assert_eq!(it.desired(2, 100_000), 5);
-        assert_eq!(it.desired(4, 1_000_000), 8, "at most this many");
-        assert_eq!(it.desired(8, 0), 1, "at least one");
+        let settings = scaling(8, 24_000);
+        assert_eq!(settings.desired(1, 24_000), 1);
+        assert_eq!(settings.desired(1, 25_000), 2);
+        assert_eq!(settings.desired(2, 100_000), 5);
+        assert_eq!(settings.desired(4, 1_000_000), 8, "at most this many");
+        assert_eq!(settings.desired(8, 0), 1, "at least one");
     }
 
     #[test]
     fn a_small_factor_goes_part_of_the_way_and_never_sticks() {
-        let it = Scaling {
+        let settings = Scaling {
             up_factor_milli: 500,
             down_factor_milli: 100,
             ..scaling(10, 1_000)
         };
-        assert_eq!(it.desired(2, 6_000), 4, "half of the way from 2 to 6");
-        assert_eq!(it.desired(4, 2_000), 3, "one at least");
-        assert_eq!(it.desired(4, 3_900), 4, "four are needed");
+        assert_eq!(settings.desired(2, 6_000), 4, "half of the way from 2 to 6");
+        assert_eq!(settings.desired(4, 2_000), 3, "one at least");
+        assert_eq!(settings.desired(4, 3_900), 4, "four are needed");
     }
 
     #[test]
     fn nothing_is_done_before_it_was_called_for_long_enough() {
-        let it = Scaling {
+        let settings = Scaling {
             look_back: Span::from_secs(2),
             up_delay: Span::from_secs(10),
             down_delay: Span::from_secs(20),
@@ -171,7 +171,7 @@ mod tests {
             wanted: 1,
         };
         let mut at = |seconds: u64, ongoing, live| {
-            scaler.count(Time(seconds * 1000), ongoing, live, &it);
+            scaler.count(Time(seconds * 1000), ongoing, live, &settings);
             scaler.wanted
         };
         assert_eq!(at(0, 3, 1), 1);

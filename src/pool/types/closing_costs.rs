@@ -38,15 +38,20 @@ pub(crate) struct Judged {
 }
 
 impl ClosingCosts {
-    pub(crate) fn add(&mut self, it: Judged) {
-        self.closed = self.closed + it.closed;
-        self.open = self.open + it.open;
-        self.followed = self.followed + if it.was_made { it.closed } else { it.open };
+    pub(crate) fn add(&mut self, judged: Judged) {
+        self.closed = self.closed + judged.closed;
+        self.open = self.open + judged.open;
+        self.followed = self.followed
+            + if judged.was_made {
+                judged.closed
+            } else {
+                judged.open
+            };
         self.judged += 1;
-        self.changes += u64::from(it.changed);
-        self.late += u64::from(it.was_made != it.closing_led);
-        self.change_max = self.change_max.max(it.change);
-        self.one_max = self.one_max.max(it.closed).max(it.open);
+        self.changes += u64::from(judged.changed);
+        self.late += u64::from(judged.was_made != judged.closing_led);
+        self.change_max = self.change_max.max(judged.change);
+        self.one_max = self.one_max.max(judged.closed).max(judged.open);
     }
 
     /// Upper bound of `followed`: the better of both alternatives, plus the required loss and one early end for each change of the

@@ -103,10 +103,10 @@ impl ExpectedState {
 
     /// A device that failed after the order came stays out of service.
     fn cordon(&mut self, device: DeviceId, nth: u64, is: bool) {
-        let it = self.cordons.entry(device).or_default();
-        if nth > it.nth {
-            let lost = it.lost && is;
-            *it = Cordoned {
+        let cordon = self.cordons.entry(device).or_default();
+        if nth > cordon.nth {
+            let lost = cordon.lost && is;
+            *cordon = Cordoned {
                 is,
                 failed: false,
                 lost,
@@ -119,10 +119,10 @@ impl ExpectedState {
     pub fn device_fails(&mut self, device: DeviceId, lost: bool, is_ending: bool) {
         self.sequence += 1;
         let nth = self.sequence;
-        let it = self.cordons.entry(device).or_default();
-        if !it.is || is_ending || lost && !(it.failed && it.lost) {
-            let lost = it.lost || lost;
-            *it = Cordoned {
+        let cordon = self.cordons.entry(device).or_default();
+        if !cordon.is || is_ending || lost && !(cordon.failed && cordon.lost) {
+            let lost = cordon.lost || lost;
+            *cordon = Cordoned {
                 is: true,
                 failed: true,
                 lost,

@@ -29,9 +29,9 @@ impl Failures {
 
 impl Referee {
     pub(super) fn forget_failures(&mut self, model: ModelId) {
-        let it = self.failures.get_mut(&model).expect("a model of ours");
-        it.in_a_row = 0;
-        it.cooling_until = Time(0);
+        let failures = self.failures.get_mut(&model).expect("a model of ours");
+        failures.in_a_row = 0;
+        failures.cooling_until = Time(0);
     }
 
     /// The pool is informed that a process has ended. The phase of the replica decides what that means.
@@ -44,7 +44,7 @@ impl Referee {
             return;
         }
         let spec = &self.specs[&seen.model];
-        let it = self.failures.get_mut(&seen.model).expect("known");
+        let failures = self.failures.get_mut(&seen.model).expect("known");
         let timed_out = matches!(seen.stopping, Some(StopReason::LoadTimedOut { .. }));
         let runs_out_of_memory = matches!(exit, Exit::OutOfMemory { .. });
         let failed = match (&seen.stopping, seen.ready) {
@@ -53,8 +53,8 @@ impl Referee {
             (None, Some(ready)) => {
                 let healthy = now.since(ready) >= self.limits.healthy_after;
                 if healthy {
-                    it.in_a_row = 0;
-                    it.cooling_until = Time(0);
+                    failures.in_a_row = 0;
+                    failures.cooling_until = Time(0);
                 }
                 !healthy && seen.closed.is_none()
             }
@@ -67,10 +67,10 @@ impl Referee {
             let count = seen.shares.len() as u32;
             for share in &seen.shares {
                 let kind = self.devices[&share.device].kind;
-                it.too_small.insert((count, kind), share.bytes);
+                failures.too_small.insert((count, kind), share.bytes);
             }
             // Corrected and planned again once; the second time is a failure.
-            if !core::mem::replace(&mut it.ran_out_of_memory, true) {
+            if !core::mem::replace(&mut failures.ran_out_of_memory, true) {
                 return;
             }
         }
@@ -80,13 +80,13 @@ impl Referee {
     }
 
     pub(super) fn failed(&mut self, now: Time, model: ModelId) {
-        let it = self.failures.get_mut(&model).expect("known");
-        it.in_a_row += 1;
-        it.ran_out_of_memory = false;
-        it.counted = Some(now);
+        let failures = self.failures.get_mut(&model).expect("known");
+        failures.in_a_row += 1;
+        failures.ran_out_of_memory = false;
+        failures.counted = Some(now);
         let (first, most) = (self.limits.cooldown_first, self.limits.cooldown_max);
-        let doubled = first.0 << (it.in_a_row - 1).min(20);
-        it.cooling_until = now + Span(doubled.min(most.0));
+        let doubled = first.0 << (failures.in_a_row - 1).min(20);
+        failures.cooling_until = now + Span(doubled.min(most.0));
     }
 
     /// During a cool-down or quarantine only an order may load.
@@ -95,11 +95,11 @@ impl Referee {
     }
 
     pub(super) fn too_soon(&mut self, now: Time, what: &str, model: ModelId, why: &str) {
-        let it = &self.failures[&model];
-        let text = if it.cooling_until > now {
-            format!("until {}", it.cooling_until)
-        } else if it.in_a_row >= self.limits.failures_max {
-            format!("and has failed {} times", it.in_a_row)
+        let failures = &self.failures[&model];
+        let text = if failures.cooling_until > now {
+            format!("until {}", failures.cooling_until)
+        } else if failures.in_a_row >= self.limits.failures_max {
+            format!("and has failed {} times", failures.in_a_row)
         } else {
             return;
         };
@@ -133,8 +133,8 @@ impl Referee {
         let Some((model, _)) = self.open_tickets.get(&ticket) else {
             return;
         };
-        let it = &self.failures[model];
-        if matches!(refusal, Refusal::LoadFailed { .. }) && it.counted.is_none() {
+        let failures = &self.failures[model];
+        if matches!(refusal, Refusal::LoadFailed { .. }) && failures.counted.is_none() {
             self.broken.push(format!(
                 "L3: {ticket} is refused for a failed load of {model}, and none has failed"
             ));

@@ -58,12 +58,12 @@ impl Referee {
                 "Q3: {open:?} wait for an answer, and {queued:?} are in the queues"
             ));
         }
-        for it in &view.models {
-            let waiting = open.values().filter(|of| **of == it.model).count();
-            if it.waiting as usize != waiting {
+        for shown in &view.models {
+            let waiting = open.values().filter(|of| **of == shown.model).count();
+            if shown.waiting as usize != waiting {
                 self.broken.push(format!(
                     "Q3: {waiting} wait for {}, which counts {}",
-                    it.model, it.waiting
+                    shown.model, shown.waiting
                 ));
             }
         }

@@ -119,16 +119,16 @@ impl Referee {
                 Some((*replica, held.saturating_sub(share)))
             })
             .collect();
-        let it = self.device_memory(device);
+        let memory = self.device_memory(device);
         let taken = reading.taken.unwrap_or_default();
         // A reading from before the end of a process does not show who holds which memory after it.
-        if it.measured && it.last_end.is_some_and(|end| taken <= end) {
-            it.foreign = it.foreign.min(foreign);
+        if memory.measured && memory.last_end.is_some_and(|end| taken <= end) {
+            memory.foreign = memory.foreign.min(foreign);
         } else {
-            it.foreign = foreign;
+            memory.foreign = foreign;
         }
-        it.excess = excess;
-        it.last_taken = taken;
+        memory.excess = excess;
+        memory.last_taken = taken;
     }
 
     /// The process has really ended. `lingers` is the memory not returned on each device.
@@ -141,28 +141,29 @@ impl Referee {
         for (device, bytes) in lingers {
             let share = shares.iter().find(|share| share.device == *device);
             let reserved = share.map(|share| share.bytes).unwrap_or_default();
-            let it = self.device_memory(*device);
-            let known = reserved + it.excess.remove(&replica).unwrap_or_default();
+            let memory = self.device_memory(*device);
+            let known = reserved + memory.excess.remove(&replica).unwrap_or_default();
             let bytes = known.min(*bytes);
-            it.lingering
+            memory
+                .lingering
                 .insert(replica, Lingering { bytes, ended: now });
             // While an earlier process's memory is awaited, memory that others took since cannot be distinguished either.
             let patience = Limits::default().release_wait;
-            let waits = it.last_end.is_some_and(|end| now <= end + patience);
-            it.foreign_at_end = if waits {
-                it.foreign_at_end.min(it.foreign)
+            let waits = memory.last_end.is_some_and(|end| now <= end + patience);
+            memory.foreign_at_end = if waits {
+                memory.foreign_at_end.min(memory.foreign)
             } else {
-                it.foreign
+                memory.foreign
             };
-            it.last_end = Some(now);
-            it.last_change = Some(now);
+            memory.last_end = Some(now);
+            memory.last_change = Some(now);
         }
     }
 
     pub fn memory_returned(&mut self, now: Time, device: DeviceId, replica: ReplicaId) {
-        let it = self.device_memory(device);
-        it.lingering.remove(&replica);
-        it.last_change = Some(now);
+        let memory = self.device_memory(device);
+        memory.lingering.remove(&replica);
+        memory.last_change = Some(now);
     }
 
     /// The shares of living processes on a device.
@@ -212,8 +213,8 @@ impl Referee {
         let patience = self.limits.release_wait;
         for share in shares {
             let held = self.held(share.device) + share.bytes;
-            let it = &self.devices[&share.device];
-            let (unavailable, capacity) = (it.unavailable(now, patience), it.capacity);
+            let memory = &self.devices[&share.device];
+            let (unavailable, capacity) = (memory.unavailable(now, patience), memory.capacity);
             if held > capacity {
                 self.broken.push(format!(
                     "M3: with {replica} {} holds {held} of {capacity}",
@@ -221,7 +222,7 @@ impl Referee {
                 ));
             } else if held + unavailable > capacity {
                 self.broken.push(format!(
-                    "M4: {replica} takes {} of {}, where {unavailable} is not free and {held} of {capacity} would be given to replicas ({it:?})",
+                    "M4: {replica} takes {} of {}, where {unavailable} is not free and {held} of {capacity} would be given to replicas ({memory:?})",
                     share.bytes, share.device
                 ));
             }
@@ -302,9 +303,11 @@ impl Referee {
     /// until it is gone.
     pub fn step_ends(&mut self, now: Time) {
         let room = |share: &Share| {
-            let it = &self.devices[&share.device];
-            let taken = it.at_most_unavailable() + self.held(share.device) + share.bytes;
-            !it.cordoned && (!it.measured || it.is_certain()) && taken <= it.capacity
+            let memory = &self.devices[&share.device];
+            let taken = memory.at_most_unavailable() + self.held(share.device) + share.bytes;
+            !memory.cordoned
+                && (!memory.measured || memory.is_certain())
+                && taken <= memory.capacity
         };
         let stops = |model: ModelId| {
             let loader = self.specs[&model].loader.map(|loader| loader.loader);

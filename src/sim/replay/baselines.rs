@@ -124,15 +124,15 @@ impl Rule for LlamaSwap {
             .collect();
         let mut victims = BTreeSet::new();
         for device in &devices {
-            for it in facts
+            for resident in facts
                 .residents
                 .values()
                 .filter(|resident| resident.devices.contains(device))
             {
-                if it.loading || it.leaving || it.in_flight > 0 {
+                if resident.loading || resident.leaving || resident.in_flight > 0 {
                     return Wish::Wait;
                 }
-                victims.insert(it.model);
+                victims.insert(resident.model);
             }
             // A planned swap that waits.
             if facts
@@ -418,12 +418,12 @@ impl Rule for Offline {
             idle.sort_unstable();
             let mut victims = Vec::new();
             let mut freed = free;
-            for it in idle {
+            for candidate in idle {
                 if freed >= needs.0 {
                     break;
                 }
-                freed += it.3;
-                victims.push(it);
+                freed += candidate.3;
+                victims.push(candidate);
             }
             if freed < needs.0 {
                 continue;

@@ -194,19 +194,19 @@ fn evaluate(intervals: &[Interval], prices: &[f64], used: &mut [f64]) -> f64 {
     let mut steps = vec![0.0; prices.len() + 1];
     used.fill(0.0);
     let mut value = -sum;
-    for it in intervals {
-        let price = it.size * (up_to(it.to) - up_to(it.from));
-        if price >= it.reload {
-            value += it.reload;
+    for interval in intervals {
+        let price = interval.size * (up_to(interval.to) - up_to(interval.from));
+        if price >= interval.reload {
+            value += interval.reload;
             continue;
         }
         value += price;
-        let first = (it.from as usize).min(prices.len() - 1);
-        let last = (it.to as usize).min(prices.len() - 1);
-        steps[first] += it.size;
-        steps[last + 1] -= it.size;
-        used[first] -= it.size * (it.from - first as f64);
-        used[last] -= it.size * (last as f64 + 1.0 - it.to);
+        let first = (interval.from as usize).min(prices.len() - 1);
+        let last = (interval.to as usize).min(prices.len() - 1);
+        steps[first] += interval.size;
+        steps[last + 1] -= interval.size;
+        used[first] -= interval.size * (interval.from - first as f64);
+        used[last] -= interval.size * (last as f64 + 1.0 - interval.to);
     }
     let mut kept = 0.0;
     for (slice, used) in used.iter_mut().enumerate() {

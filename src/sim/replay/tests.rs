@@ -245,8 +245,8 @@ fn a_policy_that_knows_the_future_stays_above_the_bound() {
     // No request waits long here, so the bound's optimism does not matter.
     for seed in 0..6 {
         let (scenario, mut arrivals) = seeded(seed, 1);
-        for it in &mut arrivals {
-            it.at = Time(it.at.0 * 20);
+        for arrival in &mut arrivals {
+            arrival.at = Time(arrival.at.0 * 20);
         }
         let found = bound(&scenario, arrivals.iter().copied());
         let uses = arrivals.iter().map(|arrival| (arrival.at, arrival.model));
@@ -278,7 +278,7 @@ fn alternating(load: Span, service: Span, late: (u64, Span), until: Time) -> Rep
     let both = [clients(0, 1, 0), clients(1, 1, 0)].map(|clients| Clients {
         service,
         late,
-        ..it
+        ..clients
     });
     let report = run_clients(&scenario, &both, until, &checked());
     assert_eq!(report.broken, Vec::<String>::new());
@@ -336,8 +336,8 @@ fn asks_into_a_busy_model(priority: u32) -> Span {
     let mut list: Vec<(u64, u32)> = (0..300).map(|at| (at, 0)).collect();
     list.insert(8, (7, 1));
     let mut arrivals = asks(&list);
-    for it in &mut arrivals {
-        it.service = Span::from_secs(5);
+    for arrival in &mut arrivals {
+        arrival.service = Span::from_secs(5);
     }
     let report = ours(&scenario, &arrivals);
     assert_eq!(report.cut, 0);

@@ -29,13 +29,13 @@ impl Play {
         self.reads(at, device);
         self.reads_ahead(at);
         let (period, short) = (self.conditions.period, self.conditions.settle_period);
-        let it = self.device(device);
+        let hardware = self.device(device);
         if !settling {
             return self.push(at + period, Due::Reading(device, false));
         }
         // Readers do not wait for memory that is never returned.
-        let waits = it.is_awaited(at);
-        it.settles = waits;
+        let waits = hardware.is_awaited(at);
+        hardware.settles = waits;
         if waits {
             self.push(at + short, Due::Reading(device, true));
         }
@@ -62,10 +62,10 @@ impl Play {
     /// A reading is taken now and reaches the pool slightly later, never before an older one.
     pub(super) fn reads(&mut self, at: Time, device: DeviceId) {
         let blind = self.fault == Some(Fault::MemoryUnseen);
-        let it = self.device(device);
-        let reading = it.read(at, blind);
-        let foreign = it.constant.foreign;
-        if !it.measured {
+        let hardware = self.device(device);
+        let reading = hardware.read(at, blind);
+        let foreign = hardware.constant.foreign;
+        if !hardware.measured {
             return self.report_reading(at, device, reading, foreign);
         }
         self.sequence += 1;

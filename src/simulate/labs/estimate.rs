@@ -46,11 +46,13 @@ impl Estimate {
 /// Student's quantile of 90 % by its expansion around the normal one (Abramowitz and Stegun 26.7.5): 0.1 % too small for
 /// four degrees of freedom, 1 % for three.
 fn student(freedom: f64) -> f64 {
-    let it = NORMAL;
-    let first = (it.powi(3) + it) / 4.0;
-    let second = (5.0 * it.powi(5) + 16.0 * it.powi(3) + 3.0 * it) / 96.0;
-    let third = (3.0 * it.powi(7) + 19.0 * it.powi(5) + 17.0 * it.powi(3) - 15.0 * it) / 384.0;
-    it + first / freedom + second / freedom.powi(2) + third / freedom.powi(3)
+    let quantile = NORMAL;
+    let first = (quantile.powi(3) + quantile) / 4.0;
+    let second = (5.0 * quantile.powi(5) + 16.0 * quantile.powi(3) + 3.0 * quantile) / 96.0;
+    let third = (3.0 * quantile.powi(7) + 19.0 * quantile.powi(5) + 17.0 * quantile.powi(3)
+        - 15.0 * quantile)
+        / 384.0;
+    quantile + first / freedom + second / freedom.powi(2) + third / freedom.powi(3)
 }
 
 #[cfg(test)]

@@ -169,9 +169,9 @@ impl History {
             let mut stays: Vec<Stay> = all.filter(|stay| stay.from < stay.to).collect();
             stays.sort_by_key(|stay| stay.from);
             let mut latest = 0;
-            for it in &mut stays {
-                latest = it.to.max(latest);
-                it.latest = latest;
+            for stay in &mut stays {
+                latest = stay.to.max(latest);
+                stay.latest = latest;
             }
             stays
         };
@@ -226,12 +226,12 @@ impl History {
         let mut unclaimed = vec![0; self.names.len()];
         let minutes = by_minute.map(move |minute| {
             let mut requests = Vec::new();
-            for it in minute {
-                let mean_ms = it.busy_ms as f64 / it.requests.max(1) as f64;
-                let unclaimed = &mut unclaimed[it.model as usize];
-                for came in self.moments(it, unclaimed, &mut random) {
+            for row in minute {
+                let mean_ms = row.busy_ms as f64 / row.requests.max(1) as f64;
+                let unclaimed = &mut unclaimed[row.model as usize];
+                for came in self.moments(row, unclaimed, &mut random) {
                     let length: f64 = random.sample(Exp1);
-                    requests.push((came, it.model, 1 + (length * mean_ms) as u64));
+                    requests.push((came, row.model, 1 + (length * mean_ms) as u64));
                 }
             }
             (minute[0].at, requests)

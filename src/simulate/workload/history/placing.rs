@@ -42,13 +42,13 @@ pub(super) fn moments(
         return in_seconds(minute, seconds, parts, loads, random);
     }
     let mut came = Vec::new();
-    for it in waiters(minute, loads) {
-        for request in 0..it.requests {
+    for waiters in waiters(minute, loads) {
+        for request in 0..waiters.requests {
             let waited = match request {
-                0 => it.longest,
-                _ => random.random_range(0..it.longest),
+                0 => waiters.longest,
+                _ => random.random_range(0..waiters.longest),
             };
-            came.push(it.load.at.saturating_sub(waited));
+            came.push(waiters.load.at.saturating_sub(waited));
         }
     }
     with_others(minute, came, parts, random)
@@ -111,19 +111,19 @@ fn in_seconds(
     };
     let marked: Vec<Part> = seconds.of_minute().map(second).collect();
     let mut came = Vec::new();
-    for it in waiters(minute, loads) {
-        let first = first_of(minute, seconds.has_earlier(), &it, &marked, random);
+    for waiters in waiters(minute, loads) {
+        let first = first_of(minute, seconds.has_earlier(), &waiters, &marked, random);
         came.push(first);
-        let waiting = [(first, it.load.at)];
+        let waiting = [(first, waiters.load.at)];
         let mut free = overlap(&free_of(&marked, &came), &waiting);
         free.shuffle(random);
         let mut later = overlap(&marked, &waiting);
         if first < minute.at {
             // Others may have come before the minute too.
-            later.push((first, minute.at.min(it.load.at)));
+            later.push((first, minute.at.min(waiters.load.at)));
         }
-        for _ in 1..it.requests {
-            let any = (first, it.load.at.max(first + 1));
+        for _ in 1..waiters.requests {
+            let any = (first, waiters.load.at.max(first + 1));
             came.push(match free.pop() {
                 Some(part) => drawn_of(part, random),
                 None => drawn(&later, random).unwrap_or_else(|| drawn_of(any, random)),
