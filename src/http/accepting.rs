@@ -1,4 +1,4 @@
-//! The loop that accepts connections, and hands each to the service that answers on it.
+//! The loop that accepts connections and hands each to the service for it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::edge::{Edge, LOOK_EVERY};
 use crate::inference::upstream::quiet::quiet;
 use crate::listener::{Listener, Socket};
 
-/// Serves until `stop` fires, then lets open connections finish what they have begun. How long that may take is for the
-/// caller, who may drop this. `connection` serves one, if there is a seat for it.
+/// Serves until `stop` fires, then lets open connections finish their requests. The caller may drop the future to end this earlier.
+/// `connection` serves a connection, or returns `None` above the limit.
 pub(crate) async fn accept<C>(
     listener: Listener,
     edge: Arc<Edge>,
@@ -37,8 +37,8 @@ pub(crate) async fn accept<C>(
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, mostly: others must end before one can begin.
-                tracing::warn!(%error, "a connection could not be accepted");
+                // Usually out of file descriptors: other connections must end first.
+                tracing::warn!(%error, "could not accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -47,7 +47,7 @@ pub(crate) async fn accept<C>(
             connections.spawn(quiet(connection));
         }
     }
-    // Unless another one has it too, new clients are refused from now on, and not left waiting for an answer.
+    // Closes the listener: unless another process shares it, new clients are refused immediately instead of waiting.
     drop(listener);
     while connections.join_next().await.is_some() {}
 }

@@ -1,5 +1,5 @@
-//! Addresses of other services, and the route that each of them means here. Clients whose base URL or path is fixed reach
-//! the pool without a proxy that rewrites them. docs/api.md has the table.
+//! Paths of other services and the routes that they are mapped to. Clients with a fixed base URL or path can reach the pool without
+//! a rewriting proxy. docs/api.md has the table.
 
 use std::borrow::Cow;
 
@@ -43,24 +43,24 @@ const ROUTES: [(&str, &str); 6] = [
     ("/props", "/v1/props"),
     ("/v1/engines", "/v1/models"),
 ];
-/// More rounds than any address of a client takes.
+/// More rounds than any client's path needs.
 const ROUNDS: usize = 4;
 
-/// The route that an address means.
+/// The route for an aliased path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Alias {
     pub path: String,
-    /// The model that the address names.
+    /// The model named in the path.
     pub model: Option<String>,
 }
 
-/// The route that a path means, if the pool has it under another path. One pass for each of at most four rounds.
+/// The route for a path, if it is an alias. At most four rounds, each in one pass.
 pub(super) fn resolve(path: &str, base: &str) -> Option<Alias> {
     let (before, below) = match path.strip_prefix(base) {
         Some(below) if below.starts_with('/') => (base, below),
         _ => ("", path),
     };
-    // Usual addresses take no memory.
+    // Regular paths need no allocation.
     let mut route = Cow::Borrowed(below);
     let mut model = None;
     for _ in 0..ROUNDS {
@@ -87,7 +87,7 @@ fn next(route: &str) -> Option<String> {
     if let Some((_, known)) = ROUTES.iter().find(|(alias, _)| *alias == route) {
         return Some((*known).to_owned());
     }
-    // A single model of OpenAI's first API.
+    // A single model in OpenAI's first API.
     if let Some(name) = route.strip_prefix("/v1/engines/") {
         return Some(format!("/v1/models/{name}"));
     }
@@ -97,7 +97,7 @@ fn next(route: &str) -> Option<String> {
     (!rest.is_empty()).then(|| format!("{V1}{rest}"))
 }
 
-/// The model that a path names, and the route behind it.
+/// The model named in a path, and the route after it.
 fn deployment(route: &str) -> Option<(String, String)> {
     let rest = DEPLOYMENTS
         .iter()
@@ -109,7 +109,7 @@ fn deployment(route: &str) -> Option<(String, String)> {
     (!name.is_empty()).then(|| (name.into_owned(), format!("/v1{end}")))
 }
 
-/// The address with another path and the same query.
+/// The URI with another path and the same query.
 pub(super) fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
     let target = match uri.query() {
         None => path.to_owned(),

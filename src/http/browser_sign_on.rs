@@ -1,6 +1,6 @@
-//! Signing in from the dashboard at the issuer of the single sign-on: the browser is sent there, and comes back with a code
-//! that becomes a session. Whatever goes wrong, the browser ends at the dashboard, which names the reason; only fixed words
-//! go into its address, so that no link can put a text of its author on the page.
+//! Single sign-on from the dashboard: the browser is redirected to the issuer and returns with a code that becomes a session. On
+//! any error, the browser is redirected to the dashboard, which shows the reason. Only fixed words are put into the URL, so a
+//! crafted link cannot place text on the page.
 
 use axum::Json;
 use axum::extract::{Query, Request, State};
@@ -23,15 +23,15 @@ use crate::state::App;
 use access::oidc::{ATTEMPT_MAX, Oidc, OidcError, SignOnError};
 use config::oidc::SIGNED_ON;
 
-/// Beside the page, relative to both routes.
+/// The dashboard, relative to both routes.
 const DASHBOARD: &str = "../dashboard";
-/// The cookie of one sign-in that has begun; some characters of its state follow, so that several tabs can sign in.
+/// Cookie of a sign-in in progress. Some characters of its state are appended, which allows sign-ins in several tabs.
 const COOKIE: &str = "model-pool-sign-on-";
 const STATE_IN_NAME: usize = 8;
 
 /// Show how to sign in
 ///
-/// Whether a browser may sign in at the issuer of the single sign-on, beside keys.
+/// Returns whether browsers may sign in at the issuer of the single sign-on, in addition to using keys.
 ///
 /// Everybody may call this.
 #[utoipa::path(get, path = "/session/ways", tag = "session", operation_id = "show_sign_in_ways", responses(
@@ -45,8 +45,8 @@ pub async fn ways(State(app): State<App>) -> Response {
 
 /// Sign in at the issuer
 ///
-/// For browsers alone: sends the browser to the issuer of `auth.oidc`, which sends it back to `/session/signed-on`. If the issuer
-/// cannot be reached, the browser is sent to the dashboard, which says so.
+/// For browsers only: redirects the browser to the issuer of `auth.oidc`, which sends it back to `/session/signed-on`. If the
+/// issuer cannot be reached, the browser is redirected to the dashboard, which says so.
 ///
 /// Everybody may call this.
 #[utoipa::path(get, path = "/session/sign-on", tag = "session", operation_id = "begin_sign_on", responses(
@@ -64,7 +64,7 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     let cookie = Cookie {
         name: &cookie_name(&begun.state),
         value: &begun.cookie,
-        // The issuer's page sends the browser back, which a strict cookie would not survive.
+        // The issuer's page redirects the browser back, for which a strict cookie would not be sent.
         same_site: "Lax",
         seconds: ATTEMPT_MAX.0 / 1000,
     };
@@ -72,15 +72,15 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     Ok(see(begun.address.as_str(), line))
 }
 
-/// What the issuer sends back with the browser; it may add more.
+/// The issuer's response parameters; there may be others.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct SignedOn {
-    /// As it was sent to the issuer.
+    /// The state sent to the issuer.
     state: Option<String>,
-    /// Stands for the tokens, once.
+    /// Can be exchanged for tokens once.
     code: Option<String>,
-    /// Why there is no code.
+    /// The error, sent in place of a code.
     error: Option<String>,
     /// The issuer (RFC 9207).
     iss: Option<String>,
@@ -88,8 +88,8 @@ pub struct SignedOn {
 
 /// Come back from the issuer
 ///
-/// For browsers alone: the code of the issuer becomes a session, whose cookie is in `Set-Cookie`, and the browser goes on to the
-/// dashboard. The session lasts as long as `auth.oidc.browser.session` says.
+/// For browsers only: exchanges the issuer's code for a session, whose cookie is in `Set-Cookie`, and redirects the browser to the
+/// dashboard. The lifetime of the session is set by `auth.oidc.browser.session`.
 ///
 /// Everybody may call this, with the cookie of `/session/sign-on`.
 #[utoipa::path(get, path = "/session/signed-on", tag = "session", operation_id = "end_sign_on", params(SignedOn), responses(
@@ -123,7 +123,7 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
     if let Some(error) = &query.error {
         let error: String = error
             .chars()
-            .filter(|it| !it.is_control())
+            .filter(|letter| !letter.is_control())
             .take(100)
             .collect();
         tracing::info!(error, "the issuer did not sign a person in");
@@ -131,7 +131,10 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
     }
     let cookie = cookie_of(&parts.headers, &name).unwrap_or_default();
     let code = query.code.as_deref().unwrap_or_default();
-    let is_other = query.iss.as_deref().is_some_and(|it| it != oidc.issuer());
+    let is_other = query
+        .iss
+        .as_deref()
+        .is_some_and(|issuer| issuer != oidc.issuer());
     let completed = if is_other {
         Err(SignOnError::Token(OidcError::Issuer))
     } else {
@@ -140,7 +143,8 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
     let identity = match completed {
         Ok(identity) => identity,
         Err(error) => {
-            // Any page can send a browser here. Only the issuer's word on an attempt that this browser began counts.
+            // Any page can send a browser here, so only the issuer's response to a sign-in begun by this browser counts as a
+            // failure.
             if !is_other && matches!(word(&error), "refused" | "no_group") {
                 tokio::time::sleep(app.wrong_sign_ons.count(&place, now).wait).await;
             }
@@ -171,7 +175,7 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
 }
 
 fn issuer_of(app: &App) -> Result<&Oidc, Failure> {
-    let oidc = app.oidc.as_deref().filter(|it| it.browsers().is_some());
+    let oidc = app.oidc.as_deref().filter(|oidc| oidc.browsers().is_some());
     oidc.ok_or_else(|| {
         Failure::not_found(
             "single sign-on from a browser is not configured here; an administrator can set auth.oidc.browser",
@@ -179,8 +183,8 @@ fn issuer_of(app: &App) -> Result<&Oidc, Failure> {
     })
 }
 
-/// Where the issuer sends the browser back. It accepts only what is registered there, so that the name in the request cannot
-/// lead a code away.
+/// The URL to which the issuer redirects the browser. The issuer accepts only registered URLs, so a forged host name in the request
+/// cannot leak a code.
 fn redirect_uri(oidc: &Oidc, parts: &Parts, app: &App) -> String {
     if let Some((_, Some(address))) = oidc.browsers() {
         return address.to_owned();
@@ -191,7 +195,7 @@ fn redirect_uri(oidc: &Oidc, parts: &Parts, app: &App) -> String {
     format!("{scheme}://{host}{prefix}{}{SIGNED_ON}", app.base())
 }
 
-/// The base path as browsers see it, which a proxy may have put below a prefix.
+/// The base path as browsers see it, possibly with a proxy's prefix.
 fn path_of(redirect: &str) -> Option<&str> {
     let (_, rest) = redirect.split_once("://")?;
     let path = &rest[rest.find('/')?..];
@@ -205,7 +209,7 @@ fn is_secure(redirect: &str) -> bool {
 
 fn cookie_name(state: &str) -> String {
     let letters = state.chars().take(STATE_IN_NAME);
-    let letters = letters.filter(|it| it.is_ascii_alphanumeric() || "-_".contains(*it));
+    let letters = letters.filter(|letter| letter.is_ascii_alphanumeric() || "-_".contains(*letter));
     format!("{COOKIE}{}", letters.collect::<String>())
 }
 
@@ -213,14 +217,15 @@ fn cookie_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     crate::auth::credential::cookie(headers, name)
 }
 
-/// The issuer sends the browser back by a navigation. Pictures, frames and scripts of other pages are none.
+/// Returns true for navigations, which is how the issuer sends the browser back; images, frames and scripts of other pages are
+/// excluded.
 fn is_navigation(headers: &HeaderMap) -> bool {
     let mode = headers.get("sec-fetch-mode");
     let target = headers.get("sec-fetch-dest");
     mode.is_none_or(|mode| mode == "navigate") && target.is_none_or(|target| target == "document")
 }
 
-/// The reason in one word, for the page.
+/// The reason as a single word, for the page.
 fn word(error: &SignOnError) -> &'static str {
     match error {
         SignOnError::Unknown => "unknown",
@@ -232,7 +237,7 @@ fn word(error: &SignOnError) -> &'static str {
     }
 }
 
-/// To the dashboard, with the reason. The log has all of it.
+/// Redirects to the dashboard with the reason. The log has the details.
 fn failed(error: &SignOnError) -> Response {
     let word = word(error);
     tracing::info!(%error, word, "a sign-in from a browser failed");
@@ -251,7 +256,7 @@ fn see(address: &str, cookies: impl IntoIterator<Item = HeaderValue>) -> Respons
         address.unwrap_or(HeaderValue::from_static(DASHBOARD)),
     );
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // The address has the state and the code.
+    // The URL contains the state and the code.
     headers.insert(
         header::REFERRER_POLICY,
         HeaderValue::from_static("no-referrer"),

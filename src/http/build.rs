@@ -1,4 +1,4 @@
-//! Compresses the files of the dashboard, and writes them into the program as a table. Needs nothing but cargo.
+//! Compresses the dashboard's files and embeds them into the program as a table. Needs nothing but cargo.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     walk(&root, &root, &mut files)?;
     files.sort();
 
-    // The address of a file changes with any of them, so that a browser may keep each for ever.
+    // The URLs contain a hash over all files, so browsers may cache them forever.
     let mut hasher = DefaultHasher::new();
     for name in &files {
         hasher.write(name.as_bytes());
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The files that the page uses; licences and notes beside them stay in the repository.
+/// Collects the files that the page uses, without licences and notes.
 fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) -> Result<(), Box<dyn Error>> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -60,7 +60,7 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) -> Result<(), Box<d
             walk(root, &path, found)?;
             continue;
         }
-        let kind = path.extension().and_then(|it| it.to_str());
+        let kind = path.extension().and_then(|extension| extension.to_str());
         if matches!(kind, Some("html" | "js" | "css" | "svg")) {
             let name = path
                 .strip_prefix(root)?
@@ -72,7 +72,7 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<String>) -> Result<(), Box<d
     Ok(())
 }
 
-/// Writes both forms of a file beside the table, and returns its line.
+/// Writes the plain and compressed forms of a file, and returns its table entry.
 fn entry(name: &str, bytes: &[u8], out: &Path) -> Result<String, Box<dyn Error>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes)?;

@@ -1,13 +1,11 @@
-//! What web pages of other origins may call (`server.cors`). A reload may change it, so the layer is made for each
-//! request of a page.
+//! Cross-origin access of web pages (`server.cors`). The layer is built per request, because a reload may change the configuration.
 
 use axum::http::Method;
 use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use config::{ServerSection, WebOrigin};
 
-/// Browsers may call from the configured origins. They send no cookies, and every caller needs a
-/// key as anybody does.
+/// Allows browsers on pages of the configured origins. They send no cookies, so every caller needs a key as usual.
 pub(super) fn layer(server: &ServerSection) -> Option<CorsLayer> {
     let section = server.cors.as_ref()?;
     let origins = if section.origins.iter().any(WebOrigin::is_any) {
@@ -21,7 +19,7 @@ pub(super) fn layer(server: &ServerSection) -> Option<CorsLayer> {
     let layer = CorsLayer::new()
         .allow_origin(origins)
         .allow_methods([Method::GET, Method::HEAD, Method::POST, Method::DELETE])
-        // OpenAI's clients send a dozen headers of their own.
+        // OpenAI's clients send a dozen custom headers.
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(Any)
         .max_age(section.max_age.duration());

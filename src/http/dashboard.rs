@@ -1,5 +1,5 @@
-//! The page for administrators below `/dashboard`: modules and styles from the folder beside this file, compressed when the
-//! program is built. It holds nothing of the pool; it calls the admin API with the session of the person who signs in.
+//! The administrators' page at `/dashboard`: modules and styles from `dashboard/`, compressed at build time. It contains no data of
+//! the pool; it calls the admin API with the session of the person who signs in.
 
 use axum::Router;
 use axum::extract::State;
@@ -15,9 +15,9 @@ use crate::error::Failure;
 use crate::path_params::Path;
 use crate::state::App;
 
-/// A file in both forms.
+/// A file in plain and compressed form.
 struct File {
-    /// Below the folder of the dashboard.
+    /// Relative to the dashboard's folder.
     name: &'static str,
     plain: &'static [u8],
     gzip: &'static [u8],
@@ -25,14 +25,14 @@ struct File {
 
 include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 
-/// Files of this service alone, no code and no style within the page, and no text that becomes markup.
+/// Only allows files of this service, no inline code or styles, and no text that becomes markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
-/// The address of a file changes with its content.
+/// A file's URL changes with its content.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 const ASK_AGAIN: &str = "no-cache";
 
-/// The routes of the page, relative to the base path. The page names its files relative to itself, so that it knows
-/// neither the base path nor that of a proxy.
+/// The routes of the page, relative to the base path. The page uses relative URLs and is therefore independent of the base path and
+/// of a proxy's prefix.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/dashboard", get(page))
@@ -40,9 +40,9 @@ pub(super) fn routes() -> Router<App> {
         .route("/dashboard/{version}/{*name}", get(file))
 }
 
-/// Whatever a client accepts: nothing else is here.
+/// Ignores `Accept`, because HTML is the only representation.
 async fn page(headers: HeaderMap) -> Response {
-    answer(&PAGE, ASK_AGAIN, &headers)
+    respond(&PAGE, ASK_AGAIN, &headers)
 }
 
 async fn without_slash() -> Response {
@@ -54,23 +54,23 @@ async fn file(
     Path((version, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Response {
-    let found = FILES.iter().find(|it| it.name == name);
+    let found = FILES.iter().find(|file| file.name == name);
     match found.filter(|_| version == VERSION) {
-        Some(file) => answer(file, FOR_EVER, &headers),
+        Some(file) => respond(file, FOR_EVER, &headers),
         None => {
             let message = format!(
                 "the dashboard has no such file, or another version of it; load {}/dashboard again",
                 app.base()
             );
-            let mut answer = Failure::not_found(message).into_response();
-            let headers = answer.headers_mut();
+            let mut response = Failure::not_found(message).into_response();
+            let headers = response.headers_mut();
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            answer
+            response
         }
     }
 }
 
-fn answer(file: &'static File, cache: &'static str, request: &HeaderMap) -> Response {
+fn respond(file: &'static File, cache: &'static str, request: &HeaderMap) -> Response {
     let is_packed = takes_gzip(request);
     let form = if is_packed { "-gzip" } else { "" };
     let tag = HeaderValue::from_str(&format!("\"{VERSION}{form}\""));
@@ -106,7 +106,7 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-/// Whether `Accept-Encoding` allows gzip. What is named there counts before `*`.
+/// Returns true if `Accept-Encoding` allows gzip. An explicit entry takes precedence over `*`.
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(ACCEPT_ENCODING).iter();
     let lines = lines.filter_map(|line| line.to_str().ok());
@@ -114,8 +114,9 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     for coding in lines.flat_map(|line| line.split(',')) {
         let mut parts = coding.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default();
-        let quality = parts.find_map(|it| it.strip_prefix("q=").or(it.strip_prefix("Q=")));
-        let is_allowed = quality.is_none_or(|it| it.trim().parse().is_ok_and(|it: f32| it > 0.0));
+        let quality = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
+        let is_allowed =
+            quality.is_none_or(|text| text.trim().parse().is_ok_and(|value: f32| value > 0.0));
         if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") {
             return is_allowed;
         }
@@ -124,13 +125,13 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     any
 }
 
-/// Whether the client has this version already (RFC 9110, 13.1.2: compared weakly).
+/// Returns true if the client has this version already (weak comparison, RFC 9110, 13.1.2).
 fn knows(headers: &HeaderMap, tag: &str) -> bool {
     let lines = headers.get_all(IF_NONE_MATCH).iter();
     let lines = lines.filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).any(|it| {
-        let it = it.trim();
-        it == "*" || it.strip_prefix("W/").unwrap_or(it) == tag
+    lines.flat_map(|line| line.split(',')).any(|known| {
+        let known = known.trim();
+        known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag
     })
 }
 

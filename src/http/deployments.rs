@@ -1,4 +1,4 @@
-//! Requests whose address names the model, as Azure's do: the name goes into the body before the route reads it.
+//! Requests whose URL names the model, as Azure's do: the name is written into the body before the route reads it.
 
 use axum::body::{Body, Bytes};
 use axum::extract::FromRequestParts;
@@ -15,11 +15,11 @@ use crate::inference::request::receiving::read;
 use crate::inference::request::request_fields::Fate;
 use crate::state::App;
 
-/// The model that the address of a request names. It counts before the model of a form.
+/// The model named in a request's URL. It takes precedence over the model of a form.
 #[derive(Clone, Debug)]
 pub(super) struct Deployment(pub String);
 
-/// The request with the model in its body. Callers who may not use the route are refused before their body is read.
+/// Writes the model into the request's body. Callers who may not use the route are refused before their body is read.
 pub(super) async fn named(
     app: &App,
     request: Request<Body>,
@@ -42,14 +42,14 @@ pub(super) async fn named(
                 Scanned::fields(&body)?;
                 renamed(&body, &name, |_, _| Ok(Fate::Goes))
             };
-            Body::from(share.of(app.reading.run(bytes, rename).await?))
+            Body::from(share.charge(app.reading.run(bytes, rename).await?))
         }
     };
     parts.extensions.insert(Deployment(model));
     Ok(Request::from_parts(parts, body))
 }
 
-/// The boundary of a form.
+/// The boundary of a multipart form.
 fn boundary(headers: &HeaderMap) -> Option<String> {
     let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let (essence, parameters) = kind.split_once(';')?;

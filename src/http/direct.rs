@@ -1,5 +1,5 @@
-//! The way of the two routes to which nearly all requests go: past the routing table, which costs a request more memory than
-//! everything else on its way. What they answer is the same.
+//! Fast path for the two most frequent routes, which bypasses the router, because the router allocates more than everything else
+//! for a request. Responses are the same.
 
 use std::pin::pin;
 
@@ -20,23 +20,23 @@ use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
 use crate::inference::request::receiving::mended;
 use crate::state::App;
 
-/// The engine's route that the request means, if it is one of the two.
+/// The engine's route for the request, if the fast path handles it.
 pub(super) fn route(parts: &Parts, base: &str) -> Option<&'static str> {
     let path = parts.uri.path();
     let below = path.strip_prefix(base).unwrap_or(path);
     let mut usual = [CHAT, COMPLETIONS].into_iter();
-    usual.find(|it| *it == below && parts.method == Method::POST)
+    usual.find(|route| *route == below && parts.method == Method::POST)
 }
 
-/// As the route's handler does in the table.
-pub(super) async fn answer(
+/// Does the same as the route's handler.
+pub(super) async fn respond(
     app: App,
     mut parts: Parts,
     body: &mut PlainBody,
     record: &Record,
     route: &'static str,
 ) -> Response<Body> {
-    // Rights are given to routes without the base path.
+    // Permissions refer to routes without the base path.
     parts.uri = Uri::from_static(route);
     match User::from_request_parts(&mut parts, &app).await {
         Err(failure) => failure.into_response(),

@@ -1,6 +1,5 @@
-//! OpenAI's error object, and the one place that knows status codes. Every refusal of the pool has
-//! its status, its code and its `Retry-After` here.
-//! One file because it is the list of all refusals with their status and code.
+//! OpenAI's error object, and all status codes. Every refusal of the pool gets its status, code and `Retry-After` here. One file
+//! because it is the list of all refusals with their status and code.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -14,11 +13,11 @@ use catalog::BrokenModel;
 use controller::{Busy, ChangeError, Cut};
 use pool::{Refusal, Span, StopReason};
 
-/// `{"error": {…}}`, as OpenAI's clients expect it.
+/// `{"error": {…}}`, as expected by OpenAI's clients.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ErrorBody {
     pub error: ErrorObject,
-    /// The plan that was refused, where an administrator asked for it.
+    /// The refused plan, for requests of administrators.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub plan: Option<serde_json::Value>,
@@ -26,13 +25,13 @@ pub struct ErrorBody {
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ErrorObject {
-    /// What is wrong and what to do about it.
+    /// The cause of the error, and how to fix it.
     #[schema(example = "no model is called tiny-chta; the closest is tiny-chat")]
     pub message: String,
     #[serde(rename = "type")]
     #[schema(example = "invalid_request_error")]
     pub kind: &'static str,
-    /// The field that is wrong.
+    /// The field with the error.
     #[schema(example = "model")]
     pub param: Option<String>,
     #[schema(example = "model_not_found")]
@@ -46,7 +45,7 @@ pub struct Failure {
     retry: Option<Span>,
 }
 
-/// Longer words repeat what a client sent, which may be as long as a body.
+/// Limits, because messages may repeat client text, which can be as long as a body.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
 const PARAM_BYTES_MAX: usize = 256;
 
@@ -79,12 +78,12 @@ impl Failure {
         }
     }
 
-    /// When to come back, if that is known.
+    /// The time after which a retry makes sense, if known.
     pub fn retry(&self) -> Option<Span> {
         self.retry
     }
 
-    /// When to come back.
+    /// Sets the time for `Retry-After`.
     pub fn again_in(mut self, span: Span) -> Failure {
         self.retry = Some(span);
         self
@@ -99,15 +98,14 @@ impl Failure {
             message,
         );
         let param: Option<String> = param.into();
-        failure.body.error.param = param.map(|it| clipped(it, PARAM_BYTES_MAX));
+        failure.body.error.param = param.map(|name| clipped(name, PARAM_BYTES_MAX));
         failure
     }
 
-    /// 404 with the closest names.
+    /// 404 with similar names.
     pub fn unknown_model(name: &str, closest: &[String]) -> Failure {
         let hint = match closest {
-            [] => "GET /v1/models lists those that exist, and so does `admin-client models`"
-                .to_owned(),
+            [] => "GET /v1/models lists all models, and so does `admin-client models`".to_owned(),
             [name] => format!("the closest is {name}"),
             names => format!("the closest are: {}", names.join(", ")),
         };
@@ -123,11 +121,10 @@ impl Failure {
         failure
     }
 
-    /// 503 for a user: the model is described, but not so that it can be served. What is wrong with its file is for
-    /// administrators.
+    /// 503 for a user: the model's file is broken. The details are only for administrators.
     pub fn broken_model(name: &str) -> Failure {
         let message = format!(
-            "{name} cannot be served: its model file is broken; ask the administrator to mend it"
+            "{name} cannot be served: its model file is broken; ask an administrator to fix it"
         );
         let status = StatusCode::SERVICE_UNAVAILABLE;
         let mut failure = Failure::new(status, "server_error", MODEL_FILE_BROKEN, message);
@@ -135,10 +132,10 @@ impl Failure {
         failure
     }
 
-    /// 409 for an administrator, with what is wrong.
+    /// 409 for an administrator, with the error in the model's file.
     pub fn broken_file(broken: &BrokenModel) -> Failure {
         let message = format!(
-            "{} is not served, because its model file is broken: {}; mend the file and reload",
+            "{} is not served, because its model file is broken: {}; fix the file and reload",
             broken.name, broken.error
         );
         let mut failure = Failure::conflict(MODEL_FILE_BROKEN, message);
@@ -160,7 +157,7 @@ impl Failure {
     pub fn order_too_large(limit_bytes: u64) -> Failure {
         let mut failure = Failure::too_large(limit_bytes);
         failure.body.error.message = format!(
-            "the body is larger than {limit_bytes} bytes, the most that an order or a model's document may have"
+            "the body is larger than {limit_bytes} bytes, the limit for orders and model documents"
         );
         failure
     }
@@ -178,7 +175,7 @@ impl Failure {
         Failure::new(StatusCode::FORBIDDEN, "permission_error", code, message)
     }
 
-    /// Nothing is at this path; the documentation lies below `base`.
+    /// 404: no route exists at this path. The documentation is below `base`.
     pub fn no_route(path: &str, base: &str) -> Failure {
         let path: String = path.chars().take(200).collect();
         Failure::not_found(format!(
@@ -208,14 +205,14 @@ impl Failure {
         )
     }
 
-    /// What the pool refused to a user's request.
+    /// The error for a user's request that the pool has refused.
     pub fn refused(model: &str, refusal: &Refusal) -> Failure {
         let mut failure = Failure::of_refusal(model, refusal, false);
         failure.body.error.message = without_folders(&failure.body.error.message);
         failure
     }
 
-    /// What the pool refused to an administrator's order: 409 where a user would get the advice to wait.
+    /// The error for an administrator's order that the pool has refused: 409 in cases where a user's error advises to wait.
     pub fn order_refused(
         what: &str,
         refusal: &Refusal,
@@ -280,7 +277,7 @@ impl Failure {
         failure
     }
 
-    /// A stream or an answer that ended before its time.
+    /// The error for a response that ended early.
     pub fn cut(model: &str, cut: &Cut) -> Failure {
         let (code, message) = match cut {
             Cut::Stopped(reason) => {
@@ -290,13 +287,13 @@ impl Failure {
                 };
                 (
                     code,
-                    format!("{model} was stopped while it answered: {reason}"),
+                    format!("{model} was stopped during the response: {reason}"),
                 )
             }
             Cut::Crashed(words) => (
                 ENGINE_CRASHED,
                 without_folders(&format!(
-                    "the engine of {model} ended while it answered: {words}"
+                    "the engine of {model} ended during the response: {words}"
                 )),
             ),
         };
@@ -327,27 +324,29 @@ impl Failure {
         Failure::new(status, "server_error", "not_ready", message).again_in(expected)
     }
 
-    /// The client's own deadline has passed.
+    /// The client's deadline has passed.
     pub fn deadline() -> Failure {
         Failure::new(
             StatusCode::GATEWAY_TIMEOUT,
             "server_error",
             "deadline_exceeded",
-            "the answer was not whole when the time of x-request-timeout was over; ask for less, or allow more time",
+            "the response was not complete within x-request-timeout; request less output, or allow more time",
         )
     }
 
-    /// The process ends before the answer does.
+    /// The process shuts down before the response is complete.
     pub fn ending(model: &str) -> Failure {
         Failure::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "server_error",
             "shutting_down",
-            format!("this model-pool ended while {model} answered; ask again"),
+            format!(
+                "this model-pool shut down during the response of {model}; send the request again"
+            ),
         )
     }
 
-    /// The error as one event of a stream that has begun.
+    /// The error as an event of a stream that has begun.
     pub fn sse(&self) -> String {
         format!("data: {}\n\n", self.json())
     }
@@ -358,10 +357,10 @@ impl Failure {
     }
 }
 
-/// The engine ended, or no longer answers.
+/// The engine has ended or no longer responds.
 pub(crate) const ENGINE_CRASHED: &str = "engine_crashed";
 const MODEL_FILE_BROKEN: &str = "model_file_broken";
-/// Always-hot models hold the memory; when that changes cannot be predicted.
+/// Always-hot models hold the memory; it is unknown when that will change.
 const NO_ROOM_RETRY: Span = Span::from_secs(60);
 const SHUTDOWN_RETRY: Span = Span::from_secs(10);
 
@@ -378,13 +377,13 @@ impl IntoResponse for Failure {
             );
         }
         if status == StatusCode::NOT_IMPLEMENTED || code == Some(MODEL_FILE_BROKEN) {
-            // OpenAI's clients would ask again.
+            // Keeps OpenAI's clients from retrying.
             let no = HeaderValue::from_static("false");
             response.headers_mut().insert("x-should-retry", no);
         }
         if status == StatusCode::PAYLOAD_TOO_LARGE {
-            // The rest of the body stays unread, so the connection is of no more use; a client that is not
-            // informed loses its next request on it.
+            // The rest of the body stays unread, so the connection cannot be reused. Without this header, the client would lose its
+            // next request on it.
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
         }

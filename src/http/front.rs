@@ -1,6 +1,6 @@
-//! From the edge to the routes and back: every request gets its id, its client's address and its bounds here, and
-//! every answer its headers. Answers of the Messages API get Anthropic's `request-id`, and their errors Anthropic's
-//! form, because a request can be refused before its route runs; errors of Ollama's API get Ollama's form.
+//! Between the edge and the routes: every request gets its id, client address and limits here, and every response its headers.
+//! Responses of the Messages API get Anthropic's `request-id`, and their errors Anthropic's form, because a request can be refused
+//! before its route runs; errors of Ollama's API get Ollama's form.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ use crate::listener::Socket;
 use crate::state::App;
 use controller::Clock;
 
-/// What every connection needs. Cheap to clone.
+/// State needed by every connection. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Front {
     pub app: App,
@@ -60,7 +60,7 @@ impl Answer for Front {
         self.app.handle.clock()
     }
 
-    async fn answer(
+    async fn respond(
         self,
         request: Request<Incoming>,
         peer: SocketAddr,
@@ -82,7 +82,7 @@ impl Answer for Front {
         let id = id.unwrap_or_else(|| app.request_ids.next());
         let client = edge.client(peer.ip(), &parts.headers);
         let clock = app.handle.clock();
-        let trace = app.traces.as_ref().and_then(|it| it.begin(&parts));
+        let trace = app.traces.as_ref().and_then(|traces| traces.begin(&parts));
         let ids = (id.clone(), trace);
         let exchange = Exchange::begin(&edge, turn, clock, ids, &parts, client);
         let (uri, version) = (parts.uri.clone(), parts.version);
@@ -106,8 +106,8 @@ impl Answer for Front {
             }
             (Ok(()), Some(route)) => {
                 let (mut body, record) = (PlainBody::new(body), &exchange.record);
-                // Boxed, so that a connection without a request is small.
-                let answered = direct::answer(app.clone(), parts, &mut body, record, route);
+                // Boxed to keep connections without a request small.
+                let answered = direct::respond(app.clone(), parts, &mut body, record, route);
                 let response = work(Box::pin(answered), record).await;
                 (response, body.takes_another(waits).await)
             }
@@ -125,7 +125,7 @@ impl Answer for Front {
                 };
                 let request = Request::from_parts(parts, body);
                 let record = &exchange.record;
-                // Boxed, so that a request that goes past the table does not move its room about.
+                // Boxed to keep the future small for requests that bypass the router.
                 let request = match deployment.filter(|_| request.method() == Method::POST) {
                     None => Ok(request),
                     Some(model) => {
@@ -135,7 +135,7 @@ impl Answer for Front {
                 };
                 let response = match (request, cors) {
                     (Err(failure), _) => failure.into_response(),
-                    // Around the whole table, fallbacks too.
+                    // Wraps the entire router, including fallbacks.
                     (Ok(request), Some(cors)) => {
                         let routed = Box::pin(routed(cors.layer(router), request));
                         work(routed, record).await
@@ -145,7 +145,7 @@ impl Answer for Front {
                 match outcome {
                     None => (response, true),
                     Some(outcome) => {
-                        // Why a body did not arrive is known better here than by who waited for it.
+                        // The reason why a body did not arrive is more precise than the handler's error.
                         let refused = outcome.refused().map(Failure::into_response);
                         let is_over = outcome.is_over(waits).await;
                         (refused.unwrap_or(response), is_over)
@@ -171,7 +171,7 @@ impl Answer for Front {
     }
 }
 
-/// What the routing table answers.
+/// Runs the router.
 async fn routed<S>(router: S, request: Request<Body>) -> Response<Body>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
@@ -182,7 +182,7 @@ where
     }
 }
 
-/// What is answered; a handler that panics is no reason to leave its client without an answer.
+/// Awaits the response. If the handler panics, responds with 500.
 async fn work(
     answered: impl Future<Output = Response<Body>>,
     record: &Arc<Record>,
@@ -191,7 +191,7 @@ async fn work(
     let answered = async {
         answered.await.unwrap_or_else(|_| {
             tracing::error!("a handler panicked");
-            let message = "something went wrong inside; the service's log says what";
+            let message = "internal error; see the server log";
             Failure::internal(message).into_response()
         })
     };

@@ -1,5 +1,5 @@
-//! What clients and engines send, read as the gateway reads it, for fuzzers alone. It serves nothing, and says
-//! by a panic when something that must hold does not.
+//! Entry points for fuzzers: parse client and engine data as the gateway does, and panic if an invariant is violated. Not used in
+//! production.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use serde_json::value::RawValue;
 use crate::auth::cross_site;
 use crate::dialect::{Dialect, Reading, ReasoningRequest, Seal, Sealer, Teller, Telling, ollama};
 use crate::edge::ClientAddress;
-use crate::inference::answer::as_chat::AsChat;
-use crate::inference::answer::assembler::Assembler;
-use crate::inference::answer::events::{data_of, event_end};
-use crate::inference::answer::usage::usage_of;
 use crate::inference::request::body::{Fields, Scanned};
 use crate::inference::request::form::Form;
 use crate::inference::request::outgoing::{CHAT, COMPLETIONS, Wishes, outgoing, renamed};
 use crate::inference::request::request_fields::Fate;
+use crate::inference::response::as_chat::AsChat;
+use crate::inference::response::assembler::Assembler;
+use crate::inference::response::events::{data_of, event_end};
+use crate::inference::response::usage::usage_of;
 use catalog::{Generation, ReasoningFields};
 use config::Network;
 use controller::Clock;
 use pool::KeyId;
 
-/// A client's body: what routing reads of it, and its fields.
+/// A client's body: its routing fields and all other fields.
 pub fn body(bytes: &[u8]) {
     let Ok(scanned) = Scanned::read(Bytes::copy_from_slice(bytes)) else {
         return;
     };
     assert!(!scanned.model.is_empty());
-    // What routing can read, everything after it can read too.
+    // Whatever routing accepts, all later code must accept.
     let fields = Fields::read(&scanned.body).expect("an object that was scanned");
     assert!(fields.get("model").is_some());
     let renamed =
@@ -41,7 +41,7 @@ pub fn body(bytes: &[u8]) {
     assert_eq!(text_of(&renamed, "model"), Some("\"other\""));
 }
 
-/// A client's body on its way to an engine.
+/// A client's body, rewritten for an engine.
 pub fn to_engine(bytes: &[u8], generation: &Generation) {
     let Ok(scanned) = Scanned::read(Bytes::copy_from_slice(bytes)) else {
         return;
@@ -80,7 +80,7 @@ fn text_of<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
     fields.get(name).map(|value| value.get())
 }
 
-/// An engine's stream in pieces, made into one answer, as it is and as a chat's.
+/// An engine's stream in pieces, assembled into a response, unchanged and as a chat.
 pub fn from_engine(bytes: &[u8]) {
     let mut taken = 0;
     while let Some(length) = event_end(&bytes[taken..]) {
@@ -103,20 +103,20 @@ pub fn from_engine(bytes: &[u8]) {
     }
 }
 
-/// A client's request in another API's words and, behind a zero byte, what an engine says to it: event by event
-/// and whole.
+/// A client's request in another API and, after a zero byte, the engine's response to it, translated as events and as a complete
+/// response.
 pub fn translated_bodies(bytes: &[u8]) {
     let (request, stream) = parted(bytes, 0);
     let reading = Reading {
         now_seconds: 1_790_000_000,
-        sealer: Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1)),
+        sealer: Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1)),
         desk: None,
     };
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Responses] {
         let Ok(translated) = dialect.read(Bytes::copy_from_slice(request), &reading) else {
             continue;
         };
-        // What needs no translation passes as it came, and the gateway reads it next.
+        // Untranslated bodies are read by the gateway next.
         if translated.body != request {
             Fields::read(&translated.body).expect("what the pool writes is JSON");
         }
@@ -131,14 +131,14 @@ pub fn translated_bodies(bytes: &[u8]) {
             Fields::read(&body).expect("what the pool writes is JSON");
         }
         let marks = Arc::new(ollama::Marks::begin(Clock::start()));
-        let output = ollama::Answer::of(ask, translated.named, marks);
+        let output = ollama::Answer::new(ask, translated.named, marks);
         for line in retold(Teller::Ollama(Box::new(output)), stream).lines() {
             serde_json::from_str::<Value>(line).expect("each line is JSON");
         }
     }
 }
 
-/// What an engine says, event by event and whole, in another API's words; the events.
+/// Translates an engine's response into another API, as events and as a complete response. Returns the events.
 fn retold(teller: Teller, stream: &[u8]) -> String {
     let mut telling = Telling::new(None, teller.clone());
     let (mut left, mut all) = (stream, String::new());
@@ -150,13 +150,13 @@ fn retold(teller: Teller, stream: &[u8]) -> String {
         all.push_str(&String::from_utf8_lossy(&output));
     }
     all.push_str(&telling.engine_refused(left));
-    if let Ok(answer) = serde_json::from_slice(stream) {
-        let _ = teller.answer(answer);
+    if let Ok(response) = serde_json::from_slice(stream) {
+        let _ = teller.respond(response);
     }
     all
 }
 
-/// The form of a sound's request, its type in the first line: what goes on to the engine says the same.
+/// An audio form, with its type in the first line: the rewritten form must have the same content.
 pub fn form(bytes: &[u8]) {
     let (kind, body) = parted(bytes, b'\n');
     let kind = HeaderValue::from_bytes(kind).ok();
@@ -173,14 +173,14 @@ pub fn form(bytes: &[u8]) {
     );
 }
 
-/// A body that is all there needs no waiting.
+/// A complete body is read without waiting.
 fn read(kind: Option<&HeaderValue>, body: Bytes) -> Result<Form, ()> {
     let form = Form::read(kind, body).now_or_never();
-    form.expect("a whole body").map_err(drop)
+    form.expect("a complete body").map_err(drop)
 }
 
-/// The lines of a request's head. A client behind a proxy never counts as one of this machine because of what it
-/// writes, and no page of another site passes as one of ours.
+/// Header lines of a request. A client behind a proxy must never count as local because of its headers, and no page of another site
+/// may pass as ours.
 pub fn head(bytes: &[u8]) {
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
     let mut headers = HeaderMap::new();
@@ -192,15 +192,15 @@ pub fn head(bytes: &[u8]) {
             headers.append(name, value);
         }
     }
-    let stranger = ClientAddress::of(PEER, &headers, &[]);
+    let stranger = ClientAddress::new(PEER, &headers, &[]);
     assert_eq!(stranger.address, PEER);
     let near: IpAddr = Ipv4Addr::LOCALHOST.into();
-    let with_a_proxy_named = ClientAddress::of(near, &headers, &[]);
+    let with_a_proxy_named = ClientAddress::new(near, &headers, &[]);
     let is_forwarded = headers.contains_key("x-forwarded-for") || headers.contains_key("forwarded");
     assert!(!(is_forwarded && with_a_proxy_named.is_loopback()));
     for trusted in ["192.0.2.0/24", "0.0.0.0/0", "::/0"] {
         let trusted: Network = trusted.parse().expect("a network");
-        let client = ClientAddress::of(PEER, &headers, std::slice::from_ref(&trusted));
+        let client = ClientAddress::new(PEER, &headers, std::slice::from_ref(&trusted));
         // The proxy has named a client, or there is none.
         assert_eq!(
             client.advice(PEER, &headers, &[trusted]).is_some(),
@@ -221,7 +221,7 @@ pub fn head(bytes: &[u8]) {
     let _ = cross_site::check_type(&parts);
 }
 
-/// What stands before the first of these bytes, and what behind it.
+/// Splits at the first such byte, which is dropped.
 fn parted(bytes: &[u8], by: u8) -> (&[u8], &[u8]) {
     let end = bytes.iter().position(|byte| *byte == by);
     let (before, behind) = bytes.split_at(end.unwrap_or(bytes.len()));

@@ -1,5 +1,5 @@
-//! Values of headers that are made for one answer, such as ids and numbers. Each is a piece of a block that many of them share,
-//! so that a value takes no memory of its own.
+//! Header values for single responses, such as ids and numbers. Each is a slice of a block shared by many values, which saves an
+//! allocation per value.
 
 use std::cell::RefCell;
 use std::fmt::{Display, Write};
@@ -7,18 +7,18 @@ use std::fmt::{Display, Write};
 use axum::http::HeaderValue;
 use bytes::BytesMut;
 
-/// Small, because a long answer keeps the block that its id is in.
+/// Small, because a long response keeps its block alive.
 const BLOCK_BYTES: usize = 1 << 10;
 
 thread_local! {
     static BLOCK: RefCell<BytesMut> = RefCell::new(BytesMut::with_capacity(BLOCK_BYTES));
 }
 
-/// The text as a header; `?` where a header cannot have it.
+/// The text as a header value, or `?` if it is invalid.
 pub(crate) fn header_text(text: impl Display) -> HeaderValue {
     let written = BLOCK.with_borrow_mut(|block| {
         block.clear();
-        // A block grows, and a new one follows it.
+        // A full block is replaced by a new one.
         let _ = write!(block, "{text}");
         block.split().freeze()
     });

@@ -1,5 +1,5 @@
-//! What each key has in flight and has used: requests that have a seat, and the requests and tokens of each day. The counts
-//! are written to the store every few seconds, so that a `kill -9` loses no more than these.
+//! Requests in flight and usage per key: requests that hold a seat, and daily counts of requests and tokens. Counts are written to
+//! the store every few seconds, so a `kill -9` loses only the latest.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use pool::{KeyId, Time};
 use store::{KeyUsage, Store, StoreFault, UnsavedUsage};
 
 const WRITE_EVERY: Duration = Duration::from_secs(5);
-/// Keys times models whose counts the store has not taken yet. More are not counted, because the store cannot be written.
+/// Largest number of unwritten counts (keys times models). Further ones are dropped while the store cannot be written.
 const UNWRITTEN_MAX: usize = 20_000;
 
-/// Who uses which model.
+/// A key and the model it uses.
 type Place = (KeyId, Arc<str>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ struct Used {
     completion_tokens: u64,
 }
 
-/// A request that has a seat.
+/// A request that holds a seat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningRequest {
     pub key: KeyId,
@@ -33,27 +33,27 @@ pub struct RunningRequest {
     pub seated_at: Time,
 }
 
-/// All keys' requests and counts.
+/// Requests and counts of all keys.
 pub struct KeyUsages {
     store: Arc<Store>,
     limits: Arc<Limits>,
     running: Mutex<BTreeMap<u64, RunningRequest>>,
     unwritten: Mutex<BTreeMap<Place, Used>>,
     numbers: AtomicU64,
-    /// Of the counts those that the database refused the last time.
+    /// Number of counts that the database refused at the last write.
     refused: AtomicUsize,
-    /// Held while counts move from here to the store, so that a reader finds each in one of both.
+    /// Held while counts move to the store, so readers see each count exactly once.
     writing: tokio::sync::Mutex<()>,
 }
 
-/// One request among those in flight. Requests without a key are not counted.
+/// A request in flight. Requests without a key are not counted.
 pub struct CountedRequest {
     usages: Arc<KeyUsages>,
     number: Option<u64>,
 }
 
 impl CountedRequest {
-    /// It ends now, after an engine took it.
+    /// Counts the usage of a request that an engine processed.
     pub fn used(&self, prompt_tokens: u64, completion_tokens: u64) {
         if let Some(number) = self.number {
             self.usages.count(number, prompt_tokens, completion_tokens);
@@ -101,7 +101,7 @@ impl KeyUsages {
     fn count(&self, number: u64, prompt_tokens: u64, completion_tokens: u64) {
         let place = locked(&self.running)
             .get(&number)
-            .map(|it| (it.key, Arc::clone(&it.model)));
+            .map(|request| (request.key, Arc::clone(&request.model)));
         let Some(place) = place else { return };
         let used = Used {
             requests: 1,
@@ -111,17 +111,17 @@ impl KeyUsages {
         add(&mut locked(&self.unwritten), place, used);
     }
 
-    /// The requests of a key that have a seat now, the oldest first.
+    /// The requests of a key that currently hold a seat, oldest first.
     pub fn running(&self, key: KeyId) -> Vec<RunningRequest> {
         let running = locked(&self.running);
         running
             .values()
-            .filter(|it| it.key == key)
+            .filter(|request| request.key == key)
             .cloned()
             .collect()
     }
 
-    /// What a key used in the last `days` days, the oldest first, and the number of the present day.
+    /// The usage of a key in the last `days` days, oldest first, and the number of the current day.
     pub async fn of_key(
         &self,
         key: KeyId,
@@ -140,7 +140,7 @@ impl KeyUsages {
             }
             let known = rows
                 .iter_mut()
-                .find(|it| it.day == today && *it.model == **model);
+                .find(|row| row.day == today && *row.model == **model);
             match known {
                 Some(row) => {
                     row.requests = row.requests.saturating_add(used.requests);
@@ -162,12 +162,12 @@ impl KeyUsages {
         }
     }
 
-    /// Of how many keys and models the database refuses the counts, so that they are in memory alone.
+    /// Number of counts (keys times models) that the database refuses, which are in memory only.
     pub fn refused(&self) -> usize {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Writes what is to be written now.
+    /// Writes all pending counts.
     pub async fn write_all(&self) {
         let _turn = self.writing.lock().await;
         let taken = std::mem::take(&mut *locked(&self.unwritten));
@@ -179,7 +179,7 @@ impl KeyUsages {
         let rows = rows.map(|((key, model), used)| row_of(*key, today, model, used));
         let rows: Vec<KeyUsage> = rows.collect();
         let unsaved = match self.store.add_key_usage(&rows).await {
-            // Another process has taken over, and answers that began here end here.
+            // Another process has taken over, while responses that began here end here.
             UnsavedUsage {
                 rows,
                 fault: Some(fault),
@@ -189,7 +189,7 @@ impl KeyUsages {
         self.keep(unsaved);
     }
 
-    /// Keeps what the store has not taken, for the next time.
+    /// Keeps counts that could not be written for the next attempt.
     fn keep(&self, unsaved: UnsavedUsage) {
         let fault = unsaved.fault.as_ref();
         let refused = if fault.is_some_and(StoreFault::is_of_a_value) {
@@ -198,9 +198,9 @@ impl KeyUsages {
             0
         };
         let before = self.refused.swap(refused, Ordering::Relaxed);
-        // What is refused is refused again each time, and is in the log once.
+        // Counts that are refused again at each attempt are logged once.
         let is_known = refused > 0 && refused == before;
-        if let Some(fault) = fault.filter(|it| !is_known && !it.is_logged_by_the_store()) {
+        if let Some(fault) = fault.filter(|fault| !is_known && !fault.is_logged_by_the_store()) {
             let rows = unsaved.rows.len();
             tracing::warn!(%fault, rows, "cannot save the usage of keys");
         }
@@ -275,8 +275,15 @@ mod tests {
     }
 
     fn sums(rows: &[KeyUsage]) -> Vec<(i64, &str, u64, u64, u64)> {
-        let row = |it: &KeyUsage| (it.day, it.requests, it.prompt_tokens, it.completion_tokens);
-        let with_model = rows.iter().map(|it| (row(it), it.model.as_str()));
+        let row = |usage: &KeyUsage| {
+            (
+                usage.day,
+                usage.requests,
+                usage.prompt_tokens,
+                usage.completion_tokens,
+            )
+        };
+        let with_model = rows.iter().map(|usage| (row(usage), usage.model.as_str()));
         with_model
             .map(|((a, b, c, d), m)| (a, m, b, c, d))
             .collect()

@@ -1,5 +1,5 @@
-//! The page for browsers at `/`: the models, examples of requests, and a box to try a model. The page itself calls
-//! the API as any client does; nothing of the pool is written into it.
+//! The page for browsers at `/`: the models, example requests, and a form to try a model. The page calls the API as any client
+//! does; no data of the pool is embedded.
 
 use axum::http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 const PAGE: &str = include_str!("landing/index.html");
 
-/// The page. Its links point below `base`, the configured base path.
+/// The page, with links below `base`, the configured base path.
 pub(super) fn page(base: &str) -> Response {
     let nonce = Uuid::new_v4().simple().to_string();
     let policy = HeaderValue::from_str(&policy(&nonce));
@@ -23,29 +23,28 @@ pub(super) fn page(base: &str) -> Response {
         (X_CONTENT_TYPE_OPTIONS, fixed("nosniff")),
         (X_FRAME_OPTIONS, fixed("DENY")),
         (REFERRER_POLICY, fixed("no-referrer")),
-        // A nonce is for one answer.
+        // The nonce is only valid for one response.
         (CACHE_CONTROL, fixed("no-store")),
         (VARY, fixed("accept")),
     ];
     (headers, render(base, &nonce)).into_response()
 }
 
-/// The page runs its own script, uses its own style and calls this service only.
+/// Only allows the page's own script and style, and requests to this service.
 fn policy(nonce: &str) -> String {
     format!(
         "default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 }
 
-/// Nothing is escaped: a base path consists of letters, digits, `/`, `-`, `.`, `_` and `~`.
+/// No escaping is needed: a base path consists of letters, digits, `/`, `-`, `.`, `_` and `~`.
 fn render(base: &str, nonce: &str) -> String {
     PAGE.replace("{{nonce}}", nonce)
         .replace("{{base}}", base)
         .replace("{{version}}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Whether `Accept` prefers HTML to JSON. Without a preference, as with `*/*` or no `Accept` at all, the answer is
-/// JSON.
+/// Returns true if `Accept` prefers HTML to JSON. Without a preference, as with `*/*` or no `Accept` header, the response is JSON.
 pub(super) fn prefers_html(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(ACCEPT).iter();
     let ranges: Vec<MediaRange<'_>> = lines
@@ -56,7 +55,7 @@ pub(super) fn prefers_html(headers: &HeaderMap) -> bool {
     quality(&ranges, "text", "html") > quality(&ranges, "application", "json")
 }
 
-/// The quality of a media type, in thousandths. The most specific range counts (RFC 9110, 12.5.1).
+/// The quality of a media type, in thousandths. The most specific range applies (RFC 9110, 12.5.1).
 fn quality(ranges: &[MediaRange<'_>], kind: &str, subtype: &str) -> u16 {
     let matching = ranges.iter().filter_map(|range| {
         let specificity = range.specificity(kind, subtype)?;
@@ -65,7 +64,7 @@ fn quality(ranges: &[MediaRange<'_>], kind: &str, subtype: &str) -> u16 {
     matching.max().map_or(0, |(_, quality)| quality)
 }
 
-/// One element of `Accept`, such as `text/*;q=0.5`.
+/// An element of `Accept`, such as `text/*;q=0.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MediaRange<'a> {
     kind: &'a str,
@@ -75,7 +74,7 @@ struct MediaRange<'a> {
 }
 
 impl<'a> MediaRange<'a> {
-    /// `None` for a malformed range, and for one with parameters that neither answer here has.
+    /// `None` for a malformed range, and for parameters that neither representation has.
     fn parse(text: &'a str) -> Option<MediaRange<'a>> {
         let mut parts = split(text, ';').map(str::trim);
         let (kind, subtype) = parts.next()?.split_once('/')?;
@@ -88,7 +87,7 @@ impl<'a> MediaRange<'a> {
             let (name, value) = part.split_once('=')?;
             if name.eq_ignore_ascii_case("q") {
                 range.quality = parse_quality(value)?;
-                // What follows are extensions, which RFC 9110 has removed.
+                // Parameters after `q` are extensions, which RFC 9110 has removed.
                 break;
             }
             let value = value.trim_matches('"');
@@ -99,19 +98,19 @@ impl<'a> MediaRange<'a> {
         Some(range)
     }
 
-    /// How closely the range describes this type; `None` if it does not match.
+    /// The specificity of the match with this type; `None` if the range does not match.
     fn specificity(&self, kind: &str, subtype: &str) -> Option<u8> {
         let has_kind = self.kind.eq_ignore_ascii_case(kind);
         match (self.kind, self.subtype) {
             ("*", "*") => Some(0),
             (_, "*") if has_kind => Some(1),
-            (_, it) if has_kind && it.eq_ignore_ascii_case(subtype) => Some(2),
+            (_, known) if has_kind && known.eq_ignore_ascii_case(subtype) => Some(2),
             _ => None,
         }
     }
 }
 
-/// `0` to `1` with at most three decimals, in thousandths.
+/// Parses `0` to `1` with at most three decimals, in thousandths.
 fn parse_quality(text: &str) -> Option<u16> {
     let (integer_part, decimals) = text.split_once('.').unwrap_or((text, ""));
     if decimals.len() > 3 || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -125,7 +124,7 @@ fn parse_quality(text: &str) -> Option<u16> {
     }
 }
 
-/// The parts of a header's value between separators. A separator inside a quoted string does not count.
+/// Splits a header value at separators outside of quoted strings.
 fn split(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     text.split(move |letter: char| {

@@ -1,5 +1,5 @@
-//! The HTTP surface: decode, hand over, encode. Nothing here decides what is loaded or evicted, and
-//! only `error` knows status codes.
+//! The HTTP layer: decodes requests, hands them to the controller, and encodes responses. Loads and evictions are decided by the
+//! pool, and only `error` defines status codes.
 
 mod accepting;
 mod admin;

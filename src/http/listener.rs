@@ -1,5 +1,5 @@
-//! The listening socket of the service: TCP, or a Unix socket with its permissions. The peers of a Unix socket count as
-//! 127.0.0.1: they are on this machine, and the rules for proxies on it apply.
+//! The listening socket of the service: TCP, or a Unix socket with its permissions. Peers of a Unix socket count as 127.0.0.1,
+//! because they are on this machine; the rules for local proxies apply to them.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,9 +25,9 @@ pub struct ListenError {
     pub source: io::Error,
 }
 
-/// Connections that may wait to be accepted; the system caps it (`net.core.somaxconn`, 4,096 on Linux).
+/// Largest number of connections waiting to be accepted. The system caps it (`net.core.somaxconn`, 4,096 on Linux).
 const BACKLOG: u32 = 4096;
-/// Of a Unix socket that no group is named for, and of one with a group.
+/// Modes of a Unix socket without and with a configured group.
 const MODE_OF_OWNER: u32 = 0o600;
 const MODE_OF_GROUP: u32 = 0o660;
 const GROUPS: &str = "/etc/group";
@@ -39,7 +39,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Takes the address. Connections wait in it until it is served.
+    /// Binds the address. Connections queue until they are served.
     pub async fn bind(server: &ServerSection) -> Result<Listener, ListenError> {
         let bound = match &server.listen {
             Listen::Address(address) => tcp(*address).map(Listener::Tcp),
@@ -51,7 +51,7 @@ impl Listener {
         })
     }
 
-    /// A listening socket of another process, if it is the configured one.
+    /// Adopts a listening socket of another process if it matches the configuration.
     pub fn inherited(socket: OwnedFd, configured: &Listen) -> io::Result<Option<Listener>> {
         match configured {
             Listen::Address(configured) => {
@@ -80,7 +80,7 @@ impl Listener {
         }
     }
 
-    /// The same socket once more.
+    /// Duplicates the socket.
     pub fn try_clone(&self) -> io::Result<Listener> {
         let socket = self.as_fd().try_clone_to_owned()?;
         Ok(match self {
@@ -89,7 +89,8 @@ impl Listener {
         })
     }
 
-    /// The URL for a person: `http://127.0.0.1:8080`, or `http://unix:/run/pool.sock:` in nginx's form. `scheme`: `http` or `https`.
+    /// The URL for display: `http://127.0.0.1:8080`, or `http://unix:/run/pool.sock:` in nginx's form. `scheme` is `http` or
+    /// `https`.
     pub fn shown(&self, scheme: &str) -> io::Result<String> {
         Ok(match self {
             Listener::Tcp(listener) => format!("{scheme}://{}", listener.local_addr()?),
@@ -125,20 +126,20 @@ impl AsFd for Listener {
     }
 }
 
-/// A listener whose queue holds a burst of clients. The standard library asks for 128 connections; those beyond try
-/// again after a second.
+/// A listener with a queue for bursts of clients. The standard library's queue has 128 places, and further clients only retry after
+/// a second.
 fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
-    // As the standard library does: an address may be taken again immediately after a restart.
+    // As in the standard library: allows binding immediately after a restart.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// A connection is refused until the socket has its permissions: it listens after that.
+/// Listens only after the permissions are set; earlier connections are refused.
 fn unix(path: &Path, server: &ServerSection) -> io::Result<UnixListener> {
     let group = server.socket_group.as_deref().map(group_id).transpose()?;
     let mode = server.socket_mode.map(|mode| mode.0);
@@ -163,7 +164,7 @@ fn unix(path: &Path, server: &ServerSection) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// Removes the socket of a process that has ended. Other files stay.
+/// Removes the socket of a process that has ended. Keeps any other file.
 fn remove_abandoned(path: &Path) -> io::Result<()> {
     let found = match std::fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -183,7 +184,7 @@ fn remove_abandoned(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The number of a group, which may be given by its name in /etc/group.
+/// The id of a group, given as a number or as a name in /etc/group.
 fn group_id(group: &str) -> io::Result<u32> {
     if let Ok(id) = group.parse() {
         return Ok(id);
@@ -201,14 +202,14 @@ fn group_id(group: &str) -> io::Result<u32> {
     })
 }
 
-/// The file of a Unix socket. Dropped, it is removed if it is still the same file.
+/// The file of a Unix socket. Removed on drop, if it is still the same file.
 pub struct SocketFile {
     path: PathBuf,
     inode: (u64, u64),
 }
 
 impl SocketFile {
-    /// `None` for an address.
+    /// `None` for TCP.
     pub fn new(listen: &Listen) -> Option<SocketFile> {
         let Listen::Unix(path) = listen else {
             return None;
@@ -220,7 +221,7 @@ impl SocketFile {
         })
     }
 
-    /// Leaves the file to the process that listens there from now on.
+    /// Keeps the file for another process that now listens there.
     pub fn leave(self) {
         std::mem::forget(self);
     }
@@ -253,11 +254,11 @@ impl Socket {
         }
     }
 
-    /// Writes what fits without waiting, and closes the connection.
+    /// Writes as much as possible without waiting, and closes the connection.
     pub fn write_and_close(self, bytes: &[u8]) {
         let _ = match self {
-            Socket::Tcp(stream) => stream.into_std().map(|mut it| it.write(bytes)),
-            Socket::Unix(stream) => stream.into_std().map(|mut it| it.write(bytes)),
+            Socket::Tcp(stream) => stream.into_std().map(|mut stream| stream.write(bytes)),
+            Socket::Unix(stream) => stream.into_std().map(|mut stream| stream.write(bytes)),
         };
     }
 }

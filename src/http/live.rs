@@ -1,6 +1,6 @@
-//! Follows the published view for open pages. All who may see the same share one feed: it compares the view with the
-//! one before, at most every 100 ms, and writes a change once for everybody. A client that lags is sent the whole view
-//! again, so that nothing waits for it here. A feed without followers ends. What the view shows depends on who joins.
+//! Feeds of the live view for open pages. Clients with the same sight share a feed, which compares the view with the previous one
+//! at most every 100 ms and encodes each change once for all of them. A client that lags receives the complete view again, so it
+//! never delays others. A feed without clients ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,24 +14,24 @@ use crate::dto::LiveView;
 use controller::Clock;
 use pool::Span;
 
-/// Between two changes.
+/// Minimum interval between changes.
 const EVERY: Duration = Duration::from_millis(100);
-/// The age of waiting requests is sent this often, if nothing else of the queue changes.
+/// Interval at which the age of waiting requests is sent if nothing else in the queue changes.
 const TIMES_EVERY: Span = Span::from_secs(2);
-/// The evening and the store change without a newer view.
+/// The evening and the store change without a newer view being published.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Changes that a client may lag behind.
+/// Number of changes by which a client may lag.
 const CHANGES_MAX: usize = 32;
 
 type Feeds = Mutex<BTreeMap<String, Arc<Feed>>>;
 
-/// The feeds, by what is seen.
+/// The feeds, by group of clients with the same sight.
 #[derive(Debug, Default)]
 pub struct Hub(Arc<Feeds>);
 
-/// What a feed needs that begins.
+/// The source of a new feed.
 pub struct Source {
-    /// The view of the moment.
+    /// Returns the current view.
     pub look: Box<dyn Fn() -> LiveView + Send + Sync>,
     /// Changes with each newer view.
     pub published: watch::Receiver<u64>,
@@ -44,15 +44,15 @@ struct Feed {
     changes: broadcast::Sender<Bytes>,
 }
 
-/// What everybody has been sent.
+/// The state that all clients have received.
 #[derive(Debug)]
 struct Shown {
     view: LiveView,
-    /// Written for the first client that needs it.
+    /// Encoded for the first client that needs it.
     full_event: Option<Bytes>,
 }
 
-/// One client: the whole view first, and the changes after it.
+/// A client's feed: the complete view, followed by changes.
 #[derive(Debug)]
 pub struct Joined {
     pub first_event: Bytes,
@@ -60,7 +60,7 @@ pub struct Joined {
 }
 
 impl Hub {
-    /// What comes after `first_event` is in `changes`. `source` is called where no client follows the same view yet.
+    /// Joins a feed. `changes` continues from `first_event`. `source` is called if no client follows the same view yet.
     pub fn join(&self, group: &str, source: impl FnOnce() -> Source) -> Joined {
         let mut feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(feed) = feeds.get(group) {
@@ -81,7 +81,7 @@ impl Hub {
     }
 }
 
-/// Whether no client is left; then the feed is forgotten, so that the next one begins another.
+/// Returns true if no client is left, and removes the feed; the next client starts another one.
 fn is_left(feeds: &Feeds, group: &str, feed: &Feed) -> bool {
     let mut feeds = feeds.lock().unwrap_or_else(PoisonError::into_inner);
     let is_left = feed.changes.receiver_count() == 0;
@@ -106,11 +106,11 @@ impl Feed {
         }
     }
 
-    /// Sends what is not the same any more.
+    /// Sends the differences to the previous view.
     fn tell(&self, newer: LiveView, with_times: bool) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(change) = shown.view.change_to(&newer, with_times) {
-            // There may be no listener any more.
+            // Fails only without receivers.
             let _ = self.changes.send(event("change", &change));
             shown.view.take(newer, &change);
             shown.full_event = None;
@@ -150,7 +150,7 @@ fn begin(mut source: Source, feeds: Arc<Feeds>, group: String, feed: Arc<Feed>) 
     });
 }
 
-/// As it goes over the wire. JSON has no line breaks in it.
+/// Encodes a server-sent event. JSON contains no line breaks.
 pub(crate) fn event(name: &str, data: &impl Serialize) -> Bytes {
     let json = serde_json::to_string(data).unwrap_or_else(|_| "{}".to_owned());
     Bytes::from(format!("event: {name}\ndata: {json}\n\n"))

@@ -1,5 +1,5 @@
-//! What callers may read of themselves with any key: their models, their requests that wait or run, what they used, and
-//! their key. A model that is not for them has no name here.
+//! A caller's own data, readable with any key: models, waiting and running requests, usage, and the key. Hidden models are not
+//! named.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
@@ -19,13 +19,13 @@ use crate::state::App;
 use pool::{KeyId, ReplicaState};
 use store::{KeyRecord, Role};
 
-/// As many days as the store keeps.
+/// Number of days that the store keeps.
 const DAYS_MAX: u32 = 100;
 const DAYS: u32 = 30;
-/// Rows of one answer.
+/// Largest number of rows in a response.
 const ROWS_MAX: u32 = 10_000;
 
-/// Who asks, with their key or their name.
+/// The caller, with the key or name.
 pub(crate) struct Myself {
     user: User,
     key: Option<Box<KeyRecord>>,
@@ -37,7 +37,7 @@ impl FromRequestParts<App> for Myself {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Myself, Failure> {
-        let Sent { credential, .. } = Sent::of(parts, app).await?;
+        let Sent { credential, .. } = Sent::new(parts, app).await?;
         let (key, name, role) = match &credential {
             Credential::Key(key) => (Some(key.clone()), key.name.clone(), key.role.name()),
             Credential::Person(person) => {
@@ -47,7 +47,7 @@ impl FromRequestParts<App> for Myself {
             _ => (None, "anonymous".to_owned(), Role::User.name()),
         };
         Ok(Myself {
-            user: User::of(credential, parts, app)?,
+            user: User::new(credential, parts, app)?,
             key,
             name,
             role,
@@ -57,12 +57,12 @@ impl FromRequestParts<App> for Myself {
 
 /// Show yourself
 ///
-/// Your key with its limits and its end, the models that you may use with their states, and your own requests: those that
-/// wait, for what and how long, and those that are being answered. Nothing is loaded for this.
+/// Your key with its limits and expiry, the models that you may use with their states, and your own requests: waiting ones with
+/// model and waiting time, and those in progress. Nothing is loaded for this.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/me", tag = "session", operation_id = "show_me", security(("user_key" = [])),
-    responses((status = 200, description = "Who asks, and what is theirs", body = MeView, example = json!({
+    responses((status = 200, description = "The caller, with models and requests", body = MeView, example = json!({
         "name": "course 4711", "role": "user", "key": {"id": "k3", "name": "course 4711", "role": "user", "prefix": "mp-Ab3xY9",
             "created_at": "2026-01-10T08:00:00.000Z", "last_used_at": "2026-01-31T20:14:59.000Z",
             "expires_at": "2026-07-09T08:00:00.000Z", "models": ["tiny-*"], "routes": [], "limits": null, "log_prompts": false},
@@ -81,7 +81,9 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
     let models = snapshot.pool.models.iter().filter_map(|view| {
         let entry = &snapshot.models.get(&view.model)?.entry;
         let ready = view.replicas.iter();
-        let ready = ready.filter(|it| it.state == ReplicaState::Ready).count();
+        let ready = ready
+            .filter(|replica| replica.state == ReplicaState::Ready)
+            .count();
         let aliases = entry.aliases.iter().filter(|name| sight.has(name));
         sight.may_use_base(entry).then(|| MyModel {
             model: view.name.clone(),
@@ -100,24 +102,24 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
     } else {
         Vec::new()
     };
-    let waiting = waiting.into_iter().map(|it| MyWaitingRequest {
-        ticket: it.ticket,
-        model: it.model,
-        position: it.position,
-        waited_ms: it.waited_ms,
-        expected_ms: it.expected_ms,
-        stage: it.stage,
+    let waiting = waiting.into_iter().map(|waiter| MyWaitingRequest {
+        ticket: waiter.ticket,
+        model: waiter.model,
+        position: waiter.position,
+        waited_ms: waiter.waited_ms,
+        expected_ms: waiter.expected_ms,
+        stage: waiter.stage,
     });
     let running = app.usages.running(key).into_iter();
-    let running = running.map(|it| MyRunningRequest {
-        model: it.model.to_string(),
-        waited_ms: it.seated_at.since(it.arrived_at).0,
-        running_ms: now.since(it.seated_at).0,
+    let running = running.map(|request| MyRunningRequest {
+        model: request.model.to_string(),
+        waited_ms: request.seated_at.since(request.arrived_at).0,
+        running_ms: now.since(request.seated_at).0,
     });
     Json(MeView {
         name: me.name,
         role: me.role,
-        key: me.key.as_deref().map(KeyView::of),
+        key: me.key.as_deref().map(KeyView::from_record),
         limits: me.user.account.limit,
         models,
         waiting: waiting.collect(),
@@ -128,7 +130,7 @@ pub(crate) async fn show(State(app): State<App>, me: Myself, _: Params<Nothing>)
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct UsageQuery {
-    /// How many days back, with the present one. The default is 30.
+    /// Number of days, including the current one. The default is 30.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 100, example = 30)]
     days: u32,
 }
@@ -144,8 +146,8 @@ impl Strict for UsageQuery {
 
 /// Show what you used
 ///
-/// Requests and tokens of your key, by day and model, as the engines counted them. A hundred days are kept. Days begin at
-/// midnight in the pool's time zone.
+/// Requests and tokens of your key, by day and model, as counted by the engines. A hundred days are kept. Days begin at midnight in
+/// the pool's time zone.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/me/usage", tag = "session", operation_id = "show_my_usage", security(("user_key" = [])),
@@ -162,7 +164,7 @@ pub(crate) async fn usage(
     let used = app.usages.of_key(me.user.key, query.days, ROWS_MAX).await;
     let (rows, today) = used.map_err(|fault| {
         tracing::error!(%fault, "the usage of a key cannot be read");
-        Failure::internal("your usage cannot be read now; the service's log says why")
+        Failure::internal("your usage cannot be read now; see the server log")
     })?;
-    Ok(Json(dto::MyUsage::of(rows, today)))
+    Ok(Json(dto::MyUsage::new(rows, today)))
 }

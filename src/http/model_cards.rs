@@ -1,4 +1,4 @@
-//! A cache of what the files of models say, by the time of their last change. A list of models does not read them again.
+//! A cache of model cards, keyed by the modification time of the model's files. Listing models does not read unchanged files again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::shares::{Capacity, Class, Shares};
 use catalog::{Entry, ModelCard};
 use pool::Time;
 
-/// Readers of files at a time; a disk that does not answer holds no more threads than this.
+/// Largest number of concurrent readers, which limits the threads blocked by a disk that does not respond.
 pub(crate) const CARD_READERS: u64 = 2;
 
-/// By the file or folder of a model, with the time of its last change.
+/// Cards by a model's file or folder, with its modification time.
 type Known = BTreeMap<PathBuf, (SystemTime, Arc<ModelCard>)>;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Default for Cards {
 }
 
 impl Cards {
-    /// Runs what reads cards on a thread that may block.
+    /// Runs `read` on a thread that may block.
     pub async fn read<T: Send + 'static>(
         self: Arc<Self>,
         read: impl FnOnce(&Cards) -> T + Send + 'static,
@@ -48,12 +48,12 @@ impl Cards {
         let worked = tokio::task::spawn_blocking(work).await;
         worked.map_err(|error| {
             tracing::error!(%error, "the files of models could not be read");
-            Failure::internal("the models' files could not be read; the service's log says why")
+            Failure::internal("the model files could not be read; see the server log")
         })
     }
 
     /// Returns the card of a model whose files are on this machine. Blocks on the file system.
-    pub fn of(&self, entry: &Entry) -> Arc<ModelCard> {
+    pub fn card(&self, entry: &Entry) -> Arc<ModelCard> {
         let path = entry.weights_path();
         path.and_then(|path| self.at(&path)).unwrap_or_default()
     }
@@ -65,7 +65,7 @@ impl Cards {
         {
             return Some(Arc::clone(card));
         }
-        // Others are not kept waiting while the files are read.
+        // The lock is not held while the files are read.
         let card = Arc::new(ModelCard::read(path));
         let row = (changed, Arc::clone(&card));
         self.known().insert(path.to_owned(), row);
@@ -76,7 +76,7 @@ impl Cards {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the files of models that have left the catalogue.
+    /// Drops the cards of models that have left the catalogue.
     pub fn keep(&self, entries: &[Arc<Entry>]) {
         let paths = entries.iter().filter_map(|entry| entry.weights_path());
         let paths: BTreeSet<PathBuf> = paths.collect();

@@ -1,5 +1,5 @@
-//! The route by which a node connects: its token is checked here, and then the connection is the controller's. A valid
-//! token is accepted however many wrong ones came before; an address with many wrong ones has them checked one at a time.
+//! The route by which nodes connect: checks the node's token, then hands the connection to the controller. A valid token is
+//! accepted regardless of earlier wrong ones; for an address with many wrong ones, tokens are checked one at a time.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -23,14 +23,14 @@ use node_link::UPGRADE;
 use pool::{Span, Time};
 use store::{NoPass, NodePass, hash_key};
 
-/// At most one refusal within this time is logged: many addresses may send wrong tokens.
+/// Minimum interval between logged refusals, because many addresses may send wrong tokens.
 const LOG_EVERY: Span = Span::from_secs(10);
 
-/// Connections of nodes, and the wrong tokens of late.
+/// Connections of nodes, and recent wrong tokens.
 #[derive(Debug)]
 pub struct NodeRoute {
     wrong_tokens: Failures,
-    /// Addresses over [`WRONG_NODE_TOKENS`] share one turn at the database.
+    /// Addresses above [`WRONG_NODE_TOKENS`] share one turn at the database.
     suspect: Semaphore,
     logged: Mutex<Option<Time>>,
     connections: Mutex<JoinSet<()>>,
@@ -58,7 +58,7 @@ impl NodeRoute {
     }
 }
 
-/// Nodes connect here; the protocol is not HTTP.
+/// Accepts a node's connection. The protocol is not HTTP.
 pub async fn connect(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -66,7 +66,7 @@ pub async fn connect(
 ) -> Response {
     let now = app.handle.clock().now();
     let wants = request.headers().get(header::UPGRADE);
-    if wants.is_none_or(|it| it.as_bytes() != UPGRADE.as_bytes()) {
+    if wants.is_none_or(|value| value.as_bytes() != UPGRADE.as_bytes()) {
         let message = "only `model-pool node` connects here, with an upgrade of HTTP/1.1";
         return failure(StatusCode::UPGRADE_REQUIRED, "upgrade_required", message);
     }
@@ -84,16 +84,16 @@ pub async fn connect(
         Ok(Ok(pass)) => pass,
         Ok(Err(NoPass::Unknown)) if is_in_file(&app, text) => NodePass::Token,
         Ok(Err(problem)) => {
-            let how = "make another with `admin-client nodes token`";
+            let how = "create another with `admin-client nodes token`";
             let message = match problem {
-                NoPass::Unknown => format!("the token is not one of this controller's; {how}"),
+                NoPass::Unknown => format!("this controller does not know the token; {how}"),
                 NoPass::Revoked => format!("the token was revoked; {how}"),
                 NoPass::Expired { at } => {
                     format!("the token expired {} ago; {how}", wall.since(at))
                 }
             };
             if app.nodes.may_log(now) {
-                tracing::warn!(%peer, "a node is refused: {message}");
+                tracing::warn!(%peer, "refused a node: {message}");
             }
             if let Some(left) = app.nodes.wrong_tokens.count(&place, now).over_for {
                 let limit = WRONG_NODE_TOKENS;
@@ -113,7 +113,7 @@ pub async fn connect(
         }
         Err(fault) => {
             tracing::warn!(%fault, "a node cannot join");
-            let message = "the state cannot be read or written; the service's log says why";
+            let message = "the state cannot be read or written; see the server log";
             return failure(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "state_unavailable",
@@ -156,7 +156,8 @@ pub async fn connect(
     response
 }
 
-/// Whether it is the token in `node.join_token_file`. The file is read each time: who takes it away there locks it out.
+/// Returns true if this is the token in `node.join_token_file`. The file is read each time, so removing the token from it takes
+/// effect immediately.
 fn is_in_file(app: &App, text: &str) -> bool {
     let config = app.config();
     let Some(file) = &config.node.join_token_file else {

@@ -1,4 +1,4 @@
-//! The OpenAPI document: what surrounds the routes. The routes describe themselves.
+//! The frame of the OpenAPI document. The routes describe themselves.
 
 mod errors;
 mod event_streams;
@@ -24,7 +24,7 @@ use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{InfoBuilder, OpenApi, PathItem, Ref, RefOr, Server};
 use utoipa::{PartialSchema, ToSchema};
 
-use self::schemas::messages_answer::{MessageError, MessageErrorObject};
+use self::schemas::messages_response::{MessageError, MessageErrorObject};
 use crate::error::{ErrorBody, ErrorObject};
 
 pub(crate) use self::errors::{
@@ -67,7 +67,7 @@ Times are written like `10m` or `2h` in requests and are milliseconds (`_ms`) in
 Moments are RFC 3339 in UTC. A letter with a number, such as P2 or L3, is a rule of the pool (docs/rules.md). Errors are
 OpenAI's error objects. Every answer has an `x-request-id`.";
 
-/// The tags in the order of the page. Those without routes are left out.
+/// The tags in the order of the page. Tags without routes are omitted.
 const TAGS: [(&str, &str); 18] = [
     (
         "chat",
@@ -116,16 +116,13 @@ const TAGS: [(&str, &str); 18] = [
     ),
     ("admin: upkeep", "Cleanup, reset, configuration, reload."),
     ("admin: keys", "API keys of users and administrators."),
-    (
-        "health",
-        "Whether the process answers, and whether it serves requests.",
-    ),
+    ("health", "Liveness and readiness of the service."),
 ];
 
 pub(crate) const USER_KEY: &str = "user_key";
 const ADMIN_KEY: &str = "admin_key";
 
-/// The document of the routes below `base_path`. `strangers`: whether requests without a key may use models.
+/// The document of the routes below `base_path`. `strangers`: requests without a key may use models.
 pub fn document(mut api: OpenApi, base_path: &str, strangers: bool) -> OpenApi {
     api.info = InfoBuilder::new()
         .title("model-pool")
@@ -140,7 +137,7 @@ pub fn document(mut api: OpenApi, base_path: &str, strangers: bool) -> OpenApi {
         let needs_key = operation.operation_id.as_deref() == Some("vote");
         if strangers && !needs_key {
             let needed = operation.security.iter_mut();
-            // OpenAPI's way to say that the key is optional.
+            // An empty requirement makes the key optional.
             for all in needed.filter(|all| all.contains(&user_key())) {
                 all.push(SecurityRequirement::default());
             }
@@ -182,13 +179,17 @@ fn operations_of(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     [get, put, post, patch, delete].into_iter().flatten()
 }
 
-/// What the answers' headers say: those of every answer, and those of a model's.
+/// Describes the headers of all responses, and the additional headers of inference routes.
 fn describe_headers(operation: &mut Operation) {
     let reference = |name: &str| RefOr::Ref(Ref::new(format!("#/components/headers/{name}")));
-    let waits = operation.parameters.iter().flatten().any(|it| match it {
-        RefOr::T(parameter) => parameter.name == "x-model-pool-wait",
-        RefOr::Ref(_) => false,
-    });
+    let waits = operation
+        .parameters
+        .iter()
+        .flatten()
+        .any(|parameter| match parameter {
+            RefOr::T(parameter) => parameter.name == "x-model-pool-wait",
+            RefOr::Ref(_) => false,
+        });
     for (status, response) in &mut operation.responses.responses {
         let RefOr::T(response) = response else {
             continue;
@@ -206,12 +207,13 @@ fn describe_headers(operation: &mut Operation) {
     }
 }
 
-/// What administrators and voters send is read strictly: an unknown field is refused, wherever it is.
+/// Marks schemas of administrators' and voters' requests as closed: unknown fields are refused at any depth.
 fn close_orders(api: &mut OpenApi) {
     let mut names = BTreeSet::new();
     for (path, item) in &mut api.paths.paths {
         if path.starts_with("/admin/") || path == "/votes" {
-            let bodies = operations_of(item).filter_map(|it| it.request_body.as_ref());
+            let bodies =
+                operations_of(item).filter_map(|operation| operation.request_body.as_ref());
             names.extend(bodies.flat_map(references));
         }
     }

@@ -1,4 +1,4 @@
-//! The values in a route's path. What cannot be read is refused in OpenAI's shape, as every other wrong request is.
+//! Path parameters. Values that cannot be read are refused in OpenAI's form, like any other wrong request.
 
 use axum::extract::{self, FromRequestParts};
 use axum::http::request::Parts;

@@ -1,12 +1,12 @@
-//! Keeps this machine's folders out of messages to users: of a path in an engine's message its last part stays.
+//! Removes this machine's folders from messages to users: only the last component of a path in an engine's message is kept.
 //! Messages to administrators are not changed.
 
-/// Shorter ones are routes, or tell nothing.
+/// Shorter paths are routes or reveal nothing.
 const PARTS_MIN: usize = 3;
 const BEFORE: [char; 8] = ['"', '\'', '`', '(', '[', '<', '=', ','];
 const AFTER: [char; 10] = ['"', '\'', '`', ')', ']', '>', ',', ';', ':', '|'];
 
-/// The text with `…/last` for `/absolute/path/to/last`.
+/// Replaces `/absolute/path/to/last` by `…/last`.
 pub(super) fn without_folders(text: &str) -> String {
     let mut shortened = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! Reading the configuration and the catalogue again: what the routes see of it. The service puts the new values in
-//! force, because they belong to parts that this crate does not know.
+//! Reloading the configuration and the catalogue, as seen by the routes. The implementation is in the service, because new values
+//! affect parts unknown to this crate.
 
 use std::pin::Pin;
 
@@ -10,7 +10,7 @@ use catalog::Changes;
 use config::{Comparison, ConfigError};
 use controller::ChangeError;
 
-/// What a reload has changed.
+/// The changes made by a reload.
 #[derive(Debug)]
 pub struct Reloaded {
     pub settings: Comparison,
@@ -18,7 +18,7 @@ pub struct Reloaded {
     pub warnings: Vec<String>,
 }
 
-/// Why everything stays as it was.
+/// The reason why nothing was changed.
 #[derive(Debug, Error)]
 pub enum ReloadError {
     #[error(transparent)]
@@ -31,9 +31,9 @@ pub enum ReloadError {
 
 pub type Reloading<'a> = Pin<Box<dyn Future<Output = Result<Reloaded, ReloadError>> + Send + 'a>>;
 
-/// Reads everything again and puts it in force, or changes nothing.
+/// Reads everything again and applies it, or changes nothing.
 pub trait Reload: Send + Sync {
-    /// `by`: who ordered it, for the log.
+    /// `by` names the sender of the order, for the log.
     fn reload<'a>(&'a self, by: &'a str) -> Reloading<'a>;
 }
 

@@ -1,4 +1,4 @@
-//! Ids of requests that come without one.
+//! Ids for requests that have none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use axum::http::HeaderValue;
 
 use crate::header_text::header_text;
 
-/// Ids of requests: a random part of this start, and a count.
+/// Generates ids from a random part, chosen at start, and a counter.
 #[derive(Debug)]
 pub(super) struct RequestIds {
     start: String,

@@ -1,5 +1,5 @@
-//! A future that is polled when it was woken, and not whenever its neighbours in a `select!` are. What waits for an end that seldom
-//! comes costs nothing then: a token to cancel takes a lock, which all streams share, each time that it is looked at.
+//! A future that is only polled after it was woken, not whenever other branches of a `select!` are polled. Waiting for rare events
+//! then costs nothing; polling a cancellation token, for example, takes a lock that all streams share.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -29,10 +29,10 @@ pub(crate) fn seldom<F: Future>(future: F) -> impl Future<Output = F::Output> {
         is_woken: AtomicBool::new(true),
         task: AtomicWaker::new(),
     });
-    // Boxed, because this future and each one around it would move it, and keep twice its size.
+    // Boxed because this future and each one around it would move it and keep twice its size.
     let mut future = Box::pin(future);
     poll_fn(move |context| {
-        // Before the look, so that a wake after it is not lost.
+        // Registered before the check, to lose no wake-up after it.
         own.task.register(context.waker());
         if !own.is_woken.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
@@ -76,7 +76,7 @@ mod tests {
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(async move {
             for nth in 0..50_000_u32 {
-                to.send(nth).await.expect("somebody takes it");
+                to.send(nth).await.expect("the receiver is alive");
             }
         });
         let sum = seldom(async {

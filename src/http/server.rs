@@ -1,5 +1,4 @@
-//! The listener and the routing table. What happens to a connection, and to a request
-//! before its route, is the `edge`'s.
+//! The listener and the router. Connections, and requests before they reach a route, are handled by `edge`.
 
 use std::sync::Arc;
 
@@ -54,8 +53,8 @@ impl Server {
         Server { listener, front }
     }
 
-    /// Serves until `stop` fires, then lets open connections finish what they have begun. How long
-    /// that may take is for the caller, who may drop this.
+    /// Serves until `stop` fires, then lets open connections finish their requests. The caller may drop the future to end this
+    /// earlier.
     pub async fn serve(self, stop: CancellationToken) {
         let Server { listener, front } = self;
         let edge = Arc::clone(&front.app.edge);
@@ -79,7 +78,7 @@ fn router(app: App) -> Router {
         .nest(&base, based.merge(dashboard::routes()))
         .merge(alias)
         .route("/", get(root))
-        // Where programs look that know nothing of a base path.
+        // Also at the root, for programs that do not know the base path.
         .route("/health", get(health))
         .route(
             "/metrics",
@@ -91,7 +90,7 @@ fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// The inference routes and the lists of models. They lie below the base path; those below `/v1` at the root, too.
+/// The inference routes and the lists of models. All exist below the base path; routes below `/v1` also at the root.
 pub(crate) fn inference_routes() -> OpenApiRouter<App> {
     let router = OpenApiRouter::new()
         .routes(routes!(completions::chat_completions))
@@ -119,7 +118,7 @@ pub(crate) fn inference_routes() -> OpenApiRouter<App> {
         .routes(routes!(unary_routes::rerank))
         .routes(routes!(unary_routes::score))
         .routes(routes!(listing::models))
-        // `{*model}` takes ids with slashes; in the document it is the plain `{model}`.
+        // `{*model}` accepts ids with slashes; the document has the plain `{model}`.
         .route("/v1/models/{*model}", get(listing::model))
         .route("/v1/{*rest}", any(listing::not_served));
     let mut router = router;
@@ -127,7 +126,7 @@ pub(crate) fn inference_routes() -> OpenApiRouter<App> {
     router
 }
 
-/// What is loaded, the service's health, the sessions of browsers, and votes; below the base path alone.
+/// Loaded models, health, browser sessions, and votes; only below the base path.
 pub(crate) fn service_routes() -> OpenApiRouter<App> {
     hot_models::routes()
         .routes(routes!(health))
@@ -142,7 +141,7 @@ pub(crate) fn service_routes() -> OpenApiRouter<App> {
         .routes(routes!(votes::leaderboard))
 }
 
-/// The route with a wildcard, which the router cannot describe by itself.
+/// The wildcard route, which the router cannot describe on its own.
 #[derive(OpenApi)]
 #[openapi(paths(listing::model))]
 struct OneModel;
@@ -158,7 +157,7 @@ async fn health() -> Response {
 
 /// Check that requests are served
 ///
-/// Ready means that requests are accepted, loads come to an end, and changes of administrators can be stored.
+/// Ready means that requests are accepted, loads make progress, and changes of administrators can be stored.
 ///
 /// Everybody may call this.
 #[utoipa::path(get, path = "/ready", tag = "health", operation_id = "get_readiness", responses(
@@ -170,10 +169,10 @@ async fn ready(State(app): State<App>) -> Response {
     let reason = if snapshot.pool.closing {
         Some("the pool is shutting down".to_owned())
     } else {
-        // The process answers, and still nothing may be loaded any more.
+        // The process may respond although loading is stuck.
         let path = app.handle.load_path();
-        // Anybody may ask, so that no model is named.
-        let stuck = "the load path is stuck; the service's log says on what";
+        // Public, so no model is named.
+        let stuck = "the load path is stuck; see the server log";
         let stuck = path.stuck().map(|_| stuck.to_owned());
         stuck.or_else(|| {
             let trouble = app.handle.store().trouble()?;
@@ -195,22 +194,22 @@ async fn ready(State(app): State<App>) -> Response {
         .into_response()
 }
 
-/// What is wrong although requests are served.
+/// Problems that do not affect readiness.
 fn details(app: &App) -> Vec<String> {
     let mut details = broken_files(app);
     details.extend(match app.usages.refused() {
         0 => None,
         count => Some(format!(
-            "the database refuses the usage of {count} keys and models, which is in memory alone; the service's log says why"
+            "the database refuses the usage of {count} keys and models, which is kept in memory only; see the server log"
         )),
     });
     details
 }
 
-/// How many model files are broken. Anybody may ask, so that none is named.
+/// The number of broken model files. Public, so none is named.
 fn broken_files(app: &App) -> Vec<String> {
     let broken = app.handle.broken();
-    let kept = broken.iter().filter(|it| it.serves_last_good).count();
+    let kept = broken.iter().filter(|file| file.serves_last_good).count();
     let base = app.base();
     let files = match broken.len() {
         0 => return Vec::new(),
@@ -223,11 +222,11 @@ fn broken_files(app: &App) -> Vec<String> {
         kept => format!("not served, but {kept} by the last good version"),
     };
     vec![format!(
-        "{files}, their models are {instead}; GET {base}/admin/models says what is wrong"
+        "{files}, their models are {instead}; GET {base}/admin/models has the details"
     )]
 }
 
-/// A page for browsers. Programs find no route here, unless they look for Ollama.
+/// The page for browsers. Programs get a 404, or Ollama's response.
 async fn root(State(app): State<App>, request: Request<Body>) -> Response {
     let base = app.base();
     if landing::prefers_html(request.headers()) {
@@ -236,10 +235,10 @@ async fn root(State(app): State<App>, request: Request<Body>) -> Response {
     if app.config().compat.ollama {
         return compat::ollama::root();
     }
-    let mut answer = Failure::no_route("/", base).into_response();
+    let mut response = Failure::no_route("/", base).into_response();
     let accept = HeaderValue::from_static("accept");
-    answer.headers_mut().insert(header::VARY, accept);
-    answer
+    response.headers_mut().insert(header::VARY, accept);
+    response
 }
 
 async fn not_found(State(app): State<App>, request: Request<Body>) -> Failure {
@@ -262,7 +261,7 @@ async fn wrong_method(State(app): State<App>, request: Request<Body>) -> Respons
         return no_websocket(request.uri().path());
     }
     let message = format!(
-        "{} does not go with {}; the routes are listed at {}/docs",
+        "{} is not allowed for {}; the routes are listed at {}/docs",
         request.method(),
         request.uri().path(),
         app.base()

@@ -1,5 +1,5 @@
-//! Logging in from a browser: a key becomes a session, whose cookie stands for the key until it ends. Wrong keys are
-//! slowed and bounded, and no page of another origin logs anybody in.
+//! Logging in from a browser: a key becomes a session, whose cookie represents the key until the session ends. Wrong keys are
+//! delayed and limited, and pages of other origins cannot log in.
 
 use std::sync::Arc;
 
@@ -38,19 +38,19 @@ impl Strict for LoginRequest {
 
 /// Show the session
 ///
-/// Who asks, by the session's cookie, a key or neither, and what they may. A page that asks now and then gets a new secret for its
-/// cookie, and learns when its session is over (401 `session_ended`).
+/// The caller, identified by the session cookie, a key or neither, and the caller's role. A page that calls this regularly receives
+/// a new secret for its cookie, and learns when its session has ended (401 `session_ended`).
 ///
 /// Everybody who may use models or the admin routes may call this.
 #[utoipa::path(get, path = "/session", tag = "session", operation_id = "show_session", responses(
-    (status = 200, description = "Who asks", body = SessionView, example = json!({"name": "ann", "role": "admin", "expires_at": "2026-02-01T08:15:00.000Z", "restricted": false, "by": "cookie"})),
+    (status = 200, description = "The caller", body = SessionView, example = json!({"name": "ann", "role": "admin", "expires_at": "2026-02-01T08:15:00.000Z", "restricted": false, "by": "cookie"})),
     AdminErrors))]
 pub async fn show(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let (parts, _) = request.into_parts();
     let Sent {
         credential,
         session,
-    } = Sent::of(&parts, &app).await?;
+    } = Sent::new(&parts, &app).await?;
     let by = match (&session, bearer(&parts.headers)) {
         (Some(_), _) => "cookie",
         (None, Some(_)) => "key",
@@ -59,10 +59,10 @@ pub async fn show(State(app): State<App>, request: Request) -> Result<Response, 
     let view = match credential {
         Credential::Key(key) => of_key(&key, key.expires, by),
         Credential::Person(person) => of_person(&person.identity, by),
-        // Who has a cookie wants to know of its end, also where none is needed.
+        // A client with a cookie must learn of its end, even if no cookie is needed.
         Credential::Ended => return Err(Failure::session_ended()),
         other => {
-            User::of(other, &parts, &app)?;
+            User::new(other, &parts, &app)?;
             SessionView {
                 name: "anonymous".to_owned(),
                 role: Role::User.name(),
@@ -73,7 +73,7 @@ pub async fn show(State(app): State<App>, request: Request) -> Result<Response, 
         }
     };
     let Some(open) = session else {
-        return Ok(answer(view, None));
+        return Ok(respond(view, None));
     };
     let view = SessionView {
         expires_at: Some(dto::at(open.expires)),
@@ -82,20 +82,21 @@ pub async fn show(State(app): State<App>, request: Request) -> Result<Response, 
     let now = app.handle.clock().wall();
     let renewed = app.sessions.rotate(open.id, now);
     let line = renewed.and_then(|secret| cookie_of(&secret, open.expires, now, &parts, &app));
-    Ok(answer(view, line))
+    Ok(respond(view, line))
 }
 
 /// Log in
 ///
-/// Opens a session for a key, or for a token of the single sign-on. The cookie in the answer stands for the key on all routes below the
-/// base path. Changes need the header `x-model-pool-csrf: 1` beside it. The session ends after 12 hours (30 days for viewers), after
-/// 2 hours without a request, and when its key is changed, revoked or over. A restart ends all sessions.
+/// Opens a session for a key, or for a token of the single sign-on. The cookie in the response represents the key on all routes
+/// below the base path. Changes additionally need the header `x-model-pool-csrf: 1`. The session ends after 12 hours (30 days for
+/// viewers), after 2 hours without a request, and when its key is changed, revoked or expires. A restart ends all sessions.
 ///
-/// Everybody may call this. After 10 wrong keys from one address further wrong ones get 429 for the rest of a minute; the right key is accepted.
+/// Everybody may call this. After 10 wrong keys from an address, further wrong keys get 429 for the rest of a minute; the right key
+/// is accepted.
 #[utoipa::path(post, path = "/session", tag = "session", operation_id = "open_session",
     request_body(content = LoginRequest, example = json!({"key": "mp-…"})), responses(
     (status = 200, description = "The session is open, and the cookie is in `Set-Cookie`", body = SessionView, example = json!({"name": "ann", "role": "admin", "expires_at": "2026-02-01T08:15:00.000Z", "restricted": false, "by": "cookie"})),
-    (status = 415, description = "The body is not marked as JSON", body = ErrorBody, example = json!({"error": {"message": "without a key the body has to be marked as JSON; send `Content-Type: application/json`", "type": "invalid_request_error", "param": null, "code": "unsupported_media_type"}})),
+    (status = 415, description = "The body is not marked as JSON", body = ErrorBody, example = json!({"error": {"message": "without a key the body must be marked as JSON; send `Content-Type: application/json`", "type": "invalid_request_error", "param": null, "code": "unsupported_media_type"}})),
     AdminErrors))]
 pub async fn open(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
@@ -112,7 +113,7 @@ pub async fn open(State(app): State<App>, request: Request) -> Result<Response, 
         return Err(Failure::invalid(
             Some("key".to_owned()),
             format!(
-                "this is not a key: keys begin with mp- and have {KEY_LENGTH} characters. Copy the whole key, or make a new one with admin-client keys create NAME --role admin"
+                "this is not a key: keys begin with mp- and have {KEY_LENGTH} characters. Copy the complete key, or create a new one with admin-client keys create NAME --role admin"
             ),
         ));
     }
@@ -124,7 +125,7 @@ pub async fn open(State(app): State<App>, request: Request) -> Result<Response, 
     if let Ok(Sent {
         session: Some(before),
         ..
-    }) = Sent::of(&without_bearer(&parts), &app).await
+    }) = Sent::new(&without_bearer(&parts), &app).await
     {
         app.sessions.end(before.id);
     }
@@ -137,10 +138,10 @@ pub async fn open(State(app): State<App>, request: Request) -> Result<Response, 
         ..view
     };
     let line = cookie_of(&secret, open.expires, now, &parts, &app);
-    Ok(answer(view, line))
+    Ok(respond(view, line))
 }
 
-/// Counts a wrong key or token, and slows the refusal.
+/// Counts a wrong key or token, and delays the refusal.
 async fn refused(failure: Failure, now: Time, app: &App) -> Failure {
     let place = place();
     let failed = app.wrong_logins.count(&place, now);
@@ -163,7 +164,7 @@ async fn refused(failure: Failure, now: Time, app: &App) -> Failure {
 
 /// Log out
 ///
-/// Ends the session of the cookie. Without one there is nothing to end.
+/// Ends the session of the cookie. Does nothing without a cookie.
 ///
 /// Everybody may call this.
 #[utoipa::path(delete, path = "/session", tag = "session", operation_id = "end_session", responses(
@@ -171,7 +172,7 @@ async fn refused(failure: Failure, now: Time, app: &App) -> Failure {
 pub async fn end(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let (parts, _) = request.into_parts();
     cross_site::check_own(&parts, app.edge.has_tls(), "logs out here")?;
-    let sent = Sent::of(&without_bearer(&parts), &app).await?;
+    let sent = Sent::new(&without_bearer(&parts), &app).await?;
     if let Some(open) = sent.session {
         app.sessions.end(open.id);
     }
@@ -184,7 +185,7 @@ pub async fn end(State(app): State<App>, request: Request) -> Result<Response, F
     Ok(response)
 }
 
-/// The same head, in which the cookie alone says who asks.
+/// The same head with the cookie as its only credential.
 fn without_bearer(parts: &Parts) -> Parts {
     let mut parts = parts.clone();
     parts.headers.remove(header::AUTHORIZATION);
@@ -194,7 +195,7 @@ fn without_bearer(parts: &Parts) -> Parts {
     parts
 }
 
-/// Whose key or token it is.
+/// The holder of a key or token.
 async fn of_text(text: &str, is_token: bool, app: &App) -> Result<(Holder, SessionView), Failure> {
     if let (true, Some(oidc)) = (is_token, &app.oidc) {
         let identity = oidc.verify(text).await?;
@@ -203,7 +204,7 @@ async fn of_text(text: &str, is_token: bool, app: &App) -> Result<(Holder, Sessi
     }
     let key = app.keys.find(text).ok_or_else(Failure::unauthorized_key)?;
     let view = of_key(&key, None, "cookie");
-    Ok((Holder::Key(Box::new(Stamp::of(&key))), view))
+    Ok((Holder::Key(Box::new(Stamp::from_record(&key))), view))
 }
 
 fn of_key(key: &KeyRecord, expires: Option<Time>, by: &'static str) -> SessionView {
@@ -216,9 +217,9 @@ fn of_key(key: &KeyRecord, expires: Option<Time>, by: &'static str) -> SessionVi
     }
 }
 
-/// The highest of a person's roles.
+/// The highest role of a person.
 pub(crate) fn role_of(identity: &Identity) -> (GrantRole, Role) {
-    let has = |role: GrantRole| identity.grants.iter().any(|it| it.role == role);
+    let has = |role: GrantRole| identity.grants.iter().any(|grant| grant.role == role);
     if has(GrantRole::Admin) {
         (GrantRole::Admin, Role::Admin)
     } else if has(GrantRole::Viewer) {
@@ -230,13 +231,13 @@ pub(crate) fn role_of(identity: &Identity) -> (GrantRole, Role) {
 
 fn of_person(identity: &Arc<Identity>, by: &'static str) -> SessionView {
     let (grant, role) = role_of(identity);
-    let all = |patterns: &[String]| patterns.iter().any(|it| it == "*");
-    let mut grants = identity.grants.iter().filter(|it| it.role == grant);
+    let all = |patterns: &[String]| patterns.iter().any(|pattern| pattern == "*");
+    let mut grants = identity.grants.iter().filter(|one| one.role == grant);
     SessionView {
         name: identity.name.clone(),
         role: role.name(),
         expires_at: Some(dto::at(identity.expires)),
-        restricted: !grants.any(|it| all(&it.models) && all(&it.routes)),
+        restricted: !grants.any(|one| all(&one.models) && all(&one.routes)),
         by,
     }
 }
@@ -251,7 +252,7 @@ fn cookie_of(
     set_cookie(secret, expires.since(now).0 / 1000, parts, app)
 }
 
-fn answer(view: SessionView, cookie: Option<HeaderValue>) -> Response {
+fn respond(view: SessionView, cookie: Option<HeaderValue>) -> Response {
     let mut response = Json(view).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

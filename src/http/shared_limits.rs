@@ -1,5 +1,5 @@
-//! Every limit, pool and queue that callers share (B1): the rows of the table in docs/security.md. A test compares the rows with the
-//! constructs in the code, and another fills each limit as one caller.
+//! All limits, pools and queues that callers share (B1): the rows of the table in docs/security.md. A test compares the rows with
+//! the constructs in the code, and another exhausts each limit as a single caller.
 
 use crate::auth::failures::{
     FAILING_ADDRESSES_MAX, FailureLimit, WRONG_LOGINS, WRONG_NODE_TOKENS, WRONG_SIGN_ONS,
@@ -7,7 +7,7 @@ use crate::auth::failures::{
 use crate::auth::sessions;
 use crate::auth::strangers::STRANGERS_A_MINUTE;
 use crate::edge::{ADMIN_PART, BUFFERS_PART, RESERVED_PART, SMALL_MAX};
-use crate::inference::answer::slow_reader::STALLED_MAX;
+use crate::inference::response::slow_reader::STALLED_MAX;
 use crate::model_cards::CARD_READERS;
 use crate::standby::PASSED_ON_MAX;
 use config::Config;
@@ -18,15 +18,15 @@ use controller::{ADAPTER_LOOKUPS_MAX, ADAPTER_MISSES_MAX, HUB_LOOKUPS_MAX};
 pub struct SharedLimit {
     pub bounds: &'static str,
     pub size: String,
-    /// The part that one caller gets.
+    /// The part available to one caller.
     pub share: String,
-    /// The order in which callers lose what they have.
+    /// The order in which callers lose what they hold.
     pub eviction: &'static str,
-    /// The effect on other callers while one caller has its share.
+    /// The effect on other callers while one caller uses its share.
     pub others: &'static str,
-    /// Files of the code with the constructs, one entry for each.
+    /// Source files that contain the constructs, one entry per construct.
     pub code: &'static [&'static str],
-    /// The tests that fill it as one caller.
+    /// Tests that exhaust the limit as a single caller.
     pub tests: &'static [&'static str],
 }
 
@@ -170,11 +170,11 @@ pub fn shared_limits() -> Vec<SharedLimit> {
             tests: &["sessions_are_bounded_and_users_do_not_push_administrators_out"],
         },
         SharedLimit {
-            bounds: "attempts of others than administrators in the audit",
+            bounds: "attempts by non-administrators in the audit",
             size: format!("{STRANGERS_A_MINUTE} in a minute"),
             share: "none: first come".to_owned(),
             eviction: NONE,
-            others: "their attempts are refused as before, and not written down",
+            others: "their attempts are refused as before, but not recorded",
             code: &["src/http/auth/strangers.rs"],
             tests: &["strangers_fill_a_minute_and_not_the_next"],
         },

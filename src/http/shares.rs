@@ -1,5 +1,5 @@
-//! A quantity that callers share, such as memory or workers. A caller holds at most half of what the others leave, callers that
-//! wait take turns, and amounts that arrive slowly give way.
+//! A quantity that callers share, such as memory or workers. A caller holds at most half of what the others leave, waiting callers
+//! take turns, and slowly arriving amounts may be evicted.
 
 mod account;
 mod books;
@@ -15,7 +15,7 @@ use self::books::Books;
 pub(crate) use self::caller::Caller;
 use pool::Time;
 
-/// Ranks of amounts. Each rank may use what the ranks below it leave, and a reserve that they cannot take.
+/// Classes of amounts. Each class may use what the classes below it leave, and a reserve that they cannot use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Large,
@@ -25,18 +25,17 @@ pub(crate) enum Class {
 
 pub(super) const CLASSES: usize = 3;
 
-/// The amount that exists, and how callers share it.
+/// The total amount, and how callers share it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capacity {
-    /// The most that each class and the classes below it hold together.
+    /// Limit for each class together with the classes below it.
     pub most: [u64; CLASSES],
-    /// A caller holds at most half of what the others leave. Otherwise waiting callers only take turns, which suits work that
-    /// ends soon.
+    /// A caller holds at most half of what the others leave. Otherwise waiting callers only take turns, which suits short work.
     pub is_divided: bool,
 }
 
 impl Capacity {
-    /// One class, of which a caller gets half of what the others leave.
+    /// A single class in which a caller gets half of what the others leave.
     pub fn divided(most: u64) -> Capacity {
         Capacity {
             most: [most; CLASSES],
@@ -44,7 +43,7 @@ impl Capacity {
         }
     }
 
-    /// One class, whose callers take turns.
+    /// A single class whose callers take turns.
     pub fn in_turns(most: u64) -> Capacity {
         Capacity {
             most: [most; CLASSES],
@@ -59,7 +58,7 @@ pub(crate) struct Shares {
     books: Mutex<Books>,
 }
 
-/// An arriving amount lost its place to others.
+/// An arriving amount was evicted for others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evicted;
 
@@ -88,7 +87,7 @@ impl Shares {
         taken.is_ok().then(|| self.permit(caller, class, amount))
     }
 
-    /// Takes an amount, and waits for it without a bound.
+    /// Takes an amount, waiting for as long as necessary.
     pub async fn hold(
         self: &Arc<Self>,
         caller: Caller,
@@ -100,7 +99,7 @@ impl Shares {
         self.permit(caller, class, amount)
     }
 
-    /// Counts an amount that begins to arrive. The first part is here already and counts without a check.
+    /// Registers an amount that begins to arrive. Its first part has already been received and is counted unchecked.
     pub fn arrive(
         self: &Arc<Self>,
         caller: Caller,
@@ -120,7 +119,7 @@ impl Shares {
         }
     }
 
-    /// The sum that is held now.
+    /// The total amount currently held.
     pub fn held(&self) -> u64 {
         self.books().held()
     }
@@ -150,13 +149,13 @@ impl Shares {
             want,
             is_over: false,
         };
-        // The books drop the sender only after they have granted.
+        // The books drop the sender only after granting the request.
         let _ = waits.await;
         place.is_over = true;
     }
 }
 
-/// A place in the queue. Dropped before its turn, it leaves nothing behind.
+/// A place in the queue. Dropping it early removes it.
 struct Place<'a> {
     shares: &'a Arc<Shares>,
     caller: Caller,
@@ -176,7 +175,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// An amount of a caller. Dropping it gives it back.
+/// A caller's amount, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     shares: Arc<Shares>,
@@ -193,7 +192,7 @@ impl Drop for Permit {
     }
 }
 
-/// An amount that arrives part by part. Dropping it gives back what has come.
+/// An amount that arrives in parts. Dropping it returns the parts received.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     shares: Arc<Shares>,
@@ -203,13 +202,13 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Waits until the caller's own share has room for this much more. It costs other callers nothing.
+    /// Waits until the caller's own share has room for this much more. Does not affect other callers.
     pub async fn promise(&self, amount: u64, now: Time) -> Result<(), Evicted> {
         let number = self.number;
         self.wait(Want::Promise { number, amount }, now).await
     }
 
-    /// Counts what has come, `held` in total.
+    /// Updates the amount received so far to `held` in total.
     pub async fn grow(&self, class: Class, held: u64, now: Time) -> Result<(), Evicted> {
         let number = self.number;
         let want = Want::Grow {
@@ -228,17 +227,17 @@ impl Arrival {
         }
     }
 
-    /// Resolves once others have its place.
+    /// Resolves once it has been evicted.
     pub async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
 
-    /// Another request of its caller waits for what this one holds or was promised.
+    /// Returns true if another request of the caller waits for the amount held or promised here.
     pub fn is_waited_for(&self) -> bool {
         self.shares.books().has_waiting(self.caller)
     }
 
-    /// All of it has come.
+    /// Turns a completely received amount into a permit.
     pub fn complete(self) -> Result<Permit, Evicted> {
         let completed = self.shares.books().complete(self.caller, self.number);
         let (class, amount) = completed.ok_or(Evicted)?;

@@ -1,4 +1,4 @@
-//! What every handler shares.
+//! State shared by all handlers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use access::oidc::Oidc;
 use config::{Config, LiveConfig};
 use controller::Handle;
 
-/// One count to clone, several times a request: what is in it is reached as if it were the handlers' own.
+/// A single reference count, because it is cloned several times per request. Derefs to the parts.
 #[derive(Clone)]
 pub struct App(Arc<Parts>);
 
@@ -42,7 +42,7 @@ impl Deref for App {
 pub struct Parts {
     pub(super) handle: Handle,
     config: LiveConfig,
-    /// `server.base_path`, which only a restart changes.
+    /// `server.base_path`, which only changes at a restart.
     base: String,
     pub(super) reload: Arc<dyn Reload>,
     pub(super) keys: Arc<Keys>,
@@ -54,16 +54,16 @@ pub struct Parts {
     pub(super) nodes: NodeRoute,
     pub(super) sessions: Sessions,
     pub(super) wrong_logins: Failures,
-    /// Apart, because no code of an issuer may keep a key out.
+    /// Counted separately: wrong codes of an issuer cannot lock out keys.
     pub(super) wrong_sign_ons: Failures,
-    /// Those who follow the pool.
+    /// Clients of the live view.
     pub(super) live: Hub,
-    /// What each key has in flight and has used.
+    /// Requests in flight and usage per key.
     pub(super) usages: Arc<KeyUsages>,
-    /// Responses for later turns.
+    /// Stored responses for later turns.
     pub(super) responses: Arc<StoredResponses>,
     pub(super) metrics: Metrics,
-    /// `None`: there are no traces.
+    /// `None` if tracing is disabled.
     pub(super) traces: Option<Arc<Traces>>,
     pub(super) upstream: Arc<Upstream>,
     pub(super) edge: Arc<Edge>,
@@ -71,11 +71,11 @@ pub struct Parts {
     pub(super) cards: Arc<Cards>,
     pub(super) request_ids: SharedIds,
     pub(super) started_unix_seconds: u64,
-    /// The process ends now: answers still in progress end with an error that says so.
+    /// Fires when the process ends: responses still in progress end with an error.
     pub(super) ending: CancellationToken,
 }
 
-/// The token that fires when the process ends. A clone of the token itself would take a lock that all requests share.
+/// Resolves when the process ends. Cloning the token itself would take a lock that all requests share.
 #[derive(Clone)]
 pub(super) struct Ending(App);
 
@@ -88,19 +88,19 @@ impl Deref for Ending {
 }
 
 impl Parts {
-    /// The configuration of this moment.
+    /// The current configuration.
     pub(super) fn config(&self) -> Arc<Config> {
         self.config.get()
     }
 
-    /// The path below which all routes lie.
+    /// The path below which all routes are.
     pub(super) fn base(&self) -> &str {
         &self.base
     }
 }
 
 impl App {
-    #[expect(clippy::too_many_arguments, reason = "each is a part of its own")]
+    #[expect(clippy::too_many_arguments, reason = "each is an independent part")]
     pub fn new(
         handle: Handle,
         config: LiveConfig,
@@ -114,7 +114,7 @@ impl App {
         edge: Arc<Edge>,
     ) -> App {
         let now = config.get();
-        let reading = Reading::of(&now.server);
+        let reading = Reading::from_config(&now.server);
         let started_unix_seconds = handle.clock().now().0 / 1000;
         let (store, clock) = (Arc::clone(handle.store()), handle.clock());
         let usages = KeyUsages::new(Arc::clone(&store), Arc::clone(&limits));
@@ -148,22 +148,22 @@ impl App {
         }))
     }
 
-    /// What writes them.
+    /// For the task that writes them.
     pub fn responses(&self) -> Arc<StoredResponses> {
         Arc::clone(&self.responses)
     }
 
-    /// What writes them.
+    /// For the task that writes them.
     pub fn usages(&self) -> Arc<KeyUsages> {
         Arc::clone(&self.usages)
     }
 
-    /// For a request, whose answer ends then.
+    /// A signal for requests, whose responses end when it fires.
     pub(super) fn ending_signal(&self) -> Ending {
         Ending(self.clone())
     }
 
-    /// To be fired when answers that have begun cannot be finished.
+    /// To be fired when responses in progress cannot be completed.
     pub fn ending(&self) -> CancellationToken {
         self.ending.clone()
     }

@@ -1,5 +1,5 @@
-//! Votes for the best of several answers, and the leaderboard that they make. Who votes has a key: a vote counts for
-//! everybody, and one voter's are bounded.
+//! Votes for the best of several responses, and the leaderboard computed from them. Voters need a key: a vote affects the ratings
+//! for everyone, and each voter's votes are limited.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 
 use crate::admin::fields::{Body, Fields, Strict};
 use crate::auth::User;
-use crate::dto::{Leaderboard, VoteAnswer, VoteRequest, VotedModel};
+use crate::dto::{Leaderboard, VoteRequest, VoteResponse, VotedModel};
 use crate::error::{ErrorBody, Failure};
 use crate::inference::admission;
 use crate::openapi::{ListingErrors, VoteErrors};
@@ -15,11 +15,11 @@ use crate::state::App;
 use pool::KeyId;
 use store::{NewVote, StoreFault, Voted};
 
-/// The models of one comparison.
+/// Number of models in a comparison.
 const MODELS: std::ops::RangeInclusive<usize> = 2..=4;
-/// The letters of a comparison's name.
+/// Length of a comparison's name.
 const NAME: std::ops::RangeInclusive<usize> = 8..=64;
-/// One voter's votes in a minute: more than a person who reads the answers can give.
+/// Votes per minute and voter: more than a person who reads the responses can give.
 const MOST_PER_MINUTE: u32 = 30;
 
 impl Strict for VoteRequest {
@@ -30,12 +30,13 @@ impl Strict for VoteRequest {
             winner: fields.text("winner")?,
             tie: fields.flag("tie")?,
         };
-        let is_letter = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+        let is_letter =
+            |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
         if !NAME.contains(&vote.comparison.len()) || !vote.comparison.chars().all(is_letter) {
             return Err(wrong(
                 "comparison",
                 format!(
-                    "has to be a name of {} to {} letters, digits, `-` and `_`, another one for each comparison",
+                    "must be a name of {} to {} letters, digits, `-` and `_`, different for each comparison",
                     NAME.start(),
                     NAME.end()
                 ),
@@ -55,7 +56,7 @@ impl Strict for VoteRequest {
         match (&vote.winner, vote.tie.unwrap_or(false)) {
             (Some(_), true) => Err(wrong(
                 "tie",
-                "goes with no `winner`; send one of both".to_owned(),
+                "cannot be combined with `winner`; send only one of them".to_owned(),
             )),
             (None, false) => Err(wrong(
                 "winner",
@@ -72,17 +73,17 @@ fn wrong(field: &str, problem: String) -> Failure {
 
 /// Vote for the best of several answers
 ///
-/// You have asked the same of two to four models, and found one answer best, or none. The vote changes the models' ratings on
-/// the leaderboard (docs/dashboard.md has the formula). A comparison takes one vote, and a key 30 in a minute. What was asked and
-/// answered is not sent and not stored.
+/// Records that you sent the same prompt to two to four models and found one response best, or none. The vote changes the models'
+/// ratings on the leaderboard (docs/dashboard.md has the formula). A comparison takes one vote per key, and a key has 30 votes per
+/// minute. Prompts and responses are not sent and not stored.
 ///
-/// Every key that may use the models may call this, also where models need no key.
+/// Every key that may use the models may call this, even if models need no key.
 #[utoipa::path(post, path = "/votes", tag = "comparison", operation_id = "vote", security(("user_key" = [])),
     request_body(content = VoteRequest, example = json!({
         "comparison": "c-0198f6a2", "models": ["tiny-guide", "tiny-chat"], "winner": "tiny-guide"
     })),
     responses(
-        (status = 200, description = "The vote is counted", body = VoteAnswer, example = json!({
+        (status = 200, description = "The vote is counted", body = VoteResponse, example = json!({
             "comparison": "c-0198f6a2", "winner": "tiny-guide", "ratings": [
                 {"model": "tiny-guide", "rating": 1016.0, "change": 16.0}, {"model": "tiny-chat", "rating": 984.0, "change": -16.0}]
         })),
@@ -95,10 +96,10 @@ pub(crate) async fn vote(
     State(app): State<App>,
     user: User,
     Body(vote): Body<VoteRequest>,
-) -> Result<Json<VoteAnswer>, Failure> {
+) -> Result<Json<VoteResponse>, Failure> {
     if user.key == KeyId(0) {
         return Err(Failure::unauthorized(
-            "a vote needs a key, also where models need none: send it as `Authorization: Bearer mp-…`; an administrator makes one with `admin-client keys create NAME --role user`",
+            "a vote needs a key, even if models need none: send it as `Authorization: Bearer mp-…`; an administrator creates one with `admin-client keys create NAME --role user`",
         ));
     }
     let mut models: Vec<String> = Vec::with_capacity(vote.models.len());
@@ -106,7 +107,7 @@ pub(crate) async fn vote(
         let model = canonical(&app, &user, name)?;
         if models.contains(&model) {
             let problem =
-                format!("{model} is there twice, and a comparison is of different models");
+                format!("{model} is listed twice, but a comparison needs different models");
             return Err(wrong("models", problem));
         }
         models.push(model);
@@ -124,10 +125,10 @@ pub(crate) async fn vote(
     };
     let voted = app.handle.store().vote(&new, MOST_PER_MINUTE).await;
     match voted.map_err(not_stored)? {
-        Voted::Counted(ratings) => Ok(Json(VoteAnswer {
+        Voted::Counted(ratings) => Ok(Json(VoteResponse {
             comparison: vote.comparison,
             winner: best.map(|place| new.models[place].clone()),
-            ratings: ratings.iter().map(VotedModel::of).collect(),
+            ratings: ratings.iter().map(VotedModel::new).collect(),
         })),
         Voted::Twice => {
             let message = format!(
@@ -143,7 +144,7 @@ pub(crate) async fn vote(
             "rate_limit_error",
             "too_many_votes",
             format!(
-                "{} has voted {MOST_PER_MINUTE} times in a minute, which is the most; vote again in {again_in}",
+                "{} has voted {MOST_PER_MINUTE} times in a minute, which is the limit; vote again in {again_in}",
                 user.account.description()
             ),
         )
@@ -151,7 +152,7 @@ pub(crate) async fn vote(
     }
 }
 
-/// The name of the catalogue for a name or an alias that the voter may use.
+/// The catalogue's name for a name or alias that the voter may use.
 fn canonical(app: &App, user: &User, name: &str) -> Result<String, Failure> {
     let route = app.handle.route(name);
     let route = route.filter(|route| user.sight.may_use(&route.entry, name));
@@ -164,11 +165,11 @@ fn canonical(app: &App, user: &User, name: &str) -> Result<String, Failure> {
     Ok(entry.adapter(name).unwrap_or(&entry.name).to_owned())
 }
 
-/// Where the winner stands, by the name that was sent or by that of the catalogue.
+/// The position of the winner, named as sent or as in the catalogue.
 fn place_of(winner: &str, sent: &[String], models: &[String]) -> Result<usize, Failure> {
     let found = [sent, models]
         .into_iter()
-        .find_map(|names| names.iter().position(|it| it == winner));
+        .find_map(|names| names.iter().position(|name| name == winner));
     found.ok_or_else(|| {
         let shown: String = winner.chars().take(200).collect();
         let problem = format!(
@@ -181,7 +182,7 @@ fn place_of(winner: &str, sent: &[String], models: &[String]) -> Result<usize, F
 
 fn not_stored(fault: StoreFault) -> Failure {
     tracing::error!(%fault, "a vote could not be stored");
-    let message = "the vote could not be stored and is not counted; the service's log says why";
+    let message = "the vote could not be stored and is not counted; see the server log";
     Failure::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "server_error",
@@ -192,7 +193,7 @@ fn not_stored(fault: StoreFault) -> Failure {
 
 /// Show the leaderboard
 ///
-/// The models that the key may use, by what people voted. Models without a vote are not in it.
+/// The models that the key may use, rated by people's votes. Models without a vote are omitted.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/leaderboard", tag = "comparison", operation_id = "show_leaderboard", security(("user_key" = [])),
@@ -208,11 +209,11 @@ pub(crate) async fn leaderboard(
     let ratings = app.handle.store().ratings().await;
     let mut ratings = ratings.map_err(|fault| {
         tracing::error!(%fault, "the leaderboard cannot be read");
-        Failure::internal("the leaderboard cannot be read now; the service's log says why")
+        Failure::internal("the leaderboard cannot be read now; see the server log")
     })?;
     ratings.retain(|rating| {
         let route = app.handle.route(&rating.model);
         route.is_some_and(|route| user.sight.may_use(&route.entry, &rating.model))
     });
-    Ok(Json(Leaderboard::of(&ratings)))
+    Ok(Json(Leaderboard::new(&ratings)))
 }

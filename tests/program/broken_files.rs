@@ -174,7 +174,7 @@ fn a_request_for_a_broken_model_says_whom_to_ask_and_an_administrator_what_is_wr
         assert_eq!(status, 409, "{method} {path}: {response}");
         let message = response["error"]["message"].as_str().unwrap();
         assert!(message.contains("engine.yaml: line 3"), "{message}");
-        assert!(message.contains("mend the file and reload"), "{message}");
+        assert!(message.contains("fix the file and reload"), "{message}");
     }
     let register = json!({"engine_config": {"model_id": "lab/engine", "type": "CandleEngine", "model_path": TINY}});
     let (status, response) = admin(&pool, "PUT", "/llm/admin/models", &register.to_string());

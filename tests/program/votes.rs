@@ -165,13 +165,13 @@ fn wrong_votes_are_refused_with_what_is_wrong_and_count_nothing() {
             vote("comparison-1", &["one", "one"], Some("one")),
             400,
             "models",
-            "one is there twice",
+            "one is listed twice",
         ),
         (
             vote("comparison-1", &["one", "uno"], Some("one")),
             400,
             "models",
-            "one is there twice",
+            "one is listed twice",
         ),
         (
             vote("comparison-1", &["one", "tow"], Some("one")),

@@ -162,7 +162,7 @@ fn bad_requests_are_told_what_is_wrong() {
             400,
             "max_tokens",
         ),
-        ("GET", "/v1/chat/completions", "", 405, "does not go with"),
+        ("GET", "/v1/chat/completions", "", 405, "is not allowed for"),
         ("GET", "/nowhere", "", 404, "/llm/docs"),
         (
             "POST",

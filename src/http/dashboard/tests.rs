@@ -1,14 +1,14 @@
-//! The dashboard's files as they are in the program: nothing is missing, nothing is left over, nothing is forbidden by the
-//! page's own policy, and together they are light.
+//! Tests of the dashboard's embedded files: none is missing or unused, none violates the page's own content security policy, and
+//! their total size is limited.
 
 use std::collections::BTreeSet;
 use std::io::Read;
 
 use super::*;
 
-/// All compressed, in bytes.
+/// Limit for all compressed files, in bytes.
 const WEIGHT_MAX: usize = 150 * 1024;
-/// Ways to turn a text into markup or code.
+/// Ways to turn text into markup or code.
 const UNSAFE: [&str; 9] = [
     "innerHTML",
     "outerHTML",
@@ -26,16 +26,20 @@ fn text(file: &File) -> &'static str {
 }
 
 fn own_modules() -> impl Iterator<Item = &'static File> {
-    let modules = FILES.iter().filter(|it| it.name.ends_with(".js"));
-    modules.filter(|it| !it.name.starts_with("vendor/"))
+    let modules = FILES.iter().filter(|file| file.name.ends_with(".js"));
+    modules.filter(|file| !file.name.starts_with("vendor/"))
 }
 
-/// The files that a module imports, as paths below the folder of the dashboard.
+/// The files that a module imports, as paths relative to the dashboard's folder.
 fn imports(file: &File) -> Vec<String> {
     let mut found = Vec::new();
     for part in text(file).split("from").skip(1) {
         let part = part.trim_start();
-        let Some(quote) = part.chars().next().filter(|it| matches!(it, '\'' | '"')) else {
+        let Some(quote) = part
+            .chars()
+            .next()
+            .filter(|quote| matches!(quote, '\'' | '"'))
+        else {
             continue;
         };
         let Some((path, _)) = part[1..].split_once(quote) else {
@@ -58,18 +62,18 @@ fn imports(file: &File) -> Vec<String> {
     found
 }
 
-/// What the page links to.
+/// The files that the page links to.
 fn linked() -> Vec<String> {
     let start = format!("\"dashboard/{VERSION}/");
     let links = text(&PAGE).split(&start).skip(1);
     links
-        .map(|it| it.split('"').next().unwrap().to_owned())
+        .map(|link| link.split('"').next().unwrap().to_owned())
         .collect()
 }
 
 #[test]
 fn every_import_and_link_leads_to_a_file_and_every_file_is_reached() {
-    let names: BTreeSet<String> = FILES.iter().map(|it| it.name.to_owned()).collect();
+    let names: BTreeSet<String> = FILES.iter().map(|file| file.name.to_owned()).collect();
     let mut reached: BTreeSet<String> = BTreeSet::new();
     for link in linked() {
         assert!(names.contains(&link), "the page links to {link}");
@@ -79,7 +83,7 @@ fn every_import_and_link_leads_to_a_file_and_every_file_is_reached() {
     }
     let mut next = vec!["main.js".to_owned()];
     while let Some(name) = next.pop() {
-        let file = FILES.iter().find(|it| it.name == name);
+        let file = FILES.iter().find(|file| file.name == name);
         let file = file.unwrap_or_else(|| panic!("a module imports {name}, which is not there"));
         if reached.insert(name) {
             next.extend(imports(file));
@@ -97,29 +101,33 @@ fn every_name_that_is_imported_is_exported() {
             let from = rest.trim_start().strip_prefix("from").unwrap().trim_start();
             let path = from[1..].split('\'').next().unwrap();
             let target = path.rsplit('/').next().unwrap();
-            let target = FILES.iter().find(|it| {
-                it.name.ends_with(&format!("/{target}"))
-                    && imports(file).contains(&it.name.to_owned())
+            let target = FILES.iter().find(|candidate| {
+                candidate.name.ends_with(&format!("/{target}"))
+                    && imports(file).contains(&candidate.name.to_owned())
             });
             let target = target.unwrap_or_else(|| panic!("{} imports {path}", file.name));
-            for name in names.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+            for name in names
+                .split(',')
+                .map(str::trim)
+                .filter(|name| !name.is_empty())
+            {
                 let name = name.split(" as ").next().unwrap();
                 let exports = text(target);
                 let kinds = ["function", "const", "class", "async function", "let"];
                 let declared = kinds.iter().any(|kind| {
                     let words = format!("export {kind} {name}");
                     let mut found = exports.match_indices(&words);
-                    found.any(|(at, it)| {
-                        let after = exports[at + it.len()..].chars().next();
-                        after.is_none_or(|it| !it.is_alphanumeric() && it != '_')
+                    found.any(|(at, declaration)| {
+                        let after = exports[at + declaration.len()..].chars().next();
+                        after.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_')
                     })
                 });
-                let listed = exports.split("export").skip(1).any(|it| {
-                    let list = it.trim_start().strip_prefix('{');
-                    let list = list.and_then(|it| it.split('}').next());
-                    list.is_some_and(|it| {
-                        it.split(',')
-                            .any(|it| it.trim().rsplit(" as ").next() == Some(name))
+                let listed = exports.split("export").skip(1).any(|part| {
+                    let list = part.trim_start().strip_prefix('{');
+                    let list = list.and_then(|list| list.split('}').next());
+                    list.is_some_and(|list| {
+                        list.split(',')
+                            .any(|item| item.trim().rsplit(" as ").next() == Some(name))
                     })
                 });
                 assert!(declared || listed, "{}: {name} of {path}", file.name);
@@ -194,7 +202,7 @@ fn every_module_says_what_it_is_for() {
     for file in own_modules() {
         assert!(text(file).starts_with("// "), "{} has no head", file.name);
     }
-    for file in FILES.iter().filter(|it| it.name.ends_with(".css")) {
+    for file in FILES.iter().filter(|file| file.name.ends_with(".css")) {
         assert!(text(file).starts_with("/* "), "{} has no head", file.name);
     }
 }
@@ -221,16 +229,16 @@ fn gzip_is_sent_to_those_who_take_it() {
             takes,
             "{accept}"
         );
-        let answer = answer(&PAGE, ASK_AGAIN, &with(ACCEPT_ENCODING, accept));
-        assert_eq!(answer.headers().contains_key(CONTENT_ENCODING), takes);
-        assert_eq!(answer.headers()[VARY], "accept-encoding");
+        let response = respond(&PAGE, ASK_AGAIN, &with(ACCEPT_ENCODING, accept));
+        assert_eq!(response.headers().contains_key(CONTENT_ENCODING), takes);
+        assert_eq!(response.headers()[VARY], "accept-encoding");
     }
     assert!(!takes_gzip(&HeaderMap::new()));
 }
 
 #[test]
 fn who_has_this_version_gets_no_body() {
-    let first = answer(&PAGE, ASK_AGAIN, &HeaderMap::new());
+    let first = respond(&PAGE, ASK_AGAIN, &HeaderMap::new());
     assert_eq!(first.status(), StatusCode::OK);
     assert_eq!(first.headers()[CONTENT_TYPE], "text/html; charset=utf-8");
     assert_eq!(first.headers()[CACHE_CONTROL], "no-cache");
@@ -242,13 +250,13 @@ fn who_has_this_version_gets_no_body() {
         ("*".to_owned(), StatusCode::NOT_MODIFIED),
         ("\"other\"".to_owned(), StatusCode::OK),
     ] {
-        let answer = answer(&PAGE, ASK_AGAIN, &with(IF_NONE_MATCH, &known));
-        assert_eq!(answer.status(), status, "{known}");
-        assert_eq!(answer.headers()[ETAG], tag);
+        let response = respond(&PAGE, ASK_AGAIN, &with(IF_NONE_MATCH, &known));
+        assert_eq!(response.status(), status, "{known}");
+        assert_eq!(response.headers()[ETAG], tag);
     }
     let mut packed = with(ACCEPT_ENCODING, "gzip");
     packed.insert(IF_NONE_MATCH, HeaderValue::from_str(tag).unwrap());
-    let packed = answer(&PAGE, ASK_AGAIN, &packed);
+    let packed = respond(&PAGE, ASK_AGAIN, &packed);
     assert_eq!(
         packed.status(),
         StatusCode::OK,

@@ -1,4 +1,4 @@
-//! The gauges of `/metrics`: the present state of models, replicas, devices and the store, from the controller's snapshot.
+//! The gauges of `/metrics`: the current state of models, replicas, devices and the store, from the controller's snapshot.
 
 use super::text::{Kind, Text};
 use crate::dto;
@@ -23,26 +23,32 @@ pub fn write(snapshot: &Snapshot, text: &mut Text) {
     fetches(snapshot, text);
 }
 
-/// The pool's own loading, watched.
+/// Writes the health of the pool's load path.
 pub fn write_load_path(path: &LoadPath, text: &mut Text) {
-    let help = "By how many seconds the oldest thing that is due is late: a load past its deadline, a stop past its grace, a request that waits beside a free seat, the control loop; 0: nothing is.";
+    let help = "Seconds by which the oldest overdue work is late: a load past its deadline, a stop past its grace period, a request that waits although a seat is free, or the control loop; 0: nothing is late.";
     text.family("load_path_stuck", Kind::Gauge, help);
-    // What is late by less than a second is late.
-    let late = path.stuck().map_or(0.0, |it| seconds(it.late).max(0.001));
+    // Less than a millisecond late is still late.
+    let late = path
+        .stuck()
+        .map_or(0.0, |finding| seconds(finding.late).max(0.001));
     text.sample(&[], late);
     let help = "Loads that have not made any progress for longer than they should.";
     text.family("loads_without_progress", Kind::Gauge, help);
-    let slow = path.findings.iter().filter(|it| !it.stuck).count();
+    let slow = path
+        .findings
+        .iter()
+        .filter(|finding| !finding.stuck)
+        .count();
     text.sample(&[], slow as f64);
-    let help = "Applications of Ray Serve that may hold GPUs though their replicas have ended, because Ray does not answer or does not remove them.";
+    let help = "Ray Serve applications that may hold GPUs although their replicas have ended, because Ray does not respond or does not remove them.";
     text.family("ray_serve_left_over", Kind::Gauge, help);
     text.sample(&[], path.left_over as f64);
-    let help = "Rays that have not answered since the start: it is unknown which applications of this pool run there, and none is removed or deployed.";
+    let help = "Ray clusters that have not responded since the start; applications of this pool there are unknown, and none is removed or deployed.";
     text.family("ray_serve_unanswered", Kind::Gauge, help);
     text.sample(&[], path.silent_rays as f64);
 }
 
-/// Those who work on requests before an engine has them.
+/// Writes the workers that process requests before an engine receives them.
 pub fn write_workers(all: &[WorkersSnapshot], text: &mut Text) {
     let mut gauge = |name: &str, help: &str, of: fn(&WorkersSnapshot) -> usize| {
         text.family(name, Kind::Gauge, help);
@@ -52,20 +58,20 @@ pub fn write_workers(all: &[WorkersSnapshot], text: &mut Text) {
     };
     gauge(
         "workers",
-        "How many requests are worked on at once before an engine has them, by kind of work: server.reading_workers, validation_workers, token_workers.",
+        "Number of workers that process requests before an engine receives them, by kind of work: server.reading_workers, validation_workers, token_workers.",
         |workers| workers.count,
     );
     gauge(
         "workers_busy",
-        "How many of these workers are busy.",
+        "Number of these workers that are busy.",
         |workers| workers.busy,
     );
     gauge(
         "work_pending",
-        "Requests that wait for one of these workers, or for memory to work with.",
+        "Requests that wait for one of these workers, or for memory.",
         |workers| workers.waiting,
     );
-    let help = "How long this work took, from being wanted to its end.";
+    let help = "Time from submitting this work to its end.";
     text.family("work_seconds", Kind::Histogram, help);
     for workers in all {
         text.histogram(&[("kind", workers.kind)], &workers.taken);
@@ -73,10 +79,10 @@ pub fn write_workers(all: &[WorkersSnapshot], text: &mut Text) {
 }
 
 pub fn write_store(store: &Store, text: &mut Text) {
-    let help = "Whether the state can be written; 0: administrators' changes are refused, such as on a full disk.";
+    let help = "1 if the state can be written; 0: administrators' changes are refused, for example because the disk is full.";
     text.family("store_writable", Kind::Gauge, help);
     text.sample(&[], f64::from(u8::from(store.trouble().is_none())));
-    let help = "Whether this controller leads: 1; or stands by: 0.";
+    let help = "1 if this controller is the leader; 0 if it is a standby.";
     text.family("leader", Kind::Gauge, help);
     text.sample(&[], f64::from(u8::from(store.leads())));
     let help = "Records of the history that could not be written since the start.";
@@ -84,9 +90,9 @@ pub fn write_store(store: &Store, text: &mut Text) {
     text.sample(&[], store.history_lost_total() as f64);
 }
 
-/// Spans of traces, where there are any.
+/// Writes the counts of trace spans, if tracing is enabled.
 pub fn write_traces(counts: ExporterCounts, text: &mut Text) {
-    let help = "Spans by what became of them: exported, dropped because the collector did not take them in time, rejected by it.";
+    let help = "Spans by result: exported, dropped because the collector did not accept them in time, or rejected by it.";
     text.family("trace_spans_total", Kind::Counter, help);
     for (result, count) in [
         ("exported", counts.exported),
@@ -114,13 +120,13 @@ fn waiting(snapshot: &Snapshot, text: &mut Text) {
     let oldest = pool
         .waiting
         .iter()
-        .map(|it| pool.now.since(it.since))
+        .map(|waiter| pool.now.since(waiter.since))
         .max()
         .unwrap_or_default();
     text.family(
         "oldest_waiting_seconds",
         Kind::Gauge,
-        "How long the oldest waiting request has waited; 0: none.",
+        "Time that the oldest waiting request has waited; 0: none waits.",
     );
     text.sample(&[], seconds(oldest));
 }
@@ -143,14 +149,14 @@ fn replicas(snapshot: &Snapshot, text: &mut Text) {
 }
 
 fn devices(snapshot: &Snapshot, text: &mut Text) {
-    let help = "Memory of each device: all of it, measured in use, given to replicas, held by others, held by replicas beyond what they were given, not given back yet by processes that ended.";
+    let help = "Memory of each device: total, measured in use, assigned to replicas, held by others, held by replicas beyond their assignment, and not yet released by processes that have ended.";
     text.family("device_memory_bytes", Kind::Gauge, help);
     for device in &snapshot.pool.devices {
         let name = snapshot.device_name(device.device);
         let used = snapshot
             .devices
             .get(&device.device)
-            .and_then(|it| it.used.as_ref())
+            .and_then(|reading| reading.used.as_ref())
             .map(|used| used.used);
         let known = [
             ("reserved", device.reserved),
@@ -165,13 +171,13 @@ fn devices(snapshot: &Snapshot, text: &mut Text) {
     }
 }
 
-/// Of machines that have joined; there are at most a thousand.
+/// Writes the nodes that have joined, of which there are at most a thousand.
 fn nodes(snapshot: &Snapshot, text: &mut Text) {
     let nodes = || {
         let views = snapshot.pool.nodes.iter();
         views.filter_map(|view| Some((view, snapshot.nodes.get(&view.node)?)))
     };
-    let help = "Nodes that have joined: 1 in the state in which they are (joined, silent, draining, ends_others).";
+    let help = "Nodes that have joined: 1 for their current state (joined, silent, draining, ends_others).";
     text.family("node_state", Kind::Gauge, help);
     for (view, facts) in nodes() {
         text.sample(&[("node", &facts.name), ("state", view.state.name())], 1.0);
@@ -185,7 +191,7 @@ fn nodes(snapshot: &Snapshot, text: &mut Text) {
 }
 
 fn hosts(snapshot: &Snapshot, text: &mut Text) {
-    let help = "Memory of each node's host: what sleepers may take, what they take, what the system has left.";
+    let help = "Memory of each node's host: limit for sleeping replicas, used by them, and available on the system.";
     text.family("host_memory_bytes", Kind::Gauge, help);
     for host in &snapshot.pool.hosts {
         let node = host.node.to_string();
@@ -208,7 +214,7 @@ fn readiness(snapshot: &Snapshot, text: &mut Text) {
         let cordoned = f64::from(u8::from(device.cordon.is_some()));
         text.sample(&[("device", &name)], cordoned);
     }
-    let help = "How old the figures of a device are that cannot be read; 0: it can.";
+    let help = "Age of the last reading of a device that cannot be read; 0: it can be read.";
     text.family("device_readings_stale_seconds", Kind::Gauge, help);
     for device in snapshot.devices.values() {
         let age = device
@@ -219,17 +225,17 @@ fn readiness(snapshot: &Snapshot, text: &mut Text) {
     }
 }
 
-/// The numbers that engines give of themselves, under names that are the same for all of them.
+/// Writes the numbers reported by engines, under names shared by all engines.
 fn engines(snapshot: &Snapshot, text: &mut Text) {
     let replicas = snapshot.pool.models.iter().flat_map(|model| {
-        let load = |it: &pool::ReplicaView| {
-            let load = snapshot.processes.get(&it.replica)?.load;
-            Some((model.name.clone(), it.replica.to_string(), load))
+        let load = |replica: &pool::ReplicaView| {
+            let load = snapshot.processes.get(&replica.replica)?.load;
+            Some((model.name.clone(), replica.replica.to_string(), load))
         };
         model.replicas.iter().filter_map(load)
     });
     let loads: Vec<_> = replicas.collect();
-    let help = "Requests inside an engine, as it says itself: computed, or waiting there.";
+    let help = "Requests inside an engine, as reported by it: running or waiting.";
     text.family("engine_requests", Kind::Gauge, help);
     for (model, replica, load) in &loads {
         for (state, count) in [("running", load.running), ("waiting", load.waiting)] {
@@ -243,7 +249,7 @@ fn engines(snapshot: &Snapshot, text: &mut Text) {
             }
         }
     }
-    let help = "The part of an engine's cache that is in use, as it says itself.";
+    let help = "The part of an engine's cache in use, as reported by it.";
     text.family("engine_cache_used_ratio", Kind::Gauge, help);
     for (model, replica, load) in &loads {
         if let Some(used) = load.cache_per_mille {
@@ -254,10 +260,13 @@ fn engines(snapshot: &Snapshot, text: &mut Text) {
 }
 
 fn estimates(snapshot: &Snapshot, text: &mut Text) {
-    let help = "What a model was measured to take over what was estimated; without both, what its fullest replica really holds over what is reserved for it.";
+    let help = "Measured memory of a model divided by its estimate; if either is missing, the memory of its fullest replica divided by its reservation.";
     text.family("memory_estimate_ratio", Kind::Gauge, help);
     for model in &snapshot.pool.models {
-        let estimated = snapshot.models.get(&model.model).map(|it| it.estimated.0);
+        let estimated = snapshot
+            .models
+            .get(&model.model)
+            .map(|facts| facts.estimated.0);
         let learned = model.learned.iter().map(|(_, bytes)| bytes.0).max();
         if let (Some(estimated @ 1..), Some(learned)) = (estimated, learned) {
             text.sample(&[("model", &model.name)], learned as f64 / estimated as f64);
@@ -265,7 +274,7 @@ fn estimates(snapshot: &Snapshot, text: &mut Text) {
         }
         let ratio = |replica: &pool::ReplicaView| {
             let reserved: u64 = replica.shares.iter().map(|share| share.bytes.0).sum();
-            // The peak of the processes says nothing of what they hold on a GPU.
+            // The peak of the processes does not include GPU memory.
             let peak = snapshot
                 .processes
                 .get(&replica.replica)
@@ -287,7 +296,7 @@ fn estimates(snapshot: &Snapshot, text: &mut Text) {
 }
 
 fn load_times(snapshot: &Snapshot, text: &mut Text) {
-    let help = "What loads of a model took lately, by where its weights came from.";
+    let help = "Recent load times of a model, by the source of its weights.";
     text.family("recent_load_seconds", Kind::Gauge, help);
     for model in &snapshot.pool.models {
         for (tier, took) in &model.load_times {
@@ -297,9 +306,9 @@ fn load_times(snapshot: &Snapshot, text: &mut Text) {
     }
 }
 
-/// While they run.
+/// Writes the fetches in progress.
 fn fetches(snapshot: &Snapshot, text: &mut Text) {
-    let help = "Bytes of weights that are being fetched: those that are here, and all of them.";
+    let help = "Weights being fetched: bytes present, and total bytes.";
     text.family("fetch_bytes", Kind::Gauge, help);
     for model in &snapshot.pool.models {
         let Some(fetch) = snapshot.fetches.get(&model.model) else {
@@ -314,8 +323,7 @@ fn fetches(snapshot: &Snapshot, text: &mut Text) {
 }
 
 fn cooldowns(snapshot: &Snapshot, text: &mut Text) {
-    let help =
-        "Seconds until a model whose load failed is tried again; 0: at once, +Inf: quarantined.";
+    let help = "Seconds until a model whose load failed is tried again; 0: now, +Inf: quarantined.";
     text.family("cooldown", Kind::Gauge, help);
     for model in &snapshot.pool.models {
         let left = match (model.state, model.cooling_until) {

@@ -1,5 +1,4 @@
-//! Counters that are made from the history: loads, evictions, drains. Each record is counted once, by its id, at the
-//! next scrape.
+//! Counters derived from the history: loads, evictions, drains. Each record is counted once, by its id, at the next scrape.
 
 use std::collections::BTreeMap;
 
@@ -18,24 +17,24 @@ const AGES: &[f64] = &[
     1.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0, 86_400.0,
 ];
 
-/// What the history has held since the start.
+/// Totals of the history since the start.
 #[derive(Debug)]
 pub struct Counted {
     /// Older records belong to an earlier process.
     since: Time,
-    /// The newest record that was counted, once there was a look.
+    /// The newest record that was counted, after the first read.
     last: Option<i64>,
     loads: BTreeMap<(String, &'static str), u64>,
     load_seconds: BTreeMap<String, Histogram>,
     evictions: BTreeMap<(String, &'static str, u32), u64>,
     eviction_age: Histogram,
     drain_seconds: Histogram,
-    /// When replicas that drain began to.
+    /// Start times of drains in progress.
     draining: BTreeMap<String, Time>,
 }
 
 impl Counted {
-    /// Counts what happens from this moment on.
+    /// Counts records from this time on.
     pub fn since(since: Time) -> Counted {
         Counted {
             since,
@@ -49,8 +48,8 @@ impl Counted {
         }
     }
 
-    /// Takes in what the history gained. The first time those are the newest records alone, a
-    /// thousand at most: what was counted before the first scrape makes no difference to a rate.
+    /// Reads new records of the history. The first call reads at most the newest thousand, because counts from before the first
+    /// scrape do not affect a rate.
     pub async fn read(&mut self, store: &Store) -> Result<(), StoreFault> {
         loop {
             let (limit, after) = (HistoryQuery::LIMIT_MAX, self.last);
@@ -103,7 +102,7 @@ impl Counted {
                     .extend(replica.map(|replica| (replica, record.at)));
             }
             "gone" | "crash" => {
-                // What a replica that is gone took is its stopping; before that it drained.
+                // The duration of a `gone` record is the time to stop; the drain came before.
                 let stopping = Span(record.took_ms.unwrap_or(0));
                 let began = replica.and_then(|replica| self.draining.remove(&replica));
                 if let Some(began) = began.filter(|_| record.kind == "gone") {
@@ -127,13 +126,12 @@ impl Counted {
         text.family(
             "load_seconds",
             Kind::Histogram,
-            "From the start of an engine until it was ready.",
+            "Time from the start of an engine until it was ready.",
         );
         for (model, histogram) in &self.load_seconds {
             text.histogram(&[("model", model)], histogram);
         }
-        let help =
-            "Replicas that had to leave for another model, by reason and by their own priority.";
+        let help = "Replicas evicted for another model, by reason and by their own priority.";
         text.family("evictions_total", Kind::Counter, help);
         for ((model, reason, priority), count) in &self.evictions {
             let priority = priority.to_string();
@@ -149,19 +147,19 @@ impl Counted {
         text.family(
             "eviction_age_seconds",
             Kind::Histogram,
-            "How long evicted replicas had been ready.",
+            "Time for which evicted replicas had been ready.",
         );
         text.histogram(&[], &self.eviction_age);
         text.family(
             "drain_seconds",
             Kind::Histogram,
-            "How long replicas drained before they were stopped.",
+            "Time for which replicas drained before they were stopped.",
         );
         text.histogram(&[], &self.drain_seconds);
     }
 }
 
-/// The kind of failure that the words begin with, or that follows on what the pool itself did.
+/// The kind of failure at the beginning of the text, or the kind that follows from the pool's own action.
 fn failure(reason_text: &str) -> &'static str {
     let after = reason_text.split_once(": ").map(|(_, rest)| rest);
     Failure::parse(reason_text)
@@ -169,7 +167,7 @@ fn failure(reason_text: &str) -> &'static str {
         .map_or("failed", Failure::label)
 }
 
-/// The rule behind an eviction, as few words as a label may have.
+/// The rule behind an eviction, as a short label.
 fn reason(reason_text: &str) -> &'static str {
     let rules = [
         ("preempted by ", "preempted"),
@@ -290,7 +288,7 @@ mod tests {
             "model_pool_drain_seconds_sum 2",
         ] {
             assert!(
-                text.lines().any(|it| it == line),
+                text.lines().any(|known| known == line),
                 "{line} is not in\n{text}"
             );
         }

@@ -1,7 +1,6 @@
-//! Prometheus metrics. The hot path counts in memory, per model; everything else is read at the
-//! scrape, from the snapshot and from what the history gained since the last one. What is counted of a
-//! request is noted for the access log too. Nothing here
-//! changes the pool, and a scrape loads and keeps nothing (L2).
+//! Prometheus metrics. The hot path counts in memory, per model; everything else is read at the scrape, from the snapshot and from
+//! new history records. Counts of a request are also noted for the access log. Scraping changes nothing, and loads or keeps no
+//! model (L2).
 
 mod gauges;
 mod history;
@@ -23,19 +22,19 @@ use crate::trace::Traces;
 use controller::Handle;
 use pool::Time;
 
-/// Waiting and answering: from a millisecond to the longest load.
+/// Buckets for waits and responses: from a millisecond to the longest load.
 const WAITS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     120.0, 300.0, 900.0,
 ];
 
-/// Work on requests before an engine has them: from a tenth of a millisecond.
+/// Buckets for work before an engine receives a request: from a tenth of a millisecond.
 pub(crate) const WORK: &[f64] = &[
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0,
 ];
 
-/// Cheap to clone; all clones count together.
+/// Cheap to clone; all clones share their counts.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     inner: Arc<Inner>,
@@ -47,7 +46,7 @@ struct Inner {
     history: tokio::sync::Mutex<Counted>,
 }
 
-/// What requests for one model came to.
+/// Request counts of one model.
 #[derive(Clone, Debug)]
 struct Counts {
     by_code: BTreeMap<u16, u64>,
@@ -59,7 +58,7 @@ struct Counts {
 }
 
 impl Metrics {
-    /// Counters that begin at 0: what the history gains from now on is counted.
+    /// Counters that begin at 0 and only count new history records.
     pub fn new(handle: &Handle) -> Metrics {
         Metrics::since(handle.clock().now())
     }
@@ -74,7 +73,7 @@ impl Metrics {
         }
     }
 
-    /// One request has ended. `model` is a name of the catalogue, never a client's own words.
+    /// Counts a request that has ended. `model` must be a name of the catalogue, never client text.
     pub fn request(&self, model: &str, code: u16) {
         record::note(|facts| {
             facts.is_for(model);
@@ -86,7 +85,7 @@ impl Metrics {
         });
     }
 
-    /// A request got its seat after so long in the queue.
+    /// Records that a request got its seat after `time` in the queue.
     pub fn waited(&self, model: &Arc<str>, time: Duration) {
         record::note(|facts| {
             facts.model = Some(Arc::clone(model));
@@ -95,7 +94,7 @@ impl Metrics {
         self.count(model, |counts| counts.waited.observe(time.as_secs_f64()));
     }
 
-    /// From the seat, or from wherever the caller counts, to the first token.
+    /// Records the time to the first token, from the seat or from the caller's own starting point.
     pub fn first_token(&self, model: &str, time: Duration) {
         record::trace(|trace| trace.first_token());
         self.count(model, |counts| {
@@ -114,7 +113,7 @@ impl Metrics {
         });
     }
 
-    /// A replica of the model loaded an adapter that was looked for by its name.
+    /// Counts an adapter that a replica loaded because a request named it.
     pub fn adapter_loaded(&self, model: &str) {
         self.count(model, |counts| counts.adapter_loads += 1);
     }
@@ -173,7 +172,7 @@ impl Metrics {
         text.family(
             "queue_wait_seconds",
             Kind::Histogram,
-            "How long requests waited for a seat.",
+            "Time that requests waited for a seat.",
         );
         for (model, counts) in &all {
             text.histogram(&[("model", model)], &counts.waited);
@@ -181,7 +180,7 @@ impl Metrics {
         text.family(
             "time_to_first_token_seconds",
             Kind::Histogram,
-            "Until the first token of an answer that its engine streams.",
+            "Time to the first token of a response that its engine streams.",
         );
         for (model, counts) in &all {
             text.histogram(&[("model", model)], &counts.first_token);
@@ -206,16 +205,16 @@ impl Metrics {
             Kind::Counter,
             "Adapters that replicas loaded because a request named them.",
         );
-        for (model, counts) in all.iter().filter(|(_, it)| it.adapter_loads > 0) {
+        for (model, counts) in all.iter().filter(|(_, counts)| counts.adapter_loads > 0) {
             text.sample(&[("model", model)], counts.adapter_loads as f64);
         }
     }
 }
 
-/// A code that has a meaning, or its class: an engine or a remote service may answer with any number, and each
-/// would be a series.
+/// Returns a well-known status code, or else its class. Engines and remote services may return any number, and each would become a
+/// time series.
 fn known(code: u16) -> u16 {
-    /// The client had left before its answer.
+    /// The client disconnected before the response.
     const CLIENT_LEFT: u16 = 499;
     let status = StatusCode::from_u16(code).ok();
     match status.and_then(|status| status.canonical_reason()) {
@@ -239,7 +238,7 @@ impl Default for Counts {
 }
 
 impl Metrics {
-    /// In the text format of Prometheus.
+    /// Renders the metrics in Prometheus's text format.
     pub async fn render(
         &self,
         handle: &Handle,
@@ -257,7 +256,7 @@ impl Metrics {
         }
         let mut counted = self.inner.history.lock().await;
         if let Err(fault) = counted.read(handle.store()).await {
-            tracing::warn!(%fault, "the history could not be read for the metrics; its counters stand still");
+            tracing::warn!(%fault, "could not read the history for the metrics; its counters are not updated");
         }
         counted.write(&mut text);
         drop(counted);
@@ -311,7 +310,7 @@ mod tests {
             "model_pool_tokens_total{model=\"b\\\"x\\\\\\n\",kind=\"completion\"} 20",
         ] {
             assert!(
-                text.lines().any(|it| it == line),
+                text.lines().any(|known| known == line),
                 "{line} is not in\n{text}"
             );
         }

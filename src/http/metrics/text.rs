@@ -12,17 +12,17 @@ pub enum Kind {
     Histogram,
 }
 
-/// How often something lay between bounds.
+/// A histogram: counts of observations per bucket.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// One more than there are bounds: the last is what lies above all of them.
+    /// One count per bound, and a last one for observations above all bounds.
     counts: Vec<u64>,
     sum: f64,
 }
 
 impl Histogram {
-    /// `bounds` rise.
+    /// `bounds` must be ascending.
     pub fn new(bounds: &'static [f64]) -> Histogram {
         Histogram {
             bounds,
@@ -38,16 +38,16 @@ impl Histogram {
     }
 }
 
-/// A page that is being written.
+/// A metrics page under construction.
 #[derive(Debug, Default)]
 pub struct Text {
     page: String,
-    /// Of the family that samples belong to, with the prefix.
+    /// The current family, including the prefix.
     family: String,
 }
 
 impl Text {
-    /// Begins a family; all its samples follow. `help` is one line.
+    /// Begins a family; all its samples must follow. `help` is a single line.
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
         self.family = format!("{PREFIX}{name}");
         let kind = match kind {
@@ -56,7 +56,7 @@ impl Text {
             Kind::Histogram => "histogram",
         };
         let family = &self.family;
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             self.page,
             "# HELP {family} {help}\n# TYPE {family} {kind}\n"

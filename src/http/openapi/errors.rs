@@ -8,7 +8,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
-use super::schemas::messages_answer::MessageError;
+use super::schemas::messages_response::MessageError;
 use crate::dialect::{anthropic, ollama};
 use crate::error::ErrorBody;
 
@@ -135,7 +135,7 @@ const INFERENCE: [ErrorCase; 11] = [
         status: "504",
         name: "DeadlineExceeded",
         description: "The response was not complete within `x-request-timeout`.",
-        message: "the answer was not whole when the time of x-request-timeout was over; ask for less, or allow more time",
+        message: "the response was not complete within x-request-timeout; request less output, or allow more time",
         kind: SERVER,
         param: None,
         code: "deadline_exceeded",
@@ -192,7 +192,7 @@ const ADMIN: [ErrorCase; 7] = [
         status: "413",
         name: "AdminBodyTooLarge",
         description: "The body exceeds the size limit for orders.",
-        message: "the body is larger than 1048576 bytes, the most that an order or a model's document may have",
+        message: "the body is larger than 1048576 bytes, the limit for orders and model documents",
         kind: INVALID,
         param: None,
         code: "body_too_large",

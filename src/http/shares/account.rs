@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CLASSES, Class};
 use pool::{Span, Time};
 
-/// An amount that has come more slowly than this is evicted before larger ones.
+/// Amounts that arrive more slowly than this, in bytes per second, are evicted before larger ones.
 const PER_SECOND_MIN: u64 = 16 << 10;
 
 /// A request for an amount.
@@ -32,9 +32,9 @@ pub(super) enum Want {
 #[derive(Debug, Default)]
 pub(super) struct Account {
     pub held: [u64; CLASSES],
-    /// Announced, and not here yet.
+    /// Announced but not received yet.
     pub promised: u64,
-    /// Amounts that are held or arriving.
+    /// Number of amounts held or arriving.
     pub count: u32,
     pub arriving: BTreeMap<u64, Arriving>,
     pub waiting: BTreeMap<u64, Waiting>,
@@ -70,10 +70,10 @@ pub(super) fn sum(held: &[u64; CLASSES], tier: usize) -> u64 {
 /// The needs of a request.
 pub(super) struct Needs {
     pub class: Class,
-    /// Of the quantity itself.
+    /// Needed from the shared quantity.
     pub memory: u64,
-    /// Of the caller's share.
+    /// Needed from the caller's share.
     pub share: u64,
-    /// Amounts of the caller that this one is part of.
+    /// Number of the caller's amounts that belong to this request.
     pub itself: u32,
 }

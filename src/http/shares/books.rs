@@ -1,4 +1,4 @@
-//! The books of a shared quantity: each caller's amounts and waiting requests. They decide without waiting; the caller locks them.
+//! The books of a shared quantity: each caller's amounts and waiting requests. Decisions never wait; the caller holds the lock.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,16 +9,16 @@ use super::account::{Account, Arriving, Needs, Waiting, Want, sum};
 use super::{CLASSES, Caller, Capacity, Class};
 use pool::Time;
 
-/// The reason for which an amount is refused.
+/// The reason why an amount is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The caller has its share.
+    /// The caller's share is used up.
     Share,
-    /// This class and the classes below it hold all that they may.
+    /// The limit of this class and the classes below it is reached.
     Full(usize),
 }
 
-/// Places in the queue of a caller are ordered by rank, then by time.
+/// A caller's places in the queue are ordered by rank, then by time.
 const RANK_SHIFT: u32 = 61;
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Books {
         account.is_some_and(|account| !account.waiting.is_empty())
     }
 
-    /// Grants this now, or says why not. Evicts for it what callers with more are still sending.
+    /// Grants the request now, or returns the reason for refusing it. May evict arriving amounts of callers that hold more.
     pub fn take(
         &mut self,
         capacity: &Capacity,
@@ -72,7 +72,7 @@ impl Books {
         Ok(())
     }
 
-    /// Grants this now, or takes a place in the queue.
+    /// Grants the request now, or queues it.
     pub fn take_or_wait(
         &mut self,
         capacity: &Capacity,
@@ -94,7 +94,7 @@ impl Books {
         Some(place)
     }
 
-    /// Gives up a place in the queue, or what was granted there and not picked up.
+    /// Gives up a place in the queue, or an amount that was granted there but not picked up.
     pub fn leave(&mut self, capacity: &Capacity, caller: Caller, place: u64, want: Want) {
         let Some(account) = self.callers.get_mut(&caller) else {
             return;
@@ -104,7 +104,7 @@ impl Books {
                 self.turns.retain(|other| *other != caller);
             }
             self.forget_if_empty(caller);
-            // It may have been in front of others of its caller.
+            // It may have blocked other requests of its caller.
             self.serve(capacity);
         } else if let Want::Hold { class, amount } = want {
             self.release(capacity, caller, class, amount);
@@ -135,7 +135,7 @@ impl Books {
         self.next
     }
 
-    /// The class and the amount of what has come completely; `None` if it was evicted.
+    /// The class and size of a completely received amount; `None` if it was evicted.
     pub fn complete(&mut self, caller: Caller, number: u64) -> Option<(Class, u64)> {
         let account = self.callers.get_mut(&caller)?;
         let arrived = account.arriving.remove(&number)?;
@@ -143,12 +143,12 @@ impl Books {
         Some((arrived.class, arrived.held))
     }
 
-    /// Gives back what an arrival holds, unless it is complete or evicted.
+    /// Returns the amount held by an arrival, unless it is complete or evicted.
     pub fn withdraw(&mut self, capacity: &Capacity, caller: Caller, number: u64) {
         if let Some((class, amount)) = self.complete(caller, number) {
             self.release(capacity, caller, class, amount);
         } else {
-            // An eviction may have made more room than the amount needed that caused it.
+            // An eviction may have freed more than was needed.
             self.serve(capacity);
         }
     }
@@ -170,7 +170,7 @@ impl Books {
         }
     }
 
-    /// Growing bodies come before others of their caller, which may wait for them. Then the higher class comes first.
+    /// Growing bodies come before other requests of their caller, which may wait for them; then the higher class comes first.
     fn rank(&self, caller: Caller, want: Want) -> u64 {
         match want {
             Want::Grow { .. } => 0,
@@ -190,7 +190,7 @@ impl Books {
                 itself: 0,
             },
             Want::Promise { number, amount } => Needs {
-                class: arriving(number).map_or(Class::Small, |it: &Arriving| it.class),
+                class: arriving(number).map_or(Class::Small, |amount: &Arriving| amount.class),
                 memory: 0,
                 share: amount,
                 itself: 1,
@@ -275,7 +275,7 @@ impl Books {
         }
     }
 
-    /// Grants waiting requests round-robin by caller. A request that waits for room is not overtaken by its own class.
+    /// Grants waiting requests round-robin by caller. A request that waits for room is not overtaken by requests of its class.
     fn serve(&mut self, capacity: &Capacity) {
         let mut full = None;
         let mut nth = 0;
@@ -317,7 +317,7 @@ impl Books {
         }
     }
 
-    /// Evicts what callers that hold more are still sending, the slowest first and then the largest, until there is room.
+    /// Evicts arriving amounts of callers that hold more, the slowest first and then the largest, until there is enough room.
     fn evict_for(
         &mut self,
         capacity: &Capacity,
@@ -327,7 +327,7 @@ impl Books {
         now: Time,
     ) -> bool {
         let needed = self.needs(caller, want).memory;
-        // Without enough to evict, nothing is evicted.
+        // Evicts nothing if that would not free enough.
         let own = self.callers.get(&caller);
         let own = own.map_or(0, |account| sum(&account.held, tier)) + needed;
         let evictable: u64 = self

@@ -1,4 +1,4 @@
-//! The caller that a request counts for: its key, or its address where it has none.
+//! The caller that a request counts for: its key, or its address without a key.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use pool::KeyId;
 pub(crate) enum Caller {
     /// A key, or a person of the single sign-on.
     Key(KeyId),
-    /// An address, or the network of one subscriber with IPv6.
+    /// An IPv4 address, or the network of an IPv6 subscriber.
     Address(IpAddr),
     /// The pool itself, for work without a request.
     Pool,

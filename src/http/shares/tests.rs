@@ -1,4 +1,4 @@
-//! Shares of callers, under pressure of others.
+//! Tests of callers' shares under pressure from others.
 
 use std::future::Future;
 use std::pin::pin;
@@ -118,7 +118,7 @@ fn waiting_callers_take_turns_and_those_who_leave_are_skipped() {
         assert!(is_ready(waiting.as_mut()).is_none());
     }
     assert!(shares.try_hold(key(4), Class::Small, 1, NOW).is_none());
-    // The caller 3 leaves.
+    // Caller 3 leaves.
     drop(queue.pop());
     let mut order = Vec::new();
     let mut permit = Some(held);

@@ -1,5 +1,5 @@
-//! Bodies that pass through one that stands by: each piece goes on as it comes, and none is asked for before the other side
-//! has taken the last. Dropping either body ends the exchange on the other side, too.
+//! Bodies that pass through a standby: each piece is forwarded as it arrives, and the next is only read once the other side has
+//! taken it. Dropping either body ends the exchange on the other side too.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::edge::record::Record;
 use crate::shares::Permit;
 
-/// What an event stream that is cut ends with: its client cannot see a status any more.
-const CUT: &[u8] = b"\n\ndata: {\"error\":{\"message\":\"the controller that answered is gone, and another one takes over; send the request again\",\"type\":\"server_error\",\"param\":null,\"code\":\"leader_lost\"}}\n\n";
+/// The last event of a stream that is cut, because its client can no longer receive a status.
+const CUT: &[u8] = b"\n\ndata: {\"error\":{\"message\":\"the responding controller is gone, and another one takes over; send the request again\",\"type\":\"server_error\",\"param\":null,\"code\":\"leader_lost\"}}\n\n";
 
 /// A client's body on its way to the leader.
 pub(super) struct Sending {
@@ -48,20 +48,20 @@ impl Body for Sending {
     }
 }
 
-/// Why an answer ends before its end.
+/// The reason why a response ends early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Cut {
-    #[error("the connection to the controller that leads broke: {0}")]
+    #[error("the connection to the leader failed: {0}")]
     Broken(#[from] hyper::Error),
-    #[error("the controller that answered does not lead any more")]
+    #[error("the responding controller is no longer the leader")]
     Gone,
 }
 
-/// The leader's answer on its way to the client.
+/// The leader's response on its way to the client.
 pub(super) struct Answering {
     body: Incoming,
     gone: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Its client reads an error among the events.
+    /// The response is an event stream, so an error can be sent as an event.
     is_events: bool,
     is_over: bool,
     _permit: Permit,
@@ -84,7 +84,7 @@ impl Answering {
     }
 
     fn cut(&mut self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        tracing::debug!("an answer is cut: {cut}");
+        tracing::debug!("cut a forwarded response: {cut}");
         self.is_over = true;
         Poll::Ready(Some(if self.is_events {
             Ok(Frame::data(Bytes::from_static(CUT)))
@@ -113,7 +113,7 @@ impl Body for Answering {
                 this.is_over = true;
                 Poll::Ready(None)
             }
-            // Only what waits for more may wait in vain.
+            // Data that is available is forwarded even if the leader is gone.
             Poll::Pending => match this.gone.as_mut().poll(context) {
                 Poll::Ready(()) => this.cut(Cut::Gone),
                 Poll::Pending => Poll::Pending,
@@ -126,7 +126,7 @@ impl Body for Answering {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // The events may end with an error more.
+        // An error event may be added at the end.
         if self.is_events {
             SizeHint::default()
         } else {

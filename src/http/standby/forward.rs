@@ -1,5 +1,5 @@
-//! A request on its way to the one that leads, and its answer: what belongs to one connection stays behind, and the client is
-//! named, so that limits and `loopback` hold as if it had asked there.
+//! Forwards a request to the leader, and its response to the client. Connection-specific headers are removed, and the client's
+//! address is added, so limits and `loopback` apply as if the request had been sent to the leader.
 
 use axum::body::Body;
 use axum::http::header::{self, HeaderName, HeaderValue};
@@ -14,15 +14,16 @@ use crate::error::Failure;
 use crate::shares::Permit;
 use pool::Span;
 
-/// A request that has it has been passed on before: the leader's address leads to one that stands by.
+/// Set on forwarded requests. A request that has it already means that the leader's address points to a standby.
 pub(super) const PASSED_ON: HeaderName = HeaderName::from_static("x-model-pool-passed-on");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED: &str = "x-forwarded-";
-/// A controller that takes over serves within some seconds.
+/// A controller that takes over serves within seconds.
 pub(super) const AGAIN_IN: Span = Span::from_secs(5);
 
-/// Of one connection (RFC 9110, 7.6.1), beside those that `Connection` names. This side asks for a body when the leader does.
+/// Hop-by-hop headers (RFC 9110, 7.6.1), in addition to those named by `Connection`. This side sends
+/// `100 Continue` when the leader reads the body.
 const OF_CONNECTION: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -35,15 +36,15 @@ const OF_CONNECTION: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// From whom a request came here.
+/// The sender of a request.
 pub(super) struct Sender {
     pub client: ClientAddress,
-    /// The peer is a proxy that is believed: what it says of its clients stays.
+    /// The peer is a trusted proxy, so its forwarding headers are kept.
     pub is_trusted_proxy: bool,
     pub has_tls: bool,
 }
 
-/// The leader's answer, or why there is none.
+/// The leader's response, or an error without one.
 pub(super) async fn forward(
     leader: &Leader,
     permit: Permit,
@@ -53,14 +54,14 @@ pub(super) async fn forward(
     let request = onward(leader, parts, sender)?.map(|()| body);
     let answered = tokio::select! {
         answered = leader.client.request(request) => answered,
-        () = leader.gone.cancelled() => return Err(lost("it does not lead any more")),
+        () = leader.gone.cancelled() => return Err(lost("it is no longer the leader")),
     };
     let response = answered.map_err(|error| if error.is_connect() { Failure::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "server_error",
         "no_leader",
         format!(
-            "the controller that leads ({}) cannot be reached from this one, which stands by and takes over when the other one is gone: {}",
+            "this standby controller cannot reach the leader ({}), and takes over once the leader is gone: {}",
             leader.address,
             with_sources(&error)
         ),
@@ -69,13 +70,13 @@ pub(super) async fn forward(
     let (mut head, body) = response.into_parts();
     remove_of_connection(&mut head.headers);
     let kind = head.headers.get(header::CONTENT_TYPE);
-    let is_events = kind.is_some_and(|it| it.as_bytes().starts_with(b"text/event-stream"));
+    let is_events = kind.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
     let gone = leader.gone.clone().cancelled_owned();
     let body = Body::new(Answering::new(body, gone, is_events, permit));
-    let mut answer = Response::new(body);
-    *answer.status_mut() = head.status;
-    *answer.headers_mut() = head.headers;
-    Ok(answer)
+    let mut reply = Response::new(body);
+    *reply.status_mut() = head.status;
+    *reply.headers_mut() = head.headers;
+    Ok(reply)
 }
 
 fn lost(why: &str) -> Failure {
@@ -84,28 +85,31 @@ fn lost(why: &str) -> Failure {
         "server_error",
         "leader_lost",
         format!(
-            "the controller that leads did not answer: {why}; it may have begun with the request, send it again"
+            "the leader did not respond: {why}; it may have started the request; send it again"
         ),
     )
     .again_in(AGAIN_IN)
 }
 
-/// The request without its body, as it goes on.
+/// The request to forward, without its body.
 fn onward(leader: &Leader, parts: Parts, sender: &Sender) -> Result<Request<()>, Failure> {
     let scheme = if leader.is_https {
         Scheme::HTTPS
     } else {
         Scheme::HTTP
     };
-    let path = parts.uri.path_and_query().map_or("/", |it| it.as_str());
+    let path = parts
+        .uri
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
     let uri = Uri::builder()
         .scheme(scheme)
         .authority(leader.authority.clone())
         .path_and_query(path)
         .build()
-        .map_err(|_| Failure::invalid(None, "the request's target is no path"))?;
+        .map_err(|_| Failure::invalid(None, "the request's target is not a path"))?;
     let mut headers = parts.headers;
-    // Under which name the client asked; HTTP/2 has it in the target.
+    // Keeps the client's host name, which HTTP/2 has in the target.
     if let Some(authority) = parts.uri.authority()
         && !headers.contains_key(header::HOST)
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
@@ -137,8 +141,8 @@ fn remove_of_connection(headers: &mut HeaderMap) {
     }
 }
 
-/// The leader has this one among its `server.trusted_proxies`, and takes the client's address from here. One that hides behind a
-/// proxy of this machine is not a neighbour of the leader either.
+/// Adds the client's address, which the leader accepts because it lists this controller in `server.trusted_proxies`. A client
+/// hidden behind a proxy of this machine must not count as local to the leader either.
 fn name_client(headers: &mut HeaderMap, sender: &Sender) {
     let named: Vec<HeaderName> = headers
         .keys()
@@ -258,7 +262,7 @@ mod tests {
         for (sender, named, proto) in [
             (sender("10.0.0.9", true, false), "10.0.0.9", "https"),
             (sender("192.0.2.1", false, true), "192.0.2.1", "gopher"),
-            // Behind a proxy of this machine that is not trusted.
+            // Behind an untrusted proxy of this machine.
             (sender("127.0.0.1", true, false), "unknown", "https"),
             (sender("127.0.0.1", false, false), "127.0.0.1", "https"),
         ] {

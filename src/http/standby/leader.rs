@@ -1,5 +1,4 @@
-//! The one that leads, as one that stands by reaches it: connections over HTTP/1.1 that are kept, each to the certificate that
-//! the leader has named.
+//! The leader as reached by a standby: pooled HTTP/1.1 connections, verified against the leader's certificate fingerprint.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -21,33 +20,33 @@ use super::bodies::Sending;
 use engine::{Fingerprint, Stream};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Connections that are kept without a request, and for how long.
+/// Largest number of idle connections, and their longest idle time.
 const IDLE_MAX: usize = 128;
 const IDLE_FOR: Duration = Duration::from_secs(30);
 
-/// Where it is, with its connections.
+/// The leader's address, with connections to it.
 pub(super) struct Leader {
     pub address: String,
     pub fingerprint: Option<String>,
     pub is_https: bool,
     pub authority: Authority,
     pub client: Client<Dial, Sending>,
-    /// It does not lead any more: what it has not answered, it never will.
+    /// Fires when it is no longer the leader: pending responses will never arrive.
     pub gone: CancellationToken,
 }
 
 impl Leader {
     /// # Errors
-    /// What is wrong with the address.
+    /// A description of the problem with the address.
     pub fn at(address: &str, fingerprint: Option<&str>) -> Result<Leader, String> {
         let wrong = |why: &str| format!("the leader's address {address} {why}");
         let uri: Uri = address
             .parse()
-            .map_err(|_| wrong("is no URL; correct state.standby.advertise there"))?;
+            .map_err(|_| wrong("is not a URL; correct state.standby.advertise there"))?;
         let is_https = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            _ => return Err(wrong("is neither https:// nor http://")),
+            _ => return Err(wrong("begins with neither https:// nor http://")),
         };
         let Some(authority) = uri.authority().cloned() else {
             return Err(wrong("names no host"));
@@ -119,7 +118,7 @@ impl Place {
     }
 }
 
-/// Makes connections; the URI of a request is the leader's.
+/// Opens connections. The host in a request's URI is the leader's.
 #[derive(Clone)]
 pub(super) struct Dial(Arc<Place>);
 
@@ -138,7 +137,7 @@ impl tower::Service<Uri> for Dial {
     }
 }
 
-/// A connection, as hyper's client wants it.
+/// A connection in the form that hyper's client requires.
 pub(super) struct Wire(TokioIo<Stream>);
 
 impl Connection for Wire {
@@ -206,6 +205,6 @@ mod tests {
             assert!(Leader::at(wrong, None).is_err(), "{wrong}");
         }
         let why = Leader::at("https://pool-1", Some("sha256:12")).err();
-        assert!(why.is_some_and(|it| it.contains("fingerprint")));
+        assert!(why.is_some_and(|message| message.contains("fingerprint")));
     }
 }

@@ -1,5 +1,5 @@
-//! What a controller answers while it stands by (D4): it says of itself that it does, and passes every other request on to the
-//! one that leads. It decides nothing, reads no body, and keeps no request waiting: without a leader the answer is 503.
+//! The server of a standby controller (D4): it reports its own state and forwards every other request to the leader. It decides
+//! nothing, reads no body, and queues no request: without a leader, it responds with 503.
 //!
 //! ```text
 //! client ─▶ edge ─▶ health, ready, metrics, node ─▶ answered here
@@ -38,10 +38,10 @@ use crate::shares::{Caller, Capacity, Class, Permit, Shares};
 use controller::Clock;
 use node_link::STANDBY_CODE;
 
-/// Requests that are passed on simultaneously; each takes a connection to the leader.
+/// Largest number of simultaneously forwarded requests; each takes a connection to the leader.
 pub(crate) const PASSED_ON_MAX: u64 = 4096;
 
-/// A controller that stands by. Cheap to clone.
+/// A standby controller. Cheap to clone.
 #[derive(Clone)]
 pub struct Standby(Arc<Own>);
 
@@ -54,15 +54,15 @@ struct Own {
     permits: Arc<Shares>,
 }
 
-/// Who leads, as far as it is known.
+/// The known leader.
 struct Lead {
-    /// The last that did. It may still answer what it has begun.
+    /// The last known leader, which may still complete responses.
     last: Option<Arc<Leader>>,
-    /// Why there is no leader now.
+    /// The reason why there is currently no leader.
     leaderless: Option<String>,
 }
 
-/// What becomes of a request.
+/// The handling of a request.
 enum Course {
     Here(Response<Body>),
     On(Arc<Leader>, Permit),
@@ -73,7 +73,7 @@ impl Standby {
     pub fn new(edge: Arc<Edge>, clock: Clock, base: &str) -> Standby {
         let unknown = Lead {
             last: None,
-            leaderless: Some("it is not known yet who leads".to_owned()),
+            leaderless: Some("the leader is not known yet".to_owned()),
         };
         Standby(Arc::new(Own {
             edge,
@@ -85,14 +85,14 @@ impl Standby {
         }))
     }
 
-    /// Passes requests on to the one at this address from now on. Whether that is news.
+    /// Forwards requests to the leader at this address from now on. Returns true if the leader has changed.
     ///
     /// # Errors
-    /// What is wrong with the address; then there is no leader.
+    /// A description of the problem with the address. There is then no leader.
     pub fn follow(&self, address: &str, fingerprint: Option<&str>) -> Result<bool, String> {
         let now = self.0.lead.load_full();
         let last = now.last.as_ref();
-        let same = last.filter(|it| it.is_at(address, fingerprint));
+        let same = last.filter(|leader| leader.is_at(address, fingerprint));
         if same.is_some() && now.leaderless.is_none() {
             return Ok(false);
         }
@@ -106,7 +106,7 @@ impl Standby {
                 }
             },
         };
-        if let Some(former) = last.filter(|it| !Arc::ptr_eq(it, &leader)) {
+        if let Some(former) = last.filter(|former| !Arc::ptr_eq(former, &leader)) {
             former.gone.cancel();
         }
         self.0.lead.store(Arc::new(Lead {
@@ -116,7 +116,8 @@ impl Standby {
         Ok(true)
     }
 
-    /// There is no leader. What the former leader still answers goes on: it may be there, and only the database is not.
+    /// Records the loss of the leader. Responses in progress continue, because the leader may still run when only the database is
+    /// unreachable.
     pub fn wait(&self, why: &str) {
         let now = self.0.lead.load_full();
         if now.leaderless.as_deref() != Some(why) {
@@ -127,18 +128,18 @@ impl Standby {
         }
     }
 
-    /// This process leads from now on: answers of the former leader do not go on.
+    /// Records that this process is now the leader. Responses of the former leader are cut.
     pub fn leads(&self) {
         let former = self.0.lead.swap(Arc::new(Lead {
             last: None,
-            leaderless: Some("this controller begins to lead".to_owned()),
+            leaderless: Some("this controller is becoming the leader".to_owned()),
         }));
         if let Some(former) = &former.last {
             former.gone.cancel();
         }
     }
 
-    /// Serves until `stop` fires; then answers that have begun go on, for as long as the caller lets them.
+    /// Serves until `stop` fires. Responses in progress then continue for as long as the caller allows.
     pub async fn serve(self, listener: Listener, stop: CancellationToken) {
         let edge = Arc::clone(&self.0.edge);
         let connection =
@@ -163,11 +164,11 @@ impl Own {
             return Course::Here(failure.into_response());
         }
         let lead = self.lead.load_full();
-        if let Some(answer) = self.own_answer(parts, &lead) {
-            return Course::Here(answer);
+        if let Some(response) = self.own_response(parts, &lead) {
+            return Course::Here(response);
         }
         if parts.headers.contains_key(PASSED_ON) {
-            let message = "the address of the controller that leads leads to one that stands by; correct state.standby.advertise of the one that leads";
+            let message = "the leader's address points to a standby controller; correct state.standby.advertise of the leader";
             return Course::Here(unavailable("no_leader", message).into_response());
         }
         let leader = match (&lead.last, &lead.leaderless) {
@@ -175,7 +176,7 @@ impl Own {
             (_, why) => {
                 let why = why.as_deref().unwrap_or_default();
                 let message = format!(
-                    "no controller leads at the moment: {why}; send the request again in some seconds"
+                    "there is currently no leader: {why}; send the request again in a few seconds"
                 );
                 return Course::Here(unavailable("no_leader", &message).into_response());
             }
@@ -185,15 +186,15 @@ impl Own {
             Some(permit) => Course::On(leader, permit),
             None => {
                 let message = format!(
-                    "this controller stands by and passes on {PASSED_ON_MAX} requests at most, of which this address has its share; retry later, or ask the one that leads"
+                    "this standby controller forwards at most {PASSED_ON_MAX} requests, shared between addresses; retry later, or send requests to the leader"
                 );
                 Course::Here(unavailable("standby_busy", &message).into_response())
             }
         }
     }
 
-    /// What is asked of this process, and not of the pool.
-    fn own_answer(&self, parts: &Parts, lead: &Lead) -> Option<Response<Body>> {
+    /// Responses about this process rather than the pool.
+    fn own_response(&self, parts: &Parts, lead: &Lead) -> Option<Response<Body>> {
         if !matches!(parts.method, Method::GET | Method::HEAD) {
             return None;
         }
@@ -201,7 +202,7 @@ impl Own {
         let below = path.strip_prefix(&self.base);
         let why = lead.leaderless.as_deref();
         let leader = lead.last.as_ref().filter(|_| why.is_none());
-        let address = leader.map(|it| it.address.as_str());
+        let address = leader.map(|leader| leader.address.as_str());
         match (path, below) {
             ("/health", _) | (_, Some("/health")) => {
                 let body = json!({"status": "ok", "role": "standby", "leader": address});
@@ -224,10 +225,10 @@ impl Own {
             (_, Some("/node/connect")) => {
                 let message = match (address, why) {
                     (Some(address), _) => format!(
-                        "this controller stands by, and {address} leads; give the node both with --controller"
+                        "this controller is a standby, and {address} is the leader; start the node with both in --controller"
                     ),
                     (None, why) => format!(
-                        "this controller stands by, and nobody leads: {}",
+                        "this controller is a standby, and there is no leader: {}",
                         why.unwrap_or_default()
                     ),
                 };
@@ -238,8 +239,8 @@ impl Own {
     }
 }
 
-/// All that this process counts.
-const METRICS: &str = "# HELP model_pool_leader Whether this controller leads: 1; or stands by: 0.\n# TYPE model_pool_leader gauge\nmodel_pool_leader 0\n";
+/// The only metric of a standby.
+const METRICS: &str = "# HELP model_pool_leader 1 if this controller is the leader; 0 if it is a standby.\n# TYPE model_pool_leader gauge\nmodel_pool_leader 0\n";
 
 fn unavailable(code: &'static str, message: &str) -> Failure {
     let status = StatusCode::SERVICE_UNAVAILABLE;
@@ -255,7 +256,7 @@ impl Answer for Standby {
         self.0.clock
     }
 
-    async fn answer(
+    async fn respond(
         self,
         request: Request<Incoming>,
         peer: SocketAddr,

@@ -1,4 +1,4 @@
-//! One that stands by, over real sockets: in front of a leader that the test plays.
+//! Tests of a standby over real sockets, with the test as leader.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -66,12 +66,12 @@ impl Scene {
 
     async fn ask(&self, head: &str) -> String {
         let mut socket = self.send(&format!("{head}\r\nconnection: close")).await;
-        let mut answer = String::new();
-        timeout(PATIENCE, socket.read_to_string(&mut answer))
+        let mut response = String::new();
+        timeout(PATIENCE, socket.read_to_string(&mut response))
             .await
             .expect("an answer")
             .expect("text");
-        answer
+        response
     }
 
     /// The next connection to the leader, with the first request on it.
@@ -97,11 +97,11 @@ async fn until(socket: &mut TcpStream, end: &str) -> String {
 #[tokio::test]
 async fn d4_without_a_leader_it_says_so_and_when_to_come_back() {
     let scene = Scene::new().await;
-    scene.standby.wait("the one that led is gone");
-    let answer = scene.ask("GET /v1/models HTTP/1.1").await;
-    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-    assert!(answer.contains("retry-after: 5"), "{answer}");
-    assert!(answer.contains("no_leader") && answer.contains("the one that led is gone"));
+    scene.standby.wait("the leader is gone");
+    let response = scene.ask("GET /v1/models HTTP/1.1").await;
+    assert!(response.starts_with("HTTP/1.1 503"), "{response}");
+    assert!(response.contains("retry-after: 5"), "{response}");
+    assert!(response.contains("no_leader") && response.contains("the one that led is gone"));
     let ready = scene.ask("GET /llm/ready HTTP/1.1").await;
     assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
     for path in ["/health", "/llm/health"] {
@@ -141,9 +141,9 @@ async fn d4_an_answer_passes_piece_by_piece_and_ends_with_its_leader() {
     let (mut leader, head) = scene.at_leader().await;
     assert!(head.starts_with("GET /llm/v1/stream HTTP/1.1"), "{head}");
     assert!(head.contains("host: 127.0.0.1\r\n"), "{head}");
-    let answer =
+    let response =
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-    leader.write_all(answer.as_bytes()).await.expect("sent");
+    leader.write_all(response.as_bytes()).await.expect("sent");
     until(&mut client, "\r\n\r\n").await;
     for piece in ["one", "two"] {
         let chunk = format!("3\r\n{piece}\r\n");
@@ -154,7 +154,7 @@ async fn d4_an_answer_passes_piece_by_piece_and_ends_with_its_leader() {
             "it arrives before the next is sent"
         );
     }
-    // Another leads: what the former one has begun does not hang.
+    // Another controller becomes the leader: the former leader's responses must not hang.
     scene.standby.leads();
     let rest = until(&mut client, "0\r\n\r\n").await;
     assert!(rest.contains("leader_lost"), "{rest}");
@@ -180,7 +180,7 @@ async fn d4_a_body_is_asked_for_only_as_fast_as_the_leader_takes_it() {
     let mut client = scene.send(head).await;
     let (_leader, head) = scene.at_leader().await;
     assert!(head.contains("content-length: 1073741824"), "{head}");
-    // The leader reads nothing: what fits into the sockets on the way goes out, and then no more.
+    // The leader reads nothing: data is sent until the sockets on the way are full.
     let chunk = vec![b'x'; 1 << 20];
     let mut sent = 0;
     while let Ok(written) = timeout(Duration::from_secs(1), client.write(&chunk)).await {
@@ -202,13 +202,13 @@ async fn d4_a_leader_that_is_gone_and_one_that_stands_by_itself_are_said() {
         let (leader, _) = scene.at_leader().await;
         drop(leader);
     };
-    let (answer, ()) = tokio::join!(scene.ask("GET /v1/models HTTP/1.1"), broken);
+    let (response, ()) = tokio::join!(scene.ask("GET /v1/models HTTP/1.1"), broken);
     let status = StatusCode::BAD_GATEWAY.as_u16();
     assert!(
-        answer.starts_with(&format!("HTTP/1.1 {status}")),
-        "{answer}"
+        response.starts_with(&format!("HTTP/1.1 {status}")),
+        "{response}"
     );
-    assert!(answer.contains("leader_lost"), "{answer}");
+    assert!(response.contains("leader_lost"), "{response}");
     let Scene {
         standby,
         address,
@@ -220,12 +220,15 @@ async fn d4_a_leader_that_is_gone_and_one_that_stands_by_itself_are_said() {
     let mut socket = TcpStream::connect(address).await.expect("connected");
     let text = "GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
     socket.write_all(text.as_bytes()).await.expect("sent");
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).await.expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-    assert!(answer.contains("cannot be reached"), "{answer}");
+    let mut response = String::new();
+    socket
+        .read_to_string(&mut response)
+        .await
+        .expect("an answer");
+    assert!(response.starts_with("HTTP/1.1 503"), "{response}");
+    assert!(response.contains("cannot be reached"), "{response}");
     drop(standby);
     stop.cancel();
     let ended = timeout(PATIENCE, server).await;
-    assert!(ended.is_ok(), "it ends when it is told to");
+    assert!(ended.is_ok(), "it ends when it is stopped");
 }

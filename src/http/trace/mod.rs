@@ -1,6 +1,5 @@
-//! Traces of requests for OpenTelemetry: which requests have one, and whose trace they go on with. A request marks what
-//! happens to it (`request`); when it is over, the marks become spans (`spans`), which the exporter sends. Nothing of it
-//! delays a request.
+//! OpenTelemetry traces of requests: sampling and trace context. A request records marks (`request`); when it is over, the marks
+//! become spans (`spans`), which the exporter sends. Tracing never delays a request.
 
 pub(crate) mod request;
 mod spans;
@@ -14,10 +13,9 @@ use self::request::RequestTrace;
 use controller::{Clock, LoadTimeline};
 use telemetry::{Exporter, ExporterCounts, Ids, ParentContext, ratio_keeps};
 
-/// Requests of users, as routes of OpenAI, Ollama and older systems: traced if a client posts to them.
+/// Prefixes of the routes of OpenAI, Ollama and older systems. `POST` requests to them are traced.
 const TRACED: [&str; 5] = ["/v1/", "/api/", "/query/", "/stream/", "/run"];
-/// Names of spans: the longest match counts. A path that is none of them is named by its method alone, because a client
-/// may send any.
+/// Span names by route; the longest match counts. Other paths are named by their method alone, because clients may send any path.
 const ROUTES: [(&str, &str); 27] = [
     ("/v1/chat/completions", "POST /v1/chat/completions"),
     ("/v1/completions", "POST /v1/completions"),
@@ -54,12 +52,12 @@ const ROUTES: [(&str, &str); 27] = [
     ("/run", "POST /run"),
 ];
 
-/// What all traces share.
+/// State shared by all traces.
 #[derive(Debug)]
 pub struct Traces {
     exporter: Exporter,
     ids: Ids,
-    /// Of requests without a trace of their own.
+    /// Sampling ratio of requests without a client trace.
     ratio: f64,
     loads: LoadTimeline,
     clock: Clock,
@@ -84,7 +82,7 @@ impl Traces {
         }
     }
 
-    /// Sends what waits, at the end.
+    /// Sends the remaining spans at shutdown.
     pub async fn finish(&self) {
         self.exporter.finish().await;
     }
@@ -93,7 +91,7 @@ impl Traces {
         self.exporter.counts()
     }
 
-    /// The trace of a request, if it has one; a client's decision whether it is sampled counts.
+    /// The trace of a request, if it is traced. A client's sampling decision is respected.
     pub(crate) fn begin(self: &Arc<Traces>, parts: &Parts) -> Option<Box<RequestTrace>> {
         let name = self.name_of(&parts.method, parts.uri.path())?;
         let text = |name: &str| {
@@ -101,7 +99,7 @@ impl Traces {
             value.to_str().ok()
         };
         let states = parts.headers.get_all("tracestate").iter();
-        let states = states.filter_map(|it| it.to_str().ok());
+        let states = states.filter_map(|state| state.to_str().ok());
         let parent = ParentContext::parse(text("traceparent"), states);
         let trace = match &parent {
             Some(context) => context.parent.trace,
@@ -115,10 +113,11 @@ impl Traces {
         Some(Box::new(trace))
     }
 
-    /// `None`: the request is not traced.
+    /// The span name; `None` if the request is not traced.
     fn name_of(&self, method: &Method, path: &str) -> Option<&'static str> {
         let below = path.strip_prefix(&self.base).unwrap_or(path);
-        let is_traced = method == Method::POST && TRACED.iter().any(|it| below.starts_with(it));
+        let is_traced =
+            method == Method::POST && TRACED.iter().any(|prefix| below.starts_with(prefix));
         let is_it = |route: &&(&str, &str)| {
             if route.0.ends_with('/') {
                 below.starts_with(route.0)

@@ -1,5 +1,4 @@
-//! What happens to one request, marked with its moment. Marks are few and bounded; a request that is not sampled has
-//! none.
+//! The marks of a request: its events with their times. Their number is limited, and a request that is not sampled has none.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,9 +10,9 @@ use super::spans;
 use pool::Time;
 use telemetry::{ParentContext, Span, SpanId, TraceId, TraceParent};
 
-/// A request waits once, and a second time if its engine ends before its first token.
+/// A request waits once, and a second time if its engine ends before the first token.
 const WAITS_MAX: usize = 4;
-/// Requests to engines; an adapter's load is one of them.
+/// Requests to engines, including an adapter's load.
 const ATTEMPTS_MAX: usize = 8;
 const MESSAGE_BYTES_MAX: usize = 300;
 
@@ -36,16 +35,16 @@ pub(crate) struct RequestTrace {
 pub(super) struct Marks {
     pub waits: Vec<Wait>,
     pub attempts: Vec<Attempt>,
-    /// Its code and message.
+    /// The error's code and message.
     pub refused: Option<(&'static str, String)>,
 }
 
-/// A stay in the queue of a model. Times are Unix times in nanoseconds.
+/// A stay in a model's queue. Times are Unix times in nanoseconds.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub model: String,
     pub from: u64,
-    /// With the replica of its seat.
+    /// Time and replica of the seat.
     pub seated: Option<(u64, u64)>,
 }
 
@@ -59,12 +58,12 @@ pub(super) struct Attempt {
     pub first_token: Option<u64>,
 }
 
-/// How the request ended, as the access log has it.
+/// The end of a request, as in the access log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TraceEnd {
-    /// `None`: the client left before there was a response.
+    /// `None` if the client disconnected before the response.
     pub status: Option<u16>,
-    /// Of the result, where a stream that began with 200 ends with an error.
+    /// The final status, which differs if a stream that began with 200 ends with an error.
     pub result_status: Option<u16>,
     pub is_complete: bool,
     pub path: String,
@@ -75,7 +74,7 @@ pub(crate) struct TraceEnd {
     pub completion_tokens: u64,
 }
 
-/// The headers for an engine.
+/// The trace headers for an engine.
 #[derive(Debug)]
 pub(crate) struct OutgoingContext {
     pub traceparent: HeaderValue,
@@ -124,8 +123,8 @@ impl RequestTrace {
         }
     }
 
-    /// The model is not ready, and the request waits for a seat. `since`: before it went to the pool, which may begin the load
-    /// sooner than this is noted.
+    /// Marks the start of the wait for a seat. `since` is the time before the request was handed to the pool, which may start the
+    /// load earlier than this call.
     pub fn queued(&self, model: &str, since: Time) {
         self.mark(|marks, now| {
             if marks.waits.len() < WAITS_MAX {
@@ -138,7 +137,7 @@ impl RequestTrace {
         });
     }
 
-    /// The request that waited has a seat; nothing for one that did not wait.
+    /// Marks the end of the wait, if the request waited.
     pub fn seated(&self, replica: u64) {
         self.mark(|marks, now| {
             if let Some(wait) = marks.waits.last_mut() {
@@ -147,7 +146,7 @@ impl RequestTrace {
         });
     }
 
-    /// The request goes to an engine, with these headers.
+    /// Marks a request to an engine and returns the headers for it.
     pub fn attempt(&self, path: &str, replica: u64) -> OutgoingContext {
         let id = if self.is_sampled {
             self.traces.ids.span()
@@ -170,7 +169,10 @@ impl RequestTrace {
             span: id,
             is_sampled: self.is_sampled,
         };
-        let state = self.parent.as_ref().and_then(|it| it.state.as_deref());
+        let state = self
+            .parent
+            .as_ref()
+            .and_then(|parent| parent.state.as_deref());
         OutgoingContext {
             traceparent: HeaderValue::from_str(&traceparent.to_string())
                 .expect("hexadecimal digits make a header"),
@@ -186,7 +188,7 @@ impl RequestTrace {
         });
     }
 
-    /// The request came to nothing, in the words that its client gets.
+    /// Marks the error that the client gets.
     pub fn refused(&self, code: &'static str, message: &str) {
         self.mark(|marks, _| {
             let end = message.floor_char_boundary(MESSAGE_BYTES_MAX.min(message.len()));
@@ -194,7 +196,7 @@ impl RequestTrace {
         });
     }
 
-    /// The request is over: its spans go to the exporter.
+    /// Ends the request and hands its spans to the exporter.
     pub fn finish(&self, end: impl FnOnce() -> TraceEnd) {
         if self.is_sampled {
             self.traces.exporter.send(self.spans(&end()));
@@ -203,7 +205,10 @@ impl RequestTrace {
 
     pub(super) fn spans(&self, end: &TraceEnd) -> Vec<Span> {
         let marks = std::mem::take(&mut *self.marks.lock().unwrap_or_else(PoisonError::into_inner));
-        let state = self.parent.as_ref().and_then(|it| it.state.as_deref());
+        let state = self
+            .parent
+            .as_ref()
+            .and_then(|parent| parent.state.as_deref());
         let tree = spans::Tree {
             trace: self.trace,
             state: state.map(Arc::from),
@@ -213,7 +218,7 @@ impl RequestTrace {
         };
         let root = spans::Root {
             id: self.root,
-            parent: self.parent.as_ref().map(|it| it.parent.span),
+            parent: self.parent.as_ref().map(|parent| parent.parent.span),
             name: self.name,
             from: self.began,
         };

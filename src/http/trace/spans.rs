@@ -1,9 +1,9 @@
-//! Makes the spans of one request from its marks:
+//! Converts the marks of a request into spans:
 //!
 //! ```text
-//! POST /v1/chat/completions            the whole request
+//! POST /v1/chat/completions            the complete request
 //! ├── queue                            from no free seat to the seat, or to the refusal
-//! │   └── load                         what was loaded meanwhile
+//! │   └── load                         the load during the wait
 //! │       ├── fetch                    weights that were not on this machine
 //! │       ├── make_room                victims leave, memory becomes free
 //! │       └── start                    the engine, from its start until it is ready; its stages are events
@@ -32,7 +32,7 @@ pub(super) struct Tree<'a> {
 
 pub(super) struct Root {
     pub id: SpanId,
-    /// The client's.
+    /// The client's span.
     pub parent: Option<SpanId>,
     pub name: &'static str,
     pub from: u64,
@@ -42,7 +42,7 @@ impl Tree<'_> {
     pub fn spans(&self, root: &Root, marks: &Marks, end: &TraceEnd) -> Vec<Span> {
         let mut spans = vec![self.root(root, marks, end)];
         for (nth, wait) in marks.waits.iter().enumerate() {
-            let next = marks.waits.get(nth + 1).map(|it| it.from);
+            let next = marks.waits.get(nth + 1).map(|wait| wait.from);
             let until = wait.seated.map(|(at, _)| at).or(next);
             self.queue(
                 &mut spans,
@@ -53,7 +53,7 @@ impl Tree<'_> {
             );
         }
         for (nth, attempt) in marks.attempts.iter().enumerate() {
-            let next = marks.attempts.get(nth + 1).map(|it| it.from);
+            let next = marks.attempts.get(nth + 1).map(|attempt| attempt.from);
             self.inference(&mut spans, root.id, attempt, next, end);
         }
         spans
@@ -105,19 +105,19 @@ impl Tree<'_> {
             attributes.push(attribute("model_pool.key.id", key.as_str()));
         }
         let code = marks.refused.as_ref().map(|(code, _)| (*code).to_owned());
-        let is_failed = result.is_some_and(|it| it >= 400);
+        let is_failed = result.is_some_and(|code| code >= 400);
         if let Some(status) = result.filter(|_| is_failed) {
             let kind = code.unwrap_or_else(|| status.to_string());
             attributes.push(attribute("error.type", kind));
         }
-        // A server's span is in error only where the server is to blame.
+        // A server's span is only marked as failed for server errors.
         let error = match (result, &marks.refused) {
             (Some(500..), Some((code, message))) => Some(format!("{code}: {message}")),
             (Some(status @ 500..), None) => Some(format!("status {status}")),
             _ => None,
         };
         if !end.is_complete {
-            // The client has left: no fault, but no whole answer either.
+            // The client disconnected: not an error, but the response is incomplete.
             attributes.push(attribute("model_pool.response.is_cut", true));
         }
         Span {
@@ -144,17 +144,20 @@ impl Tree<'_> {
         self.load(spans, id, &wait.model, (wait.from, until));
     }
 
-    /// What was fetched and loaded within this time. A load that began before belongs to it with its rest.
+    /// The fetches and loads within this time. A load that began earlier is included with its remaining part.
     fn load(&self, spans: &mut Vec<Span>, parent: SpanId, model: &str, within: (u64, u64)) {
-        let [from, until] = [within.0, within.1].map(|it| Time(it / NANOS_PER_MILLISECOND));
-        let mut loads = self.loads.of(model, from, until);
-        // A load that was given up before its engine was started has no end.
-        if loads.iter().any(|it| matches!(it.ended, Some((_, Ok(()))))) {
-            loads.retain(|it| it.launched_at.is_some() || it.ended.is_some());
+        let [from, until] = [within.0, within.1].map(|time| Time(time / NANOS_PER_MILLISECOND));
+        let mut loads = self.loads.steps(model, from, until);
+        // Drops loads that were abandoned before their engine was started, which have no end.
+        if loads
+            .iter()
+            .any(|load| matches!(load.ended, Some((_, Ok(())))))
+        {
+            loads.retain(|load| load.launched_at.is_some() || load.ended.is_some());
         }
         let Some(first) = loads.first() else { return };
-        let began = loads.iter().map(|it| nanos(it.began_at)).min();
-        let ended = loads.iter().map(|it| ended_of(it, within.1)).max();
+        let began = loads.iter().map(|load| nanos(load.began_at)).min();
+        let ended = loads.iter().map(|load| ended_of(load, within.1)).max();
         let whole = (began.unwrap_or(within.0), ended.unwrap_or(within.1));
         let is_joined = whole.0 + NANOS_PER_MILLISECOND < within.0;
         let attributes = vec![
@@ -165,8 +168,8 @@ impl Tree<'_> {
         let load = self.span(parent, "load", clipped(whole, within), attributes);
         let id = load.id;
         spans.push(load);
-        for it in &loads {
-            self.stages(spans, id, it, within);
+        for load in &loads {
+            self.stages(spans, id, load, within);
         }
     }
 
@@ -175,7 +178,7 @@ impl Tree<'_> {
         let launched = load.launched_at.map(nanos);
         let attributes = || {
             let mut attributes = Vec::new();
-            attributes.extend(load.replica.map(|it| replica_attribute(it.0)));
+            attributes.extend(load.replica.map(|replica| replica_attribute(replica.0)));
             if !load.devices.is_empty() {
                 attributes.push(attribute("model_pool.devices", load.devices.clone()));
             }
@@ -280,8 +283,8 @@ fn ended_of(load: &LoadTimes, otherwise: u64) -> u64 {
     ended.unwrap_or(otherwise)
 }
 
-/// The part of a time that lies within another one.
+/// The part of an interval within another one.
 fn clipped((from, until): (u64, u64), within: (u64, u64)) -> (u64, u64) {
-    let clip = |it: u64| it.clamp(within.0, within.1.max(within.0));
+    let clip = |time: u64| time.clamp(within.0, within.1.max(within.0));
     (clip(from), clip(until))
 }

@@ -1,4 +1,4 @@
-//! Tests of which requests have a trace, and of the spans that their marks become.
+//! Tests of trace sampling, and of the spans created from marks.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-/// Later than anything: a wait begins when it is noted.
+/// Later than any mark.
 const NOW: Time = Time(u64::MAX);
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -79,14 +79,14 @@ fn a_clients_trace_goes_on_and_its_decision_to_sample_counts() {
     let unsampled = PARENT.replace("-01", "-00");
     let (is_sampled, out) = begin(1.0, &[("traceparent", &unsampled)]);
     assert!(!is_sampled);
-    // The engine must not sample by itself.
+    // The engine must not make its own sampling decision.
     assert!(out.traceparent.to_str().unwrap().ends_with("-00"));
     assert!(!begin(0.0, &[]).0);
     assert!(begin(1.0, &[("traceparent", "nonsense")]).0);
 }
 
 fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
-    let found = spans.iter().find(|it| it.name == name);
+    let found = spans.iter().find(|span| span.name == name);
     found.unwrap_or_else(|| panic!("no {name} in {spans:#?}"))
 }
 
@@ -115,7 +115,7 @@ fn marks_become_a_tree_whose_parts_lie_within_each_other() {
     assert!(root.has_remote_parent);
     assert_eq!(root.parent.unwrap().to_string(), "00f067aa0ba902b7");
     let engine = named(&spans, "inference");
-    let [queue, first, rest] = ["queue", "first_token", "answer"].map(|it| named(&spans, it));
+    let [queue, first, rest] = ["queue", "first_token", "answer"].map(|name| named(&spans, name));
     assert_eq!(
         [queue.parent, engine.parent, first.parent, rest.parent],
         [
@@ -137,7 +137,7 @@ fn marks_become_a_tree_whose_parts_lie_within_each_other() {
     let tokens = engine
         .attributes
         .iter()
-        .find(|it| it.key == "gen_ai.usage.output_tokens");
+        .find(|attribute| attribute.key == "gen_ai.usage.output_tokens");
     assert_eq!(tokens.unwrap().value, Value::Integer(3));
 }
 
@@ -157,9 +157,9 @@ fn a_refused_request_says_why_at_its_queue_and_marks_are_bounded() {
     });
     assert!(spans.len() < 20, "{}", spans.len());
     let root = named(&spans, "POST /v1/completions");
-    // The client's fault, as far as a server's span is concerned.
+    // A client error is not an error of the server's span.
     assert_eq!(root.error, None);
-    let last = spans.iter().rfind(|it| it.name == "queue").unwrap();
+    let last = spans.iter().rfind(|span| span.name == "queue").unwrap();
     let why = "queue_full: the queue of m is full";
     assert_eq!(last.error.as_deref(), Some(why));
 }

@@ -76,7 +76,7 @@ fn b1_wrong_tokens_keep_no_node_out_that_has_a_right_one() {
     let attempt = || {
         let path = "/llm/node/connect";
         let (status, text, head) = pool.request_with("GET", path, "", &wrong);
-        assert!(text.contains("not one of this controller's"), "{text}");
+        assert!(text.contains("does not know the token"), "{text}");
         (status, head)
     };
     for _ in 0..20 {

@@ -19,7 +19,7 @@ fn who_may_not_join_reads_why_and_what_to_do() {
     };
     let log = refused("mp-wrong", "gpu-2");
     assert!(
-        log.contains("not one of this controller's") && log.contains("nodes token"),
+        log.contains("does not know the token") && log.contains("nodes token"),
         "{log}"
     );
     assert!(!log.contains("mp-wrong"));

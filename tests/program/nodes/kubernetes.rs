@@ -297,7 +297,7 @@ fn nodes_join_with_the_token_of_a_file_as_long_as_it_is_there() {
     let mut second = super::Node::start_at(new(), &url, "second", &secret, &[]);
     assert_eq!(second.ends(), Some(1));
     let log = second.log();
-    assert!(log.contains("not one of this controller's"), "{log}");
+    assert!(log.contains("does not know the token"), "{log}");
     assert!(!pool.log().contains(&secret) && !log.contains(&secret));
 }
 

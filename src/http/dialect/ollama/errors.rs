@@ -84,7 +84,7 @@ mod tests {
         };
         assert_eq!(
             translated(&[]),
-            "model 'a' not found; GET /api/tags lists those that exist"
+            "model 'a' not found; GET /api/tags lists all models"
         );
         assert_eq!(translated(&["b"]), "model 'a' not found; the closest is b");
         assert_eq!(
