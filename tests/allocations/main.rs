@@ -1,5 +1,5 @@
-//! How often the program asks for memory: for a plain chat on a warm connection, and for each token of a stream. The test runs the
-//! program's own `serve` in a second process of itself, with an allocator that counts.
+//! Counts the program's memory allocations: for a plain chat on a warm connection, and for each token of a stream. The test runs
+//! the program's `serve` in a second process of itself, with a counting allocator.
 
 mod counting;
 
@@ -19,25 +19,25 @@ use support::whole::wait_for;
 
 /// Allocations for a plain chat.
 const PER_PLAIN_CHAT_MAX: f64 = 20.0;
-/// For a token there is none. Where several arrive together, as on a busy machine, buffers grow, and are given back when nothing
-/// follows: so much is left for up to ten of these in all.
+/// A token needs no allocation. When several arrive together, as on a busy machine, buffers grow and are freed afterwards: this
+/// allows for up to ten such cases in total.
 const PER_TOKEN_MAX: f64 = 0.25;
 
-/// Where the second process tells its count.
+/// Address to which the second process sends its count.
 const SOCKET: &str = "ALLOCATIONS_SOCKET";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The least of so many rounds counts. The rest of the program takes memory, too, at times of its own: while a request runs, the
-/// pool reads its gates and publishes what it sees four times a second, which are some 30 allocations, and each second it reads
-/// devices and engines. So a round must be much shorter than a quarter of a second.
+/// Number of rounds; the lowest count is used. The rest of the program also allocates: during a request, the pool reads its gates
+/// and publishes its state four times a second (some 30 allocations), and reads devices and engines every second. A round must
+/// therefore be much shorter than a quarter of a second.
 const ROUNDS: usize = 40;
 const CHATS_PER_ROUND: u32 = 10;
-/// Tokens of a short stream and of a long one. The engine pauses for a millisecond before each. A stream of very few tokens arrives
-/// at once and ends with its head, which saves the memory of a longer one.
+/// Tokens of a short and a long stream. The engine pauses for a millisecond before each. A stream of very few tokens arrives
+/// together with its head, which saves the memory of a longer stream.
 const STREAM_TOKENS: [u32; 2] = [25, 65];
 
 fn main() -> ExitCode {
     let word = std::env::args_os().nth(1);
-    if word.as_ref().is_some_and(|it| it == guardian::COMMAND) {
+    if word.as_ref().is_some_and(|word| word == guardian::COMMAND) {
         return guardian::run();
     }
     if let Some(socket) = std::env::var_os(SOCKET) {
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         };
     }
     // A list of its tests is what some tools ask of every test program.
-    if std::env::args().any(|it| it == "--list") {
+    if std::env::args().any(|word| word == "--list") {
         println!("allocations: test");
         return ExitCode::SUCCESS;
     }
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 
 fn measure() {
     let program = Program::start();
-    let mut client = Client::of(&program);
+    let mut client = Client::new(&program);
     let least = |mut once: Box<dyn FnMut() -> f64 + '_>| {
         (0..ROUNDS).map(|_| once()).fold(f64::INFINITY, f64::min)
     };
@@ -155,9 +155,9 @@ impl Program {
             program.address = address.unwrap_or_default();
             !program.address.is_empty()
         });
-        let mut client = Client::of(&program);
+        let mut client = Client::new(&program);
         client.ask(&request(false, 2), "\"usage\"");
-        // Once the engine's own counter has been read, it is asked plainly.
+        // After the pool has read the engine's own counter, it sends plain requests.
         wait_for("the engine's numbers", || {
             let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
             client
@@ -184,22 +184,22 @@ impl Drop for Program {
 struct Client(TcpStream);
 
 impl Client {
-    fn of(program: &Program) -> Client {
+    fn new(program: &Program) -> Client {
         let socket = TcpStream::connect(&program.address).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
         Client(socket)
     }
 
-    /// The whole answer, which has this word in it.
+    /// Reads the complete response, which contains this word.
     fn ask(&mut self, request: &str, word: &str) -> String {
         self.0.write_all(request.as_bytes()).expect("sent");
-        let (mut answer, mut part) = (Vec::new(), [0; 16 << 10]);
-        while !is_whole(&answer) {
+        let (mut response, mut part) = (Vec::new(), [0; 16 << 10]);
+        while !is_whole(&response) {
             let length = self.0.read(&mut part).expect("an answer");
-            assert!(length > 0, "{}", String::from_utf8_lossy(&answer));
-            answer.extend_from_slice(&part[..length]);
+            assert!(length > 0, "{}", String::from_utf8_lossy(&response));
+            response.extend_from_slice(&part[..length]);
         }
-        let text = String::from_utf8_lossy(&answer).into_owned();
+        let text = String::from_utf8_lossy(&response).into_owned();
         assert!(
             text.starts_with("HTTP/1.1 200") && text.contains(word),
             "{text}"
@@ -208,17 +208,17 @@ impl Client {
     }
 }
 
-fn is_whole(answer: &[u8]) -> bool {
-    let Some(end) = answer.windows(4).position(|it| it == b"\r\n\r\n") else {
+fn is_whole(response: &[u8]) -> bool {
+    let Some(end) = response.windows(4).position(|window| window == b"\r\n\r\n") else {
         return false;
     };
-    let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+    let head = String::from_utf8_lossy(&response[..end]).to_lowercase();
     match head.split_once("content-length: ") {
         Some((_, rest)) => {
-            let length = rest.lines().next().and_then(|it| it.parse().ok());
+            let length = rest.lines().next().and_then(|length| length.parse().ok());
             let length: usize = length.expect("a number");
-            answer.len() >= end + 4 + length
+            response.len() >= end + 4 + length
         }
-        None => answer.ends_with(b"\r\n0\r\n\r\n"),
+        None => response.ends_with(b"\r\n0\r\n\r\n"),
     }
 }

@@ -1,26 +1,26 @@
-//! The program at rest: how often its threads wake, and what of its own file it keeps in memory. What wakes often keeps a
-//! processor from its deeper states, and what each engine adds is multiplied by the engines of a machine.
+//! The idle program: how often its threads wake, and how much of its executable stays in memory. Frequent wakes keep a processor
+//! from reaching deeper sleep states, and the cost of each engine is multiplied by the engines of a machine.
 
 use std::time::Duration;
 
 use support::net::{chat, stub};
 use support::whole::{Pool, wait_for};
 
-/// What is counted must not depend on one moment.
+/// Long enough to average over short-term effects.
 const WINDOW: Duration = Duration::from_secs(3);
 /// Others on the machine may wake it, never keep it asleep: the least counts.
 const WINDOWS: usize = 3;
-/// With one engine. A dozen periodic looks with a timer each woke it 31 times a second; of those that are left the
-/// scheduler of the evening has a quarter, which looks twice a second and leaves no choice.
+/// With one engine. A dozen periodic timers caused 31 wakes per second; a quarter of the remaining ones belong to the evening's
+/// scheduler, which wakes twice a second without a configuration option.
 const WAKES_MAX: f64 = 28.0;
 const WAKES_OF_AN_ENGINE_MAX: f64 = 5.0;
 
-/// How often the threads of a process gave a processor back by themselves, since they began.
+/// Voluntary context switches of a process's threads since their start.
 fn wakes(pid: u32) -> u64 {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
-    let statuses = threads.flatten().filter_map(|it| {
+    let statuses = threads.flatten().filter_map(|thread| {
         // A thread may have ended since.
-        std::fs::read_to_string(it.path().join("status")).ok()
+        std::fs::read_to_string(thread.path().join("status")).ok()
     });
     statuses
         .map(|status| field(&status, "voluntary_ctxt_switches:"))

@@ -1,6 +1,6 @@
-//! What the simulator says of a pool's own history, beside what happened: real processes in real time, whose loads are far
-//! faster than any guess. Each is played for half a minute, and with `FORECASTS=all`, on a machine with nothing beside it, for
-//! minutes and within the bounds that are promised. Prints both: `cargo test --test measured forecast:: -- --nocapture`.
+//! Compares the simulator's forecast from a pool's own history with the real outcome: real processes in real time, with loads far
+//! faster than any default estimate. Each scenario runs for half a minute, and with `FORECASTS=all` on an otherwise idle machine
+//! for minutes within the documented bounds. Prints both: `cargo test --test measured forecast:: -- --nocapture`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -27,8 +27,8 @@ struct Rig {
     loads_at_least: f64,
 }
 
-/// Requests that come at random, each for any of the models: most of them wait for a load, whose moment the store knows, so that
-/// little hangs on where in its minute a request came.
+/// Random requests for any of the models. Most wait for a load whose time the store knows, so the exact arrival within a minute
+/// matters little.
 const SINGLE_REQUESTS: Rig = Rig {
     loads: &[50, 100, 150, 200, 300, 50, 100, 150],
     lasts: Duration::from_secs(180),
@@ -52,7 +52,7 @@ const TOKEN_MS: u32 = 10;
 const TOKENS_MEAN: f64 = 15.0;
 const SEED: u64 = 7;
 
-/// What happened, or what is forecast.
+/// Figures of a run or of a forecast.
 #[derive(Debug)]
 struct Figures {
     loads: f64,
@@ -74,7 +74,7 @@ fn schedule(rig: &Rig) -> Vec<Request> {
     loop {
         begins += Duration::from_secs_f64(exponential(&mut random, 1.0 / rig.sessions_a_second));
         if begins > rig.lasts {
-            requests.sort_by_key(|it: &Request| it.at);
+            requests.sort_by_key(|request: &Request| request.at);
             return requests;
         }
         let model = random.random_range(0..rig.loads.len());
@@ -156,7 +156,7 @@ fn play(address: &str, requests: &[Request]) -> f64 {
             }
             sent.push(scope.spawn(move || waited(address, request)));
         }
-        let waits = sent.into_iter().map(|it| it.join().unwrap());
+        let waits = sent.into_iter().map(|thread| thread.join().unwrap());
         waits.collect()
     });
     let all: Duration = waits.iter().sum();
@@ -252,12 +252,15 @@ fn forecasts(whole: &Rig) {
         (of(&forecast) - of(&happened)).abs() <= part * of(&happened)
     };
     let all = [
-        ("loads", is_within(0.1 * slack, |it| it.loads)),
+        ("loads", is_within(0.1 * slack, |figures| figures.loads)),
         (
             "time of loading",
-            is_within(0.1 * slack, |it| it.loading_ms),
+            is_within(0.1 * slack, |figures| figures.loading_ms),
         ),
-        ("mean wait", is_within(0.2 * slack, |it| it.wait_mean_ms)),
+        (
+            "mean wait",
+            is_within(0.2 * slack, |figures| figures.wait_mean_ms),
+        ),
     ];
     for (what, is_near) in all {
         assert!(is_near, "{what}: {happened:?}, forecast {forecast:?}");

@@ -1,6 +1,6 @@
-//! The state on a disk that fills up and is freed again: what was acknowledged holds, what cannot be kept is refused
-//! with an error that says what to free, models are served meanwhile, and the service recovers by itself. The disk is
-//! a small tmpfs; where none can be mounted (no root), the tests say so and end.
+//! The state on a disk that fills up and is freed again: acknowledged changes hold, changes that cannot be stored are refused with
+//! an error that says what to free, models are served in the meantime, and the service recovers automatically. The disk is a small
+//! tmpfs; where none can be mounted (no root), the tests report that and end.
 
 use std::fs;
 use std::io::Write;
@@ -22,7 +22,7 @@ use support::whole::{Pool, wait_for};
 struct Disk(tempfile::TempDir);
 
 impl Disk {
-    fn of(size: &str) -> Option<Disk> {
+    fn new(size: &str) -> Option<Disk> {
         let folder = tempfile::tempdir().unwrap();
         let size = format!("size={size},mode=0700");
         let mounted = Command::new("mount")
@@ -115,8 +115,8 @@ fn set_priority(pool: &Pool, model: &str, priority: u32) -> (u16, Value) {
     )
 }
 
-/// A request whose load cannot be written into the history: twice, so that the next transaction meets one that SQLite
-/// ended by itself.
+/// A request whose load cannot be written into the history: twice, because the next transaction then follows a transaction that
+/// SQLite has rolled back.
 fn history_is_lost(pool: &Pool, model: &str) {
     for _ in 0..2 {
         let (status, text) = asks(pool, model);
@@ -128,7 +128,7 @@ fn history_is_lost(pool: &Pool, model: &str) {
 #[test]
 fn after_a_full_disk_what_is_acknowledged_is_kept() {
     let _alone = super::ALONE.blocking_lock();
-    let Some(disk) = Disk::of("12m") else { return };
+    let Some(disk) = Disk::new("12m") else { return };
     let talk = ["--tokens", "400", "--token-ms", "20"];
     let models = [
         stub("a", &[]),
@@ -163,7 +163,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
     let (_, why) = ready(&pool);
     assert!(why.contains("free of 12.0 MiB"), "{why}");
     assert!(metric(&pool, "model_pool_store_writable") < 0.5);
-    // Models are served, and the stream goes on.
+    // Models are served, and the stream continues.
     for _ in 0..20 {
         assert_eq!(asks(&pool, "a").0, 200);
     }
@@ -205,7 +205,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
 #[test]
 fn again_and_again_full_the_state_is_what_was_acknowledged() {
     let _alone = super::ALONE.blocking_lock();
-    let Some(disk) = Disk::of("12m") else { return };
+    let Some(disk) = Disk::new("12m") else { return };
     let models: Vec<_> = (0..6).map(|nth| stub(&format!("m{nth}"), &[])).collect();
     let mut pool = Pool::on_disk(&models, "", disk.path());
     let mut keys = Vec::new();
@@ -234,7 +234,7 @@ fn again_and_again_full_the_state_is_what_was_acknowledged() {
 #[test]
 fn on_a_full_disk_the_pool_starts_and_serves_what_is_there() {
     let _alone = super::ALONE.blocking_lock();
-    let Some(disk) = Disk::of("12m") else { return };
+    let Some(disk) = Disk::new("12m") else { return };
     let mut pool = Pool::on_disk(&[stub("a", &["--stderr", "words"])], "", disk.path());
     assert_eq!(set_priority(&pool, "a", 1).0, 200);
     pool.kill();
@@ -253,7 +253,7 @@ fn on_a_full_disk_the_pool_starts_and_serves_what_is_there() {
 #[test]
 fn a_disk_that_is_read_only_is_said_at_the_start_and_loses_nothing() {
     let _alone = super::ALONE.blocking_lock();
-    let Some(disk) = Disk::of("12m") else { return };
+    let Some(disk) = Disk::new("12m") else { return };
     let mut pool = Pool::on_disk(&[stub("a", &[])], "", disk.path());
     assert_eq!(set_priority(&pool, "a", 1).0, 200);
     pool.kill();
@@ -297,7 +297,7 @@ fn wanted(cache: &Path) -> Fetch {
 #[tokio::test]
 async fn weights_on_a_disk_that_becomes_full_say_what_they_need_and_go_on_from_there() {
     let _alone = super::ALONE.lock().await;
-    let Some(disk) = Disk::of("12m") else { return };
+    let Some(disk) = Disk::new("12m") else { return };
     let hub = Hub::start();
     let weights = vec![7; WEIGHTS];
     let files = [
@@ -305,7 +305,7 @@ async fn weights_on_a_disk_that_becomes_full_say_what_they_need_and_go_on_from_t
         ("model.safetensors", weights),
     ];
     hub.add("lab/model", &files);
-    hub.behave(|it| it.hold_after = Some(WEIGHTS / 2));
+    hub.behave(|manners| manners.hold_after = Some(WEIGHTS / 2));
     let sources = Sources::new(Settings {
         hub: hub.url(),
         offline: false,
@@ -321,7 +321,7 @@ async fn weights_on_a_disk_that_becomes_full_say_what_they_need_and_go_on_from_t
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         disk.fill();
-        hub.behave(|it| it.hold_after = None);
+        hub.behave(|manners| manners.hold_after = None);
     };
     let both = async { tokio::join!(sources.fetch(&fetch, &progress), fills).0 };
     let patience = Duration::from_secs(60);

@@ -1,6 +1,6 @@
-//! What clients can make grow: each way is flooded for a while, against the real binary, and then rows, bytes, lines,
-//! series, memory and the time of the next start are checked. `GROWTH_SECONDS` and `GROWTH_ROWS` set more of it.
-//! One file because every test floods one pool and counts what is left of it.
+//! Resources that clients can make grow: each test floods the real binary in one way for a while, and then checks rows, bytes,
+//! lines, series, memory and the time of the next start. `GROWTH_SECONDS` and `GROWTH_ROWS` increase the load. One file because
+//! every test floods one pool and counts the remains.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -90,7 +90,7 @@ fn ask(socket: &mut BufReader<TcpStream>, text: &str) -> Option<u16> {
     Some(status)
 }
 
-fn of(statuses: &[(u16, u64)], status: u16) -> u64 {
+fn count_of(statuses: &[(u16, u64)], status: u16) -> u64 {
     let found = statuses.iter().find(|(known, _)| *known == status);
     found.map_or(0, |(_, count)| *count)
 }
@@ -128,10 +128,10 @@ fn count(pool: &Pool, question: &'static str) -> i64 {
     rows(pool, question)[0].1
 }
 
-/// How many refusals a row of the history stands for.
+/// Number of refusals that a row of the history represents.
 fn refusals_in(reason: &str) -> i64 {
     let sum = reason.strip_suffix(" more within 60.0 s");
-    let count = sum.and_then(|it| it.rsplit_once(", and ")?.1.parse().ok());
+    let count = sum.and_then(|sum| sum.rsplit_once(", and ")?.1.parse().ok());
     count.unwrap_or(1)
 }
 
@@ -166,7 +166,7 @@ fn a_flood_of_refused_requests_is_a_few_rows_and_lines_and_none_is_forgotten() {
             support::net::chat(names[nth as usize % 2], false),
         )
     });
-    let (full, broken) = (of(&had, 429) as i64, of(&had, 503) as i64);
+    let (full, broken) = (count_of(&had, 429) as i64, count_of(&had, 503) as i64);
     assert!(full > 100 && broken > 100, "{had:?}");
     let lines = count(
         &pool,
@@ -231,7 +231,10 @@ fn names_and_keys_that_clients_invent_are_in_no_series_and_fill_neither_audit_no
             (key, support::net::chat("talker", false))
         }
     });
-    assert!(of(&had, 404) > 100 && of(&had, 401) > 100, "{had:?}");
+    assert!(
+        count_of(&had, 404) > 100 && count_of(&had, 401) > 100,
+        "{had:?}"
+    );
     flood(&pool, "/llm/admin/load", &|nth| {
         let key = format!("Authorization: Bearer mp-{nth:040}\r\n");
         (key, format!("{{\"model\": \"m{nth}{long}\"}}"))
@@ -296,7 +299,7 @@ fn a_flood_of_names_of_the_hub_asks_it_little_and_registers_few() {
         )
     };
     let had = flood(&pool, "/v1/chat/completions", &invent);
-    assert!(of(&had, 503) > 100, "{had:?}");
+    assert!(count_of(&had, 503) > 100, "{had:?}");
     let listed = hub.listed();
     println!("{listed} listings by the hub");
     assert!(listed <= 130, "{listed} listings by the hub");

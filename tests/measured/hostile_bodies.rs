@@ -1,6 +1,6 @@
-//! The cost of a request before it has a seat: on every route and in every dialect, bodies that are as hard to read as
-//! a seed can make them. A body takes processor time and memory in proportion to its bytes, with a small factor,
-//! memory is returned, and the service answers others meanwhile.
+//! The cost of a request before it gets a seat: on every route and in every dialect, seeded bodies that are as expensive to read as
+//! possible. Processor time and memory are proportional to the body's bytes with a small factor, memory is returned, and the
+//! service serves other requests in this time.
 
 mod bodies;
 mod grammars;
@@ -52,7 +52,7 @@ fn plain_per_mib(pool: &Pool, watch: &Watch, route: &Route, key: &str, bytes: us
     taken[1]
 }
 
-/// What is wrong with the cost of a body, if anything is.
+/// The excess in the cost of a body, if any.
 fn flaw(cost: &Cost, bytes: usize, most_per_mib: Duration) -> Option<String> {
     let per_mib = per_mib(cost, bytes);
     let most_growth = TIMES_BYTES * bytes as u64 + GROWTH_FREE;
@@ -62,8 +62,8 @@ fn flaw(cost: &Cost, bytes: usize, most_per_mib: Duration) -> Option<String> {
             cost.status, cost.message
         ));
     }
-    if cost.status >= 400 && cost.answer_bytes > ANSWER_BYTES_MAX {
-        return Some(format!("is refused in {} bytes", cost.answer_bytes));
+    if cost.status >= 400 && cost.response_bytes > ANSWER_BYTES_MAX {
+        return Some(format!("is refused in {} bytes", cost.response_bytes));
     }
     if per_mib > most_per_mib {
         return Some(format!(
@@ -174,7 +174,7 @@ fn a_body_costs_no_more_than_a_few_times_a_plain_text_of_its_length_on_every_rou
     let _alone = super::ALONE.blocking_lock();
     let pool = warmed(BYTES);
     let before = resident_bytes(pool.pid());
-    let watch = Watch::of(&pool);
+    let watch = Watch::new(&pool);
     let plain = well_with_plain(&pool, &watch, BYTES);
     let mut chance = Pcg64::seed_from_u64(SEED);
     let wrong: Vec<String> = ROUTES
@@ -197,11 +197,14 @@ fn the_largest_bodies_together_take_no_more_than_a_few_times_their_bytes() {
     let _alone = super::ALONE.blocking_lock();
     let pool = warmed(LARGEST_BYTES);
     let (before, key) = (resident_bytes(pool.pid()), pool.admin_key());
-    let watch = Watch::of(&pool);
+    let watch = Watch::new(&pool);
     let plain = well_with_plain(&pool, &watch, LARGEST_BYTES);
     let mut chance = Pcg64::seed_from_u64(SEED);
     for path in ["/v1/messages", "/v1/embeddings"] {
-        let route = ROUTES.iter().find(|it| it.path == path).expect("a route");
+        let route = ROUTES
+            .iter()
+            .find(|route| route.path == path)
+            .expect("a route");
         let all = hostile(route, LARGEST_BYTES, &mut chance).into_iter();
         // Half of them: without optimisation each takes a second.
         let all: Vec<_> = all.step_by(2).collect();
@@ -211,8 +214,8 @@ fn the_largest_bodies_together_take_no_more_than_a_few_times_their_bytes() {
                 for (kind, body) in together {
                     let (pool, key) = (&pool, &key);
                     scope.spawn(move || {
-                        let (status, answer) = send(pool, route, key, body);
-                        let shown = String::from_utf8_lossy(&answer[..answer.len().min(600)]);
+                        let (status, response) = send(pool, route, key, body);
+                        let shown = String::from_utf8_lossy(&response[..response.len().min(600)]);
                         assert!(
                             (200..500).contains(&status),
                             "{path} {kind}: {status} {shown}"
@@ -263,7 +266,7 @@ fn an_event_of_an_engine_that_does_not_end_is_no_memory_and_no_answer() {
     let _alone = super::ALONE.blocking_lock();
     let endless = stub("endless", ", \"--raw\", \"endless-event\"", "");
     let pool = Pool::with_models(&[endless], "");
-    let watch = Watch::of(&pool);
+    let watch = Watch::new(&pool);
     let before = watch.forget_peak(pool.pid());
     for stream in [false, true] {
         let messages = json!([{"role": "user", "content": "Hi"}]);

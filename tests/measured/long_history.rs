@@ -52,9 +52,15 @@ fn sums_of_row(row: &SqliteRow) -> Sums {
     (row.get("kind"), row.get("model"), row.get("cause"), figures)
 }
 
-fn sums(it: &EventCount) -> Sums {
-    let figures = [it.count, it.took_ms, it.longest_ms].map(|it| i64::try_from(it).unwrap());
-    (it.kind.clone(), it.model.clone(), it.cause.clone(), figures)
+fn sums(row: &EventCount) -> Sums {
+    let figures =
+        [row.count, row.took_ms, row.longest_ms].map(|figure| i64::try_from(figure).unwrap());
+    (
+        row.kind.clone(),
+        row.model.clone(),
+        row.cause.clone(),
+        figures,
+    )
 }
 
 #[tokio::test]
@@ -232,7 +238,7 @@ async fn the_first_page_of_every_filter_is_quick_however_long_the_history_is() {
     let began = Instant::now();
     let counts = store.count_events(from, to).await.unwrap();
     let took = began.elapsed();
-    let counted: u64 = counts.iter().map(|it| it.count).sum();
+    let counted: u64 = counts.iter().map(|row| row.count).sum();
     let url = format!("sqlite://{}/state.db", folder.path().display());
     let mut connection = SqliteConnection::connect(&url).await.unwrap();
     let at_once = sqlx::query(AT_ONCE)

@@ -1,6 +1,6 @@
-//! Measurements that need an idle machine: the program at rest, time and memory of requests from strangers, what a token
-//! costs, growth, a long history, open pages, a full disk, a storm of kills, the policy on recorded traces, and the
-//! simulator's forecast beside what happened. One test at a time.
+//! Measurements that need an idle machine: the idle program, time and memory of strangers' requests, the cost of a token, growth, a
+//! long history, open pages, a full disk, a storm of kills, the policy on recorded traces, and the simulator's forecast compared
+//! with the outcome. Tests run one at a time.
 
 mod at_rest;
 mod dialects;

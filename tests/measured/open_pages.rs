@@ -1,5 +1,4 @@
-//! What pages of the dashboard cost that stay open: the controller's own time on a processor with 200 of them, while
-//! nothing happens and while models are loaded.
+//! The cost of open dashboard pages: the controller's own processor time with 200 of them, while idle and while models are loaded.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -22,7 +21,7 @@ fn processor_time(pid: u32) -> Duration {
     let fields: Vec<&str> = fields.split_whitespace().collect();
     // proc(5): utime and stime are the 14th and 15th field, in ticks of 10 ms.
     let times = fields[11..13].iter();
-    let ticks: u64 = times.filter_map(|it| it.parse::<u64>().ok()).sum();
+    let ticks: u64 = times.filter_map(|number| number.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 10)
 }
 
@@ -40,7 +39,11 @@ fn open_page(pool: &Pool, key: &str, pictures: &Arc<AtomicU64>, bytes: &Arc<Atom
         let mut has_picture = false;
         while let Ok(count @ 1..) = socket.read(&mut chunk) {
             bytes.fetch_add(count as u64, Ordering::Relaxed);
-            if !has_picture && chunk[..count].windows(11).any(|it| it == b"event: view") {
+            if !has_picture
+                && chunk[..count]
+                    .windows(11)
+                    .any(|window| window == b"event: view")
+            {
                 has_picture = true;
                 pictures.fetch_add(1, Ordering::Relaxed);
             }
@@ -64,7 +67,11 @@ fn share(pool: &Pool, time: Duration, mut each_second: impl FnMut(u64)) -> f64 {
 fn two_hundred_open_pages_cost_the_controller_little() {
     let _turn = super::ALONE.blocking_lock();
     let seconds = std::env::var("WATCH_SECONDS").ok();
-    let time = Duration::from_secs(seconds.and_then(|it| it.parse().ok()).unwrap_or(10));
+    let time = Duration::from_secs(
+        seconds
+            .and_then(|seconds| seconds.parse().ok())
+            .unwrap_or(10),
+    );
     let files: Vec<_> = (0..MODELS)
         .map(|nth| stub(&format!("m{nth}"), &[]))
         .collect();

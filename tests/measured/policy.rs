@@ -1,5 +1,5 @@
-//! The policy on recorded traces: never worse than least recent use, what `pool.objective` moves, and the bound of following
-//! the better rule for victims beside what was paid. Prints the figures: `cargo test --test measured policy:: -- --nocapture`.
+//! The policy on recorded traces: never worse than least recently used, the effect of `pool.objective`, and the bound of following
+//! the better victim rule compared with the actual cost. Prints the figures: `cargo test --test measured policy:: -- --nocapture`.
 
 use std::path::{Path, PathBuf};
 
@@ -18,23 +18,23 @@ fn a_higher_objective_loads_less_and_waits_longer() {
     let _alone = super::ALONE.blocking_lock();
     let setup = bench::setup(&folder(), "Mooncake conversation", 0, HALF, 1).unwrap();
     let points = front::points(&setup, &[]).unwrap();
-    for it in &points {
+    for point in &points {
         println!(
             "{}: {:.0} ms of waiting per request, {:.0} s of loading, {} not served{}",
-            it.rule,
-            it.wait_ms,
-            it.reload_ms / 1000.0,
-            it.unserved,
-            if it.is_on_front { " *" } else { "" }
+            point.rule,
+            point.wait_ms,
+            point.reload_ms / 1000.0,
+            point.unserved,
+            if point.is_on_front { " *" } else { "" }
         );
     }
-    let of = |rule: &str| points.iter().find(|it| it.rule == rule).unwrap();
+    let of = |rule: &str| points.iter().find(|point| point.rule == rule).unwrap();
     let (wait, reload) = (of("objective: wait"), of("objective: reload"));
     let between = of("objective: balanced");
     assert!(reload.reload_ms < 0.97 * wait.reload_ms);
     assert!(reload.reload_ms < between.reload_ms && between.reload_ms < 1.01 * wait.reload_ms);
     assert!(wait.wait_ms < reload.wait_ms && between.wait_ms < reload.wait_ms);
-    assert!(points.iter().filter(|it| it.is_on_front).count() >= 2);
+    assert!(points.iter().filter(|point| point.is_on_front).count() >= 2);
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn following_the_better_rule_for_victims_stays_within_its_bound_on_every_trace()
     }
 }
 
-/// The devices, and the share of all models' memory that they hold, in thousandths. `CELLS=all` plays those of the policy bench,
-/// which takes a quarter of an hour without optimisation.
+/// Number of devices, and the fraction of all models' memory that they hold, in thousandths. `CELLS=all` runs the cells of the
+/// policy bench, which takes a quarter of an hour without optimisation.
 fn cells() -> Vec<(u32, u64)> {
     if std::env::var("CELLS").is_ok_and(|cells| cells == "all") {
         let of = |devices| bench::CAPACITIES.map(|capacity| (devices, capacity));
@@ -69,8 +69,8 @@ fn cells() -> Vec<(u32, u64)> {
     vec![(1, FIFTH)]
 }
 
-/// Reload seconds and mean wait by those of `lru`: never more than within the noise of one load, and no more requests that are
-/// not served.
+/// Compares reload seconds and mean wait with `lru`: never worse by more than the noise of one load, and no additional unserved
+/// requests.
 #[test]
 fn on_no_trace_is_the_pool_worse_than_least_recent_use() {
     let _alone = super::ALONE.blocking_lock();
@@ -84,7 +84,7 @@ fn on_no_trace_is_the_pool_worse_than_least_recent_use() {
             let load = lru.all.reload.0.div_ceil(lru.all.loads.max(1));
             let reload = own.all.reload.0 as f64 / lru.all.reload.0 as f64;
             let wait = own.all.waits.mean.0 as f64 / lru.all.waits.mean.0.max(1) as f64;
-            let lost = |it: &Report| it.all.requests - it.all.served;
+            let lost = |report: &Report| report.all.requests - report.all.served;
             println!(
                 "{trace}, {devices} devices that hold {} %: reload {reload:.3}, wait {wait:.3}, not served {} : {}",
                 capacity / 10,

@@ -1,6 +1,6 @@
-//! Coding agents as people start them, against the real program with a scripted engine: each works on a file, goes on with
-//! its conversation, and shows an error. `.ci/clients` installs them, pinned; they have no other address than the pool's.
-//! What they can do is in the table of docs/clients.md.
+//! Coding agents as people start them, against the real program with a scripted engine: each edits a file, continues its
+//! conversation, and shows an error. `.ci/clients` installs pinned versions; they know no other address than the pool's.
+//! docs/clients.md has a table of their features.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,13 +58,13 @@ impl Workplace {
         format!("http://{}", self.pool.address())
     }
 
-    /// What the engine does from now on.
+    /// Sets the engine's further behaviour.
     fn turns(&self, turns: &Value) {
         let file = self.folder.path().join("turns.json");
         fs::write(file, turns.to_string()).unwrap();
     }
 
-    /// What the agent prints, and whether it succeeded.
+    /// The agent's output, and true if it succeeded.
     fn run(&self, program: &Path, words: &[&str], env: &[(&str, &str)]) -> (bool, String) {
         let output = self.folder.path().join("output");
         let into = fs::File::create(&output).unwrap();
@@ -154,13 +154,13 @@ fn codex_edits_a_file_by_apply_patch_and_goes_on() {
     assert_eq!(fs::read_to_string(place.notes()).unwrap(), "one\nthree\n");
     let items: Vec<Value> = events(&text)
         .into_iter()
-        .filter(|it| it["type"] == "item.completed")
-        .map(|it| it["item"].clone())
+        .filter(|event| event["type"] == "item.completed")
+        .map(|event| event["item"].clone())
         .collect();
     let is_there = |kind: &str, text: &Value| {
         items
             .iter()
-            .any(|it| it["type"] == kind && (text.is_null() || it["text"] == *text))
+            .any(|item| item["type"] == kind && (text.is_null() || item["text"] == *text))
     };
     assert!(is_there("file_change", &Value::Null), "{items:?}");
     assert!(is_there("agent_message", &done["say"]), "{items:?}");
@@ -250,10 +250,10 @@ fn claude_code_reads_a_file_answers_and_goes_on() {
     let said = |kind: &str, field: &str, text: &str| {
         let blocks = events
             .iter()
-            .filter_map(|it| it["message"]["content"].as_array());
+            .filter_map(|message| message["message"]["content"].as_array());
         blocks
             .flatten()
-            .any(|it| it["type"] == kind && it[field] == text)
+            .any(|part| part["type"] == kind && part[field] == text)
     };
     assert!(
         said("thinking", "thinking", THOUGHT) && said("text", "text", "There are five apples.")

@@ -1,5 +1,5 @@
-//! LoRA adapters that are looked for by their names in buckets: fetched, checked, loaded, kept and replaced, with a real S3
-//! server and one of Google's storage API on this machine.
+//! LoRA adapters that are found by name in buckets: downloaded, checked, loaded, kept and replaced, with a real S3 server and a
+//! server of Google's storage API on this machine.
 
 use std::fs;
 use std::path::Path;
@@ -42,11 +42,11 @@ fn keys(address: &str) -> Value {
 fn send(pool: &Pool, model: &str) -> (u16, String) {
     let body = json!({"model": model, "max_tokens": 12, "temperature": 0,
         "messages": [{"role": "user", "content": "What is the capital of France?"}]});
-    let (status, answer) = pool.post("/v1/chat/completions", &body.to_string());
-    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    let (status, response) = pool.post("/v1/chat/completions", &body.to_string());
+    let response: Value = serde_json::from_str(&response).expect("JSON");
     let text = match status {
-        200 => &answer["choices"][0]["message"]["content"],
-        _ => &answer["error"]["message"],
+        200 => &response["choices"][0]["message"]["content"],
+        _ => &response["error"]["message"],
     };
     (status, text.as_str().unwrap_or_default().to_owned())
 }
@@ -57,22 +57,22 @@ fn ask(pool: &Pool, model: &str) -> String {
     text
 }
 
-/// The adapters that are whole on this machine.
+/// Completely downloaded adapters on this machine.
 fn here(cache: &Path) -> Vec<String> {
     let entries = fs::read_dir(cache.join("model-pool-adapters"));
     let names = entries
         .into_iter()
         .flatten()
-        .map(|it| it.expect("an entry"));
-    let names = names.map(|it| it.file_name().to_string_lossy().into_owned());
-    names.filter(|it| !it.ends_with(".partial")).collect()
+        .map(|entry| entry.expect("an entry"));
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| !name.ends_with(".partial")).collect()
 }
 
 #[test]
 fn three_adapters_of_a_bucket_take_turns_in_room_for_two_and_are_fetched_once() {
     let Some(s3) = S3::start() else { return };
     put(&s3, "loras/polite:1", "org/tiny-chat", 4, 1);
-    // By its whole name, as RayLLM had it.
+    // By its complete name, as in RayLLM.
     put(&s3, "loras/lab/tiny:terse:1", "lab/tiny", 8, 2);
     put(&s3, "loras/odd", "/models/tiny-chat/", 4, 3);
     let cache = tempfile::tempdir().expect("a folder");
@@ -85,16 +85,20 @@ fn three_adapters_of_a_bucket_take_turns_in_room_for_two_and_are_fetched_once() 
         "lab/tiny:terse:1",
         "lab/tiny:odd",
     ];
-    let answers = names.map(|name| ask(&pool, name));
-    for (nth, answer) in answers.iter().enumerate() {
+    let responses = names.map(|name| ask(&pool, name));
+    for (nth, response) in responses.iter().enumerate() {
         assert!(
-            !answers[..nth].contains(answer),
-            "{}: {answers:?}",
+            !responses[..nth].contains(response),
+            "{}: {responses:?}",
             names[nth]
         );
     }
     let came = wire.came();
-    assert_eq!(names.map(|name| ask(&pool, name)), answers, "loaded again");
+    assert_eq!(
+        names.map(|name| ask(&pool, name)),
+        responses,
+        "loaded again"
+    );
     assert!(wire.came() - came < 20_000, "no weights came twice");
     assert_eq!(here(cache.path()).len(), 3);
     let (_, listed, _) = pool.request("GET", "/v1/models", "", None);
@@ -103,10 +107,10 @@ fn three_adapters_of_a_bucket_take_turns_in_room_for_two_and_are_fetched_once() 
         let (status, text) = send(&pool, &format!("lab/tiny:{id}"));
         assert_eq!(status, 404, "{id}: {text}");
     }
-    // What was fetched serves without the bucket, also for the next process.
+    // A downloaded adapter works without the bucket, also in the next process.
     drop(s3);
     pool.kill_and_restart();
-    assert_eq!(ask(&pool, names[1]), answers[1]);
+    assert_eq!(ask(&pool, names[1]), responses[1]);
     let log = pool.log();
     assert!(log.contains("as it was fetched before"), "{log}");
     assert!(!log.contains(SECRET), "{log}");

@@ -1,5 +1,5 @@
-//! Weights from buckets: a real S3 server and one of Google's storage API, both on this machine. `.ci/buckets`
-//! installs the programs; without them these tests print that they were skipped.
+//! Weights from buckets: a real S3 server and a server of Google's storage API, both on this machine. `.ci/buckets` installs the
+//! programs; without them these tests report that they were skipped.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -58,11 +58,13 @@ fn ask(pool: &Pool) -> (u16, String) {
     pool.post("/v1/chat/completions", &body.to_string())
 }
 
-/// Where engines find the model.
+/// The folder in which engines find the model.
 fn fetched(pool: &Pool) -> PathBuf {
     let folder = pool.data().join("weights");
-    let entries = std::fs::read_dir(folder).unwrap().map(|it| it.unwrap());
-    let mut links = entries.filter(|it| it.path().is_symlink());
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap());
+    let mut links = entries.filter(|entry| entry.path().is_symlink());
     links.next().unwrap().path()
 }
 
@@ -148,7 +150,7 @@ fn a_copy_that_is_not_what_its_digest_says_is_caught_and_not_kept() {
         "{text}"
     );
     assert_eq!(view(&pool)["weights"]["here"], json!(false));
-    // When complete again, it is accepted, without a name for its state.
+    // Once complete again, it is accepted although its revision has no name.
     let whole = std::fs::read(Path::new(TINY).join("model.safetensors")).unwrap();
     s3.put("public", "model.safetensors", &whole);
     let key = pool.admin_key();

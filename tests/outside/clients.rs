@@ -46,8 +46,8 @@ fn stub_model(name: &str, words: &str, more: &str) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-/// The demo models, one of them also under a name with a slash, and engines that answer slowly, never become ready, or
-/// make embeddings. A key is required.
+/// The demo models, of which one also has a name with a slash, and engines that respond slowly, never become ready, or compute
+/// embeddings. A key is required.
 fn pool() -> Pool {
     let mut files: Vec<(String, String)> = ["tiny-chat", "tiny-guide", "tiny-helper"]
         .map(|name| {
@@ -90,7 +90,7 @@ pub fn run(program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
     run_within(LIMIT, program, words, env)
 }
 
-/// The same with a time limit of its own.
+/// As `run`, with another time limit.
 pub fn run_within(limit: Duration, program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("output");
@@ -130,7 +130,7 @@ pub fn run_within(limit: Duration, program: &Path, words: &[&str], env: &[(&str,
     text
 }
 
-/// Runs one script against a pool of its own.
+/// Runs a script against a separate pool.
 fn script(program: &Path, name: &str) {
     let more = [
         ("MODEL_POOL_SLASHED", "lab/tiny-guide"),
@@ -141,7 +141,7 @@ fn script(program: &Path, name: &str) {
     checked(program, name, &pool(), LIMIT, &more);
 }
 
-/// Runs one script against a pool, with these variables beside its address, keys and features.
+/// Runs a script against a pool, with these variables in addition to its address, keys and features.
 pub fn checked(program: &Path, name: &str, pool: &Pool, limit: Duration, more: &[(&str, &str)]) {
     let modules = root().join("target/clients/node_modules");
     let script = root().join("tests/clients").join(name);
@@ -216,18 +216,18 @@ fn the_openapi_document_is_valid_and_so_are_its_examples() {
     python("openapi_document.py");
 }
 
-/// Every route of the document, with valid and invalid requests: no server error, and nothing that the document does
-/// not describe. The pool is separate, so that emptying and resetting it do no harm.
+/// Every route of the document, with valid and invalid requests: no server error, and no response that the document does not
+/// describe. A separate pool, because it is emptied and reset.
 #[test]
 fn the_openapi_document_tells_the_truth() {
     let Some(program) = brought("venv/bin/schemathesis") else {
         return;
     };
-    // Whether an unknown model exists is a question to the hub, and tests use no network.
+    // Unknown models would be looked up on the hub, and tests use no network.
     let pool = Pool::demo_with(
         "evening: {cleanup: null, reopen: null}\nsources: {offline: true}\nauth: {inference: key}\npool: {queue_timeout: 3s}\n",
     );
-    // Revoking keys would revoke the one in use, so that comes last.
+    // Runs last, because revoking keys would revoke the key in use.
     let text = tried(&pool, &program, ["--exclude-operation-id", "revoke_key"]);
     assert!(text.contains(" generated, "), "nothing was tried: {text}");
     tried(&pool, &program, ["--include-operation-id", "revoke_key"]);
@@ -248,12 +248,12 @@ fn the_openapi_document_of_ollamas_api_tells_the_truth() {
     assert!(!pool.log().contains("panicked"), "{}", pool.log());
 }
 
-/// What schemathesis says of the operations that these words choose.
+/// Schemathesis's output for the selected operations.
 fn tried(pool: &Pool, program: &Path, chosen: [&str; 2]) -> String {
     tried_within(LIMIT, pool, program, &chosen)
 }
 
-/// The same with a time limit of its own.
+/// As `tried`, with another time limit.
 pub fn tried_within(limit: Duration, pool: &Pool, program: &Path, chosen: &[&str]) -> String {
     let options = root().join("tests/clients/schemathesis.toml");
     let document = format!("http://{}/llm/openapi.json", pool.address());

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-/// How a call ended.
+/// Output and status of a call.
 #[derive(Debug)]
 pub struct Ended {
     pub status: Option<i32>,

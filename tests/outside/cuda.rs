@@ -26,7 +26,7 @@ fn stub() -> PathBuf {
     support::root().join("target/cuda-compiler/stub")
 }
 
-/// What `model-pool check` says of the program.
+/// Output of `model-pool check` about the program.
 fn check(libraries: &str) -> Option<String> {
     let program = program()?;
     let folder = tempfile::tempdir().expect("a folder");
@@ -79,9 +79,9 @@ impl Drop for Engine {
 fn exchange(socket: &Path, request: &str) -> Option<(u16, String)> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
-    let (status, body, _) = split(&answer);
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).ok()?;
+    let (status, body, _) = split(&response);
     Some((status, body))
 }
 
@@ -123,8 +123,8 @@ fn it_computes_an_answer_on_the_processor_where_there_is_no_gpu() {
     let request = net::head("POST", "/v1/chat/completions", &more) + &body;
     let (status, text) = exchange(&socket, &request).expect("an answer");
     assert_eq!(status, 200, "{text}: {}", printed());
-    let answer: Value = serde_json::from_str(&text).expect("JSON");
-    let tokens = answer["usage"]["completion_tokens"].as_u64();
+    let response: Value = serde_json::from_str(&text).expect("JSON");
+    let tokens = response["usage"]["completion_tokens"].as_u64();
     assert!(tokens > Some(0), "{text}");
 }
 

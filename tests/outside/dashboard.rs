@@ -16,7 +16,7 @@ use support::whole::{Pool, wait_for};
 /// Two devices, of which `large` nearly needs one for itself.
 const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}, {name: gpu1, memory: 16GiB}]}\n";
 const LIMIT: Duration = Duration::from_secs(500);
-/// Which checks a test runs: all of a file, or those whose names begin so.
+/// Checks that a test runs: all checks of a file, or checks with a common name prefix.
 const PEOPLE: &[&str] = &["steering", "people", "playground", "a_change"];
 const EFFECTS: &[&str] = &["effects", "signs"];
 const LOOKS: &[&str] = &["looks"];
@@ -26,7 +26,7 @@ const SLEPT: &[&str] = &["slept_for", "jumps_of"];
 const TABS: &[&str] = &["with_two_hundred"];
 const SIGN_ON: &[&str] = &["sign_on"];
 const MANY: &[&str] = &["many_"];
-/// Folder for pictures of every screen, for whoever wants to look at them.
+/// Folder for screenshots of every screen, for manual inspection.
 const SCREENSHOTS: &str = "MODEL_POOL_SCREENSHOTS";
 /// Folder with files of the dashboard to use instead of those in the program.
 const FILES: &str = "MODEL_POOL_DASHBOARD_FILES";
@@ -75,7 +75,7 @@ fn drive(pool: &Pool, checks: &[&str]) -> Option<String> {
     drive_with(pool, checks, &[])
 }
 
-/// What is measured in time has the processors for itself.
+/// Timed measurements run without other browsers.
 static BROWSERS: RwLock<()> = RwLock::new(());
 
 /// The same with these variables.
@@ -208,15 +208,15 @@ fn every_check_of_the_browser_belongs_to_one_test() {
     ]
     .concat();
     let folder = fs::read_dir(root().join("tests/dashboard")).unwrap();
-    let files = folder.map(|it| it.unwrap().path());
+    let files = folder.map(|entry| entry.unwrap().path());
     let mut checks = 0;
-    for file in files.filter(|it| it.extension().is_some_and(|it| it == "py")) {
+    for file in files.filter(|path| path.extension().is_some_and(|extension| extension == "py")) {
         let text = fs::read_to_string(&file).unwrap();
         let module = file.file_stem().unwrap().to_str().unwrap();
         for part in text.split("\n@check\ndef ").skip(1) {
             let check = part.split('(').next().unwrap();
             let by = named.iter();
-            let by = by.filter(|it| **it == module || check.starts_with(**it));
+            let by = by.filter(|name| **name == module || check.starts_with(**name));
             assert_eq!(by.count(), 1, "{module}.py: {check}");
             checks += 1;
         }

@@ -1,4 +1,4 @@
-//! An engine's flags as a list in `tests/fixtures` has them, beside those that the engine itself knows.
+//! Compares an engine's flags in a list of `tests/fixtures` with the flags that the engine itself knows.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,18 @@ pub fn flags_of_list(text: &str) -> Flags {
     flags.collect()
 }
 
-/// What the engine knows and the list does not have, and the other way round; `None` if nothing. It names each flag.
+/// Flags that are missing in the list or in the engine, by name; `None` if both agree.
 pub fn difference(there: &Flags, listed: &Flags) -> Option<String> {
     let only_in = |one: &Flags, other: &Flags| -> Vec<String> {
         let names = one.keys().filter(|name| !other.contains_key(*name));
         names.cloned().collect()
     };
     let (new, gone) = (only_in(there, listed), only_in(listed, there));
-    let is_other = |name: &&String| there.get(*name).is_some_and(|it| *it != listed[*name]);
+    let is_other = |name: &&String| {
+        there
+            .get(*name)
+            .is_some_and(|takes_value| *takes_value != listed[*name])
+    };
     let other: Vec<&String> = listed.keys().filter(is_other).collect();
     let is_same = new.is_empty() && gone.is_empty() && other.is_empty();
     (!is_same).then(|| {

@@ -1,6 +1,6 @@
-//! Grafana's dashboard in `deploy/grafana`. No package registry has Grafana itself, so that it is held from two sides: by the types
-//! that Grafana's SDK publishes (`.ci/dashboard` installs them), and by a real Prometheus (`.ci/prometheus`) that reads a
-//! pool and has an answer to every query of every panel.
+//! Grafana's dashboard in `deploy/grafana`. Grafana itself is in no package registry, so the dashboard is checked against the types
+//! of Grafana's SDK (`.ci/dashboard` installs them) and against a real Prometheus (`.ci/prometheus`) that scrapes a pool and runs
+//! every query of every panel.
 
 use std::fs;
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ fn the_dashboard_is_as_grafanas_own_types_have_it() {
         let why = "there are no types of Grafana. Bring them with `bash .ci/dashboard`, and run `cargo test --test outside grafana::`";
         return skipped("dashboard", why);
     }
-    // Modules are looked for beside the script.
+    // Modules are resolved relative to the script.
     let script = folder.join("grafana.mjs");
     fs::copy(Path::new(ROOT).join("tests/dashboard/grafana.mjs"), &script).unwrap();
     let check = |file: &Path| {
@@ -99,17 +99,17 @@ impl Prometheus {
         }
     }
 
-    /// What Prometheus has to say to a query; an error is a text.
+    /// Prometheus's result for a query; an error is a string.
     fn query(&self, text: &str) -> Result<Vec<Value>, String> {
         let output = Command::new("curl")
             .args(["-s", "--data-urlencode", &format!("query={text}")])
             .arg(format!("http://{}/api/v1/query", self.address))
             .output()
             .unwrap();
-        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        match answer["data"]["result"].as_array() {
+        let response: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        match response["data"]["result"].as_array() {
             Some(found) => Ok(found.clone()),
-            None => Err(answer["error"].as_str().unwrap_or("no answer").to_owned()),
+            None => Err(response["error"].as_str().unwrap_or("no answer").to_owned()),
         }
     }
 }
@@ -120,7 +120,7 @@ fn has(program: &str) -> bool {
         .arg("--version")
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    command.status().is_ok_and(|it| it.success())
+    command.status().is_ok_and(|status| status.success())
 }
 
 /// A query as Grafana sends it: for all models, over a short time.
@@ -141,7 +141,7 @@ fn a_real_prometheus_has_an_answer_to_every_query_of_the_dashboard() {
     wait_for("the first reading", || {
         prometheus
             .query("model_pool_store_writable")
-            .is_ok_and(|it| !it.is_empty())
+            .is_ok_and(|series| !series.is_empty())
     });
     // Loads, answers, an eviction, and a request that fails.
     let key = pool.admin_key();
@@ -171,7 +171,7 @@ fn a_real_prometheus_has_an_answer_to_every_query_of_the_dashboard() {
             }
         }
         // These need a replica that is pushed out, and a request that fails.
-        silent.retain(|it| !it.contains("eviction") && !it.contains("5..|429"));
+        silent.retain(|query| !query.contains("eviction") && !query.contains("5..|429"));
         silent.is_empty()
     });
     let variable = &dashboard["templating"]["list"][1]["query"];

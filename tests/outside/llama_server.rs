@@ -1,5 +1,5 @@
-//! The real llama-server beside the embedded engine in one pool, under one budget, on a tiny random model that the
-//! test writes. `.ci/llama-server` builds the program; without it these tests print that they were skipped.
+//! The real llama-server and the embedded engine in one pool with a shared memory budget, with a tiny random model that the test
+//! writes. `.ci/llama-server` builds the program; without it these tests report that they were skipped.
 
 mod flags;
 mod leaving;
@@ -85,8 +85,8 @@ fn ask(pool: &Pool, model: &str) -> Value {
 fn state(pool: &Pool, model: &str) -> String {
     let path = format!("/llm/admin/models?model={model}");
     let (_, text, _) = pool.request("GET", &path, "", Some(&pool.admin_key()));
-    let answer: Value = serde_json::from_str(&text).expect("JSON");
-    let one = answer["models"].get(0).unwrap_or(&answer);
+    let response: Value = serde_json::from_str(&text).expect("JSON");
+    let one = response["models"].get(0).unwrap_or(&response);
     one["state"]
         .as_str()
         .unwrap_or_else(|| panic!("{text}"))
@@ -111,10 +111,10 @@ fn it_answers_plainly_and_as_a_stream_under_the_pools_own_name() {
         &[llama(&program, "nonsense", &weights, "memory_gib: 0.06")],
         100,
     );
-    let answer = ask(&pool, "nonsense");
+    let response = ask(&pool, "nonsense");
     assert!(
-        answer["usage"]["completion_tokens"].as_u64() > Some(0),
-        "{answer}"
+        response["usage"]["completion_tokens"].as_u64() > Some(0),
+        "{response}"
     );
     let (status, text) = pool.post("/v1/chat/completions", &chat("nonsense", true, 16));
     assert_eq!(status, 200, "{text}");
@@ -251,8 +251,8 @@ fn killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error() {
     let body = json!({"model": "nonsense"}).to_string();
     let (status, text, _) = pool.request("POST", "/llm/admin/load", &body, Some(&pool.admin_key()));
     assert_eq!(status, 200, "{text}");
-    let answer = ask(&pool, "nonsense");
-    assert!(answer["choices"][0]["message"].is_object(), "{answer}");
+    let response = ask(&pool, "nonsense");
+    assert!(response["choices"][0]["message"].is_object(), "{response}");
 }
 
 #[test]
@@ -279,28 +279,28 @@ fn a_prompt_format_and_embeddings_work_on_it_too() {
         ),
     ];
     let pool = pool(&files, 100);
-    let answer = ask(&pool, "formatted");
+    let response = ask(&pool, "formatted");
     let body = json!({"model": "formatted", "prompt": "Q: What is keep-hot? A:", "max_tokens": 16});
     let (status, text) = pool.post("/v1/completions", &body.to_string());
     assert_eq!(status, 200, "{text}");
     let text: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(answer["object"], "chat.completion");
+    assert_eq!(response["object"], "chat.completion");
     assert_eq!(
-        answer["choices"][0]["message"]["content"],
+        response["choices"][0]["message"]["content"],
         text["choices"][0]["text"]
     );
-    assert_eq!(answer["usage"]["completion_tokens"], 16);
+    assert_eq!(response["usage"]["completion_tokens"], 16);
     let body = json!({"model": "embedder", "input": ["one", "two words"]});
     let (status, text) = pool.post("/v1/embeddings", &body.to_string());
     assert_eq!(status, 200, "{text}");
-    let answer: Value = serde_json::from_str(&text).expect("JSON");
-    let vectors = answer["data"].as_array().expect("a list");
+    let response: Value = serde_json::from_str(&text).expect("JSON");
+    let vectors = response["data"].as_array().expect("a list");
     assert_eq!(vectors.len(), 2);
     assert!(
-        vectors
-            .iter()
-            .all(|it| it["embedding"].as_array().is_some_and(|it| it.len() > 8)),
+        vectors.iter().all(|item| item["embedding"]
+            .as_array()
+            .is_some_and(|vector| vector.len() > 8)),
         "{text}"
     );
-    assert_eq!(answer["model"], "embedder");
+    assert_eq!(response["model"], "embedder");
 }

@@ -69,7 +69,7 @@ impl Redis {
         assert!(sent.unwrap().success());
     }
 
-    /// Whether a query has arrived that has not been read.
+    /// Returns true if an unread query has arrived.
     fn has_unread(&self) -> bool {
         sockets(self.port).iter().any(|(_, unread)| *unread > 0)
     }

@@ -60,7 +60,7 @@ const ROWS: [(&str, &str); 34] = [
     ("aiperf", "responses"),
 ];
 
-/// One at a time: tests of several clients run at once.
+/// Serializes updates: tests of several clients run simultaneously.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A line of the table, by what begins it.

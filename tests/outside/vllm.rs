@@ -1,6 +1,6 @@
-//! A real vLLM that computes on the CPU, under the pool: `.ci/vllm` brings it; without it these tests print that they
-//! were skipped. One start takes half a minute and more, so that each test asks one engine for many things. The same
-//! script of requests goes to the double, in `tests/program/engines/script.rs`.
+//! A real vLLM on the CPU, under the pool. `.ci/vllm` installs it; without it these tests report that they were skipped. A start
+//! takes half a minute or more, so each test sends many requests to one engine. `tests/program/engines/script.rs` runs the same
+//! script of requests with the double.
 
 mod adapters;
 mod clients;

@@ -10,7 +10,7 @@ use support::whole::Pool;
 use super::clients::{brought, root, run, user_key};
 use super::table;
 
-/// What the scripts expect of the engine.
+/// The engine's turns that the scripts expect.
 fn turns() -> Value {
     let fact = json!({"city": "Ulm", "degrees": 21});
     json!({
@@ -41,7 +41,7 @@ fn model(name: &str, words: &[&str], more: &str) -> (String, String) {
     support::stub::model(name, words, &format!("memory_gib: 1{more}"))
 }
 
-/// What a script prints, run against a pool of its own, which has these models, too.
+/// Output of a script, run against a separate pool that also has these models.
 fn printed(program: &Path, name: &str, more: &[(String, String)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("turns.json");

@@ -19,7 +19,7 @@ fn pages() -> Vec<PathBuf> {
     for folder in ["", "docs", "docs/reference"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let name = PathBuf::from(entry.unwrap().file_name());
-            if name.extension().is_some_and(|it| it == "md") {
+            if name.extension().is_some_and(|extension| extension == "md") {
                 found.push(Path::new(folder).join(name));
             }
         }
@@ -47,7 +47,7 @@ fn prose(text: &str) -> Vec<&str> {
 fn links(line: &str) -> Vec<String> {
     let text: String = line.split('`').step_by(2).collect();
     let parts = text.split("](").skip(1);
-    let targets = parts.filter_map(|it| it.split([')', ' ']).next());
+    let targets = parts.filter_map(|part| part.split([')', ' ']).next());
     targets.map(str::to_owned).collect()
 }
 
@@ -86,7 +86,7 @@ fn resolved(page: &Path, link: &str) -> PathBuf {
     path
 }
 
-/// What is wrong with a link, if anything.
+/// The problem with a link, if any.
 fn problem(page: &Path, link: &str) -> Option<String> {
     let is_remote = link.contains("://") || link.starts_with("mailto:");
     if is_remote {
@@ -100,7 +100,7 @@ fn problem(page: &Path, link: &str) -> Option<String> {
     if !root().join(&path).exists() {
         return Some(format!("{}: {link}: there is no such file", page.display()));
     }
-    let is_page = path.extension().is_some_and(|it| it == "md");
+    let is_page = path.extension().is_some_and(|extension| extension == "md");
     let is_missing = is_page && !anchor.is_empty() && !anchors(&read(&path)).contains(anchor);
     is_missing.then(|| format!("{}: {link}: there is no such heading", page.display()))
 }
@@ -120,13 +120,14 @@ fn every_link_of_the_documentation_leads_to_a_file_and_a_heading() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// What a browser takes for a tag: it shows nothing of it.
+/// Text that a browser would interpret as tags and hide.
 fn tags(line: &str) -> Vec<&str> {
     let text = line.split('`').step_by(2);
     let starts = text.flat_map(|text| text.split('<').skip(1));
     let is_tag = |rest: &&str| {
         let is_address = rest.starts_with("http://") || rest.starts_with("https://");
-        !is_address && rest.starts_with(|it: char| it.is_ascii_alphabetic() || it == '/')
+        !is_address
+            && rest.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '/')
     };
     starts.filter(is_tag).collect()
 }
@@ -138,7 +139,7 @@ fn no_page_has_a_placeholder_that_a_browser_takes_for_a_tag() {
         let text = read(&page);
         for line in prose(&text) {
             let found = tags(line).into_iter();
-            problems.extend(found.map(|it| format!("{}: <{it}", page.display())));
+            problems.extend(found.map(|tag| format!("{}: <{tag}", page.display())));
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
@@ -179,7 +180,7 @@ fn every_page_is_in_the_book_once_under_its_own_subject() {
         let Some((title, file)) = line
             .trim_start_matches("- ")
             .strip_prefix('[')
-            .and_then(|it| it.strip_suffix(')')?.split_once("]("))
+            .and_then(|rest| rest.strip_suffix(')')?.split_once("]("))
         else {
             continue;
         };

@@ -1,6 +1,5 @@
-//! The configuration file and the environment variables over it, as an operator uses them. The catalogue and the
-//! memory figures have files of their own.
-//! One file because every test reads one configuration and compares its values or its error.
+//! The configuration file, overridden by environment variables, as an operator uses them. The catalogue and the memory figures have
+//! separate files. One file because every test reads one configuration and compares its values or its error.
 
 mod catalog;
 mod cluster;
@@ -175,7 +174,7 @@ fn values_are_read_in_their_units() {
     assert_eq!(config.pool.keep_hot, KeepHot::For(Length::from_secs(5400)));
     assert_eq!(config.pool.max_turn.span(), Some(Span::from_secs(45)));
     assert_eq!(config.pool.preempt_drain.0, Span::ZERO);
-    assert_eq!(config.inventory.headroom.of(Bytes(10_000)), Bytes(250));
+    assert_eq!(config.inventory.headroom.resolve(Bytes(10_000)), Bytes(250));
     assert_eq!(config.inventory.host_memory.0, Bytes(3 << 29));
     assert_eq!(config.evening.cleanup, None);
     assert_eq!(

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-/// What a claim about an engine rests on: a file below the root, and a test in it.
+/// Evidence for a claim about an engine: a file below the root, and a test in it.
 enum Rests {
     Tried(&'static str, &'static str),
     /// Tried, and true only under a condition, which the manual describes.
@@ -374,7 +374,7 @@ fn what_a_claim_rests_on_is_there() {
             let (before, _) = text
                 .split_once(&format!("fn {test}("))
                 .unwrap_or_else(|| panic!("{claim}: {file} has no {test}"));
-            // The attribute is in one of the lines above its own.
+            // The attribute is on a line above.
             let lines = before.rsplit('\n').skip(1);
             let mut above = lines.take_while(|line| !line.is_empty());
             let is_test = above.any(|line| line.starts_with("#[") && line.contains("test"));

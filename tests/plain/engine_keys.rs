@@ -37,10 +37,14 @@ fn the_budgets_of_a_scheduler_reach_the_embedded_engine_and_their_order_is_check
     );
     let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert!(
-        notes.iter().all(|it| !it.contains("waiting_served_ratio")),
+        notes
+            .iter()
+            .all(|note| !note.contains("waiting_served_ratio")),
         "{notes:?}"
     );
-    let joining = budgets.joining.map(|it| (it.served_ratio_milli, it.steps));
+    let joining = budgets
+        .joining
+        .map(|joining| (joining.served_ratio_milli, joining.steps));
     assert_eq!(
         joining,
         Some((1200, 20)),
@@ -164,7 +168,7 @@ fn what_cannot_be_fetched_so_is_refused_with_its_key() {
     assert!(
         notes
             .iter()
-            .any(|it| it.contains("neither bucket_uri nor extra_files")),
+            .any(|note| note.contains("neither bucket_uri nor extra_files")),
         "{notes:?}"
     );
 }
@@ -193,7 +197,7 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
     assert!(errors.is_empty(), "{errors:?}");
     let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     assert!(
-        notes.iter().all(|it| !it.contains("generation")),
+        notes.iter().all(|note| !note.contains("generation")),
         "{notes:?}"
     );
     let base_entry = catalog.get("lab/base").expect("the base");
@@ -265,7 +269,7 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
     );
     let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     let words = "no file describes a model lab/bas; the closest is lab/base";
-    assert!(notes.iter().any(|it| it.contains(words)), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains(words)), "{notes:?}");
     let (_, _, errors) = load_text(
         "engine_config: {model_id: a, type: CommandEngine, command: [x], lora_adapters: [{name: b, path: /b}]}\n",
     );

@@ -1,5 +1,5 @@
-//! What models need before there are measurements: from published figures, from safetensors and GGUF files written
-//! here, and from the arguments of commands.
+//! Memory estimates without measurements: from published figures, from safetensors and GGUF files written here, and from the
+//! arguments of commands.
 
 mod broken_gguf;
 mod commands;

@@ -308,7 +308,10 @@ fn events_are_heard_again_after_the_driver_was_loaded_anew() {
     machine.stop_driver();
     wait_for("the driver to be away", || {
         let readings = inventory.measure(&BTreeSet::new());
-        readings.iter().all(|(_, it)| it.is_err()).then_some(())
+        readings
+            .iter()
+            .all(|(_, reading)| reading.is_err())
+            .then_some(())
     });
     machine.start_driver();
     let found = wait_for("an event", || {
@@ -375,7 +378,9 @@ fn memory_of_a_killed_process_can_come_back_late_or_never() {
     engine.takes(&machine, 2, 30 * GIB, "");
     let used = || -> Vec<u64> {
         let readings = inventory.measure(&BTreeSet::new()).into_iter();
-        readings.map(|(_, it)| it.unwrap().used.0 / GIB).collect()
+        readings
+            .map(|(_, reading)| reading.unwrap().used.0 / GIB)
+            .collect()
     };
     assert_eq!(used(), [10, 20, 30]);
     drop(engine);
@@ -409,7 +414,14 @@ fn chosen_gpus_have_their_names_limits_and_labels() {
     let inventory = Inventory::open(&with(&machine, choices)).unwrap();
     let devices = inventory.devices().iter();
     let seen: Vec<_> = devices
-        .map(|it| (it.id.0, it.name.as_str(), it.index, it.total.0 / GIB))
+        .map(|device| {
+            (
+                device.id.0,
+                device.name.as_str(),
+                device.index,
+                device.total.0 / GIB,
+            )
+        })
         .collect();
     assert_eq!(
         seen,

@@ -143,7 +143,7 @@ fn the_host_counts_our_processes_and_not_those_that_ended() {
             .collect::<Vec<_>>(),
         [pid]
     );
-    // Its private pages, not those of its program's file.
+    // Only its private pages, without its program's file.
     assert!(
         host.own >= Bytes(held) && host.own < Bytes(64 << 20),
         "the shell holds {}, and {} were read",

@@ -68,7 +68,7 @@ fn every_real_file_becomes_a_model_or_says_that_it_is_left_out() {
         assert!(errors.is_empty(), "{folder}: {errors:?}");
         let left_out = warnings
             .iter()
-            .filter(|it| it.to_string().contains("skipped"))
+            .filter(|warning| warning.to_string().contains("skipped"))
             .count();
         let files = std::fs::read_dir(rayllm().join(folder)).unwrap().count();
         assert_eq!(catalog.entries().len() + left_out, files, "{folder}");

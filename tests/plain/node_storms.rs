@@ -64,7 +64,7 @@ fn the_same_seed_gives_the_same_storm() {
     }
 }
 
-/// Whether one of the first seeds shows a planted fault as a violation of this rule.
+/// Returns true if an early seed reveals the planted fault as a violation of this rule.
 fn caught(fault: NodeFault, rule: &str) -> bool {
     (0..100).any(|seed| {
         let storm = NodeStorm {

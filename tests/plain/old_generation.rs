@@ -1,5 +1,5 @@
-//! What older files say of answers and engines, and where it takes effect: defaults on TGI, speculative keys, an
-//! adapter's own prompt format, weights of a mirror, the waiting keys of Aviary's scheduler.
+//! Generation and engine settings of older files, and their effects: defaults on TGI, speculative keys, an adapter's prompt format,
+//! weights of a mirror, the waiting keys of Aviary's scheduler.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ fn a_repetition_penalty_reaches_tgi_and_a_least_number_of_tokens_is_told() {
         json!(entry.generation.defaults),
         json!({"repetition_penalty": 1.25})
     );
-    // What TGI makes the penalty of a chat of: the presence penalty and 2.
+    // TGI's penalty for chats: the presence penalty and 2.
     assert_eq!(
         json!(entry.generation.in_chats),
         json!({"presence_penalty": -0.75})
@@ -220,7 +220,7 @@ fn an_adapter_has_its_own_prompt_format_and_what_it_leaves_out_is_its_base_model
     );
     let nickname = warnings
         .iter()
-        .find(|it| it.to_string().contains("nickname"));
+        .find(|warning| warning.to_string().contains("nickname"));
     assert!(nickname.is_some(), "{warnings:?}");
 }
 
@@ -245,7 +245,7 @@ fn the_tests_that_the_table_of_old_features_names_are_there() {
             if path.is_dir() {
                 modules.push(stem);
                 folders.push(path);
-            } else if path.extension().is_some_and(|it| it == "rs") {
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
                 modules.push(stem);
                 sources += &std::fs::read_to_string(&path).unwrap();
             }
@@ -264,14 +264,14 @@ fn the_tests_that_the_table_of_old_features_names_are_there() {
             for module in above {
                 let inline = format!("mod {module} {{");
                 assert!(
-                    modules.iter().any(|it| it == module) || sources.contains(&inline),
+                    modules.iter().any(|known| known == module) || sources.contains(&inline),
                     "{name}"
                 );
             }
             assert!(
                 last.is_empty()
                     || sources.contains(&format!("fn {last}("))
-                    || modules.iter().any(|it| it == last),
+                    || modules.iter().any(|known| known == last),
                 "{name}"
             );
             named += 1;

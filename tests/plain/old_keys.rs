@@ -1,6 +1,5 @@
-//! Every key that any release of Aviary, RayLLM, Anyscale's templates or Ray Serve LLM knew, put into real files of each
-//! form, one after another: none of these files is refused, and a key without effect is told. The keys are those of the
-//! releases' own classes of models.
+//! Every key of any release of Aviary, RayLLM, Anyscale's templates or Ray Serve LLM, inserted into real files of each form, one at
+//! a time: none of these files is refused, and a key without effect is reported. The keys come from the releases' model classes.
 
 mod keys;
 
@@ -44,7 +43,7 @@ fn models() -> Vec<(String, Value)> {
             if document.get("applications").is_some() {
                 continue;
             }
-            // One that is switched off is not read.
+            // A disabled section is not read.
             if let Some(keys) = document.as_object_mut() {
                 keys.remove("enabled");
             }
@@ -95,7 +94,7 @@ fn no_key_that_a_release_knew_is_refused_and_each_takes_effect_or_is_told() {
         for (path, value, told) in keys {
             let mut changed = with(&document, &path, value.clone());
             let engine = &mut changed["engine_config"];
-            // Both at once were never allowed.
+            // The combination of both was never allowed.
             for (one, other) in [("gcs", "s3"), ("s3", "gcs")] {
                 if path == format!("engine_config.{one}_mirror_config") {
                     engine
@@ -162,8 +161,8 @@ fn keys_of(document: &Value) -> Vec<(String, Value, keys::Told)> {
     }
 }
 
-/// The document with every key of its form at once, each with the first value of the list. A key within one that the file or
-/// the list has already is left out, and so are those that were never allowed together.
+/// The document with every key of its form, each with the first value of the list. Omits keys inside a section that the file or the
+/// list already has, and combinations that were never allowed.
 fn with_all(document: &Value) -> Value {
     let mut all = document.clone();
     let mut put: Vec<String> = Vec::new();
@@ -172,7 +171,7 @@ fn with_all(document: &Value) -> Value {
             |one: &str, other: &str| one == other || one.starts_with(&format!("{other}."));
         let is_there = put
             .iter()
-            .any(|it| is_within(it, &path) || is_within(&path, it));
+            .any(|other| is_within(other, &path) || is_within(&path, other));
         let mirror = path.ends_with("s3_mirror_config") || path.ends_with("gcs_mirror_config");
         if is_there || mirror || path == "engine_config" {
             continue;
@@ -207,12 +206,13 @@ fn a_key_that_no_release_knew_is_a_warning_with_the_nearest_one_and_refused_wher
                 continue;
             }
             let document = with(&document, path, json!(1));
-            let (_, warnings) = read(&document, &loose).unwrap_or_else(|it| panic!("{file}: {it}"));
+            let (_, warnings) =
+                read(&document, &loose).unwrap_or_else(|error| panic!("{file}: {error}"));
             let hint = format!(
                 "{path}: has no effect: the key does not exist in any release with this form; did you mean `{near}`?"
             );
             assert!(
-                warnings.iter().any(|it| it.contains(&hint)),
+                warnings.iter().any(|warning| warning.contains(&hint)),
                 "{file}: {warnings:#?}"
             );
             let error = read(&document, &strict).map(|_| ()).unwrap_err();
@@ -289,11 +289,17 @@ fn the_configuration_of_llm_serving_loads_and_each_of_its_keys_has_its_place() {
         ("health_check_period", "pool.heartbeat"),
         ("http_options", "model-pool has a separate configuration"),
     ] {
-        let has =
-            |it: &&String| it.contains(&format!("{key}: has no effect")) && it.contains(instead);
-        assert!(warnings.iter().any(|it| has(&it)), "{key} in {warnings:#?}");
+        let has = |warning: &&String| {
+            warning.contains(&format!("{key}: has no effect")) && warning.contains(instead)
+        };
+        assert!(
+            warnings.iter().any(|warning| has(&warning)),
+            "{key} in {warnings:#?}"
+        );
     }
-    let unknown = warnings.iter().find(|it| it.contains("in any release"));
+    let unknown = warnings
+        .iter()
+        .find(|warning| warning.contains("in any release"));
     assert_eq!(unknown, None);
 }
 

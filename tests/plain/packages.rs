@@ -16,7 +16,7 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
         let kind = entry.file_type().expect("a type");
         if kind.is_dir() && entry.file_name() != "target" {
             rust_files(&path, found);
-        } else if kind.is_file() && path.extension().is_some_and(|it| it == "rs") {
+        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "rs") {
             found.push(path);
         }
     }
@@ -38,8 +38,8 @@ fn no_crate_includes_a_file_from_outside_its_folder() {
     assert!(files.len() > 500, "{}", files.len());
     let mut breaches = Vec::new();
     for file in files {
-        let is_test = file.components().any(|it| {
-            let name = it.as_os_str().to_string_lossy();
+        let is_test = file.components().any(|component| {
+            let name = component.as_os_str().to_string_lossy();
             name == "tests" || name == "tests.rs" || name.ends_with("_tests.rs")
         });
         let text = fs::read_to_string(&file).expect("text");
@@ -109,7 +109,7 @@ fn the_default_build_has_every_feature_that_needs_no_gpu() {
     }
 }
 
-/// Those that thousands of types go through, that compile in a second, and that are locked and not built.
+/// Dependencies that thousands of types use, that compile in a second, or that are locked without being built.
 const OPTIMISED_OR_SMALL: &[&str] = &[
     "serde_derive",
     "dyn-stack-macros",
@@ -122,7 +122,7 @@ const OPTIMISED_OR_SMALL: &[&str] = &[
     "time-macros",
 ];
 
-/// The profile of all dependencies goes before that of macros, so that each macro has to be named.
+/// The profile of all dependencies takes precedence over the macros' profile, so each macro must be named.
 #[cfg(target_os = "linux")]
 #[test]
 fn macros_are_not_optimised_in_a_debug_build() {
@@ -147,8 +147,10 @@ fn macros_are_not_optimised_in_a_debug_build() {
         used.contains(&package["id"]) && kinds.any(|kind| kind == "proc-macro")
     };
     let packages = of(&metadata["packages"]);
-    let macros = packages.iter().filter(|it| is_macro(it));
-    let names: Vec<&str> = macros.filter_map(|it| it["name"].as_str()).collect();
+    let macros = packages.iter().filter(|package| is_macro(package));
+    let names: Vec<&str> = macros
+        .filter_map(|package| package["name"].as_str())
+        .collect();
     assert!(names.len() > 20, "{names:?}");
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
     let is_named = |name: &str| manifest.contains(&format!("\n{name} = {{ opt-level = 0 }}"));

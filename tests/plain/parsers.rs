@@ -16,7 +16,7 @@ const INPUTS: usize = 20_000;
 const ONE_MAX: Duration = Duration::from_secs(2);
 /// The length limit of changed inputs.
 const BYTES_MAX: usize = 16 << 10;
-/// What parsers stumble over: ends, nesting, boundary values, letters of several bytes.
+/// Difficult input for parsers: ends, nesting, boundary values, multi-byte characters.
 const PIECES: &[&[u8]] = &[
     b"{",
     b"}",
@@ -57,7 +57,7 @@ const PIECES: &[&[u8]] = &[
     b"{\"a\":{\"a\":{\"a\":",
 ];
 
-/// One of the valid inputs, changed in a few places.
+/// A valid input with a few changes.
 fn changed(corpus: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
     let mut bytes = corpus.choose(random).expect("an input").clone();
     for _ in 0..random.random_range(1..=6) {
@@ -134,7 +134,7 @@ fn withstands(name: &str) {
     }
 }
 
-/// One test per parser, so that they run in parallel and each has a name.
+/// One test per parser: they run in parallel, and each has a name.
 macro_rules! each_withstands {
     ($($name:ident),*) => {
         $(#[test] fn $name() { withstands(stringify!($name)); })*

@@ -20,10 +20,10 @@ fn cell(text: &str) -> String {
 
 /// The schema that a reference leads to, and what is said of the key itself.
 fn resolved<'a>(schema: &'a Value, place: &'a Value) -> &'a Value {
-    let alone = |it: &&Value| it["type"] != "null";
+    let alone = |schema: &&Value| schema["type"] != "null";
     let some = place["anyOf"]
         .as_array()
-        .and_then(|it| it.iter().find(alone));
+        .and_then(|schemas| schemas.iter().find(alone));
     let place = some.unwrap_or(place);
     match place["$ref"].as_str() {
         Some(path) => schema.pointer(path.trim_start_matches('#')).unwrap(),
@@ -31,13 +31,13 @@ fn resolved<'a>(schema: &'a Value, place: &'a Value) -> &'a Value {
     }
 }
 
-/// The names that the key takes, where it is one of a few.
+/// The permitted names of a key with a fixed set of values.
 fn choices(value: &Value) -> Vec<String> {
-    let of_variant = |it: &Value| match (&it["const"], &it["enum"]) {
+    let of_variant = |variant: &Value| match (&variant["const"], &variant["enum"]) {
         (Value::String(name), _) => vec![name.clone()],
         (_, Value::Array(names)) => names
             .iter()
-            .filter_map(|it| it.as_str().map(str::to_owned))
+            .filter_map(|name| name.as_str().map(str::to_owned))
             .collect(),
         _ => Vec::new(),
     };
@@ -56,7 +56,7 @@ fn default_of(value: &Value) -> String {
     }
 }
 
-/// The keys of a section, and below those that are sections of their own.
+/// The keys of a section, followed by its nested sections.
 fn rows(schema: &Value, section: &Value, path: &str, default: &Value, text: &mut String) {
     for (name, place) in section["properties"].as_object().unwrap() {
         let key = format!("{path}.{name}");

@@ -63,19 +63,22 @@ fn arrivals() -> Vec<Arrival> {
             }
         })
         .collect();
-    list.sort_by_key(|it| it.at);
+    list.sort_by_key(|event| event.at);
     list
 }
 
 /// By model, from the history.
 fn of_kind(events: &[EventCount], kinds: &[&str]) -> BTreeMap<String, BTreeMap<String, u64>> {
     let mut found: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
-    for it in events.iter().filter(|it| kinds.contains(&it.kind.as_str())) {
+    for event in events
+        .iter()
+        .filter(|event| kinds.contains(&event.kind.as_str()))
+    {
         let (model, cause) = (
-            it.model.clone().unwrap(),
-            it.cause.clone().unwrap_or_default(),
+            event.model.clone().unwrap(),
+            event.cause.clone().unwrap_or_default(),
         );
-        *found.entry(model).or_default().entry(cause).or_default() += it.count;
+        *found.entry(model).or_default().entry(cause).or_default() += event.count;
     }
     found
 }
@@ -118,17 +121,17 @@ async fn a_scripted_day_of_the_simulator_and_its_report_say_the_same() {
         .map(|(model, causes)| (model, causes.values().sum()))
         .collect();
     assert!(day.all.loads > 100, "{}", day.all.loads);
-    assert_eq!(loads, of_day(&day, |it| it.loads));
+    assert_eq!(loads, of_day(&day, |totals| totals.loads));
 
     let left = of_kind(&events, &["evict", "drain", "unload"]);
     assert!(day.all.evictions.len() >= 3, "{:?}", day.all.evictions);
-    assert_eq!(left, of_day(&day, |it| it.evictions.clone()));
+    assert_eq!(left, of_day(&day, |totals| totals.evictions.clone()));
 
     let took = |kind: &str| {
         events
             .iter()
-            .filter(|it| it.kind == kind)
-            .map(|it| it.took_ms)
+            .filter(|event| event.kind == kind)
+            .map(|event| event.took_ms)
             .sum::<u64>()
     };
     assert_eq!(took("ready"), day.all.reload.0, "the time of all loads");
@@ -137,13 +140,13 @@ async fn a_scripted_day_of_the_simulator_and_its_report_say_the_same() {
     let mut sums: BTreeMap<(String, Option<String>, Option<String>), u64> = BTreeMap::new();
     for hour in 0..48 {
         let begin = MIDNIGHT + Span(hour * HOUR);
-        for it in store.count_events(begin, begin + Span(HOUR)).await.unwrap() {
-            *sums.entry((it.kind, it.model, it.cause)).or_default() += it.count;
+        for row in store.count_events(begin, begin + Span(HOUR)).await.unwrap() {
+            *sums.entry((row.kind, row.model, row.cause)).or_default() += row.count;
         }
     }
     let of_whole = events.into_iter();
     let of_whole = of_whole
-        .map(|it| ((it.kind, it.model, it.cause), it.count))
+        .map(|row| ((row.kind, row.model, row.cause), row.count))
         .collect();
     assert_eq!(sums, of_whole);
 }

@@ -211,7 +211,7 @@ fn a_service_that_was_down_runs_the_missed_cleanup_once_if_the_window_is_open() 
         done: done.map(at),
         ..Past::default()
     };
-    let start = |it: Option<&str>, now| Due::new(usual(UTC), done(it)).due(at(now)).run;
+    let start = |last: Option<&str>, now| Due::new(usual(UTC), done(last)).due(at(now)).run;
     let cleanup = Occurrence {
         at: at("2026-06-10T21:00:00Z"),
         event: Cleanup,

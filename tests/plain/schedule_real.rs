@@ -12,7 +12,7 @@ use model_pool::schedule::{Due, Evening, Past, Schedule, ScheduleError};
 async fn a_cleanup_two_seconds_ahead_really_runs_once() {
     let soon = (Utc::now() + TimeDelta::milliseconds(2500)).with_timezone(&Chicago);
     let cron = format!("{} {} {} * * *", soon.second(), soon.minute(), soon.hour());
-    // A reopening shortly before, so that the start is outside the window.
+    // A reopening shortly before, which puts the start outside the window.
     let open = (soon - TimeDelta::minutes(1))
         .format("%S %M %H * * *")
         .to_string();

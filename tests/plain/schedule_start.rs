@@ -1,4 +1,4 @@
-//! What the start of the service makes up for, and a schedule that changes while it runs (E3).
+//! Runs that the start of the service makes up for, and a schedule that changes at run time (E3).
 
 use chrono::{DateTime, Utc};
 use chrono_tz::UTC;
@@ -21,7 +21,7 @@ fn begins(past: Past, now: &str) -> (Vec<EveningEvent>, Option<DateTime<Utc>>) {
     let closed = due.begin(at(now));
     let decision = due.due(at(now));
     assert_eq!(due.due(at(now)), Decision::default(), "once");
-    (decision.run.iter().map(|it| it.event).collect(), closed)
+    (decision.run.iter().map(|run| run.event).collect(), closed)
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_new_schedule_begins_now_and_opens_a_pool_that_it_would_not_have_closed() {
         due
     };
     let events = |decision: Decision| -> Vec<EveningEvent> {
-        decision.run.iter().map(|it| it.event).collect()
+        decision.run.iter().map(|run| run.event).collect()
     };
     let changed = |due: &mut Due, evening, now: &str| {
         due.change(evening, at(now));

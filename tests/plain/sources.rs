@@ -178,7 +178,7 @@ async fn a_model_comes_in_the_layout_of_the_hubs_own_programs_with_one_form_of_i
 #[tokio::test]
 async fn a_connection_that_breaks_is_taken_up_where_it_broke() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.cut_after = Some(40_000));
+    lab.hub.behave(|manners| manners.cut_after = Some(40_000));
     lab.fetch(&lab.wanted()).await.unwrap();
     let parts: Vec<usize> = lab
         .hub
@@ -197,11 +197,11 @@ async fn a_connection_that_breaks_is_taken_up_where_it_broke() {
 #[tokio::test]
 async fn a_server_that_knows_no_ranges_is_read_from_the_start_again() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.hold_after = Some(50_000));
+    lab.hub.behave(|manners| manners.hold_after = Some(50_000));
     end_midway(&lab).await;
-    lab.hub.behave(|it| {
-        it.hold_after = None;
-        it.no_ranges = true;
+    lab.hub.behave(|manners| {
+        manners.hold_after = None;
+        manners.no_ranges = true;
     });
     let progress = lab.fetch(&lab.wanted()).await.unwrap();
     assert_eq!(progress.done(), progress.total());
@@ -238,7 +238,7 @@ async fn end_midway(lab: &Lab) {
 #[tokio::test]
 async fn what_was_ended_midway_never_looks_complete_and_is_taken_up_later() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.hold_after = Some(50_000));
+    lab.hub.behave(|manners| manners.hold_after = Some(50_000));
     end_midway(&lab).await;
     assert!(!lab.wanted().is_here());
     assert!(!lab.wanted().folder().exists());
@@ -246,7 +246,7 @@ async fn what_was_ended_midway_never_looks_complete_and_is_taken_up_later() {
     assert!(!snapshots.exists());
     // The bytes in flight are still written to the disk.
     until("a part of it on the disk", || !incomplete(&lab).is_empty()).await;
-    lab.hub.behave(|it| it.hold_after = None);
+    lab.hub.behave(|manners| manners.hold_after = None);
     let progress = lab.fetch(&lab.wanted()).await.unwrap();
     let from = lab.hub.asked().iter().map(|request| request.from).max();
     assert!(from >= Some(32_000), "{from:?}");
@@ -260,14 +260,14 @@ async fn what_was_ended_midway_never_looks_complete_and_is_taken_up_later() {
 async fn a_file_that_comes_broken_once_is_fetched_anew_and_twice_is_refused() {
     let lab = Lab::new();
     lab.hub
-        .behave(|it| it.corrupt = Some(("model.safetensors".into(), 1)));
+        .behave(|manners| manners.corrupt = Some(("model.safetensors".into(), 1)));
     lab.fetch(&lab.wanted()).await.unwrap();
     let kept = lab.wanted().folder().join("model.safetensors");
     assert_eq!(std::fs::read(kept).unwrap(), weights(0));
 
     let lab = Lab::new();
     lab.hub
-        .behave(|it| it.corrupt = Some(("model.safetensors".into(), 9)));
+        .behave(|manners| manners.corrupt = Some(("model.safetensors".into(), 9)));
     let fault = lab.fetch(&lab.wanted()).await.unwrap_err();
     let text = fault.to_string();
     assert!(matches!(fault, SourceFault::Mismatch { .. }), "{text}");
@@ -282,7 +282,7 @@ async fn a_file_that_comes_broken_once_is_fetched_anew_and_twice_is_refused() {
     // Small files have git's digest.
     let lab = Lab::new();
     lab.hub
-        .behave(|it| it.corrupt = Some(("config.json".into(), 9)));
+        .behave(|manners| manners.corrupt = Some(("config.json".into(), 9)));
     let text = lab.fetch(&lab.wanted()).await.unwrap_err().to_string();
     assert!(
         text.contains("config.json") && text.contains("git"),
@@ -294,11 +294,11 @@ async fn a_file_that_comes_broken_once_is_fetched_anew_and_twice_is_refused() {
 async fn a_hub_that_is_busy_for_a_moment_is_asked_again() {
     let lab = Lab::new();
     let wanted = lab.wanted();
-    lab.hub.behave(|it| it.busy = 1);
+    lab.hub.behave(|manners| manners.busy = 1);
     let fault = lab.fetch(&wanted).await.unwrap_err();
     assert!(fault.to_string().contains("503"), "{fault}");
     assert_eq!(fault.remedy(), Remedy::Time);
-    lab.hub.behave(|it| it.cut_after = Some(90_000));
+    lab.hub.behave(|manners| manners.cut_after = Some(90_000));
     let sources = Sources::new(lab.settings());
     let progress = Arc::new(Progress::default());
     let mut fetching = std::pin::pin!(sources.fetch(&wanted, &progress));
@@ -306,7 +306,7 @@ async fn a_hub_that_is_busy_for_a_moment_is_asked_again() {
         ended = &mut fetching => panic!("it ended: {ended:?}"),
         () = async { while progress.came() < 20_000 { tokio::task::yield_now().await } } => {}
     }
-    lab.hub.behave(|it| it.busy = 2);
+    lab.hub.behave(|manners| manners.busy = 2);
     fetching.await.unwrap();
     assert!(wanted.is_here());
 }
@@ -314,7 +314,8 @@ async fn a_hub_that_is_busy_for_a_moment_is_asked_again() {
 #[tokio::test]
 async fn a_gated_model_says_what_to_do_and_opens_with_the_token_of_the_models_own_environment() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.token = Some("hf_right".into()));
+    lab.hub
+        .behave(|manners| manners.token = Some("hf_right".into()));
     let fault = lab.fetch(&lab.wanted()).await.unwrap_err();
     let text = fault.to_string();
     assert!(
@@ -338,9 +339,9 @@ async fn a_gated_model_says_what_to_do_and_opens_with_the_token_of_the_models_ow
 #[tokio::test]
 async fn a_token_goes_to_the_hub_alone_and_not_to_the_host_that_it_points_to() {
     let lab = Lab::new();
-    lab.hub.behave(|it| {
-        it.token = Some("hf_right".into());
-        it.redirect = true;
+    lab.hub.behave(|manners| {
+        manners.token = Some("hf_right".into());
+        manners.redirect = true;
     });
     let wanted = lab.wanted_with(json!({"env": {"HF_TOKEN": "hf_right"}}));
     lab.fetch(&wanted).await.unwrap();
@@ -348,7 +349,11 @@ async fn a_token_goes_to_the_hub_alone_and_not_to_the_host_that_it_points_to() {
     let moved = |request: &&support::hub::Asked| request.host.starts_with("localhost");
     let redirected: Vec<_> = requests.iter().filter(moved).collect();
     assert_eq!(redirected.len(), 1, "{requests:?}");
-    assert!(redirected.iter().all(|it| it.authorization.is_none()));
+    assert!(
+        redirected
+            .iter()
+            .all(|request| request.authorization.is_none())
+    );
 }
 
 #[tokio::test]
@@ -412,7 +417,7 @@ async fn a_disk_without_room_is_told_with_numbers_before_a_byte_comes() {
 #[tokio::test]
 async fn two_who_fetch_the_same_at_once_fetch_it_once() {
     let lab = Lab::new();
-    lab.hub.behave(|it| it.hold_after = Some(60_000));
+    lab.hub.behave(|manners| manners.hold_after = Some(60_000));
     let (first, second) = (Sources::new(lab.settings()), Sources::new(lab.settings()));
     let wanted = lab.wanted();
     let both = async { tokio::join!(fetch_by(&first, &wanted), fetch_by(&second, &wanted)) };
@@ -421,7 +426,7 @@ async fn two_who_fetch_the_same_at_once_fetch_it_once() {
             lab.hub.listed() >= 2 && lab.hub.bytes_sent() >= 60_000
         })
         .await;
-        lab.hub.behave(|it| it.hold_after = None);
+        lab.hub.behave(|manners| manners.hold_after = None);
     };
     let ((one, other), ()) = tokio::join!(both, release);
     assert_eq!(one.unwrap().percent(), Some(100));

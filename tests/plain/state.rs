@@ -1,4 +1,4 @@
-//! Where the tests of the store keep a state: here in a file of SQLite. `tests/outside/postgres` has the same for PostgreSQL.
+//! The state of the store's tests, here in an SQLite file. `tests/outside/postgres` has the variant for PostgreSQL.
 
 use model_pool::store::Store;
 

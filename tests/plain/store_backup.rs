@@ -1,5 +1,4 @@
-//! Copies of the store: taken while it is written to, checked before they count, and put in the place of a database
-//! that stays beside them.
+//! Backups of the store: taken during writes, checked before use, and restored in place of a database that is kept next to them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

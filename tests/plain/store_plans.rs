@@ -1,5 +1,5 @@
-//! SQLite's query plans: every query of a start, an administrator's page or the upkeep on a growing table uses an
-//! index. The statements are those that the store really sends.
+//! SQLite's query plans: every query of a start, an administrator's page or the upkeep on a growing table uses an index. The
+//! statements are recorded from the store itself.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -92,9 +92,9 @@ fn entry(at: u64) -> AuditEntry {
 
 /// Every query of a start, administrators' pages, the keeper and the upkeep.
 async fn use_all(store: &Store) {
-    let text = |it: &str| Some(it.to_owned());
+    let text = |word: &str| Some(word.to_owned());
     store
-        .append(&[record(1)], &|it: DeviceId| it.to_string())
+        .append(&[record(1)], &|device: DeviceId| device.to_string())
         .await
         .unwrap();
     store.add_audit(&entry(1)).await.unwrap();

@@ -32,7 +32,9 @@ impl Room {
     /// Names with points, the best first.
     async fn board(&self) -> Vec<(String, i64)> {
         let ratings = self.store.ratings().await.unwrap();
-        let told = ratings.into_iter().map(|it| (it.model, it.millipoints));
+        let told = ratings
+            .into_iter()
+            .map(|rating| (rating.model, rating.millipoints));
         told.collect()
     }
 }
@@ -42,7 +44,7 @@ fn vote(nth: u64, models: &[&str], best: Option<usize>) -> NewVote {
         at: Time(1_000_000 + nth),
         holder: "key:1".to_owned(),
         comparison: format!("c-{nth}"),
-        models: models.iter().map(|it| (*it).to_owned()).collect(),
+        models: models.iter().map(|model| (*model).to_owned()).collect(),
         best,
     }
 }
@@ -58,7 +60,7 @@ async fn votes_count_in_their_order_and_survive_a_reopen() {
     };
     let changes: Vec<(i64, i64)> = ratings
         .iter()
-        .map(|(it, by)| (it.millipoints, *by))
+        .map(|(rating, by)| (rating.millipoints, *by))
         .collect();
     assert_eq!(changes, [(1_016_000, 16_000), (984_000, -16_000)]);
     room.vote(&vote(2, &["b", "c"], Some(1))).await;
@@ -66,11 +68,21 @@ async fn votes_count_in_their_order_and_survive_a_reopen() {
     let before = room.board().await;
     let names: Vec<&str> = before.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a", "c", "b"]);
-    assert_eq!(before.iter().map(|it| it.1).sum::<i64>(), 3 * START);
+    assert_eq!(
+        before.iter().map(|(_, points)| *points).sum::<i64>(),
+        3 * START
+    );
     let room = room.reopened().await;
     assert_eq!(room.board().await, before);
     let ratings = room.store.ratings().await.unwrap();
-    let counts = |it: &Rating| (it.comparisons, it.wins, it.losses(), it.ties);
+    let counts = |rating: &Rating| {
+        (
+            rating.comparisons,
+            rating.wins,
+            rating.losses(),
+            rating.ties,
+        )
+    };
     let counts: Vec<_> = ratings.iter().map(counts).collect();
     assert_eq!(counts, [(2, 1, 0, 1), (2, 1, 0, 1), (2, 0, 2, 0)]);
     // The same votes in another order give other ratings.

@@ -153,7 +153,7 @@ fn the_same_seed_gives_the_same_transcript() {
     );
 }
 
-/// Whether one of the first seeds shows a planted fault as a violation of this rule.
+/// Returns true if an early seed reveals the planted fault as a violation of this rule.
 fn caught(fault: Fault, rule: &str) -> bool {
     (0..300).any(|seed| {
         let storm = Storm {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use circles::Crate;
 
-/// Text that is banned in every Rust file; split, so that this file passes.
+/// Text that is banned in every Rust file; split to keep this file valid.
 const BANNED_IN_RUST: &[(&str, &str)] = &[
     (concat!("todo", "!("), "finish it, or leave it out"),
     (concat!("unimplemented", "!("), "finish it, or leave it out"),
@@ -195,7 +195,7 @@ fn the_ways_through_the_code_name_functions_that_are_there() {
     for (file, rest) in page
         .split("`src/")
         .skip(1)
-        .filter_map(|it| it.split_once('`'))
+        .filter_map(|rest| rest.split_once('`'))
     {
         let file = format!("src/{file}");
         // `src/X` stands for any crate.
@@ -206,7 +206,10 @@ fn the_ways_through_the_code_name_functions_that_are_there() {
             breaches.push(format!("{file} is not there"));
             continue;
         }
-        let Some(name) = rest.strip_prefix(": `").and_then(|it| it.split('`').next()) else {
+        let Some(name) = rest
+            .strip_prefix(": `")
+            .and_then(|rest| rest.split('`').next())
+        else {
             continue;
         };
         cited += 1;
@@ -221,7 +224,7 @@ fn the_ways_through_the_code_name_functions_that_are_there() {
     assert_none(&breaches);
 }
 
-/// Whether a file belongs to the crate of this folder, and not to one below it.
+/// Returns true if a file belongs to the crate of this folder, and not to a nested crate.
 fn is_of(file: &str, folder: &str) -> bool {
     let below = file[folder.len()..].split_once('/');
     let Some((first, _)) = below.filter(|_| !file.ends_with("tests.rs")) else {
@@ -245,7 +248,7 @@ fn names_and_comments_have_no_private_words() {
     let is_held = |file: &String| {
         ["src/", "candle-engine/src/"]
             .iter()
-            .any(|it| file.starts_with(it))
+            .any(|folder| file.starts_with(folder))
     };
     files.retain(is_held);
     let breaches: Vec<String> = files

@@ -1,5 +1,4 @@
-//! What happens to engines when the controller is killed: the test runs itself as a controller in another process and
-//! kills it.
+//! Engines after the controller is killed: the test runs itself as a controller in another process and kills it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +15,7 @@ const SECRET: &str = "MODEL_POOL_ADMIN_KEY";
 /// Long for a kill, on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Not a test by itself: the other tests start it as their controller and kill it.
+/// A helper, not a test: the other tests start it as their controller and kill it.
 #[tokio::test]
 async fn the_controller_of_the_other_tests() {
     let Ok(role) = std::env::var(ROLE) else {

@@ -1,5 +1,5 @@
-//! One engine under test: started by `engine::run`, its reports collected in order. Every wait has a bound, so that a
-//! test that would hang fails.
+//! An engine under test: started by `engine::run`, its reports collected in order. Every wait has a time limit, which turns a hang
+//! into a failure.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Running {
         self.until(found).await.0
     }
 
-    /// Whether the first report is `Started`; otherwise it is the exit, which `exited` returns.
+    /// Returns true if the first report is `Started`. Otherwise it is the exit, which `exited` returns.
     pub async fn has_started(&mut self) -> bool {
         self.until(|_| Some(())).await;
         matches!(self.seen[0], Report::Started { .. })

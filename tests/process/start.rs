@@ -106,7 +106,7 @@ async fn until_a_guardian_waits() {
         let fields = fields.unwrap_or_default();
         let mut fields = fields.split(' ');
         let (state, parent) = (fields.next(), fields.next());
-        // One that ended in another test and is not reaped yet does nothing any more.
+        // A process of another test that ended without being reaped no longer counts.
         parent == Some(&own)
             && state != Some("Z")
             && (matches!(state, Some("R" | "D")) || !words.contains("\0guardian\0"))

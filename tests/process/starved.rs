@@ -12,7 +12,7 @@ const ROLE: &str = "TEST_STARVED";
 /// More descriptors than one start needs.
 const SPARE_MAX: usize = 16;
 
-/// Not a test by itself: the other test runs it under `ulimit -n`.
+/// A helper, not a test: the other test runs it under `ulimit -n`.
 #[tokio::test]
 async fn the_controller_that_is_starved() {
     if std::env::var_os(ROLE).is_none() {

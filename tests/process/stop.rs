@@ -1,4 +1,4 @@
-//! How engines end, by order or by themselves, and that no process of theirs is left.
+//! The end of engines, by order or on their own, without any process left.
 
 use std::path::Path;
 use std::time::Duration;
@@ -127,12 +127,12 @@ async fn a_crash_in_the_middle_of_a_stream_ends_the_stream_without_an_end_mark()
     let request = format!("{head}{}\r\n\r\n{body}", body.len());
     let mut stream = connect(&endpoint).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     // The connection may close normally or be reset.
-    let _ = stream.read_to_end(&mut answer).await;
-    let answer = String::from_utf8_lossy(&answer);
-    assert!(answer.contains("Hello"), "{answer}");
-    assert!(!answer.contains("[DONE]"), "{answer}");
+    let _ = stream.read_to_end(&mut response).await;
+    let response = String::from_utf8_lossy(&response);
+    assert!(response.contains("Hello"), "{response}");
+    assert!(!response.contains("[DONE]"), "{response}");
     let exit = engine.exited().await;
     assert!(!exit.requested);
     assert_eq!(exit.status, "signal 6");

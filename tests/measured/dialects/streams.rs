@@ -1,5 +1,5 @@
-//! Streams of a text, of a reasoning and of a tool's call in every API, and what a token of each costs the pool's process.
-//! The client reads without looking, so that nothing but the pool is measured.
+//! Streams of text, of reasoning and of a tool call in every API, and the processor time that the pool needs per token. The client
+//! reads without parsing to measure only the pool.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ const TOKENS: usize = 100;
 const CONNECTIONS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the engine says.
+/// Output of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Text,
@@ -134,7 +134,7 @@ impl Api {
         body
     }
 
-    /// So many streams, on kept connections; what a token took of the pool's processor time.
+    /// Runs this many streams on kept connections, and returns the pool's processor time per token.
     pub fn microseconds_per_token(&self, pool: &Pool, kind: Kind, streams: usize) -> f64 {
         let body = self.body(kind).to_string();
         let request = format!(
@@ -164,16 +164,16 @@ impl Api {
 
     /// A stream to its last chunk.
     fn read(&self, socket: &mut TcpStream) {
-        let (mut answer, mut part) = (Vec::new(), [0; 16 << 10]);
-        while !answer.ends_with(b"\r\n0\r\n\r\n") {
+        let (mut response, mut part) = (Vec::new(), [0; 16 << 10]);
+        while !response.ends_with(b"\r\n0\r\n\r\n") {
             let length = socket.read(&mut part).expect("an answer");
-            answer.extend_from_slice(&part[..length]);
+            response.extend_from_slice(&part[..length]);
             let is_well =
-                length > 0 && answer.starts_with(&b"HTTP/1.1 200"[..answer.len().min(12)]);
-            let so_far = || String::from_utf8_lossy(&answer).into_owned();
+                length > 0 && response.starts_with(&b"HTTP/1.1 200"[..response.len().min(12)]);
+            let so_far = || String::from_utf8_lossy(&response).into_owned();
             assert!(is_well, "{}: {}", self.name, so_far());
         }
-        let text = String::from_utf8_lossy(&answer);
+        let text = String::from_utf8_lossy(&response);
         assert!(text.contains(self.end), "{}: {text}", self.name);
     }
 }

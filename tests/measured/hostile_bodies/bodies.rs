@@ -307,7 +307,7 @@ fn members(bytes: usize, chance: &mut Pcg64) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Bodies that are no object of the route at all.
+/// Bodies that do not resemble the route's object at all.
 fn whole(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
     let keys: Vec<String> = (0..bytes / 12).map(|nth| format!("\"k{nth}\":1")).collect();
     vec![

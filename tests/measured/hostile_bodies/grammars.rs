@@ -8,7 +8,7 @@ fn of_itself(nth: usize) -> String {
 /// Rules of which each has the one before it twice, used as often as fits.
 fn doubled(nth: usize) -> String {
     let uses = vec!["a9"; 10_000].join("|");
-    let rules = (1..=9).map(|it| format!("a{it}: a{0} a{0}\n", it - 1));
+    let rules = (1..=9).map(|level| format!("a{level}: a{0} a{0}\n", level - 1));
     format!(
         "start: {uses}\na0: \"{nth:016}\"\n{}",
         rules.collect::<String>()
@@ -22,7 +22,7 @@ fn wide(nth: usize) -> String {
 
 /// Each rule has the next one, and the last one is of itself.
 fn deep(nth: usize) -> String {
-    let rules = (1..120).map(|it| format!("r{it}: r{}\n", it + 1));
+    let rules = (1..120).map(|rule| format!("r{rule}: r{}\n", rule + 1));
     let rules: String = rules.collect();
     format!(
         "start: r1 | \"{nth}\"\n{rules}r120: {}",
@@ -57,7 +57,7 @@ fn tool(name: usize, syntax: &str, definition: &str, of_chat: bool) -> String {
     }
 }
 
-/// So many tools that they have this length, of which each has another grammar, or all have the same.
+/// Tools with this total length, with different grammars or all with the same.
 fn tools(
     bytes: usize,
     syntax: &str,
@@ -80,7 +80,7 @@ fn tools(
     format!("\"tools\":[{all}]")
 }
 
-/// What the tools are called, the syntax, whether all of them are equal, and the grammar of each by its number.
+/// Name prefix of the tools, syntax, a flag for equal grammars, and the grammar of each by its number.
 type Kind = (&'static str, &'static str, bool, fn(usize) -> String);
 
 /// Members of a request.

@@ -1,5 +1,5 @@
-//! The real program with engines that do little, the cost of a request to its process, and its response time to others
-//! meanwhile. It judges nothing.
+//! The real program with simple engines, the cost of a request to its process, and the response time of other requests during it.
+//! Makes no assertions.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -48,7 +48,7 @@ pub fn pool() -> Pool {
 #[derive(Clone, Debug)]
 pub struct Cost {
     pub status: u16,
-    pub answer_bytes: usize,
+    pub response_bytes: usize,
     pub processor: Duration,
     /// Growth of the process's resident memory while it was answered.
     pub growth_bytes: u64,
@@ -62,7 +62,7 @@ pub fn processor_time(pid: u32) -> Duration {
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = fields[11..13]
         .iter()
-        .filter_map(|it| it.parse::<u64>().ok());
+        .filter_map(|number| number.parse::<u64>().ok());
     Duration::from_millis(ticks.sum::<u64>() * 10)
 }
 
@@ -97,14 +97,14 @@ pub fn send(pool: &Pool, route: &Route, key: &str, body: &[u8]) -> (u16, Vec<u8>
     socket.write_all(head.as_bytes()).expect("sent");
     // The body of an early refusal may not be read to the end.
     let _ = socket.write_all(body);
-    let mut answer = Vec::new();
-    let _ = socket.read_to_end(&mut answer);
-    let status = String::from_utf8_lossy(&answer[..answer.len().min(16)]).into_owned();
+    let mut response = Vec::new();
+    let _ = socket.read_to_end(&mut response);
+    let status = String::from_utf8_lossy(&response[..response.len().min(16)]).into_owned();
     let status = status
         .split_whitespace()
         .nth(1)
-        .and_then(|it| it.parse().ok());
-    (status.unwrap_or(0), answer)
+        .and_then(|number| number.parse().ok());
+    (status.unwrap_or(0), response)
 }
 
 /// One request, and what it cost.
@@ -113,12 +113,12 @@ pub fn measure(pool: &Pool, watch: &Watch, route: &Route, key: &str, body: &[u8]
     let resident = resident_bytes(pid);
     watch.peak.store(resident, Ordering::SeqCst);
     let before = processor_time(pid);
-    let (status, answer) = send(pool, route, key, body);
+    let (status, response) = send(pool, route, key, body);
     let processor = processor_time(pid) - before;
-    let shown = &answer[answer.len().saturating_sub(300)..];
+    let shown = &response[response.len().saturating_sub(300)..];
     Cost {
         status,
-        answer_bytes: answer.len(),
+        response_bytes: response.len(),
         processor,
         growth_bytes: watch.peak.load(Ordering::SeqCst).saturating_sub(resident),
         message: String::from_utf8_lossy(shown).into_owned(),
@@ -134,7 +134,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn of(pool: &Pool) -> Watch {
+    pub fn new(pool: &Pool) -> Watch {
         let mut watch = Watch {
             peak: Arc::default(),
             waits: Arc::default(),
@@ -161,13 +161,13 @@ impl Watch {
             let mut socket = TcpStream::connect(&address).expect("connected");
             let _ = socket.set_read_timeout(Some(PATIENCE));
             let text = format!("GET /llm/health HTTP/1.1\r\nHost: {address}\r\n\r\n");
-            let mut answer = [0; 4096];
+            let mut response = [0; 4096];
             while !enough.load(Ordering::SeqCst) {
                 let start = SystemTime::now();
                 socket.write_all(text.as_bytes()).expect("sent");
-                let count = socket.read(&mut answer).expect("an answer");
+                let count = socket.read(&mut response).expect("an answer");
                 assert!(
-                    answer[..count].starts_with(b"HTTP/1.1 200"),
+                    response[..count].starts_with(b"HTTP/1.1 200"),
                     "it is not well"
                 );
                 let waited = start.elapsed().unwrap_or_default();

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::service::ADMIN_MODELS;
 use super::world::{World, add};
 
-/// How long a wished model may take to be ready again.
+/// Time limit for a requested model to be ready again.
 const READY_MAX: Duration = Duration::from_secs(40);
 /// The precision with which a lease's end is known from outside.
 const SLACK_MS: i64 = 3_000;
 
-/// The values that the service may report: the acknowledged one, and those of requests without an answer.
+/// The values that the service may report: the acknowledged value, and the values of requests without a response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Either<T> {
     known: T,
@@ -46,7 +46,7 @@ impl<T: Clone + PartialEq> Either<T> {
         self.perhaps.pop();
     }
 
-    /// Whether this value is possible; afterwards it is known.
+    /// Returns true if this value is possible, and records it as the known one.
     pub fn settles(&mut self, is: impl Fn(&T) -> bool) -> bool {
         let perhaps = std::mem::take(&mut self.perhaps);
         if is(&self.known) {
@@ -64,7 +64,7 @@ struct Book {
     /// The model's override, as the API shows it.
     over: Either<Value>,
     wished: Either<bool>,
-    /// When the last load was asked for, in milliseconds since 1970.
+    /// Time of the last load request, as Unix time in milliseconds.
     loaded_at: i64,
 }
 
@@ -75,7 +75,7 @@ fn left_of(over: &Value) -> Option<i64> {
     Some(end.timestamp_millis() - chrono::Utc::now().timestamp_millis())
 }
 
-/// Whether the service shows this override. The end of a lease removes all of it.
+/// Returns true if the service shows this override. The end of a lease removes all of it.
 fn is_override(expected: &Value, shown: &Value) -> bool {
     let left = left_of(expected);
     let same = match (
@@ -135,21 +135,21 @@ pub fn change_until_the_end(world: &World, mut random: StdRng) {
 pub fn change(world: &World, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
     let span = world.begins();
     world.changing.store(true, Ordering::SeqCst);
-    let answer = world.admin(method, path, &body.to_string());
+    let response = world.admin(method, path, &body.to_string());
     world.changing.store(false, Ordering::SeqCst);
-    match answer {
+    match response {
         Ok((503, _)) => {
             add(&world.tally.unanswered);
             None
         }
-        Ok((status @ (200 | 202), answer)) => {
+        Ok((status @ (200 | 202), response)) => {
             add(&world.tally.wishes);
-            Some((status, answer))
+            Some((status, response))
         }
-        Ok((status @ 400..500, answer)) => Some((status, answer)),
-        Ok((status, answer)) => {
+        Ok((status @ 400..500, response)) => Some((status, response)),
+        Ok((status, response)) => {
             if !world.excuses(span) {
-                world.lost(format!("{method} {path} {body}: {status} {answer}"));
+                world.lost(format!("{method} {path} {body}: {status} {response}"));
             }
             None
         }
@@ -195,7 +195,7 @@ fn sets(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
             field => (field, value.clone()),
         };
         if value.is_null() {
-            drop(merged.as_object_mut().map(|it| it.remove(field)))
+            drop(merged.as_object_mut().map(|fields| fields.remove(field)))
         } else {
             merged[field] = value
         }
@@ -206,10 +206,10 @@ fn sets(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
     book.over.asked(merged);
     let path = format!("/llm/admin/models?model={}", ADMIN_MODELS[nth]);
     match change(world, "PATCH", &path, &patch) {
-        Some((200, answer)) => book.over.acknowledged(answer["override"].clone()),
-        Some((status, answer)) => {
+        Some((200, response)) => book.over.acknowledged(response["override"].clone()),
+        Some((status, response)) => {
             book.over.refused();
-            world.lost(format!("PATCH {path} {patch}: {status} {answer}"));
+            world.lost(format!("PATCH {path} {patch}: {status} {response}"));
         }
         None => {}
     }
@@ -230,10 +230,10 @@ fn loads(world: &World, nth: usize, book: &mut Book, random: &mut StdRng) {
     book.loaded_at = chrono::Utc::now().timestamp_millis();
     match change(world, "POST", "/llm/admin/load", &body) {
         Some((200 | 202, _)) => book.wished.acknowledged(true),
-        Some((status, answer)) => {
+        Some((status, response)) => {
             book.wished.refused();
             world.lost(format!(
-                "a load that always has room was refused: {status} {answer}"
+                "a load that always has room was refused: {status} {response}"
             ));
         }
         None => {}
@@ -253,9 +253,9 @@ fn unloads(world: &World, nth: usize, book: &mut Book) {
 
 fn cleans(world: &World, books: &mut [Book]) {
     books.iter_mut().for_each(|book| book.wished.asked(false));
-    let answer = change(world, "POST", "/llm/admin/cleanup", &json!({}));
+    let response = change(world, "POST", "/llm/admin/cleanup", &json!({}));
     for book in books {
-        match &answer {
+        match &response {
             Some((200, _)) => book.wished.acknowledged(false),
             Some(_) => book.wished.refused(),
             None => {}
@@ -263,20 +263,20 @@ fn cleans(world: &World, books: &mut [Book]) {
     }
 }
 
-/// Whether the history names an eviction of the model since then: the wish to have it loaded ends with it. That happens
-/// while a device is cordoned and users' models are being loaded onto the other one, where they are no victims (P3, P5).
+/// Returns true if the history contains an eviction of the model since then, which ends the request to have it loaded. This occurs
+/// while a device is cordoned and users' models are loaded onto the other one, where requested models are not protected (P3, P5).
 fn has_yielded(world: &World, name: &str, since_ms: i64) -> bool {
     let since = chrono::DateTime::from_timestamp_millis(since_ms).unwrap_or_default();
     let since = since.format("%Y-%m-%dT%H:%M:%S%.3fZ");
     let path = format!("/llm/admin/events?model={name}&since={since}&limit=1000");
-    let Ok((200, answer)) = world.admin("GET", &path, "") else {
+    let Ok((200, response)) = world.admin("GET", &path, "") else {
         return false;
     };
-    let events = answer["events"].as_array();
-    events.is_some_and(|events| events.iter().any(|it| it["kind"] == "evict"))
+    let events = response["events"].as_array();
+    events.is_some_and(|events| events.iter().any(|event| event["kind"] == "evict"))
 }
 
-/// Whether everything could be compared; if not, the service is down again, and the next one is compared.
+/// Returns true if everything could be compared. Otherwise the service went down again, and the next process is compared.
 fn compares(world: &World, books: &mut [Book]) -> bool {
     let began = SystemTime::now();
     for (name, book) in ADMIN_MODELS.iter().zip(books) {

@@ -17,7 +17,7 @@ const DEVICE: &str = "gpu1";
 struct Key {
     secret: String,
     name: Either<String>,
-    /// Whether it is not revoked.
+    /// False once revoked.
     lives: Either<bool>,
 }
 
@@ -105,7 +105,7 @@ impl Ring {
         };
         key.lives.asked(false);
         let path = format!("/llm/admin/keys?id={id}");
-        // Otherwise it is revoked already, or there was no answer.
+        // Otherwise it was revoked before, or the request got no response.
         if let Some((200, _)) = change(world, "DELETE", &path, &json!({})) {
             key.lives.acknowledged(false);
         }
@@ -129,7 +129,7 @@ impl Ring {
         }
     }
 
-    /// Whether everything could be compared.
+    /// Returns true if everything could be compared.
     fn compares(&mut self, world: &World) -> bool {
         let span = world.begins();
         let (Ok((200, list)), Ok((200, devices))) = (
@@ -142,8 +142,8 @@ impl Ring {
             return false;
         };
         let devices = devices["devices"].as_array().cloned().unwrap_or_default();
-        let device = devices.iter().find(|it| it["device"] == DEVICE);
-        let cordoned = device.is_some_and(|it| !it["cordon"].is_null());
+        let device = devices.iter().find(|device| device["device"] == DEVICE);
+        let cordoned = device.is_some_and(|device| !device["cordon"].is_null());
         let before = self.cordoned.clone();
         if !self.cordoned.settles(|expected| *expected == cordoned) {
             world.lost(format!(

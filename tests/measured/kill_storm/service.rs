@@ -19,13 +19,13 @@ use support::stub::stub_engine;
 
 /// Priority 0; not all of them fit.
 pub const USER_MODELS: [&str; 4] = ["user-a", "user-b", "user-c", "user-d"];
-/// Priority 1; all of them fit beside each other.
+/// Priority 1; all of them fit together.
 pub const ADMIN_MODELS: [&str; 3] = ["admin-a", "admin-b", "admin-c"];
 /// The limit of a start on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
 /// From the order to end to the end: streams drain, engines stop.
 const END_MAX: Duration = Duration::from_secs(60);
-/// How long a kill or takeover waits for its moment.
+/// Maximum time that a kill or takeover waits for its trigger.
 const MOMENT_MAX: Duration = Duration::from_secs(2);
 
 pub struct Service {
@@ -33,7 +33,7 @@ pub struct Service {
     child: Child,
     /// The child's.
     number: u64,
-    /// How many were started.
+    /// Number of starts.
     count: u64,
     /// Processes that were replaced and may still have streams.
     old: Vec<(u64, Child)>,
@@ -83,7 +83,7 @@ impl Service {
             let text = model_file(name, priority, keep_hot).replace(", max_requests: 8", "");
             fs::write(models.join(format!("{name}.yaml")), text).unwrap();
         }
-        // The same port after each start, so that clients find it.
+        // The same port after each start, which lets clients find it.
         let probe = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = probe.local_addr().unwrap();
         drop(probe);
@@ -146,8 +146,10 @@ impl Service {
         let came = comes(START_MAX, || {
             ended = self.child.try_wait().unwrap();
             let says = || fs::read_to_string(&log).is_ok_and(|log| log.contains("serving http"));
-            let ready =
-                || call(world.address, "GET", "/llm/ready", "", "").is_ok_and(|it| it.0 == 200);
+            let ready = || {
+                call(world.address, "GET", "/llm/ready", "", "")
+                    .is_ok_and(|(status, ..)| status == 200)
+            };
             ended.is_some() || says() && ready()
         });
         assert!(
@@ -188,7 +190,7 @@ impl Service {
             .push((old, std::mem::replace(&mut self.child, new)));
     }
 
-    /// Processes whose streams have ended end by themselves.
+    /// Processes without streams exit on their own.
     fn bury(&mut self) {
         self.old
             .retain_mut(|(_, child)| child.try_wait().unwrap().is_none());
@@ -212,7 +214,7 @@ impl Service {
             75..85 => self.killed_while_it_takes_over(world, random),
             85..92 => self.killed_while_it_hands_over(world, random),
             _ => {
-                // Two takeovers, then the last process is killed: streams of the first one go on.
+                // Two takeovers, then the last process is killed: streams of the first process continue.
                 for _ in 0..2 {
                     self.begins_takeover(world);
                     self.serves(world);
@@ -228,7 +230,7 @@ impl Service {
     fn wait_for_moment(&self, world: &World, random: &mut StdRng) {
         let is_in = |state: &str| {
             let shown = world.admin("GET", "/llm/admin/models", "");
-            let shown = shown.map(|(_, it)| it).unwrap_or_default();
+            let shown = shown.map(|(_, shown)| shown).unwrap_or_default();
             let models = shown["models"].as_array().cloned().unwrap_or_default();
             models.iter().any(|model| model["state"] == state)
         };
@@ -262,13 +264,14 @@ impl Service {
         self.kill(world);
         add(&world.tally.broken_takeovers);
         let (number, mut old) = self.old.pop().expect("just taken over from");
-        // It goes on unaffected, or ends because no process takes over.
-        let answers =
-            || call(world.address, "GET", "/llm/ready", "", "").is_ok_and(|it| it.0 == 200);
+        // It continues unaffected, or ends because no process takes over.
+        let responses = || {
+            call(world.address, "GET", "/llm/ready", "", "").is_ok_and(|(status, ..)| status == 200)
+        };
         let mut ended = false;
         let settled = comes(START_MAX, || {
             ended = old.try_wait().unwrap().is_some();
-            ended || answers()
+            ended || responses()
         });
         if settled && !ended {
             self.child = old;
@@ -310,7 +313,7 @@ impl Service {
         let loaded = world.admin("POST", "/llm/admin/load", load);
         let before = loaded
             .as_ref()
-            .map(|(_, it)| it["ready_replicas"][0]["replica"].clone());
+            .map(|(_, status)| status["ready_replicas"][0]["replica"].clone());
         let moment = |ahead: i64| {
             (Utc::now() + TimeDelta::seconds(ahead))
                 .format("%S %M %H * * *")
@@ -334,7 +337,7 @@ impl Service {
         let state = |world: &World| {
             let shown = world.admin("GET", "/llm/admin/models?model=admin-a", "");
             shown
-                .map(|(_, it)| it["models"][0].clone())
+                .map(|(_, list)| list["models"][0].clone())
                 .unwrap_or_default()
         };
         let drains = comes(Duration::from_secs(30), || {
@@ -351,7 +354,7 @@ impl Service {
         let gone = comes(Duration::from_secs(60), || {
             let shown = state(world);
             let replicas = shown["replicas"].as_array().cloned();
-            let is_old = |it: &serde_json::Value| Ok(&it["replica"]) == before.as_ref();
+            let is_old = |replica: &serde_json::Value| Ok(&replica["replica"]) == before.as_ref();
             replicas.is_some_and(|all| !all.iter().any(is_old)) && shown["wished_replicas"] == 0
         });
         match (drains, gone) {

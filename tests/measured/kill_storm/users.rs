@@ -9,14 +9,14 @@ use rand::rngs::StdRng;
 use super::service::USER_MODELS;
 use super::world::{World, add, call, tail};
 
-/// What may end a stream: a model of higher priority, or an administrator.
+/// Permitted reasons for the end of a stream: a model of higher priority, or an administrator.
 const ORDERS: [&str; 5] = ["preempted", "unloaded", "cleanup", "cordoned", "its turn"];
 const WORDS: [&str; 5] = [" hello", " from", "", " and", " goodbye"];
 
 /// The error of an old process when a later one has ended the engine: it does not know why.
 const BROKE_OFF: &str = "closed the connection early";
 
-/// Whether the history has an order that ended an engine of the model under its streams.
+/// Returns true if the history contains an order that ended an engine of the model during its streams.
 fn was_ordered(world: &World, model: &str) -> bool {
     let is_it = |event: &serde_json::Value| {
         let reason = event["reason"].as_str().unwrap_or_default();
@@ -25,7 +25,7 @@ fn was_ordered(world: &World, model: &str) -> bool {
     };
     ["evict", "drain", "unload"].iter().any(|kind| {
         let path = format!("/llm/admin/events?kind={kind}&limit=30");
-        let shown = world.admin("GET", &path, "").map(|(_, it)| it);
+        let shown = world.admin("GET", &path, "").map(|(_, shown)| shown);
         let events = shown.unwrap_or_default()["events"].as_array().cloned();
         events.is_some_and(|events| events.iter().any(is_it))
     })
@@ -50,14 +50,14 @@ pub fn body(model: &str, tokens: usize, stream: bool) -> String {
 fn ask(world: &World, random: &mut StdRng, tokens: usize, stream: bool) -> Option<String> {
     let model = USER_MODELS[random.random_range(0..USER_MODELS.len())];
     let span = world.begins();
-    let answer = call(
+    let response = call(
         world.address,
         "POST",
         "/v1/chat/completions",
         &body(model, tokens, stream),
         &world.lock_key(),
     );
-    let fault = match answer {
+    let fault = match response {
         Ok((200, text)) if stream => return judge_stream(world, span, model, tokens, &text),
         Ok((200, text)) => {
             if text.contains(&expected_text(model, tokens)) {
@@ -67,7 +67,7 @@ fn ask(world: &World, random: &mut StdRng, tokens: usize, stream: bool) -> Optio
                 format!("another text: {}", tail(&text))
             }
         }
-        // There is no room for it, or none in time, and the answer says so.
+        // The response reports a lack of room, possibly only within the time limit.
         Ok((429 | 503, _)) => {
             add(&world.tally.refused);
             world.pause(100);

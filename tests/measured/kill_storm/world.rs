@@ -33,7 +33,7 @@ pub struct Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |it: &AtomicU64| it.load(Ordering::SeqCst);
+        let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         write!(
             f,
             "{} kills, {} takeovers and {} broken ones, {} evenings finished; {} wishes acknowledged, {} ended by an eviction, {} without an answer, compared {} times; {} requests answered, {} refused; {} streams whole, {} ended by an order, {} broken with their process",
@@ -68,11 +68,11 @@ pub struct World {
     pub started: AtomicU64,
     /// In order; noted before the kill.
     pub killed: Mutex<Vec<u64>>,
-    /// Odd while no process serves although none that served was killed: the one that took over was.
+    /// Odd while no process serves although the serving process was not killed: the process that took over was.
     pub outages: AtomicU64,
     /// No changes are made, because an evening is going on.
     pub quiet: AtomicBool,
-    /// How many administrators have stopped for it.
+    /// Number of administrators paused for it.
     pub waiting: AtomicU64,
     /// An administrator waits for an answer to a change.
     pub changing: AtomicBool,
@@ -81,11 +81,11 @@ pub struct World {
     found: Mutex<Vec<String>>,
 }
 
-/// Which processes may have served a request.
+/// The processes that may have served a request.
 #[derive(Clone, Copy)]
 pub struct Span {
     first: u64,
-    /// How many had been killed by then.
+    /// Number of kills before the request.
     dead: usize,
     outages: u64,
 }
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Whether a kill since then explains a fault.
+    /// Returns true if a later kill explains a fault.
     pub fn excuses(&self, span: Span) -> bool {
         let last = self.started.load(Ordering::SeqCst);
         let outages = self.outages.load(Ordering::SeqCst);
@@ -143,10 +143,13 @@ impl World {
         }
         let killed = lock(&self.killed);
         let since = killed[span.dead..].iter();
-        killed.contains(&span.first) || since.into_iter().any(|it| (span.first..=last).contains(it))
+        killed.contains(&span.first)
+            || since
+                .into_iter()
+                .any(|process| (span.first..=last).contains(process))
     }
 
-    /// Whether a later process may have taken over meanwhile.
+    /// Returns true if a later process may have taken over since.
     pub fn is_older(&self, span: Span) -> bool {
         self.started.load(Ordering::SeqCst) > span.first
     }
@@ -198,14 +201,14 @@ pub fn call(
     socket.write_all(head.as_bytes()).map_err(text)?;
     let mut bytes = Vec::new();
     let read = socket.read_to_end(&mut bytes);
-    let answer = String::from_utf8_lossy(&bytes);
-    let Some((head, rest)) = answer.split_once("\r\n\r\n") else {
+    let response = String::from_utf8_lossy(&bytes);
+    let Some((head, rest)) = response.split_once("\r\n\r\n") else {
         return Err(format!("no answer: {read:?}"));
     };
     let status = head
         .split_whitespace()
         .nth(1)
-        .and_then(|it| it.parse().ok());
+        .and_then(|status| status.parse().ok());
     let status: u16 = status.ok_or_else(|| format!("no status: {head}"))?;
     let lower = head.to_lowercase();
     if lower.contains("transfer-encoding: chunked") {
@@ -214,7 +217,7 @@ pub fn call(
     let length = lower
         .lines()
         .find_map(|line| line.strip_prefix("content-length: "));
-    match length.and_then(|it| it.trim().parse::<usize>().ok()) {
+    match length.and_then(|length| length.trim().parse::<usize>().ok()) {
         Some(length) if length > rest.len() => Err(format!("{} of {length} bytes", rest.len())),
         _ => Ok((status, rest.to_owned())),
     }

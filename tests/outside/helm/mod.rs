@@ -12,17 +12,17 @@ use support::kubernetes::{Kubernetes, NAMESPACE};
 use support::required::skipped;
 use support::whole::wait_for;
 
-/// What became of the chart with some values.
+/// The chart rendered with some values, or the error.
 struct Rendered(Value);
 
 impl Rendered {
     /// `None` without Helm. `server`: what `lookup` asks.
     fn with(values: &Value, server: Option<&str>) -> Option<Rendered> {
         let request = json!({"values": values, "namespace": NAMESPACE, "server": server});
-        Rendered::of(&request)
+        Rendered::new(&request)
     }
 
-    fn of(request: &Value) -> Option<Rendered> {
+    fn new(request: &Value) -> Option<Rendered> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let python = root.join("target/helm/bin/python");
         if !python.exists() {
@@ -44,14 +44,14 @@ impl Rendered {
         input.write_all(request.to_string().as_bytes()).unwrap();
         drop(input);
         let output = child.wait_with_output().unwrap();
-        let answer = serde_json::from_slice(&output.stdout);
+        let response = serde_json::from_slice(&output.stdout);
         let log = String::from_utf8_lossy(&output.stderr).into_owned();
         Some(Rendered(
-            answer.unwrap_or_else(|error| panic!("{error}: {log}")),
+            response.unwrap_or_else(|error| panic!("{error}: {log}")),
         ))
     }
 
-    /// One that has to be right.
+    /// Renders values that must be valid.
     fn good(values: &Value) -> Option<Rendered> {
         let rendered = Rendered::with(values, None)?;
         assert_eq!(rendered.0["error"], Value::Null);
@@ -62,7 +62,7 @@ impl Rendered {
 
     fn of_kind(&self, kind: &str) -> Vec<&Value> {
         let all = self.0["objects"].as_array().unwrap().iter();
-        all.filter(|it| it["kind"] == kind).collect()
+        all.filter(|object| object["kind"] == kind).collect()
     }
 
     fn one(&self, kind: &str) -> &Value {
@@ -163,7 +163,7 @@ fn the_controller_may_set_its_own_numbers_and_list_pods_and_no_more() {
     let names: Vec<&Value> = rendered
         .of_kind("Deployment")
         .iter()
-        .map(|it| &it["metadata"]["name"])
+        .map(|object| &object["metadata"]["name"])
         .collect();
     assert_eq!(names, own);
     let configured = &rendered.0["configuration"]["model-pool.yaml"]["cluster"];
@@ -185,14 +185,14 @@ fn pods_have_no_privileges_and_nodes_no_token_of_the_cluster() {
     };
     let mut pods = rendered.of_kind("Deployment");
     assert_eq!(pods.len(), 3);
-    for it in &pods {
-        let pod = &it["spec"]["template"]["spec"];
+    for template in &pods {
+        let pod = &template["spec"]["template"]["spec"];
         assert_eq!(pod["automountServiceAccountToken"], false);
-        assert_eq!(it["spec"]["replicas"], 0, "the pool requests them");
+        assert_eq!(template["spec"]["replicas"], 0, "the pool requests them");
     }
     pods.extend(rendered.of_kind("StatefulSet"));
-    for it in &pods {
-        let pod = &it["spec"]["template"]["spec"];
+    for template in &pods {
+        let pod = &template["spec"]["template"]["spec"];
         assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
         assert_eq!(
             pod["securityContext"]["seccompProfile"]["type"],
@@ -249,7 +249,10 @@ fn an_upgrade_keeps_the_numbers_that_the_controller_has_set() {
     };
     assert_eq!(rendered.0["error"], Value::Null);
     let all = rendered.of_kind("Deployment");
-    let numbers: Vec<&Value> = all.iter().map(|it| &it["spec"]["replicas"]).collect();
+    let numbers: Vec<&Value> = all
+        .iter()
+        .map(|deployment| &deployment["spec"]["replicas"])
+        .collect();
     // The third one is new.
     assert_eq!(numbers, [&json!(0), &json!(1), &json!(0)]);
 }
@@ -332,9 +335,9 @@ fn the_double_of_the_api_server_answers_in_the_published_form() {
     let first = kubernetes.pods("one").remove(0);
     kubernetes.evict(&first);
     objects.push(kubernetes.get(&pods));
-    let items = objects.iter().filter_map(|it| it["items"].as_array());
+    let items = objects.iter().filter_map(|list| list["items"].as_array());
     assert_eq!(items.map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
-    let Some(rendered) = Rendered::of(&json!({"objects": objects})) else {
+    let Some(rendered) = Rendered::new(&json!({"objects": objects})) else {
         return;
     };
     assert_eq!(rendered.0["wrong"], json!([]));

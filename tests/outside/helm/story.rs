@@ -1,5 +1,5 @@
-//! The whole way with what the chart makes: its configuration runs a controller, and the commands of its Deployments are
-//! the pods' programs. The API server is a double.
+//! The complete path with the chart's output: its configuration runs a controller, and the commands of its Deployments are the
+//! pods' programs. The API server is a double.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -67,8 +67,8 @@ fn a_controller_and_nodes_of_the_chart_work_together() {
     let container = deployment["spec"]["template"]["spec"]["containers"][0].clone();
     let arguments = move |pod: &str| -> Vec<String> {
         let all = container["args"].as_array().unwrap().iter();
-        let here = |it: &Value| {
-            let text = it.as_str().unwrap().replace("$(POD_NAME)", pod);
+        let here = |argument: &Value| {
+            let text = argument.as_str().unwrap().replace("$(POD_NAME)", pod);
             let (option, _) = text.split_once('=').unwrap_or((text.as_str(), ""));
             let file = |name: &str| format!("{option}={}", place.join(name).display());
             match option {

@@ -16,14 +16,14 @@ const LIST: &str = include_str!("../../fixtures/llama_server_flags.txt");
 /// A line of `--help` has a flag before this column and its text from there on; the text of a longer flag is in the next line.
 const TEXT_COLUMN: usize = 40;
 const GAP: &str = "   ";
-/// No flags of llama-server, so that it ends at the first one, and never starts. If it ends at a later one, the flag before
-/// them has taken the first as its value.
+/// Words that are not flags of llama-server: it exits at the first one and never starts. If it exits at a later one, the preceding
+/// flag has taken the first as its value.
 const ENDS: [&str; 3] = ["--no-flag-1", "--no-flag-2", "--no-flag-3"];
 
-/// What llama-server's parser makes of some words.
+/// The parser's verdict on some words.
 enum Verdict {
     Taken,
-    /// It knows the flag, and the value of the sample is no right one.
+    /// It knows the flag, and rejects the sample value.
     ValueRefused(String),
     Wrong(String),
 }
@@ -74,7 +74,7 @@ fn flags_of_help(text: &str) -> Flags {
             }
         }
         let takes_value = parts.next().is_some();
-        flags.extend(spellings.into_iter().map(|it| (it, takes_value)));
+        flags.extend(spellings.into_iter().map(|flag| (flag, takes_value)));
     }
     flags
 }
@@ -188,11 +188,11 @@ fn llama_servers_own_parser_takes_what_the_pool_writes_by_itself() {
     };
     let local = ServerRecipe {
         context: Some(512),
-        ..ServerRecipe::of(engine(), "/models/m.gguf")
+        ..ServerRecipe::new(engine(), "/models/m.gguf")
     };
     let of_hub = ServerRecipe {
         is_local: false,
-        ..ServerRecipe::of(engine(), "lab/m-GGUF")
+        ..ServerRecipe::new(engine(), "lab/m-GGUF")
     };
     for (recipe, place) in [
         (&local, &on_gpus),

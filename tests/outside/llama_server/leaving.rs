@@ -1,5 +1,5 @@
-//! What the real llama-server does with a request whose client has left: it ends a stream's at once, and a plain one's only
-//! while it has nothing to report for any other request. That is why the pool requests streams from it.
+//! The real llama-server and requests whose client has disconnected: it ends a stream immediately, but a plain request only while
+//! it has no output for any other request. For this reason the pool requests streams from it.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ pub fn engine(pool: &Pool) -> u32 {
     *pids.first().expect("an engine")
 }
 
-/// What the engine itself says that it computes now.
+/// Number of requests that the engine reports as processing.
 pub fn computed(pool: &Pool) -> f64 {
     number_of_process(engine(pool), "llamacpp:requests_processing")
 }
@@ -33,7 +33,7 @@ pub fn endless(stream: bool) -> Value {
     })
 }
 
-/// A pool whose engine is ready and goes on with a chat until its client leaves, and the folder of its weights.
+/// A pool whose engine is ready and serves a chat until its client disconnects, and the folder of its weights.
 pub fn endless_pool(
     make: impl FnOnce(&[(String, String)]) -> Pool,
 ) -> Option<(Pool, tempfile::TempDir)> {

@@ -13,7 +13,7 @@ fn adopting(files: &[(String, String)]) -> Pool {
     Pool::that_adopts_on_devices(files, ONLY_MODEL, "2m")
 }
 
-/// An answer that goes on, and has begun.
+/// An endless response that has begun.
 fn begun(pool: &Pool) -> support::whole::Stream {
     let stream = pool.stream(CHAT, &endless(true).to_string());
     wait_long("its first token", WITHIN, || {

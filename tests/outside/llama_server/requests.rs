@@ -1,5 +1,5 @@
-//! Requests for what llama-server has beside plain answers, through the pool: refusals, tools, structured outputs,
-//! probabilities, several answers, token ids, and ranks.
+//! Requests with features of llama-server beyond plain responses, through the pool: refusals, tools, structured outputs,
+//! probabilities, several choices, token ids, and ranks.
 
 use serde_json::{Value, json};
 use support::whole::Pool;
@@ -34,9 +34,9 @@ fn chat(more: Value) -> Value {
     body
 }
 
-fn content(answer: &Value) -> &str {
-    let content = answer["choices"][0]["message"]["content"].as_str();
-    content.unwrap_or_else(|| panic!("{answer}"))
+fn content(response: &Value) -> &str {
+    let content = response["choices"][0]["message"]["content"].as_str();
+    content.unwrap_or_else(|| panic!("{response}"))
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn what_it_has_beside_plain_answers_comes_through_the_pool() {
     parts.run("token ids", || token_ids(&pool));
 }
 
-/// What is the request's fault is a 400, in a stream too.
+/// Client errors return 400, also in a stream.
 fn refusals(pool: &Pool) {
     let schema = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nonsense"}}});
     for (fields, words) in [
@@ -65,15 +65,15 @@ fn refusals(pool: &Pool) {
             body["stream"] = json!(stream);
             let (status, text) = pool.post(CHAT, &body.to_string());
             assert_eq!(status, 400, "{words}, {stream}: {text}");
-            let answer: Value = serde_json::from_str(&text).expect("JSON");
-            let message = answer["error"]["message"].as_str().unwrap_or_default();
+            let response: Value = serde_json::from_str(&text).expect("JSON");
+            let message = response["error"]["message"].as_str().unwrap_or_default();
             assert!(message.contains(words), "{stream}: {text}");
         }
     }
 }
 
-/// The random model calls nothing by itself: that the template shows it the tools, and a call and its result later, is known by
-/// the tokens of the prompt.
+/// The random model never calls tools on its own. The prompt's tokens show that the template contains the tools, and later a call
+/// and its result.
 fn tools(pool: &Pool) {
     let tools = json!([{"type": "function", "function": {
         "name": "weather", "description": "d",
@@ -86,10 +86,10 @@ fn tools(pool: &Pool) {
         {"role": "tool", "tool_call_id": "a", "content": "rain"},
     ]);
     let tokens = |fields: Value| {
-        let answer = ask(pool, CHAT, &chat(fields));
-        assert!(answer["choices"][0]["message"].is_object(), "{answer}");
-        let tokens = answer["usage"]["prompt_tokens"].as_u64();
-        tokens.unwrap_or_else(|| panic!("{answer}"))
+        let response = ask(pool, CHAT, &chat(fields));
+        assert!(response["choices"][0]["message"].is_object(), "{response}");
+        let tokens = response["usage"]["prompt_tokens"].as_u64();
+        tokens.unwrap_or_else(|| panic!("{response}"))
     };
     let without = tokens(json!({}));
     let with = tokens(json!({"tools": tools}));
@@ -102,7 +102,7 @@ fn tools(pool: &Pool) {
     assert!(text.trim_end().ends_with("data: [DONE]"), "{text}");
 }
 
-/// The model speaks no JSON by itself.
+/// The model does not produce JSON on its own.
 fn structured(pool: &Pool) {
     let schema = json!({
         "type": "object", "additionalProperties": false, "required": ["hot"],
@@ -110,39 +110,39 @@ fn structured(pool: &Pool) {
     });
     let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
     let fields = json!({"response_format": format, "max_tokens": 200});
-    let answer = ask(pool, CHAT, &chat(fields));
+    let response = ask(pool, CHAT, &chat(fields));
     // Between the parts there may be white space.
-    let dense: String = content(&answer).split_whitespace().collect();
+    let dense: String = content(&response).split_whitespace().collect();
     assert!(
         ["{\"hot\":\"yes\"}", "{\"hot\":\"no\"}"].contains(&dense.as_str()),
-        "{answer}"
+        "{response}"
     );
     let fields = json!({"grammar": "root ::= \"warm\" | \"cold\"", "max_tokens": 20});
-    let answer = ask(pool, CHAT, &chat(fields));
-    assert!(["warm", "cold"].contains(&content(&answer)), "{answer}");
+    let response = ask(pool, CHAT, &chat(fields));
+    assert!(["warm", "cold"].contains(&content(&response)), "{response}");
 }
 
 fn probabilities(pool: &Pool) {
-    let answer = ask(
+    let response = ask(
         pool,
         CHAT,
         &chat(json!({"logprobs": true, "top_logprobs": 3, "ignore_eos": true})),
     );
-    let tokens = answer["choices"][0]["logprobs"]["content"].as_array();
-    let tokens = tokens.unwrap_or_else(|| panic!("{answer}"));
+    let tokens = response["choices"][0]["logprobs"]["content"].as_array();
+    let tokens = tokens.unwrap_or_else(|| panic!("{response}"));
     // It leaves out tokens that end in the midst of a letter.
-    assert!((1..=4).contains(&tokens.len()), "{answer}");
-    let has_three = |it: &Value| {
-        let best = it["top_logprobs"].as_array();
-        best.is_some_and(|it| it.len() == 3)
+    assert!((1..=4).contains(&tokens.len()), "{response}");
+    let has_three = |token: &Value| {
+        let best = token["top_logprobs"].as_array();
+        best.is_some_and(|best| best.len() == 3)
     };
-    assert!(tokens.iter().all(has_three), "{answer}");
+    assert!(tokens.iter().all(has_three), "{response}");
 }
 
 fn several(pool: &Pool) {
-    let answer = ask(pool, CHAT, &chat(json!({"n": 2, "ignore_eos": true})));
-    let choices = answer["choices"].as_array().map(Vec::len);
-    assert_eq!(choices, Some(2), "{answer}");
+    let response = ask(pool, CHAT, &chat(json!({"n": 2, "ignore_eos": true})));
+    let choices = response["choices"].as_array().map(Vec::len);
+    assert_eq!(choices, Some(2), "{response}");
 }
 
 fn token_ids(pool: &Pool) {
@@ -157,9 +157,9 @@ fn token_ids(pool: &Pool) {
         .unwrap_or_else(|| panic!("{tokens}"));
     assert!(ids.len() >= prompt.len(), "{tokens}");
     let body = json!({"model": "real", "prompt": ids, "max_tokens": 3, "temperature": 0});
-    let answer = ask(pool, TEXT, &body);
-    let used = answer["usage"]["prompt_tokens"].as_u64();
-    assert_eq!(used, Some(ids.len() as u64), "{answer}");
+    let response = ask(pool, TEXT, &body);
+    let used = response["usage"]["prompt_tokens"].as_u64();
+    assert_eq!(used, Some(ids.len() as u64), "{response}");
 }
 
 /// With the last hidden state of the tiny model as its score: the order is chance, and the same each time.
@@ -173,22 +173,22 @@ fn ranks_come_in_their_order_and_as_many_as_are_wanted() {
         let body = json!({
             "model": "real", "query": "models", "documents": documents, "top_n": most,
         });
-        let answer = ask(&pool, "/v1/rerank", &body);
-        let results = answer["results"].as_array().cloned();
-        let results = results.unwrap_or_else(|| panic!("{answer}"));
-        let rank = |it: &Value| {
-            let score = it["relevance_score"].as_f64();
-            it["index"].as_u64().zip(score)
+        let response = ask(&pool, "/v1/rerank", &body);
+        let results = response["results"].as_array().cloned();
+        let results = results.unwrap_or_else(|| panic!("{response}"));
+        let rank = |result: &Value| {
+            let score = result["relevance_score"].as_f64();
+            result["index"].as_u64().zip(score)
         };
         let ranks: Option<Vec<(u64, f64)>> = results.iter().map(rank).collect();
-        ranks.unwrap_or_else(|| panic!("{answer}"))
+        ranks.unwrap_or_else(|| panic!("{response}"))
     };
     let all = ranks(3);
     assert!(all.is_sorted_by(|a, b| a.1 >= b.1), "{all:?}");
-    let mut indices: Vec<u64> = all.iter().map(|it| it.0).collect();
+    let mut indices: Vec<u64> = all.iter().map(|(index, _)| *index).collect();
     let best = indices[..2].to_vec();
     indices.sort_unstable();
     assert_eq!(indices, [0, 1, 2]);
-    let two: Vec<u64> = ranks(2).iter().map(|it| it.0).collect();
+    let two: Vec<u64> = ranks(2).iter().map(|(index, _)| *index).collect();
     assert_eq!(two, best);
 }

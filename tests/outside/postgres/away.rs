@@ -1,5 +1,5 @@
-//! The real program with its state in PostgreSQL, while PostgreSQL is away: models are served, administrators' wishes are
-//! refused with the reason, what was acknowledged holds, and the service recovers by itself.
+//! The real program with its state in PostgreSQL, while PostgreSQL is unavailable: models are served, administrators' changes are
+//! refused with the reason, acknowledged changes hold, and the service recovers automatically.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use support::family::{Family, asks, chat, reasons, shown, stub};
 use support::postgres::{PASSWORD, Server};
 use support::whole::{Pool, wait_for};
 
-/// How long one write may take.
+/// Time limit of a write.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
 
 fn pool_on(url: &str) -> Pool {
@@ -57,7 +57,7 @@ fn written(pool: &Pool) -> String {
             }
         }
     }
-    for pid in Family::of(pool).alive() {
+    for pid in Family::new(pool).alive() {
         for part in ["environ", "cmdline"] {
             let bytes = fs::read(format!("/proc/{pid}/{part}")).unwrap_or_default();
             text += &String::from_utf8_lossy(&bytes);
@@ -206,7 +206,7 @@ fn a_minute_without_postgresql_costs_no_request() {
         slowest = slowest.max(asked.elapsed().unwrap());
         answered += 1;
     }
-    // Nobody waits for longer than two writes may take, and those that wait together are refused together.
+    // No request waits longer than two writes may take, and requests that wait together are refused together.
     let asked = std::time::SystemTime::now();
     let refused = std::thread::scope(|scope| {
         let orders: Vec<_> = (0..5)
@@ -214,7 +214,7 @@ fn a_minute_without_postgresql_costs_no_request() {
             .collect();
         orders
             .into_iter()
-            .map(|it| it.join().unwrap())
+            .map(|thread| thread.join().unwrap())
             .collect::<Vec<_>>()
     });
     let refused_after = asked.elapsed().unwrap();

@@ -18,11 +18,13 @@ const TRIES: u32 = 3;
 const WAITS: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock' \
      AND relation = CAST('meta' AS regclass) \
      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-/// What the statement of a new leader waits for; it waits for 10 s.
+/// Waits for the row that a new leader updates. The leader's own statement waits 10 s for it.
 const LEAD: &str = "SET lock_timeout = '9s'; UPDATE leadership SET holder = holder WHERE id = 1";
 
-fn wait_for_answer(what: &str, server: &Server, database: &str, sql: &str, answer: &str) {
-    wait_for(what, || server.ask(database, sql).as_deref() == Ok(answer));
+fn wait_for_response(what: &str, server: &Server, database: &str, sql: &str, response: &str) {
+    wait_for(what, || {
+        server.ask(database, sql).as_deref() == Ok(response)
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,11 +42,11 @@ async fn writes_that_wait_for_a_table_end_on_the_server_and_keep_no_new_leader_a
     let held = "SELECT count(*) FROM pg_locks WHERE granted AND mode = 'AccessExclusiveLock' \
                 AND relation = CAST('meta' AS regclass) \
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    block_in_place(|| wait_for_answer("the lock", server, database, held, "1"));
+    block_in_place(|| wait_for_response("the lock", server, database, held, "1"));
 
     let (of_leader, name) = (Arc::clone(&state.server), database.to_owned());
     let leads = spawn_blocking(move || {
-        wait_for_answer("the write to wait", &of_leader, &name, WAITS, "1");
+        wait_for_response("the write to wait", &of_leader, &name, WAITS, "1");
         of_leader.ask(&name, LEAD)
     });
     let (written, led) = tokio::join!(store.save_meta("a", "during"), leads);
@@ -59,7 +61,7 @@ async fn writes_that_wait_for_a_table_end_on_the_server_and_keep_no_new_leader_a
         assert!(again.is_err(), "the table is locked");
     }
     block_in_place(|| {
-        wait_for_answer("the sessions to end", server, database, WAITS, "0");
+        wait_for_response("the sessions to end", server, database, WAITS, "0");
         assert_eq!(server.ask(database, held), Ok("1".to_owned()));
         let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                    WHERE query LIKE 'LOCK TABLE meta%' AND datname = current_database() \

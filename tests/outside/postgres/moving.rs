@@ -37,7 +37,7 @@ fn record(at: u64) -> Record {
 async fn fill(store: &Store) {
     let records: Vec<Record> = (1..=ROWS).map(record).collect();
     store
-        .append(&records, &|it: DeviceId| it.to_string())
+        .append(&records, &|device: DeviceId| device.to_string())
         .await
         .unwrap();
     let keep = Retention {
@@ -219,7 +219,7 @@ async fn a_state_moves_to_postgresql_and_back_and_nothing_is_lost() {
     let second = state.open().await;
     assert_eq!(contents(&second).await, before);
     let appended = second
-        .append(&[record(1)], &|it: DeviceId| it.to_string())
+        .append(&[record(1)], &|device: DeviceId| device.to_string())
         .await
         .unwrap();
     assert_eq!(
@@ -235,7 +235,7 @@ async fn a_state_moves_to_postgresql_and_back_and_nothing_is_lost() {
     let before = contents(&second).await;
     second.close().await;
 
-    // What has rows is never overwritten.
+    // A table with rows is never overwritten.
     for (from, to) in [
         (file("first"), postgres.clone()),
         (postgres.clone(), file("first")),
@@ -256,7 +256,7 @@ async fn a_state_moves_to_postgresql_and_back_and_nothing_is_lost() {
     };
     assert_eq!(usage("third").await, usage("first").await);
     let appended = third
-        .append(&[record(1)], &|it: DeviceId| it.to_string())
+        .append(&[record(1)], &|device: DeviceId| device.to_string())
         .await
         .unwrap();
     assert_eq!(appended[0].id, i64::try_from(ROWS).unwrap() + 2);

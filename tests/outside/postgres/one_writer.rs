@@ -1,4 +1,4 @@
-//! Two processes for one database: whoever has lost the lock writes nothing any more, whether it knows of it or not.
+//! Two processes with one database: a process that has lost the lock no longer writes, even before it notices.
 
 use model_pool::store::{Store, StoreFault};
 use support::postgres::name_of;

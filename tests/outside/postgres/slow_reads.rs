@@ -9,7 +9,7 @@ use support::whole::{Pool, wait_for};
 
 /// More than there are sessions that read.
 const READS: usize = 6;
-/// What one may take, with a margin for a machine that is busy. Less than the 30 s after which the server ends it.
+/// Time limit of a read, with a margin for a busy machine. Less than the 30 s after which the server ends it.
 const READ_WITHIN: Duration = Duration::from_secs(28);
 /// In a failing test; otherwise the lock is released before.
 const LOCK_SECONDS: u32 = 90;
@@ -39,8 +39,8 @@ fn reads_that_are_not_answered_end_in_time_and_others_are_answered_then() {
         });
         let began = SystemTime::now();
         let reads: Vec<_> = (0..READS).map(|_| scope.spawn(|| read(history))).collect();
-        for it in reads {
-            assert_eq!(it.join().unwrap(), 503);
+        for read in reads {
+            assert_eq!(read.join().unwrap(), 503);
         }
         let took = began.elapsed().unwrap();
         assert!(took <= READ_WITHIN, "{took:.1?}");

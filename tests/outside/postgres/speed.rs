@@ -1,4 +1,4 @@
-//! What the writes of one step cost on PostgreSQL, beside SQLite on the same disk in the same run.
+//! The cost of writing one step to PostgreSQL, compared with SQLite on the same disk in the same run.
 
 use std::time::{Duration, SystemTime};
 
@@ -35,7 +35,7 @@ async fn step(store: &Store, at: u64) {
         explanation: None,
     };
     let records = [RecordKind::Load, RecordKind::Evict, RecordKind::Ready].map(record);
-    let name = |it: DeviceId| it.to_string();
+    let name = |device: DeviceId| device.to_string();
     store.append(&records, &name).await.unwrap();
 }
 
@@ -73,6 +73,6 @@ async fn the_writes_of_a_step_beside_sqlite() {
         postgres.as_secs_f64() / sqlite.as_secs_f64(),
         postgres_page.as_secs_f64() / sqlite_page.as_secs_f64(),
     );
-    // Far above what is measured: this is to find a statement that reads a whole table.
+    // Far above the measured time: this detects statements that read a complete table.
     assert!(postgres < Duration::from_millis(200), "{postgres:?}");
 }

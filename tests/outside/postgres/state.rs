@@ -1,4 +1,4 @@
-//! Where the tests of the store keep a state: here in a database of a real PostgreSQL. `tests/plain` has the same for SQLite.
+//! The state of the store's tests, here in a database of a real PostgreSQL. `tests/plain` has the variant for SQLite.
 
 use std::sync::Arc;
 

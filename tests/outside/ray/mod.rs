@@ -19,7 +19,7 @@ struct Pool {
     file: PathBuf,
 }
 
-/// A node that lives until it gets SIGTERM, and writes what it sees into a file beside it.
+/// A node that runs until SIGTERM, and writes its observations into a file next to it.
 const STAYS: &str = "#!/bin/sh
 [ \"$1\" = version ] && echo model-pool VERSION && exit
 log=$(dirname \"$0\")/log
@@ -149,7 +149,7 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     let jobs = ray.get("/api/jobs/").to_string();
     assert!(!jobs.contains("secret"), "{jobs}");
 
-    // What cannot be placed says why. A label chooses the machine.
+    // Requests that cannot be placed report the reason. A label selects the machine.
     let waits = pool.request("both");
     let large = pool.request("large");
     let waiting = pool.wait_for(&waits, "pending");
@@ -184,7 +184,7 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
         live == own
     });
 
-    // One drains, one ends at once; neither leaves a process.
+    // The first drains, the second ends immediately; neither leaves a process.
     pool.release(&[&first]);
     assert_has(&pool.wait_for(&first, "ended")["why"], &["given back"]);
     assert!(pool.file("log").contains("drained"), "{}", pool.file("log"));

@@ -1,4 +1,4 @@
-//! Models as applications of a real Ray Serve: deployed beside another program's, served, adopted after `kill -9`, and removed.
+//! Models as applications of a real Ray Serve: deployed next to another program's, served, adopted after `kill -9`, and removed.
 
 use std::fs;
 
@@ -64,7 +64,7 @@ fn names(ray: &RayServer) -> Vec<String> {
         .unwrap_or_default();
     let there = applications
         .iter()
-        .filter(|(_, it)| it["status"] != "DELETING");
+        .filter(|(_, application)| application["status"] != "DELETING");
     let mut names: Vec<String> = there.map(|(name, _)| name.clone()).collect();
     names.sort();
     names
@@ -121,10 +121,10 @@ fn a_model_is_an_application_beside_others_and_is_found_again_after_a_crash() {
     let models: Value = serde_json::from_str(&models).unwrap();
     let far = models["models"]
         .as_array()
-        .and_then(|all| all.iter().find(|it| it["model"] == "far"));
+        .and_then(|all| all.iter().find(|model| model["model"] == "far"));
     assert_eq!(far.unwrap()["replicas"][0]["replica"], "r1", "{models}");
 
-    // Ray's dashboard may be down: Serve goes on.
+    // Serve continues while Ray's dashboard is down.
     let dashboard = ray.kill_dashboard();
     assert_eq!(chat(&pool, "far").0, 200);
     ray.start_dashboard(&dashboard);

@@ -1,6 +1,5 @@
-//! A Ray of the test's own, with a head and machines that have as many GPUs as the test says. Everything runs in namespaces of
-//! the network and of processes: Ray's ports take commands from whoever reaches them, and its own `stop` would end every Ray
-//! of the machine.
+//! A private Ray, with a head and machines that have configurable numbers of GPUs. Everything runs in network and process
+//! namespaces: Ray's ports accept commands from every caller, and its `stop` would end every Ray of the machine.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -30,8 +29,8 @@ fn programs() -> Option<PathBuf> {
     there.then(|| folder.join("bin"))
 }
 
-/// True inside of the namespaces, where the test goes on. Outside it starts itself there, and returns false when that has
-/// passed, or when there is no Ray.
+/// Returns true inside the namespaces, where the test continues. Outside, it runs the test inside and returns false once it has
+/// passed, or if Ray is not installed.
 ///
 /// # Panics
 /// If the test fails inside.
@@ -178,7 +177,11 @@ impl RayServer {
             ("PATH", "/usr/local/bin:/usr/bin:/bin".to_owned()),
             ("SECRET_OF_RAY", "secret-of-rays-environment".to_owned()),
         ];
-        variables.extend(self.token.iter().map(|it| ("RAY_AUTH_TOKEN", it.clone())));
+        variables.extend(
+            self.token
+                .iter()
+                .map(|token| ("RAY_AUTH_TOKEN", token.clone())),
+        );
         variables
     }
 
@@ -194,24 +197,24 @@ impl RayServer {
     pub fn get(&self, path: &str) -> Value {
         let mut stream = TcpStream::connect(("127.0.0.1", PORT)).unwrap();
         let token = self.token.as_ref();
-        let token = token.map(|it| format!("Authorization: Bearer {it}\r\n"));
+        let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
         let head = format!(
             "GET {path} HTTP/1.0\r\nHost: ray\r\n{}\r\n",
             token.unwrap_or_default()
         );
         stream.write_all(head.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"))
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let (_, body) = response.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap_or_else(|_| panic!("{response}"))
     }
 
     /// Jobs that Ray has not ended.
     pub fn live_jobs(&self) -> Vec<String> {
         let jobs = self.get("/api/jobs/");
         let jobs = jobs.as_array().unwrap().iter();
-        let live = jobs.filter(|it| it["status"] == "RUNNING" || it["status"] == "PENDING");
-        live.map(|it| it["submission_id"].as_str().unwrap_or_default().to_owned())
+        let live = jobs.filter(|job| job["status"] == "RUNNING" || job["status"] == "PENDING");
+        live.map(|job| job["submission_id"].as_str().unwrap_or_default().to_owned())
             .collect()
     }
 

@@ -1,5 +1,5 @@
-//! The whole way on a real Ray that wants a token: a pool without room for a model gets a node, and a second one for a model
-//! of higher priority; Ray's dashboard crashes in between; and idle nodes are given back.
+//! The complete path on a real Ray that requires a token: a pool without room for a model gets a node, and a second node for a
+//! model of higher priority; Ray's dashboard crashes in between; and idle nodes are returned.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -74,8 +74,8 @@ fn s2_the_pool_requests_nodes_from_ray_and_gives_them_back_when_they_are_idle() 
     let key = pool.admin_key();
     let post = |path: &str, body: &str| {
         let (status, text, _) = pool.request("POST", path, body, Some(&key));
-        let answer: Value = serde_json::from_str(&text).unwrap_or_default();
-        (status, answer)
+        let response: Value = serde_json::from_str(&text).unwrap_or_default();
+        (status, response)
     };
     let token = post("/llm/admin/nodes/tokens", "{}").1["token"].clone();
     write("token", token.as_str().unwrap(), 0o600);
@@ -85,16 +85,16 @@ fn s2_the_pool_requests_nodes_from_ray_and_gives_them_back_when_they_are_idle() 
         let body = format!(
             "{{\"model\": \"{model}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}"
         );
-        let answer = post("/v1/chat/completions", &body);
-        assert_eq!(answer.0, 200, "{model}: {answer:?}\n{}", pool.log());
+        let response = post("/v1/chat/completions", &body);
+        assert_eq!(response.0, 200, "{model}: {response:?}\n{}", pool.log());
         step(&format!("{model} has answered"));
     };
     let nodes = || {
         let (_, text, _) = pool.request("GET", "/llm/admin/nodes", "", Some(&key));
         let listed: Value = serde_json::from_str(&text).unwrap_or_default();
         let nodes = listed["nodes"].as_array().cloned().unwrap_or_default();
-        let names = nodes.iter().filter_map(|it| it["node"].as_str());
-        let jobs = names.filter(|it| it.starts_with("ray-"));
+        let names = nodes.iter().filter_map(|node| node["node"].as_str());
+        let jobs = names.filter(|name| name.starts_with("ray-"));
         jobs.map(str::to_owned).collect::<Vec<_>>()
     };
 
@@ -104,7 +104,7 @@ fn s2_the_pool_requests_nodes_from_ray_and_gives_them_back_when_they_are_idle() 
     assert_eq!(nodes().len(), 1, "on a node of Ray");
     assert_eq!(ray.live_jobs().len(), 1);
 
-    // Without its dashboard Ray is unknown, and its nodes go on.
+    // Without its dashboard, Ray's state is unknown, and its nodes continue.
     let dashboard = ray.kill_dashboard();
     step("Ray's dashboard is killed");
     asks("first");

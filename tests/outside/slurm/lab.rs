@@ -1,5 +1,5 @@
-//! A pool beside a real Slurm that brings its nodes: the controller with one device of its own, and jobs that run
-//! `model-pool node` with one device of 16 GiB each.
+//! A pool with nodes from a real Slurm: the controller has one device, and jobs run `model-pool node` with one device of 16 GiB
+//! each.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -92,7 +92,7 @@ impl<'a> Lab<'a> {
         (status, serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// A request for so many tokens.
+    /// Sends a request for this many tokens.
     pub fn asks(&self, model: &str, tokens: u32) -> (u16, Value) {
         self.post("/v1/chat/completions", &body(model, tokens, false))
     }
@@ -112,26 +112,28 @@ impl<'a> Lab<'a> {
             .request("GET", "/llm/admin/nodes", "", Some(&self.key));
         let listed: Value = serde_json::from_str(&text).unwrap_or_default();
         let nodes = listed["nodes"].as_array().cloned().unwrap_or_default();
-        let is_job = |it: &Value| {
-            it["node"]
+        let is_job = |node: &Value| {
+            node["node"]
                 .as_str()
-                .is_some_and(|it| it.starts_with("slurm-"))
+                .is_some_and(|name| name.starts_with("slurm-"))
         };
         nodes.into_iter().filter(is_job).collect()
     }
 
     pub fn node(&self, name: &str) -> Value {
         let mut nodes = self.nodes().into_iter();
-        nodes.find(|it| it["node"] == name).unwrap_or_default()
+        nodes.find(|node| node["node"] == name).unwrap_or_default()
     }
 
     /// The nodes on which the model has a ready replica.
     pub fn ready_on(&self, model: &str) -> Vec<String> {
         let shown = support::family::shown(&self.pool, model);
         let replicas = shown["replicas"].as_array().cloned().unwrap_or_default();
-        let ready = replicas.iter().filter(|it| it["state"] == "ready");
-        let devices = ready.filter_map(|it| it["devices"][0]["device"].as_str());
-        let nodes = devices.filter_map(|it| it.split_once('/'));
+        let ready = replicas
+            .iter()
+            .filter(|replica| replica["state"] == "ready");
+        let devices = ready.filter_map(|replica| replica["devices"][0]["device"].as_str());
+        let nodes = devices.filter_map(|device| device.split_once('/'));
         nodes.map(|(node, _)| node.to_owned()).collect()
     }
 

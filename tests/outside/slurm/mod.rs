@@ -125,7 +125,7 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     wait_for("the reason to be known", || {
         pool.lease(&ids[2])["reason"]
             .as_str()
-            .is_some_and(|it| it.contains("all nodes of this shape are in use"))
+            .is_some_and(|reason| reason.contains("all nodes of this shape are in use"))
     });
     assert_eq!(waits["node"], format!("slurm-{}", ids[2]));
 
@@ -190,7 +190,7 @@ fn what_the_cluster_cannot_give_is_refused_or_waits_with_what_to_do() {
             let lease = pool.lease(&id);
             lease["reason"]
                 .as_str()
-                .is_some_and(|it| it.contains(reason))
+                .is_some_and(|text| text.contains(reason))
         });
         pool.run(&["cluster", "release", &id]).has(0, &[]);
         pool.wait_for(&id, "ended");
@@ -239,7 +239,7 @@ fn a_node_that_cannot_start_a_time_limit_and_an_owners_scancel_are_seen_as_such(
     let id = missing.request("one");
     assert_has(&missing.wait_for(&id, "ended")["why"], "found no program");
 
-    // A job of one minute gets SIGTERM before its time is over; one that goes on is ended within another minute.
+    // A job with a limit of one minute gets SIGTERM before its time is over; a job that ignores it is killed within another minute.
     let began = std::time::SystemTime::now();
     while stubborn.lease(&limited)["state"] == "running" {
         let waited = began.elapsed().unwrap_or_default();
@@ -325,7 +325,7 @@ fn check_slurm_says_what_is_there_and_what_is_missing() {
     let good = text.lines().filter(|line| {
         !["name: long", "name: large", "name: closed"]
             .iter()
-            .any(|it| line.contains(it))
+            .any(|pattern| line.contains(pattern))
     });
     fs::write(&pool.file, good.collect::<Vec<_>>().join("\n")).unwrap();
     pool.run(&["check", "--slurm"]).has(0, &[]);

@@ -16,11 +16,11 @@ fn probe(lab: &Lab<'_>, model: &str, ends: &AtomicBool) -> (u32, Vec<(u16, Value
     let (mut count, mut refused, mut longest) = (0, Vec::new(), Duration::ZERO);
     while !ends.load(Ordering::Relaxed) {
         let began = SystemTime::now();
-        let (status, answer) = lab.asks(model, 1);
+        let (status, response) = lab.asks(model, 1);
         longest = longest.max(began.elapsed().unwrap_or_default());
         count += 1;
         if status != 200 {
-            refused.push((status, answer));
+            refused.push((status, response));
         }
         thread::park_timeout(Duration::from_millis(50));
     }
@@ -46,7 +46,7 @@ fn home(lab: &Lab<'_>, model: &str) -> String {
     found.remove(0)
 }
 
-/// The whole of a stream that ends within two minutes.
+/// The complete text of a stream that ends within two minutes.
 fn ended(lab: &Lab<'_>, stream: &Stream) -> String {
     lab.wait_for_long("the stream to end", Duration::from_secs(120), || {
         let text = stream.text();
@@ -55,7 +55,7 @@ fn ended(lab: &Lab<'_>, stream: &Stream) -> String {
     stream.text()
 }
 
-/// 100 ms for each token, and no answer ends by itself within a test.
+/// 100 ms per token: no response ends on its own within a test.
 const SLOW: [&str; 4] = ["--tokens", "5000", "--token-ms", "100"];
 
 #[test]
@@ -92,7 +92,7 @@ fn n7_an_always_hot_model_moves_before_the_time_limit_of_its_job_with_streams_ru
         lab.wait_for_long(
             "hot to be ready on its successor",
             Duration::from_secs(40),
-            || lab.ready_on("hot").iter().any(|it| *it != first),
+            || lab.ready_on("hot").iter().any(|node| *node != first),
         );
         let second = lab.ready_on("hot").remove(0);
         lab.step(&format!("hot is ready on {second}; the old one drains"));
@@ -127,7 +127,7 @@ fn n7_an_always_hot_model_moves_before_the_time_limit_of_its_job_with_streams_ru
             "hot was cold for {longest:?}"
         );
     });
-    // The job ended by itself, and not by its limit.
+    // The job ended on its own, and not by its limit.
     let id = first.trim_start_matches("slurm-");
     let job = || slurm.client("scontrol", &["show", "job", id]);
     wait_for("the job to end", || {
@@ -187,7 +187,7 @@ fn n7_a_preempted_job_is_emptied_within_its_grace_time() {
         lab.wait_for_long(
             "hot to be ready on another node",
             Duration::from_secs(40),
-            || lab.ready_on("hot").iter().any(|it| *it != first),
+            || lab.ready_on("hot").iter().any(|node| *node != first),
         );
         lab.step("hot is ready on another node");
         let text = ended(&lab, &long);

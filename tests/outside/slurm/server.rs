@@ -117,7 +117,7 @@ impl SlurmServer {
         child.wait().unwrap();
     }
 
-    /// What one of Slurm's own clients prints.
+    /// Output of a Slurm client.
     pub fn client(&self, name: &str, arguments: &[&str]) -> String {
         let output = Command::new(name)
             .args(arguments)
@@ -157,7 +157,7 @@ fn munged(path: &Path) -> Child {
     let option =
         |name: &str, file: &str| format!("--{name}={}", path.join("munge").join(file).display());
     Command::new(daemon("munged").unwrap())
-        // The folder lies below one that everybody may write to.
+        // The folder is below a world-writable folder.
         .args(["--foreground", "--force"])
         .args([
             option("key-file", "key"),

@@ -1,5 +1,5 @@
-//! The whole way on a real Slurm: a pool without room for a model, a node by hand or by the pool itself, the model
-//! answers there, and the node is given back.
+//! The complete path on a real Slurm: a pool without room for a model, a node started by hand or by the pool, the model's responses
+//! from there, and the return of the node.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -29,8 +29,8 @@ fn a_node_from_slurm_joins_serves_a_model_and_goes_when_it_is_released() {
     let key = pool.admin_key();
     let post = |path: &str, body: &str| {
         let (status, text, _) = pool.request("POST", path, body, Some(&key));
-        let answer: Value = serde_json::from_str(&text).unwrap_or_default();
-        (status, answer)
+        let response: Value = serde_json::from_str(&text).unwrap_or_default();
+        (status, response)
     };
     let refused = post("/v1/chat/completions", BODY);
     assert_eq!(refused.1["error"]["code"], "never_fits", "{refused:?}");
@@ -75,8 +75,8 @@ fn a_node_from_slurm_joins_serves_a_model_and_goes_when_it_is_released() {
         own.map(|node| node["state"].as_str().unwrap_or_default().to_owned())
     };
     wait_for("the node to join", || state().as_deref() == Some("joined"));
-    let answer = post("/v1/chat/completions", BODY);
-    assert_eq!(answer.0, 200, "{answer:?}; {}", cluster.log(&id));
+    let response = post("/v1/chat/completions", BODY);
+    assert_eq!(response.0, 200, "{response:?}; {}", cluster.log(&id));
     let (_, devices, _) = pool.request("GET", "/llm/admin/devices", "", Some(&key));
     assert!(devices.contains(&format!("{name}/gpu0")), "{devices}");
 
@@ -145,8 +145,8 @@ fn s2_the_pool_requests_a_node_from_slurm_and_gives_it_back_when_it_is_idle() {
     let key = pool.admin_key();
     let post = |path: &str, body: &str| {
         let (status, text, _) = pool.request("POST", path, body, Some(&key));
-        let answer: Value = serde_json::from_str(&text).unwrap_or_default();
-        (status, answer)
+        let response: Value = serde_json::from_str(&text).unwrap_or_default();
+        (status, response)
     };
     let token = post("/llm/admin/nodes/tokens", "{}").1["token"].clone();
     fs::write(folder.join("token"), token.as_str().unwrap()).unwrap();
@@ -154,16 +154,16 @@ fn s2_the_pool_requests_a_node_from_slurm_and_gives_it_back_when_it_is_idle() {
     let began = Instant::now();
     let step = |what: &str| eprintln!("{:6.1} s  {what}", began.elapsed().as_secs_f64());
     let asks = |model: &str| {
-        let answer = post("/v1/chat/completions", &BODY.replace("big", model));
-        assert_eq!(answer.0, 200, "{model}: {answer:?}\n{}", pool.log());
+        let response = post("/v1/chat/completions", &BODY.replace("big", model));
+        assert_eq!(response.0, 200, "{model}: {response:?}\n{}", pool.log());
         step(&format!("{model} has answered"));
     };
     let nodes = || {
         let (_, text, _) = pool.request("GET", "/llm/admin/nodes", "", Some(&key));
         let listed: Value = serde_json::from_str(&text).unwrap_or_default();
         let nodes = listed["nodes"].as_array().cloned().unwrap_or_default();
-        let names = nodes.iter().filter_map(|it| it["node"].as_str());
-        let jobs = names.filter(|it| it.starts_with("slurm-"));
+        let names = nodes.iter().filter_map(|node| node["node"].as_str());
+        let jobs = names.filter(|name| name.starts_with("slurm-"));
         jobs.map(str::to_owned).collect::<Vec<_>>()
     };
 

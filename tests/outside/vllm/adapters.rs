@@ -1,4 +1,4 @@
-//! LoRA adapters on the real engine: one that its start names, and others that are looked for while it runs.
+//! LoRA adapters on the real engine: one from its command line, and others that are found at run time.
 
 use serde_json::{Value, json};
 use support::adapters::{TINY_GUIDE, write_sized};
@@ -39,25 +39,29 @@ fn adapters_are_served_from_the_start_and_looked_for_by_their_names_while_it_run
             "model": name, "max_tokens": 12, "temperature": 0,
             "messages": [{"role": "user", "content": "What is keep-hot?"}],
         });
-        let answer = ask(&pool, CHAT, &body);
-        assert_eq!(answer["model"], name, "{answer}");
-        let text = answer["choices"][0]["message"]["content"].as_str();
-        text.unwrap_or_else(|| panic!("{answer}")).to_owned()
+        let response = ask(&pool, CHAT, &body);
+        assert_eq!(response["model"], name, "{response}");
+        let text = response["choices"][0]["message"]["content"].as_str();
+        text.unwrap_or_else(|| panic!("{response}")).to_owned()
     };
     let names = ["real", "polite", "real:one", "real:two"];
     let texts = names.map(text);
     for (index, one) in texts.iter().enumerate() {
         assert!(!texts[..index].contains(one), "{names:?}: {texts:?}");
     }
-    // There is room for one of those that come: the first is loaded again, and says the same.
+    // Only one dynamic adapter fits: the first is loaded again, and gives the same output.
     assert_eq!(text("real:one"), texts[2]);
-    let (status, answer) = pool.post(CHAT, &short("real:three").to_string());
-    assert_eq!(status, 404, "{answer}");
+    let (status, response) = pool.post(CHAT, &short("real:three").to_string());
+    assert_eq!(status, 404, "{response}");
     let (_, listed, _) = pool.request("GET", "/v1/models", "", None);
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
     let listed = listed["data"].as_array().expect("a list");
     for name in &names[1..] {
-        let one = listed.iter().find(|it| it["id"] == *name);
-        assert_eq!(one.map(|it| &it["parent"]), Some(&json!("real")), "{name}");
+        let one = listed.iter().find(|model| model["id"] == *name);
+        assert_eq!(
+            one.map(|model| &model["parent"]),
+            Some(&json!("real")),
+            "{name}"
+        );
     }
 }

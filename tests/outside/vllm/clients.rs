@@ -1,9 +1,9 @@
 //! The checks of third-party clients (`tests/clients`) against the pool with a real vLLM behind it: the scripts that run
 //! against the embedded engine, too, and what schemathesis makes of the document.
 //!
-//! Not here is what needs an engine that says what a script wants, which the demo model does not: agents, the wires of
-//! docs/clients.md, and answers held to the published schemas. vLLM's answers in one piece reach the client as they are, with
-//! fields of its own.
+//! Excludes everything that needs an engine with scripted output, which the demo model cannot produce: agents, the wires of
+//! docs/clients.md, and responses compared with the published schemas. vLLM's complete responses reach the client unchanged, with
+//! vLLM's additional fields.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,8 +25,8 @@ const MODEL: &str = "tiny-guide";
 /// Checks by their words, and why they are left out.
 type LeftOut = [(&'static str, &'static str)];
 
-/// Left out as well is what needs a second model: one under a name with a slash, one that talks for many seconds
-/// (`serving.rs` has clients that leave), one that never gets ready, and one for embeddings (`pooling.rs`).
+/// Also excludes everything that needs a second model: a name with a slash, output for many seconds (`serving.rs` has clients that
+/// leave), a model that never becomes ready, and embeddings (`pooling.rs`).
 const OF_OPENAI: &LeftOut = &[
     (
         "n gives so many choices, plain and streaming",
@@ -58,7 +58,7 @@ const OF_ANTHROPIC: &LeftOut = &[(
     "vLLM answers it",
 )];
 
-/// What of the document reaches the engine, but for what is stored.
+/// Operations of the document that reach the engine, except for stored responses.
 const OPERATIONS: &str =
     "^/v1/(chat/completions|completions|messages|messages/count_tokens|tokenize|detokenize)$";
 
@@ -124,8 +124,8 @@ fn script(python: &Path, name: &str, pool: &Pool, left_out: &LeftOut) {
     assert_eq!(state(pool, MODEL), "ready", "{}", pool.log());
 }
 
-/// The examples of the document, and a few valid and invalid requests beside them: no server error, and nothing that the
-/// document does not describe. Each that vLLM answers takes seconds, so that they are few.
+/// The examples of the document, with a few other valid and invalid requests: no server error, and no response that the document
+/// does not describe. Each request that vLLM serves takes seconds, which limits their number.
 fn documented(schemathesis: &Path, pool: &Pool) {
     let words = [
         "--include-path-regex",

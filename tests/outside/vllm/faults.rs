@@ -1,4 +1,4 @@
-//! What happens when the real engine's processes are killed or stopped while requests are under way.
+//! The real engine's processes are killed or stopped during requests.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reas
         asked.text().contains("\"delta\"")
     });
     let core = core(&pool);
-    // Stopped, it takes a request and says nothing of it; then it ends.
+    // A stopped engine accepts a request without a response; then it exits.
     signal(core, Signal::SIGSTOP);
     let waiting = pool.stream(CHAT, &body);
     wait_long("the second request to be there", WITHIN, || {
@@ -45,7 +45,7 @@ fn a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reas
     wait_long("the crash to be logged", WITHIN, || {
         pool.log().contains("crash real (r1)")
     });
-    // It crashed soon after it was ready and cools down, so that there is no second place.
+    // It crashed soon after it was ready and cools down, so the request cannot be placed again.
     wait_long("the other request to end", WITHIN, || {
         !waiting.text().is_empty()
     });

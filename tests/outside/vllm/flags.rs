@@ -37,12 +37,12 @@ struct Case<'a> {
     newer: &'a [&'static str],
     /// In the installed one alone.
     older: &'static [&'static str],
-    /// What the pool writes by itself.
+    /// Flags that the pool adds itself.
     own: &'static str,
 }
 
 impl Case<'_> {
-    /// What the installed one has to know.
+    /// Flags that the installed engine must know.
     fn expected(&self) -> Flags {
         let mut flags = flags_of_list(self.text);
         for name in self.newer {
@@ -55,7 +55,7 @@ impl Case<'_> {
     }
 }
 
-/// Values of every kind, to find one that a flag takes.
+/// Values of every kind, to find an accepted value for a flag.
 fn samples() -> [Value; 6] {
     [
         json!(true),
@@ -74,9 +74,11 @@ pub fn words(engine: &Engine, key: &str, value: &Value) -> Result<Vec<String>, F
     words.map(|words| words.all().cloned().collect())
 }
 
-/// The first right one of these values, or else a word that the flag allows; `None` where none is right.
+/// The first valid value, or else a word that the flag allows; `None` if no value is valid.
 pub fn sample(engine: &Engine, key: &str, samples: &[Value]) -> Option<Vec<String>> {
-    let mut right = samples.iter().filter_map(|it| words(engine, key, it).ok());
+    let mut right = samples
+        .iter()
+        .filter_map(|value| words(engine, key, value).ok());
     right.next().or_else(|| {
         let flaw = words(engine, key, &json!("?")).expect_err("refused");
         let (_, allowed) = flaw.problem.rsplit_once("allowed: ")?;
@@ -85,7 +87,7 @@ pub fn sample(engine: &Engine, key: &str, samples: &[Value]) -> Option<Vec<Strin
     })
 }
 
-/// What the engine's parser makes of each line, and what it knows.
+/// The parser's result for each line, and the flags it knows.
 fn parse(environment: &Path, script: &str, lines: &[Vec<String>]) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/outside/vllm")
@@ -112,8 +114,7 @@ fn parse(environment: &Path, script: &str, lines: &[Vec<String>]) -> Value {
     })
 }
 
-/// Compares the flags of the engine's parser with our list, and sends every flag of the table, and what the pool writes by
-/// itself, through it.
+/// Compares the flags of the engine's parser with our list, and passes every flag of the table, and the pool's own flags, to it.
 fn check(environment: &Path, case: &Case<'_>) {
     let engine = find_engine(case.engine).expect("it is in the table");
     let mut keys: Vec<&str> = engine.flags.keys().collect();
@@ -123,16 +124,16 @@ fn check(environment: &Path, case: &Case<'_>) {
         .map(|key| sample(engine, key, &samples()).unwrap_or_else(|| panic!("no sample of {key}")))
         .collect();
     lines.push(case.own.split(' ').map(str::to_owned).collect());
-    let answer = parse(environment, case.script, &lines);
-    let there: Flags = serde_json::from_value(answer["flags"].clone()).expect("its flags");
-    assert!(there.len() > 300, "{answer}");
+    let response = parse(environment, case.script, &lines);
+    let there: Flags = serde_json::from_value(response["flags"].clone()).expect("its flags");
+    assert!(there.len() > 300, "{response}");
     if let Some(difference) = difference(&there, &case.expected()) {
         panic!(
             "the installed {} and tests/fixtures/{} differ. {difference} Change the list and the table in src/catalog/engines, or name the difference of these two versions here.",
             case.engine, case.list
         );
     }
-    let errors = answer["errors"].as_array().expect("a list");
+    let errors = response["errors"].as_array().expect("a list");
     assert_eq!(errors.len(), lines.len());
     let refused: Vec<String> = lines
         .iter()
@@ -140,11 +141,11 @@ fn check(environment: &Path, case: &Case<'_>) {
         .filter(|(_, error)| error.is_string())
         .map(|(words, error)| format!("{words:?}: {error}"))
         .collect();
-    // `a: 1` is no configuration, and `a` no class: the values are the engine's business, their form is the table's.
+    // `a: 1` is not a valid configuration, and `a` not a class: the engine checks the values, and the table only their form.
     let unknown: Vec<&String> = refused
         .iter()
-        .filter(|it| it.contains("unrecognized") || it.contains(" argument: expected "))
-        .filter(|it| !case.newer.iter().any(|flag| it.contains(flag)))
+        .filter(|line| line.contains("unrecognized") || line.contains(" argument: expected "))
+        .filter(|line| !case.newer.iter().any(|flag| line.contains(flag)))
         .collect();
     assert!(unknown.is_empty(), "{unknown:#?}");
     assert!(
@@ -158,15 +159,15 @@ fn check(environment: &Path, case: &Case<'_>) {
     );
     let parsers = engine.parsers.expect("it has parsers");
     let has = |list: &str, word: &str| {
-        let mut words = answer[list].as_array().into_iter().flatten();
-        words.any(|it| it == word)
+        let mut words = response[list].as_array().into_iter().flatten();
+        words.any(|known| known == word)
     };
     for form in ToolForm::ALL {
         let word = (parsers.tools)(form);
         assert!(
             has("tool_parsers", word),
             "{form:?}: {word}: {}",
-            answer["tool_parsers"]
+            response["tool_parsers"]
         );
     }
     for form in ThinkForm::ALL {
@@ -174,7 +175,7 @@ fn check(environment: &Path, case: &Case<'_>) {
         assert!(
             has("reasoning_parsers", word),
             "{form:?}: {word}: {}",
-            answer["reasoning_parsers"]
+            response["reasoning_parsers"]
         );
     }
 }

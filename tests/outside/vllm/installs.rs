@@ -18,7 +18,7 @@ fn packages_without(environment: &Path, left_out: &[&str], into: &Path) {
     let lib = fs::read_dir(environment.join("lib")).expect("its packages");
     let python = lib
         .flatten()
-        .find(|it| it.file_name().to_string_lossy().starts_with("python3"));
+        .find(|entry| entry.file_name().to_string_lossy().starts_with("python3"));
     let packages = python.expect("a Python").path().join("site-packages");
     fs::create_dir_all(into).expect("a folder");
     for entry in fs::read_dir(packages).expect("its packages").flatten() {

@@ -1,4 +1,4 @@
-//! Embedding and ranking models on the real engine, beside what the embedded engine computes with the same files.
+//! Embedding and reranking models on the real engine, compared with the embedded engine's results for the same files.
 
 use std::path::{Path, PathBuf};
 
@@ -67,16 +67,16 @@ fn embeddings_are_those_of_the_embedded_engine() {
     ]);
     load(&pool, "real");
     let vectors = |model: &str, input: Value| {
-        let answer = ask(
+        let response = ask(
             &pool,
             "/v1/embeddings",
             &json!({"model": model, "input": input}),
         );
-        let data = answer["data"].as_array().cloned().unwrap_or_default();
-        let tokens = answer["usage"]["prompt_tokens"].as_u64();
-        assert!(tokens > Some(0), "{answer}");
+        let data = response["data"].as_array().cloned().unwrap_or_default();
+        let tokens = response["usage"]["prompt_tokens"].as_u64();
+        assert!(tokens > Some(0), "{response}");
         data.iter()
-            .map(|it| numbers(&it["embedding"]))
+            .map(|item| numbers(&item["embedding"]))
             .collect::<Vec<_>>()
     };
     for input in [json!("a model"), json!(["a model", "pool of models"])] {
@@ -89,7 +89,7 @@ fn embeddings_are_those_of_the_embedded_engine() {
             assert_close(&input.to_string(), one, other);
         }
     }
-    // What it does not do is a clear refusal of its own.
+    // Unsupported requests get the engine's own clear refusal.
     let (status, text) = pool.post(CHAT, &short("real").to_string());
     assert!((400..500).contains(&status), "{status} {text}");
 }
@@ -115,8 +115,8 @@ fn ranks_and_scores_are_those_of_the_embedded_engine() {
     let documents = ["the pool", "a model", "of memory"];
     let ranks = |model: &str| {
         let body = json!({"model": model, "query": "models", "documents": documents});
-        let answer = ask(&pool, "/v1/rerank", &body);
-        let results = answer["results"].as_array().cloned().unwrap_or_default();
+        let response = ask(&pool, "/v1/rerank", &body);
+        let results = response["results"].as_array().cloned().unwrap_or_default();
         let mut scores = vec![f64::NAN; documents.len()];
         for one in &results {
             let index = one["index"].as_u64().expect("an index") as usize;
@@ -127,10 +127,10 @@ fn ranks_and_scores_are_those_of_the_embedded_engine() {
     assert_close("ranks", &ranks("real"), &ranks("embedded"));
     let scores = |model: &str| {
         let body = json!({"model": model, "text_1": "models", "text_2": documents});
-        let answer = ask(&pool, "/v1/score", &body);
-        let data = answer["data"].as_array().cloned().unwrap_or_default();
+        let response = ask(&pool, "/v1/score", &body);
+        let data = response["data"].as_array().cloned().unwrap_or_default();
         data.iter()
-            .filter_map(|it| it["score"].as_f64())
+            .filter_map(|item| item["score"].as_f64())
             .collect::<Vec<_>>()
     };
     assert_close("scores", &scores("real"), &scores("embedded"));

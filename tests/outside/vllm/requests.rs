@@ -1,4 +1,4 @@
-//! Requests for what vLLM has beside plain answers, through the pool: structured outputs, probabilities, several answers,
+//! Requests with features of vLLM beyond plain responses, through the pool: structured outputs, probabilities, several choices,
 //! token ids in and out, the prefix cache.
 
 use serde_json::{Value, json};
@@ -35,79 +35,79 @@ fn with(mut body: Value, more: Value) -> Value {
     body
 }
 
-fn content(answer: &Value) -> &str {
-    answer["choices"][0]["message"]["content"]
+fn content(response: &Value) -> &str {
+    response["choices"][0]["message"]["content"]
         .as_str()
-        .unwrap_or_else(|| panic!("{answer}"))
+        .unwrap_or_else(|| panic!("{response}"))
 }
 
-/// The model speaks no JSON by itself.
+/// The model does not produce JSON on its own.
 fn structured(pool: &Pool, model: &str) {
     let schema = json!({
         "type": "object", "additionalProperties": false, "required": ["hot"],
         "properties": {"hot": {"enum": ["yes", "no"]}},
     });
     let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
-    let answer = ask(pool, CHAT, &chat(model, json!({"response_format": format})));
+    let response = ask(pool, CHAT, &chat(model, json!({"response_format": format})));
     // Between the parts there may be as much white space as the model likes.
-    let dense: String = content(&answer).split_whitespace().collect();
+    let dense: String = content(&response).split_whitespace().collect();
     let fits = |whole: &str| whole.starts_with(&dense) && !dense.is_empty();
     assert!(
         fits("{\"hot\":\"yes\"}") || fits("{\"hot\":\"no\"}"),
-        "{answer}"
+        "{response}"
     );
     for fields in [
         json!({"structured_outputs": {"choice": ["warm", "cold"]}}),
         json!({"structured_outputs": {"regex": "(warm|cold)"}}),
     ] {
-        let answer = ask(pool, CHAT, &chat(model, fields.clone()));
+        let response = ask(pool, CHAT, &chat(model, fields.clone()));
         assert!(
-            ["warm", "cold"].contains(&content(&answer)),
-            "{fields}: {answer}"
+            ["warm", "cold"].contains(&content(&response)),
+            "{fields}: {response}"
         );
     }
 }
 
 fn probabilities(pool: &Pool, model: &str) {
     let fields = json!({"logprobs": true, "top_logprobs": 3, "max_tokens": 4});
-    let answer = ask(pool, CHAT, &chat(model, fields));
-    let tokens = answer["choices"][0]["logprobs"]["content"].as_array();
-    let tokens = tokens.unwrap_or_else(|| panic!("{answer}"));
-    assert_eq!(tokens.len(), 4, "{answer}");
-    assert!(tokens.iter().all(|it| {
-        it["top_logprobs"]
+    let response = ask(pool, CHAT, &chat(model, fields));
+    let tokens = response["choices"][0]["logprobs"]["content"].as_array();
+    let tokens = tokens.unwrap_or_else(|| panic!("{response}"));
+    assert_eq!(tokens.len(), 4, "{response}");
+    assert!(tokens.iter().all(|token| {
+        token["top_logprobs"]
             .as_array()
-            .is_some_and(|it| it.len() == 3)
+            .is_some_and(|best| best.len() == 3)
     }));
     let body = json!({"model": model, "prompt": "Once upon", "max_tokens": 2, "temperature": 0});
-    let answer = ask(pool, TEXT, &with(body.clone(), json!({"logprobs": 2})));
-    let known = &answer["choices"][0]["logprobs"]["token_logprobs"];
-    assert_eq!(known.as_array().map(Vec::len), Some(2), "{answer}");
-    let answer = ask(
+    let response = ask(pool, TEXT, &with(body.clone(), json!({"logprobs": 2})));
+    let known = &response["choices"][0]["logprobs"]["token_logprobs"];
+    assert_eq!(known.as_array().map(Vec::len), Some(2), "{response}");
+    let response = ask(
         pool,
         TEXT,
         &with(body.clone(), json!({"prompt_logprobs": 1})),
     );
-    let known = answer["choices"][0]["prompt_logprobs"].as_array();
+    let known = response["choices"][0]["prompt_logprobs"].as_array();
     // The first token has no probability.
     assert!(
-        known.is_some_and(|it| it.len() > 1 && it[0].is_null()),
-        "{answer}"
+        known.is_some_and(|known| known.len() > 1 && known[0].is_null()),
+        "{response}"
     );
-    let answer = ask(pool, TEXT, &with(body, json!({"echo": true})));
-    let text = answer["choices"][0]["text"].as_str().unwrap_or_default();
-    assert!(text.starts_with("Once upon"), "{answer}");
+    let response = ask(pool, TEXT, &with(body, json!({"echo": true})));
+    let text = response["choices"][0]["text"].as_str().unwrap_or_default();
+    assert!(text.starts_with("Once upon"), "{response}");
 }
 
 fn several(pool: &Pool, model: &str) {
     let fields = json!({"n": 3, "temperature": 1, "seed": 7, "max_tokens": 6});
-    let answer = ask(pool, CHAT, &chat(model, fields.clone()));
+    let response = ask(pool, CHAT, &chat(model, fields.clone()));
     assert_eq!(
-        answer["choices"].as_array().map(Vec::len),
+        response["choices"].as_array().map(Vec::len),
         Some(3),
-        "{answer}"
+        "{response}"
     );
-    assert_eq!(answer["usage"]["completion_tokens"], 18, "{answer}");
+    assert_eq!(response["usage"]["completion_tokens"], 18, "{response}");
     let body = chat(model, with(fields, json!({"stream": true})));
     let (status, text) = pool.post(CHAT, &body.to_string());
     assert_eq!(status, 200, "{text}");
@@ -130,7 +130,7 @@ fn token_ids(pool: &Pool, model: &str) {
     let ids = &tokens["tokens"];
     assert_eq!(
         tokens["count"].as_u64(),
-        ids.as_array().map(|it| it.len() as u64)
+        ids.as_array().map(|ids| ids.len() as u64)
     );
     let back = ask(
         pool,

@@ -1,5 +1,4 @@
-//! What the tests of the real vLLM share: the environment it is in, files of its models, a pool over it, and a look at its
-//! own numbers and processes.
+//! Shared code of the tests with a real vLLM: its environment, its models' files, a pool, and access to its metrics and processes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -150,16 +149,16 @@ pub fn wait_long(what: &str, within: Duration, mut so: impl FnMut() -> bool) {
 }
 
 pub fn admin(pool: &Pool, method: &str, path: &str, body: &Value) -> Value {
-    let (status, answer) = pool.admin(method, path, body);
-    assert!(status < 300, "{method} {path}: {status} {answer}");
-    answer
+    let (status, response) = pool.admin(method, path, body);
+    assert!(status < 300, "{method} {path}: {status} {response}");
+    response
 }
 
 pub fn shown(pool: &Pool, model: &str) -> Value {
     let path = format!("/llm/admin/models?model={model}");
-    let answer = admin(pool, "GET", &path, &Value::Null);
-    let one = answer["models"].get(0);
-    one.cloned().unwrap_or(answer)
+    let response = admin(pool, "GET", &path, &Value::Null);
+    let one = response["models"].get(0);
+    one.cloned().unwrap_or(response)
 }
 
 pub fn state(pool: &Pool, model: &str) -> String {
@@ -167,7 +166,7 @@ pub fn state(pool: &Pool, model: &str) -> String {
     shown["state"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Orders a load; returns at once.
+/// Orders a load without waiting for it.
 pub fn order_load(pool: &Pool, model: &str) {
     let order = json!({"model": model, "wait": false});
     admin(pool, "POST", "/llm/admin/load", &order);
@@ -198,7 +197,7 @@ pub fn failed_load(pool: &Pool, model: &str) -> String {
         reason = last.to_owned();
         !reason.is_empty()
     });
-    // So that it is not tried again beside the next one. It may have no replica any more.
+    // Prevents another attempt during the next case. The model may have no replica any more.
     let unload = json!({"model": model}).to_string();
     let key = pool.admin_key();
     let (status, text, _) = pool.request("POST", "/llm/admin/unload", &unload, Some(&key));
@@ -218,7 +217,7 @@ pub fn short(model: &str) -> Value {
     json!({"model": model, "max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}]})
 }
 
-/// A chat that goes on for some hundred tokens.
+/// A chat of several hundred tokens.
 pub fn long(model: &str, stream: bool) -> String {
     json!({
         "model": model, "stream": stream, "max_tokens": 480, "ignore_eos": true, "temperature": 0,
@@ -254,7 +253,7 @@ pub fn of_the_engine(pool: &Pool, path: &str) -> String {
 
 /// A connection to an engine's own port, by its process.
 pub fn connect(pid: u32) -> TcpStream {
-    let port = argument(pid, "--port").and_then(|it| it.parse::<u16>().ok());
+    let port = argument(pid, "--port").and_then(|port| port.parse::<u16>().ok());
     TcpStream::connect(("127.0.0.1", port.expect("a port"))).expect("it listens")
 }
 
@@ -279,13 +278,13 @@ pub fn number_of_process(pid: u32, name: &str) -> f64 {
     let mut lines = text.lines();
     let line = lines.find(|line| {
         line.strip_prefix(name)
-            .is_some_and(|it| it.starts_with(['{', ' ']))
+            .is_some_and(|rest| rest.starts_with(['{', ' ']))
     });
     let number = line.and_then(|line| line.rsplit_once(' ')?.1.parse().ok());
     number.unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
-/// What the engine itself says that it computes now.
+/// Number of requests that the engine reports as running.
 pub fn running(pool: &Pool) -> f64 {
     number(pool, "vllm:num_requests_running")
 }
@@ -304,7 +303,7 @@ pub fn below(pid: u32) -> Vec<(u32, String)> {
     let children = |pid: u32| -> Vec<u32> {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
         let tasks = tasks.into_iter().flatten().flatten();
-        let texts = tasks.map(|it| std::fs::read_to_string(it.path().join("children")));
+        let texts = tasks.map(|task| std::fs::read_to_string(task.path().join("children")));
         let texts: Vec<String> = texts.filter_map(Result::ok).collect();
         let words = texts.iter().flat_map(|text| text.split_whitespace());
         words.filter_map(|word| word.parse().ok()).collect()

@@ -1,5 +1,5 @@
-//! One real engine through its whole life under the pool: requests of every kind, clients that leave, another controller by
-//! adoption and by takeover, a thousand requests beside its reservation, and its end for a model of higher priority.
+//! The complete life of a real engine under the pool: requests of every kind, clients that disconnect, new controllers by adoption
+//! and by takeover, a thousand requests within its reservation, and its eviction for a model of higher priority.
 
 use std::path::Path;
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn it_serves_under_the_pool_as_its_documentation_says() {
 }
 
 fn evicted(pool: &Pool) {
-    // The pool has 5 GiB: one of them has to go.
+    // The pool has 5 GiB, so one model must be evicted.
     let began = std::time::SystemTime::now();
     ask(pool, CHAT, &short("urgent"));
     println!("evicted and answered in {:?}", began.elapsed());
@@ -70,7 +70,7 @@ fn evicted(pool: &Pool) {
     });
 }
 
-/// What its log said while it loaded became the stages of the load, and the weights were counted up to the last.
+/// The engine's log determined the stages of the load, and the weights were counted to the last.
 fn stages(pool: &Pool) {
     let log = admin(
         pool,
@@ -79,7 +79,7 @@ fn stages(pool: &Pool) {
         &Value::Null,
     );
     let lines = log["lines"].as_array().into_iter().flatten();
-    let lines: Vec<&str> = lines.filter_map(|it| it["line"].as_str()).collect();
+    let lines: Vec<&str> = lines.filter_map(|line| line["line"].as_str()).collect();
     let engine = model_pool::catalog::find_engine("VLLMEngine").expect("vLLM");
     let stages: Vec<_> = lines.iter().copied().filter_map(engine.stage).collect();
     let mut names: Vec<&str> = stages.iter().map(|stage| stage.name).collect();
@@ -125,20 +125,20 @@ fn same_text(pool: &Pool) {
             ] {
                 body[key] = value;
             }
-            let answer = ask(pool, path, &body);
-            let choice = &answer["choices"][0];
+            let response = ask(pool, path, &body);
+            let choice = &response["choices"][0];
             let content = [&choice["message"]["content"], &choice["text"]];
             let content = content.into_iter().find_map(Value::as_str);
             (
                 content.unwrap_or_default().to_owned(),
-                answer["usage"]["completion_tokens"].clone(),
+                response["usage"]["completion_tokens"].clone(),
             )
         };
         assert_eq!(text("real"), text("embedded"), "{path}");
     }
 }
 
-/// `max_ongoing_requests` is the number of sequences that it computes at once.
+/// `max_ongoing_requests` is the number of sequences that it computes simultaneously.
 fn its_seats(pool: &Pool) {
     assert_eq!(
         argument(server(pool), "--max-num-seqs").as_deref(),
@@ -147,7 +147,7 @@ fn its_seats(pool: &Pool) {
     let streams: Vec<_> = (0..6)
         .map(|_| pool.stream(CHAT, &long("real", true)))
         .collect();
-    // The gate has four seats, so that the others wait in the pool's queue and not in the engine's.
+    // The gate has four seats, which makes the others wait in the pool's queue instead of the engine's.
     wait_long("four to be computed and two to wait", WITHIN, || {
         let queue = admin(pool, "GET", "/llm/admin/queue", &Value::Null).to_string();
         queue.contains("\"real\"") && running(pool) >= 4.0
@@ -170,19 +170,19 @@ fn leaving(pool: &Pool) {
 fn leaves_while_it_is_computed(pool: &Pool, stream: bool) -> bool {
     let generated = || number(pool, "vllm:generation_tokens_total");
     let before = generated();
-    let answer = pool.stream(CHAT, &long("real", stream));
-    let is_over = || answer.text().contains("\"usage\"") || answer.text().contains("[DONE]");
+    let response = pool.stream(CHAT, &long("real", stream));
+    let is_over = || response.text().contains("\"usage\"") || response.text().contains("[DONE]");
     wait_long("the engine to compute it", WITHIN, || {
         is_over() || running(pool) >= 1.0
     });
-    // The counter by which the pool sees that a request without a stream goes on.
+    // The counter that shows the pool the progress of a request without a stream.
     let mut steps = std::collections::BTreeSet::new();
     wait_long("its counter to move token by token", WITHIN, || {
         steps.insert((generated() - before) as u64);
         is_over() || steps.len() >= 4
     });
     let left = !is_over();
-    drop(answer);
+    drop(response);
     wait_long("the engine to stop", WITHIN, || running(pool) == 0.0);
     left
 }
@@ -216,8 +216,8 @@ fn a_thousand_requests(pool: &Pool, at_start: u64) {
     assert!(late <= early + early / 20, "it grew from {early} to {late}");
 }
 
-/// A controller that is killed leaves the engine to the next one, which serves at once. What was streamed ends with it,
-/// and the engine does not go on with that.
+/// A killed controller leaves the engine to the next one, which serves immediately. Its streams end, and the engine stops computing
+/// them.
 fn adopted(pool: &mut Pool) {
     let before = pool.engine_pids();
     let processes = [server(pool), core(pool)];
@@ -247,7 +247,7 @@ fn adopted(pool: &mut Pool) {
     ask(pool, CHAT, &short("real"));
 }
 
-/// A new controller takes over with the stream going on in the old one, whole.
+/// A new controller takes over while the old one continues a stream to its end.
 fn taken_over(pool: &mut Pool) {
     let before = pool.engine_pids();
     let stream = pool.stream(CHAT, &long("real", true));

@@ -74,7 +74,7 @@ fn each_kind_of_failed_start_is_known_by_vllms_own_words() {
         program: Option<&'a str>,
         context: u32,
         kwargs: &'a str,
-        /// What the reason begins with, and what it says of the cause and the cure.
+        /// The beginning of the reason, and its cause and remedy.
         kind: &'a str,
         says: &'a [&'a str],
     }

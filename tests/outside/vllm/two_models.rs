@@ -1,6 +1,5 @@
-//! Two models of the real engine that exclude each other in one pool: the one of higher priority evicts the other, which
-//! ends what it streams first, and then ends by itself within its grace period. One of them has a
-//! name of its own in its engine.
+//! Two models of the real engine that exclude each other in one pool: the model of higher priority evicts the other, which finishes
+//! its streams first and then exits on its own within its grace period. The second has a different name in its engine.
 
 use std::time::{Duration, SystemTime};
 

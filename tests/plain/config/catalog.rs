@@ -318,7 +318,7 @@ fn the_file_goes_before_the_reference_and_the_reference_before_the_default() {
         "on the CPU the embedded engine is on one device, whatever the reference says"
     );
     let notices = warnings.iter().map(ToString::to_string);
-    let notices = notices.filter(|it| it.contains("model_reference.json says"));
+    let notices = notices.filter(|notice| notice.contains("model_reference.json says"));
     assert_eq!(notices.count(), 2);
     assert_eq!(seen("org/new"), (0, PriorityFrom::Default, 1, None, None));
 }

@@ -171,7 +171,7 @@ fn every_wrong_value_names_its_line_its_key_and_what_to_write() {
         let (key, _) = line.split_once(':').unwrap();
         let others = GOOD
             .lines()
-            .filter(|it| !it.trim_start().starts_with(&format!("{key}:")));
+            .filter(|line| !line.trim_start().starts_with(&format!("{key}:")));
         let mut text: Vec<&str> = others.collect();
         let own = format!("  {line}");
         text.push(&own);

@@ -1,4 +1,4 @@
-//! Where the state is: URLs that can be used, and passwords that are never printed.
+//! The location of the state: valid URLs, and passwords that are never printed.
 
 use model_pool::config::Config;
 use serde_json::json;
@@ -62,7 +62,7 @@ fn the_password_of_a_database_is_used_and_never_shown() {
     let keys: Vec<&str> = comparison
         .needs_restart
         .iter()
-        .map(|it| it.key.as_str())
+        .map(|change| change.key.as_str())
         .collect();
     assert_eq!(keys, ["state.database_url"]);
     assert!(!format!("{comparison:?}").contains("hunter"));

@@ -65,8 +65,12 @@ fn speculation_of_the_embedded_engine_has_the_names_of_vllm_and_null_turns_it_of
         let Recipe::Candle(recipe) = entry else {
             panic!("{entry:?}")
         };
-        let it = recipe.speculation;
-        (it.tokens, it.lookup_max, it.lookup_min)
+        let speculation = recipe.speculation;
+        (
+            speculation.tokens,
+            speculation.lookup_max,
+            speculation.lookup_min,
+        )
     };
     let (entry, _) = read(&candle(&[])).unwrap();
     assert_eq!(

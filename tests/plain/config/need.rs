@@ -1,6 +1,5 @@
-//! How much memory a model needs, from real `config.json` and safetensors files, complete and broken; and an
-//! administrator's or a measured figure instead.
-//! One file because every test writes one folder of weights and compares one figure.
+//! Memory needs of models, from real `config.json` and safetensors files, complete and broken; and an administrator's or a measured
+//! figure instead. One file because every test writes one folder of weights and compares one figure.
 
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use model_pool::catalog::{
     weights_of,
 };
 use model_pool::config::{Config, KeepHot, Length};
-use model_pool::pool::{Bytes, KeepHotBounds, ModelSpec, Span};
+use model_pool::pool::{Bytes, KeepHotBounds, KeepHotScope, ModelSpec, Span, UNTIL_NEEDED};
 use serde_json::{Value, json};
 
 use super::assert_has;
@@ -129,7 +128,7 @@ fn keys_and_values_of_two_bytes_need_half_the_cache_on_the_cpu() {
 #[test]
 fn weights_that_are_written_anew_at_load_count_in_their_new_form() {
     let folder = model_folder();
-    // Two matrices and a vector of two-byte numbers: rows of whole blocks of 256, of 32 alone, and none.
+    // Two matrices and a vector of two-byte numbers: rows of complete blocks of 256, only of 32, and neither.
     let header = json!({
         "a": {"dtype": "BF16", "shape": [100, 256], "data_offsets": [0, 51_200]},
         "b": {"dtype": "BF16", "shape": [100, 96], "data_offsets": [51_200, 70_400]},
@@ -167,7 +166,7 @@ fn an_encoder_needs_four_byte_weights_and_no_cache() {
         "max_position_embeddings": 512, "vocab_size": 99}"#;
     std::fs::write(folder.path().join("config.json"), shape).unwrap();
     let model = candle(folder.path(), json!({}), 256);
-    // A batch of 1,024 rows, with cosines and sines, and pages of four times as many tokens, whose values have whole vectors.
+    // A batch of 1,024 rows with cosines and sines, and pages of four times as many tokens, whose values are complete vectors.
     let rows = 1024 * (4 * 64 + 4 * 256 + 3 * 64 + 4 * 8);
     let activations = (rows + 4 * 1024 * 8 * (8 + 16)) * 4;
     let expected = 100 * 4 + 80 + activations + CANDLE_CPU_OVERHEAD.0;
@@ -479,4 +478,15 @@ fn adaptive_keep_hot_and_automatic_residence_are_left_to_the_pool() {
     assert_eq!(spec(&config, json!({})).adaptive_keep_hot, Some(bounds));
     let fixed = spec(&config, json!({"keep_hot": "10m"}));
     assert_eq!(fixed.adaptive_keep_hot, None);
+    let kept = spec(&config, json!({"keep_hot": "until_needed"}));
+    assert_eq!(kept.keep_hot, UNTIL_NEEDED);
+    config.pool.keep_hot_scope = model_pool::config::KeepHotScope::Device;
+    let by_device = spec(&config, json!({})).keep_hot_scope;
+    assert_eq!(by_device, KeepHotScope::Device);
+    let own_time = spec(&config, json!({"keep_hot": "10m"})).keep_hot_scope;
+    assert_eq!(
+        own_time,
+        KeepHotScope::Model,
+        "a time in the model's file means exactly that"
+    );
 }

@@ -1,4 +1,4 @@
-//! Where each value of the configuration comes from: a line of the file, a variable, or nowhere.
+//! The origin of each configuration value: a line of the file, a variable, or the default.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn load(text: &str, variables: &[(&str, &str)]) -> Config {
 
 fn origins(config: &Config) -> BTreeMap<&str, Origin> {
     let origins = config.origins.iter();
-    origins.map(|(key, it)| (key, it.clone())).collect()
+    origins.map(|(key, origin)| (key, origin.clone())).collect()
 }
 
 #[test]

@@ -107,6 +107,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "provider: nvml",
     ),
     ("pool.keep_hot", "9m", ""),
+    ("pool.keep_hot_scope", "device", ""),
     ("pool.keep_hot_least", "9s", ""),
     ("pool.keep_hot_most", "9h", ""),
     ("pool.min_resident", "9s", ""),
@@ -209,13 +210,13 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("compat.run_model", "tiny-chat", ""),
 ];
 
-/// What a cluster needs beside its kind.
+/// Required settings of a cluster in addition to its kind.
 const NODES: &str = "controller: https://a.example\n  token_file: /t\n  shapes: [{name: a, gpus: 1, memory: 24GiB, time_limit: 8h}]";
 const FINGERPRINT: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
 #[test]
 fn every_key_is_in_force_after_a_reload_or_stays_and_is_named() {
-    let tried: BTreeSet<&str> = OTHERS.iter().map(|it| it.0).collect();
+    let tried: BTreeSet<&str> = OTHERS.iter().map(|(key, ..)| *key).collect();
     assert_eq!(
         tried,
         classified().collect(),
@@ -245,10 +246,10 @@ fn every_key_is_in_force_after_a_reload_or_stays_and_is_named() {
         assert!(
             changes
                 .iter()
-                .any(|it| it.key == key || it.key.starts_with(&format!("{key}."))),
+                .any(|change| change.key == key || change.key.starts_with(&format!("{key}."))),
             "{key} is not named: {changes:?}"
         );
-        // What follows from the folder of the state changes with it.
+        // Values that derive from the state folder change with it.
         let alone = key == "state.dir" || changes.len() == 1;
         assert!(alone, "{key} is not alone: {changes:?}");
     }
@@ -271,7 +272,7 @@ fn a_variable_wins_over_the_file_in_a_reload_too() {
     let keys: Vec<&str> = comparison
         .applied
         .iter()
-        .map(|it| it.key.as_str())
+        .map(|change| change.key.as_str())
         .collect();
     assert_eq!(keys, ["pool.queue_limit"]);
 }

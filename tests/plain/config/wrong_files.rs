@@ -1,5 +1,5 @@
-//! Wrong model files, reference files and configurations, as people write them. Each message names the file, the place in
-//! it and what to write, in words that say nothing of parsers and types.
+//! Wrong model files, reference files and configurations, as people write them. Each message names the file, the position and the
+//! remedy, without terms of parsers and types.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ const PARSER_WORDS: [&str; 22] = [
     "at line",
 ];
 
-/// Reads one file as the only one of a catalogue, and gives the message that it is refused with.
+/// Reads a catalogue that consists of this file, and returns the error.
 fn refusal(name: &str, text: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut config = Config::default();

@@ -16,7 +16,7 @@ fn config_with(tz: &str, text: &str) -> Config {
 
 fn evening(config: &Config) -> Evening {
     let section = &config.evening;
-    let text = |it: &Option<CronExpression>| it.as_ref().map(|it| it.as_str().to_owned());
+    let text = |cron: &Option<CronExpression>| cron.as_ref().map(|cron| cron.as_str().to_owned());
     let (cleanup, reopen) = (text(&section.cleanup), text(&section.reopen));
     Evening::new(cleanup.as_deref(), reopen.as_deref(), config.zone()).unwrap()
 }

@@ -1,5 +1,5 @@
-//! What a command's arguments determine of its memory: which program it is, its share of a device, its cache, and
-//! where its model is.
+//! Memory of a command engine, derived from its arguments: the program, its share of a device, its cache, and the location of its
+//! model.
 
 use std::path::Path;
 
@@ -386,7 +386,7 @@ fn a_share_can_be_told_of_a_model_that_cannot_be_looked_at() {
     let (demand, source) = model.demand(1, None).unwrap();
     assert_eq!(demand.on(Bytes(10 * GIB)), Bytes(9 * GIB + GIB / 2));
     assert_has(source.warning().unwrap(), &["no local model", "share"]);
-    // Without a device's size there is no figure.
+    // Without a device size, memory cannot be estimated.
     let config = Config::default();
     let error = model.spec(&config, None).unwrap_err().to_string();
     assert_has(&error, &["m needs", "pool_config.memory_gib"]);

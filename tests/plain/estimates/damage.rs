@@ -1,4 +1,4 @@
-//! What is found to be damaged of a model's files: each file, with the bytes that are expected and found.
+//! Damage in a model's files: each file, with the expected and actual bytes.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! How many devices a model can use, and what each layout needs on a device.
+//! Permitted numbers of devices for a model, and the memory that each layout needs per device.
 
 use std::collections::BTreeMap;
 
@@ -54,26 +54,38 @@ fn a_number_of_devices_that_is_said_is_the_only_layout() {
         json!({"pool_config": {"gpus_per_replica": 3}}),
     );
     assert_eq!(
-        layouts(&fixed).iter().map(|it| it.0).collect::<Vec<_>>(),
+        layouts(&fixed)
+            .iter()
+            .map(|layout| layout.0)
+            .collect::<Vec<_>>(),
         [3]
     );
     // Arguments of the command that set it.
     let vllm = ["vllm", "serve", "x", "{{ port }}", "--tensor-parallel-size"];
     let spelt = local(&folder, &[&vllm[..], &["4"]].concat());
     assert_eq!(
-        layouts(&spelt).iter().map(|it| it.0).collect::<Vec<_>>(),
+        layouts(&spelt)
+            .iter()
+            .map(|layout| layout.0)
+            .collect::<Vec<_>>(),
         [4]
     );
     assert_eq!(spelt.devices_per_replica, 4);
     let follows = local(&folder, &[&vllm[..], &["{{ device_count }}"]].concat());
     assert_eq!(
-        layouts(&follows).iter().map(|it| it.0).collect::<Vec<_>>(),
+        layouts(&follows)
+            .iter()
+            .map(|layout| layout.0)
+            .collect::<Vec<_>>(),
         [1, 2, 4, 8]
     );
     // vLLM uses one device by default.
     let silent = local(&folder, &["vllm", "serve", "x", "{{ port }}"]);
     assert_eq!(
-        layouts(&silent).iter().map(|it| it.0).collect::<Vec<_>>(),
+        layouts(&silent)
+            .iter()
+            .map(|layout| layout.0)
+            .collect::<Vec<_>>(),
         [1]
     );
 }

@@ -52,7 +52,10 @@ fn published() -> Vec<Published> {
 }
 
 fn model(name: &str) -> Published {
-    published().into_iter().find(|it| it.name == name).unwrap()
+    published()
+        .into_iter()
+        .find(|model| model.name == name)
+        .unwrap()
 }
 
 fn is_within(got: u64, published: u64, per_mille: u64) -> bool {

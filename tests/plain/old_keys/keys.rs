@@ -1,9 +1,8 @@
-//! The keys that releases of older systems knew, each with a value that they took, and whether a file is told of it.
-//! One file because it is one list.
+//! The keys of older systems' releases, each with a value they accepted and the expected notice. One file because it is one list.
 
 use serde_json::{Value, json};
 
-/// What is said of a key.
+/// The expected notice about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// It takes effect, or is a value that asks for nothing: no word is needed.

@@ -101,7 +101,7 @@ async fn a_quantization_behind_the_name_chooses_the_file_wherever_it_lies() {
     }
 }
 
-/// A node that has one of them gets no request for the other, and does not count as one that has it.
+/// A node with one quantization gets no request for the other, and does not count as having it.
 #[tokio::test]
 async fn two_quantizations_of_a_repository_are_listed_as_two_sets_of_weights() {
     let lab = Lab::new();

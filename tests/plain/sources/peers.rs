@@ -51,7 +51,9 @@ impl Peer for FakePeer {
             let from = usize::try_from(offset).unwrap();
             let rest = &content[from..];
             let sent = &rest[..self.vanishes_after.unwrap_or(rest.len()).min(rest.len())];
-            let pieces = sent.chunks(PIECE).map(|it| Ok(Bytes::copy_from_slice(it)));
+            let pieces = sent
+                .chunks(PIECE)
+                .map(|chunk| Ok(Bytes::copy_from_slice(chunk)));
             let mut pieces: Vec<Result<Bytes, String>> = pieces.collect();
             if sent.len() < rest.len() {
                 pieces.push(Err("the connection broke".to_owned()));
@@ -73,7 +75,7 @@ struct Node {
 }
 
 impl Node {
-    /// The controller has fetched the model; this node has a cache of its own.
+    /// The controller has downloaded the model; this node has a separate cache.
     async fn new() -> Node {
         let lab = Lab::new();
         let of_controller = lab.wanted();
@@ -117,7 +119,7 @@ impl Node {
     /// The name of the weights' content.
     fn blob(&self) -> String {
         let mut files = self.known.files.iter();
-        let file = files.find(|it| it.path == "model.safetensors");
+        let file = files.find(|file| file.path == "model.safetensors");
         file.expect("it has weights").blob.clone()
     }
 }
@@ -130,7 +132,7 @@ async fn a_peer_that_has_all_files_leaves_nothing_to_the_hub() {
     assert_eq!(node.lab.hub.listed(), listed);
     assert_eq!(node.lab.hub.asked().len(), files);
     assert_eq!(progress.percent(), Some(100));
-    // What is here needs neither the peer nor the hub.
+    // Local files need neither the peer nor the hub.
     let opened = node.peer.opened.load(Ordering::Relaxed);
     node.fetch(&node.peer).await;
     assert_eq!(node.peer.opened.load(Ordering::Relaxed), opened);
@@ -147,7 +149,9 @@ async fn the_hub_goes_on_where_a_peer_vanished() {
     };
     node.fetch(&peer).await;
     let mut last = node.lab.hub.asked().into_iter();
-    let last = last.rfind(|it| it.path == "model.safetensors").unwrap();
+    let last = last
+        .rfind(|request| request.path == "model.safetensors")
+        .unwrap();
     assert_eq!(last.from, half, "it began anew");
     assert!(incomplete(&node.lab).is_empty());
 }
@@ -160,7 +164,9 @@ async fn a_damaged_copy_of_a_peer_is_refused_and_the_file_comes_from_the_hub() {
     content[WEIGHTS / 2] ^= 1;
     node.fetch(&peer).await;
     let mut last = node.lab.hub.asked().into_iter();
-    let last = last.rfind(|it| it.path == "model.safetensors").unwrap();
+    let last = last
+        .rfind(|request| request.path == "model.safetensors")
+        .unwrap();
     assert_eq!(last.from, 0, "nothing of the damaged copy was kept");
     let opened = peer.opened.load(Ordering::Relaxed);
     assert_eq!(opened, 1, "it is not used for other files");
@@ -195,8 +201,8 @@ async fn without_a_digest_or_from_a_busy_peer_no_file_is_taken() {
 async fn the_list_has_the_digests_of_the_hub() {
     let node = Node::new().await;
     let digest = |path: &str| {
-        let file = node.known.files.iter().find(|it| it.path == path);
-        file.and_then(|it| it.digest.clone()).unwrap()
+        let file = node.known.files.iter().find(|file| file.path == path);
+        file.and_then(|file| file.digest.clone()).unwrap()
     };
     let sha256 = {
         use sha2::Digest as _;

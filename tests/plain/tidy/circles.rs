@@ -31,7 +31,10 @@ impl Crate {
     pub fn add(&mut self, file: &str, text: &str) {
         let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
         let path = Path::new(file).with_extension("");
-        let mut module: Module = path.iter().map(|it| it.to_string_lossy().into()).collect();
+        let mut module: Module = path
+            .iter()
+            .map(|part| part.to_string_lossy().into())
+            .collect();
         if matches!(
             module.last().map(String::as_str),
             Some("mod" | "lib" | "main")
@@ -47,9 +50,9 @@ impl Crate {
         let mut found = Paths::default();
         for item in items {
             match item {
-                Item::Mod(it) if !is_test(&it.attrs) => {
-                    let name = it.ident.to_string();
-                    if let Some((_, items)) = &it.content {
+                Item::Mod(item) if !is_test(&item.attrs) => {
+                    let name = item.ident.to_string();
+                    if let Some((_, items)) = &item.content {
                         let inner = [&module[..], &[name]].concat();
                         self.files
                             .insert(inner.clone(), self.files[&module].clone());
@@ -57,7 +60,7 @@ impl Crate {
                     }
                 }
                 Item::Mod(_) => {}
-                Item::Use(it) => imports(it, &mut names),
+                Item::Use(item) => imports(item, &mut names),
                 other => {
                     names.defined.extend(name_of(other));
                     found.visit_item(other);
@@ -90,7 +93,7 @@ impl Crate {
             reached[*file]
                 .iter()
                 .filter(back)
-                .map(|it| (*it).to_owned())
+                .map(|name| (*name).to_owned())
                 .collect()
         };
         edges
@@ -163,12 +166,12 @@ fn reach<'a>(edges: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeS
 }
 
 fn is_test(attributes: &[Attribute]) -> bool {
-    let is_test = |it: &Attribute| {
-        let condition = it
+    let is_test = |attribute: &Attribute| {
+        let condition = attribute
             .path()
             .is_ident("cfg")
-            .then(|| it.parse_args::<syn::Ident>());
-        condition.is_some_and(|it| it.is_ok_and(|it| it == "test"))
+            .then(|| attribute.parse_args::<syn::Ident>());
+        condition.is_some_and(|parsed| parsed.is_ok_and(|name| name == "test"))
     };
     attributes.iter().any(is_test)
 }
@@ -180,14 +183,16 @@ fn imports(item: &ItemUse, names: &mut Names) {
     let mut left = vec![(Vec::new(), &item.tree)];
     while let Some((mut before, tree)) = left.pop() {
         match tree {
-            UseTree::Path(it) => {
-                before.push(it.ident.to_string());
-                left.push((before, &it.tree));
+            UseTree::Path(node) => {
+                before.push(node.ident.to_string());
+                left.push((before, &node.tree));
             }
-            UseTree::Group(it) => left.extend(it.items.iter().map(|tree| (before.clone(), tree))),
+            UseTree::Group(node) => {
+                left.extend(node.items.iter().map(|tree| (before.clone(), tree)))
+            }
             UseTree::Glob(_) => names.globs.push(before),
-            UseTree::Name(it) => {
-                let name = it.ident.to_string();
+            UseTree::Name(node) => {
+                let name = node.ident.to_string();
                 let last = before.last().cloned();
                 match (name.as_str(), last) {
                     ("self", Some(last)) => names.imported.insert(last, before),
@@ -197,11 +202,11 @@ fn imports(item: &ItemUse, names: &mut Names) {
                     }
                 };
             }
-            UseTree::Rename(it) => {
-                if it.ident != "self" {
-                    before.push(it.ident.to_string());
+            UseTree::Rename(node) => {
+                if node.ident != "self" {
+                    before.push(node.ident.to_string());
                 }
-                names.imported.insert(it.rename.to_string(), before);
+                names.imported.insert(node.rename.to_string(), before);
             }
         }
     }
@@ -209,16 +214,16 @@ fn imports(item: &ItemUse, names: &mut Names) {
 
 fn name_of(item: &Item) -> Option<String> {
     Some(match item {
-        Item::Const(it) => it.ident.to_string(),
-        Item::Enum(it) => it.ident.to_string(),
-        Item::Fn(it) => it.sig.ident.to_string(),
-        Item::Macro(it) => it.ident.as_ref()?.to_string(),
-        Item::Static(it) => it.ident.to_string(),
-        Item::Struct(it) => it.ident.to_string(),
-        Item::Trait(it) => it.ident.to_string(),
-        Item::TraitAlias(it) => it.ident.to_string(),
-        Item::Type(it) => it.ident.to_string(),
-        Item::Union(it) => it.ident.to_string(),
+        Item::Const(item) => item.ident.to_string(),
+        Item::Enum(item) => item.ident.to_string(),
+        Item::Fn(item) => item.sig.ident.to_string(),
+        Item::Macro(item) => item.ident.as_ref()?.to_string(),
+        Item::Static(item) => item.ident.to_string(),
+        Item::Struct(item) => item.ident.to_string(),
+        Item::Trait(item) => item.ident.to_string(),
+        Item::TraitAlias(item) => item.ident.to_string(),
+        Item::Type(item) => item.ident.to_string(),
+        Item::Union(item) => item.ident.to_string(),
         _ => return None,
     })
 }
@@ -231,7 +236,10 @@ struct Paths {
 
 impl<'ast> Visit<'ast> for Paths {
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names = path.segments.iter().map(|it| it.ident.to_string());
+        let names = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string());
         let names: Vec<String> = names.collect();
         if names.len() > 1 {
             self.paths.insert(names);
@@ -239,14 +247,14 @@ impl<'ast> Visit<'ast> for Paths {
         visit::visit_path(self, path);
     }
 
-    fn visit_macro(&mut self, it: &'ast Macro) {
+    fn visit_macro(&mut self, call: &'ast Macro) {
         let mut names: Vec<String> = Vec::new();
         let mut colons = 0;
-        for token in flat(it.tokens.clone()) {
+        for token in flat(call.tokens.clone()) {
             match token {
-                proc_macro2::TokenTree::Punct(it) if it.as_char() == ':' => colons += 1,
-                proc_macro2::TokenTree::Ident(it) if colons == 2 && !names.is_empty() => {
-                    names.push(it.to_string());
+                proc_macro2::TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
+                proc_macro2::TokenTree::Ident(ident) if colons == 2 && !names.is_empty() => {
+                    names.push(ident.to_string());
                     colons = 0;
                 }
                 other => {
@@ -254,19 +262,19 @@ impl<'ast> Visit<'ast> for Paths {
                         .extend((names.len() > 1).then(|| std::mem::take(&mut names)));
                     names.clear();
                     colons = 0;
-                    if let proc_macro2::TokenTree::Ident(it) = other {
-                        names.push(it.to_string());
+                    if let proc_macro2::TokenTree::Ident(ident) = other {
+                        names.push(ident.to_string());
                     }
                 }
             }
         }
         self.paths.extend((names.len() > 1).then_some(names));
-        visit::visit_macro(self, it);
+        visit::visit_macro(self, call);
     }
 
-    fn visit_item_mod(&mut self, it: &'ast syn::ItemMod) {
-        if !is_test(&it.attrs) {
-            visit::visit_item_mod(self, it);
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        if !is_test(&module.attrs) {
+            visit::visit_item_mod(self, module);
         }
     }
 }
@@ -284,33 +292,33 @@ fn flat(tokens: proc_macro2::TokenStream) -> Vec<proc_macro2::TokenTree> {
 
 #[test]
 fn a_circle_is_found_through_names_that_are_handed_on() {
-    let mut it = Crate::default();
-    it.add("lib.rs", "mod a; mod b; mod c; pub use b::B;");
-    it.add("a.rs", "use super::B; pub struct A(B);");
-    it.add("b.rs", "pub struct B; impl B { fn f() { crate::c::g() } }");
-    it.add(
+    let mut sample = Crate::default();
+    sample.add("lib.rs", "mod a; mod b; mod c; pub use b::B;");
+    sample.add("a.rs", "use super::B; pub struct A(B);");
+    sample.add("b.rs", "pub struct B; impl B { fn f() { crate::c::g() } }");
+    sample.add(
         "c.rs",
         "use crate::a::A; pub fn g() { let _: Option<A> = None; }",
     );
-    assert_eq!(it.largest_circle(), ["a.rs", "b.rs", "c.rs"]);
-    let mut it = Crate::default();
-    it.add("lib.rs", "mod a; mod b; pub use a::A; pub use b::B;");
-    it.add("a.rs", "use super::B; pub struct A(B);");
-    it.add(
+    assert_eq!(sample.largest_circle(), ["a.rs", "b.rs", "c.rs"]);
+    let mut sample = Crate::default();
+    sample.add("lib.rs", "mod a; mod b; pub use a::A; pub use b::B;");
+    sample.add("a.rs", "use super::B; pub struct A(B);");
+    sample.add(
         "b.rs",
         "pub struct B; #[cfg(test)] mod tests { use super::super::A; }",
     );
-    assert_eq!(it.largest_circle(), [] as [&str; 0]);
+    assert_eq!(sample.largest_circle(), [] as [&str; 0]);
 }
 
 #[test]
 fn names_in_the_arguments_of_macros_count() {
-    let mut it = Crate::default();
-    it.add("lib.rs", "mod a; mod b;");
-    it.add(
+    let mut sample = Crate::default();
+    sample.add("lib.rs", "mod a; mod b;");
+    sample.add(
         "a.rs",
         "pub const A: u8 = 0; fn f() { println!(\"{}\", [super::b::B; 1].len()) }",
     );
-    it.add("b.rs", "use super::a::*; pub const B: u8 = A;");
-    assert_eq!(it.largest_circle(), ["a.rs", "b.rs"]);
+    sample.add("b.rs", "use super::a::*; pub const B: u8 = A;");
+    assert_eq!(sample.largest_circle(), ["a.rs", "b.rs"]);
 }

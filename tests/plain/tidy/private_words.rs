@@ -3,7 +3,7 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 
-/// No part of a name: `told` is a message, an answer or an event; `asked` is a request or a caller.
+/// Words that must not be part of a name: use message, response or event for `told`; request or caller for `asked`.
 const IN_NAMES: &[&str] = &[
     "asked",
     "besides",

@@ -1,9 +1,9 @@
-//! Finds every `unsafe` block and implementation in Rust source, and the reason above it: a comment of its own that
-//! begins with `SAFETY:`, or one above it in its file that begins with `SAFETY, for every block`.
+//! Finds every `unsafe` block and implementation in Rust source, and the reason above it: a separate comment that begins with
+//! `SAFETY:`, or a comment earlier in its file that begins with `SAFETY, for every block`.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// How many lines above a block its comment may begin: attributes and the head of a statement may lie between.
+/// Maximum distance in lines between a block and its comment: attributes and the head of a statement may lie between.
 const ABOVE_MAX: usize = 8;
 const OWN: &str = "// SAFETY:";
 const FOR_ALL: &str = "// SAFETY, ";

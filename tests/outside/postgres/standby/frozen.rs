@@ -1,5 +1,5 @@
-//! A leader that stands still while its sessions stay open (D4), as the process of a virtual machine that is paused: the server
-//! ends the session with the lock, the other one leads, and the one that wakes up orders nothing.
+//! A leader that freezes while its sessions stay open (D4), like the process of a paused virtual machine: the server ends the
+//! session with the lock, the other controller leads, and the frozen one gives no orders after it wakes.
 
 use std::io::Read;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ fn ends_idle_sessions(server: &Server) -> bool {
     version.parse::<u32>().unwrap() >= 140_000
 }
 
-/// How many replicas the controller that leads knows of a model.
+/// Number of a model's replicas that the leading controller knows.
 fn replicas(pool: &Pool, model: &str) -> usize {
     let shown = shown(pool, model);
     shown["replicas"].as_array().map_or(0, Vec::len)
@@ -56,9 +56,9 @@ fn d4_a_frozen_leader_is_followed_and_orders_nothing_when_it_wakes_up() {
     // Nothing is cut: its connections and its sessions stay.
     kill(first.pid(), Signal::SIGSTOP);
     let frozen = SystemTime::now();
-    // What it will read first when it wakes up would load a model on the node.
+    // The first request it reads after waking would load a model on the node.
     let mut unread = post_unread(&first, &chat("late", false));
-    // Requests go on to the frozen one until another one leads, and then no answer of it is waited for.
+    // Requests are forwarded to the frozen controller until another one leads; its responses are then no longer awaited.
     let (status, text) = asks(&second, "a");
     assert_eq!(status, 502, "{text}");
     assert!(text.contains("leader_lost"), "{text}");
@@ -82,10 +82,10 @@ fn d4_a_frozen_leader_is_followed_and_orders_nothing_when_it_wakes_up() {
         "{}",
         first.log()
     );
-    let mut answer = Vec::new();
-    let _ = unread.read_to_end(&mut answer);
-    let answer = String::from_utf8_lossy(&answer);
-    assert!(!answer.contains("200 OK"), "{answer}");
+    let mut response = Vec::new();
+    let _ = unread.read_to_end(&mut response);
+    let response = String::from_utf8_lossy(&response);
+    assert!(!response.contains("200 OK"), "{response}");
     assert_eq!(node.joined(&first), 1, "the node did not go back");
     assert_eq!(node.generation(), generation(&server, &url));
     assert_eq!(sorted(node.engines()), engines);

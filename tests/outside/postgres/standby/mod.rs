@@ -48,7 +48,7 @@ fn d4_a_second_controller_stands_by_passes_a_stream_on_and_follows_at_once_after
     assert!(metric(&first).contains("\nmodel_pool_leader 1\n"));
     assert!(metric(&second).contains("\nmodel_pool_leader 0\n"));
 
-    // An order through the one that stands by is the leader's.
+    // The standby controller forwards orders to the leader.
     let key = first.admin_key();
     let body = r#"{"priority":1}"#;
     let path = "/llm/admin/models?model=a";
@@ -70,7 +70,7 @@ fn d4_a_second_controller_stands_by_passes_a_stream_on_and_follows_at_once_after
     assert!(shown.contains(r#""priority":1"#), "{shown}");
 }
 
-/// What became of a request, by the client's clock.
+/// Result of a request, by the client's clock.
 struct Asked {
     began: SystemTime,
     status: u16,
@@ -127,7 +127,9 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
         let answered = SystemTime::now();
         thread::park_timeout(Duration::from_secs(2));
         is_over.store(true, Ordering::Relaxed);
-        let asked = clients.into_iter().flat_map(|it| it.join().unwrap());
+        let asked = clients
+            .into_iter()
+            .flat_map(|client| client.join().unwrap());
         let asked: Vec<Asked> = asked.collect();
         if let Err(panic) = taken {
             std::panic::resume_unwind(panic);
@@ -136,10 +138,10 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
     });
 
     let took = answered.duration_since(killed).unwrap();
-    let refused = asked.iter().filter(|it| it.status == 503).count();
+    let refused = asked.iter().filter(|request| request.status == 503).count();
     let lost: Vec<&Asked> = asked
         .iter()
-        .filter(|it| !matches!(it.status, 200 | 503))
+        .filter(|request| !matches!(request.status, 200 | 503))
         .collect();
     println!(
         "the leader was killed under {CLIENTS} clients: the first answer of the other one came {took:.1?} later; \
@@ -149,14 +151,19 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
     );
     assert!(took <= TAKEOVER_MAX, "{took:.1?}");
     assert!(lost.len() <= CLIENTS, "more than one client has at once");
-    for it in lost {
-        assert!(it.began <= killed, "{} {}", it.status, it.text);
+    for request in lost {
+        assert!(
+            request.began <= killed,
+            "{} {}",
+            request.status,
+            request.text
+        );
     }
     assert_eq!(node.engines(), engines, "the engine was adopted (D2)");
     assert!(generation(&server, &url) > before);
     assert_eq!(node.generation(), generation(&server, &url));
 
-    // The one that was killed comes back as the one that stands by.
+    // The killed controller returns as the standby.
     first.restart();
     assert_eq!(health(&first)["role"], "standby");
     assert_eq!(asks(&first, "a").0, 200);
@@ -211,7 +218,7 @@ fn d4_a_leader_that_stood_still_while_the_other_one_took_over_orders_no_node_any
     // Its session is gone, and it does not know: it stands still.
     kill(first.pid(), Signal::SIGSTOP);
     way.cut();
-    // What it will read first when it goes on would load a model on the node.
+    // The first request it reads after it continues would load a model on the node.
     let _unread = post_unread(&first, &chat("late", false));
     wait_for("the second one to lead", || leads(&second));
     wait_for("the node to join it", || node.joined(&second) == 1);

@@ -19,8 +19,8 @@ fn in_ray(ray: &RayServe) -> (String, String) {
 
 fn asks_for_it(pool: &Pool) {
     let body = r#"{"model":"far","messages":[{"role":"user","content":"Hello"}]}"#;
-    let (status, answer) = pool.post("/v1/chat/completions", body);
-    assert_eq!(status, 200, "{answer}");
+    let (status, response) = pool.post("/v1/chat/completions", body);
+    assert_eq!(status, 200, "{response}");
 }
 
 #[test]

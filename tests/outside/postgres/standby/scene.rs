@@ -88,7 +88,7 @@ fn copy(from: &mut impl Read, to: &mut impl Write) {
     }
 }
 
-/// Where a controller listens unless a test says otherwise.
+/// Default address of the controllers.
 pub const HERE: &str = "127.0.0.1";
 
 fn free_port() -> u16 {
@@ -158,7 +158,7 @@ pub fn post_unread(pool: &Pool, body: &str) -> TcpStream {
     socket
 }
 
-/// Whether it has begun to lead, by its log.
+/// Returns true if the log shows that the controller has started to lead.
 pub fn leads(pool: &Pool) -> bool {
     pool.log().contains("this controller leads")
 }
@@ -180,15 +180,15 @@ impl Node {
         let key = pool.admin_key();
         let (status, text, _) = pool.request("POST", "/llm/admin/nodes/tokens", "{}", Some(&key));
         assert_eq!(status, 200, "{text}");
-        let answer: Value = serde_json::from_str(&text).unwrap();
+        let response: Value = serde_json::from_str(&text).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| -> PathBuf { folder.path().join(name) };
-        fs::write(file("token"), answer["token"].as_str().unwrap()).unwrap();
+        fs::write(file("token"), response["token"].as_str().unwrap()).unwrap();
         fs::set_permissions(file("token"), PermissionsExt::from_mode(0o600)).unwrap();
         let config = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 4GiB}]}\n";
         fs::write(file("node.yaml"), config).unwrap();
         let log = fs::File::create(file("log")).unwrap();
-        // The one that stands by comes first: it says who leads.
+        // The standby is listed first: it reports the leader.
         let child = Command::new(env!("CARGO_BIN_EXE_model-pool"))
             .args(["node", "--name", "gpu-2"])
             .args(["--controller", &format!("http://{}", other.address())])
@@ -214,7 +214,7 @@ impl Node {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// How often it has joined this controller.
+    /// Number of times that it has joined this controller.
     pub fn joined(&self, pool: &Pool) -> usize {
         self.log()
             .matches(&format!("joined http://{}/llm", pool.address()))

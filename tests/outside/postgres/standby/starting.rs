@@ -1,5 +1,5 @@
-//! One that takes over and starts slowly (D4): its service manager gets signs of life all the while, and it ends at once when
-//! it is deposed before it serves.
+//! A controller that takes over and starts slowly (D4): its service manager receives signs of life, and it exits immediately if it
+//! is deposed before it serves.
 
 use std::fs;
 use std::net::TcpListener;
