@@ -153,7 +153,7 @@ fn storms(first: u64, count: u64) -> Result<(), String> {
     for seed in first..first.saturating_add(count) {
         let report = Storm::new(seed).run();
         println!(
-            "seed {seed}: {} requests, {} served at once, {} after waiting, {} refused, {} loads, {} evictions, {} crashes",
+            "seed {seed}: {} requests, {} served immediately, {} after waiting, {} refused, {} loads, {} evictions, {} crashes",
             report.requests,
             report.seated_by_gate,
             report.granted,

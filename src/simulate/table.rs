@@ -147,7 +147,7 @@ fn waits_of_groups(report: &Report) -> String {
     let longest = report.by_key.iter().max_by_key(|(_, waits)| waits.p95);
     if let Some((_, waits)) = longest.filter(|_| report.by_key.len() > 1) {
         parts.push(format!(
-            "of {} keys the one that waited longest: {}",
+            "the longest wait of {} keys: {}",
             report.by_key.len(),
             spread(waits)
         ));
@@ -160,7 +160,7 @@ fn shadows(costs: &ShadowCosts, reload: Span) -> String {
     let seconds = |span: Span| span.0 / 1000;
     let more = 100.0 * (reload.0 as f64 / costs.better().0 as f64 - 1.0);
     format!(
-        "by the two rules for victims alone, loads would have taken {} s (the pool's own estimate) and {} s (least recent use), {} s by following them with {} change{}, and at most {} s by the bound; the pool itself took {} s, {more:+.1} % of the better rule",
+        "with each of the two eviction rules alone, loads would have taken {} s (the pool's own estimate) and {} s (least recent use), {} s by following them with {} change{}, and at most {} s by the bound; the pool itself took {} s, {more:+.1} % of the better rule",
         seconds(costs.own),
         seconds(costs.simple),
         seconds(costs.followed),

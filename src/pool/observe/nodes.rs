@@ -171,9 +171,9 @@ impl Pool {
             self.look_again(grace_ends, model);
         }
         let text = match held.len() {
-            0 => format!("nothing is heard of node {name}; nothing is placed on it (N2)"),
+            0 => format!("node {name} does not respond; nothing is placed on it (N2)"),
             count => format!(
-                "nothing is heard of node {name}; {} memory, and nothing is placed on it (N2)",
+                "node {name} does not respond; {} memory, and nothing is placed on it (N2)",
                 keep(count)
             ),
         };

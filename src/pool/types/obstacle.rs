@@ -173,7 +173,7 @@ impl fmt::Display for NodeAway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NodeAway::Silent { node, for_ } => {
-                write!(f, "node {node} has not been heard of for {for_} (N2)")
+                write!(f, "node {node} has not responded for {for_} (N2)")
             }
             NodeAway::Released { node } => write!(f, "node {node} is being given back (S2)"),
             NodeAway::Ends { node, left } => {
@@ -181,7 +181,7 @@ impl fmt::Display for NodeAway {
             }
             NodeAway::EndsOthers { node, engines } => write!(
                 f,
-                "node {node} must end what the pool has given up there first, {engines} in all (N4)"
+                "node {node} must first end engines that the pool has given up there, {engines} in all (N4)"
             ),
         }
     }
@@ -223,7 +223,7 @@ impl fmt::Display for Protection {
             Protection::Same => write!(f, "the same model"),
             Protection::Growth => write!(
                 f,
-                "of equal priority, and one more replica takes no room from equals (S1)"
+                "of equal priority, and an additional replica takes no room from models of equal priority (S1)"
             ),
         }
     }

@@ -71,7 +71,7 @@ impl Pool {
         let (state, since, reason) = match (self.away(id), drain) {
             (Some(Away::Silent), _) => {
                 let silent = self.silent_for(id);
-                let reason = format!("node {name} has not been heard of for {silent}");
+                let reason = format!("node {name} has not responded for {silent}");
                 (NodeState::Silent, joined, reason)
             }
             (Some(Away::Released), _) => (
@@ -93,7 +93,7 @@ impl Pool {
             (_, Some(drain)) => (NodeState::Draining, drain.since, drain.reason.clone()),
             (Some(Away::EndsOthers), None) => {
                 let engines = self.engines_given_up(id);
-                let reason = format!("{engines} of its engines are not the pool's any more");
+                let reason = format!("{engines} of its engines no longer belong to the pool");
                 (NodeState::EndsOthers, joined, reason)
             }
             (None, None) => (NodeState::Joined, joined, String::new()),

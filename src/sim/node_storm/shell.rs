@@ -92,7 +92,7 @@ impl Play {
         }
         let twice = self.random.chance(100);
         for _ in 0..=u32::from(twice) {
-            let why = "has not been heard of for too long".to_owned();
+            let why = "has not responded for too long".to_owned();
             self.feed(at, Event::NodeGone { node, why });
         }
     }

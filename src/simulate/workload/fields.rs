@@ -149,7 +149,7 @@ pub fn milliseconds(text: &str, in_milliseconds: bool) -> Result<u64, String> {
         });
     match parsed.map(u64::try_from) {
         Ok(Ok(at)) => Ok(at),
-        Ok(Err(_)) => Err(format!("the time {text} lies before 1970")),
+        Ok(Err(_)) => Err(format!("the time {text} is before 1970")),
         Err(_) => Err(format!(
             "`{text}` is not a time; write seconds, milliseconds, or for example 2023-11-16 18:17:03.97"
         )),

@@ -125,7 +125,10 @@ impl History {
         names.sort();
         names.dedup();
         if names.is_empty() {
-            return Err(fault("has no record of any request yet; a pool writes requests when their minute is over".to_owned()));
+            return Err(fault(
+                "has no recorded requests yet; a pool writes them once their minute is over"
+                    .to_owned(),
+            ));
         }
         let first = usage.iter().map(|row| row.minute).min().unwrap_or(0);
         let mut minutes: Vec<Minute> = usage
