@@ -1,5 +1,5 @@
-//! A new admin key in the place of those that the program made before, as one change. A service that runs sees by a
-//! counter that another program has written to the keys.
+//! Replaces the admin keys that the program has generated with a new one, in one transaction. A counter tells a running service
+//! that another program has changed the keys.
 
 use serde_json::{Map, json};
 
@@ -10,15 +10,15 @@ use super::query::{Row, query};
 use super::{AuditEntry, KeyHash, NewKey, Store, StoreFault, from_integer};
 use pool::{KeyId, Time};
 
-/// The name of the key of the first start.
+/// The name of the key created at the first start.
 pub const FIRST_ADMIN_KEY: &str = "first admin key";
-/// The name of keys of `model-pool admin-key new`.
+/// The name of keys created with `model-pool admin-key new`.
 pub const NEW_ADMIN_KEY: &str = "admin key made on the server";
 
-/// How often another program has changed the keys, in the table `meta`.
+/// The entry of the table `meta` that counts changes of the keys by other programs.
 const CHANGES: &str = "changes of keys by commands";
 
-/// A key that was revoked for a new one.
+/// A key revoked in favour of a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevokedKey {
     pub id: KeyId,
@@ -26,8 +26,8 @@ pub struct RevokedKey {
 }
 
 impl Store {
-    /// Stores the key and a row of the audit with this client. If `former` is there, revokes the admin keys that the
-    /// program made before, and the ones with these hashes.
+    /// Stores the key and an audit entry for this client. With `former`, revokes the admin keys that the program has generated and
+    /// the keys with these hashes.
     pub async fn replace_generated_keys(
         &self,
         key: NewKey,
@@ -48,7 +48,7 @@ impl Store {
         .await
     }
 
-    /// Rises whenever another program has changed the keys.
+    /// A counter that increases whenever another program changes the keys.
     pub async fn key_changes_by_commands(&self) -> Result<i64, StoreFault> {
         let text = self.meta(CHANGES).await?;
         Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))

@@ -1,5 +1,5 @@
-//! The audit: administrators' requests and their results. Rows are only appended; [`Store::forget_audit`]
-//! deletes old ones. The caller leaves out secrets before it adds a row.
+//! The audit: administrators' requests and their results. Entries are only appended; [`Store::forget_audit`] deletes old ones. The
+//! caller removes secrets before it adds an entry.
 
 use serde_json::{Map, Value};
 
@@ -9,35 +9,35 @@ use super::query::{Row, query};
 use super::{Retention, Store, StoreFault, from_integer, to_integer};
 use pool::{KeyId, Time};
 
-/// One change that an administrator requested.
+/// A change that an administrator requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditEntry {
     pub at: Time,
     pub key: Option<KeyId>,
-    /// Of a single sign-on token.
+    /// The subject of a single sign-on token.
     pub subject: Option<String>,
     /// The name of the key or person; `None` if the requester is unknown.
     pub name: Option<String>,
     pub client: String,
     pub method: String,
-    /// Below the base path.
+    /// The path below the base path.
     pub path: String,
     /// Selected fields of the request.
     pub what: Map<String, Value>,
     pub status: u16,
-    /// `x-request-id`.
+    /// The `x-request-id`.
     pub request: String,
 }
 
 /// A stored entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredAudit {
-    /// Rising, never reused.
+    /// Ascending, never reused.
     pub id: i64,
     pub entry: AuditEntry,
 }
 
-/// Which part of the audit: the newest matching rows. Results are in ascending order of id.
+/// Selects a part of the audit: the newest matching entries, returned in ascending order of id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditQuery {
     /// Only rows with a smaller id.
@@ -55,7 +55,7 @@ impl AuditQuery {
     pub const LIMIT_MAX: u32 = 1000;
 }
 
-/// Within a transaction.
+/// Inserts an entry within a transaction.
 pub(super) async fn insert_audit(
     connection: &mut Connection,
     entry: &AuditEntry,
@@ -111,7 +111,7 @@ impl Store {
         rows.iter().map(|row| self.read_audit(row)).collect()
     }
 
-    /// Deletes some rows that are too old or too many; returns how many, at most [`FORGOTTEN_AT_ONCE`].
+    /// Deletes some entries that are too old or too many. Returns their number, at most [`FORGOTTEN_AT_ONCE`].
     pub async fn forget_audit(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last = self.last_id_of("audit").await?;
         let old = query(

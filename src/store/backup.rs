@@ -1,5 +1,4 @@
-//! A consistent copy of the database while a service writes to it. Every copy is read to its end by SQLite before
-//! anybody may rely on it.
+//! A consistent copy of the database while a service writes to it. SQLite reads every copy completely before the copy counts.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -18,19 +17,19 @@ use super::query::query;
 use super::{StoreFault, from_integer, migrations};
 use pool::Bytes;
 
-/// What a copy holds, so that people see whether it is the right one.
+/// The contents of a copy, for a person to recognize the right one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupContents {
-    /// Valid and expired, not the revoked ones.
+    /// Valid and expired keys, without revoked ones.
     pub keys: u64,
-    /// Priorities and keep-hot times that administrators set.
+    /// Priorities and keep-hot times set by administrators.
     pub overrides: u64,
-    /// Models that administrators loaded to stay.
+    /// Models that administrators loaded permanently.
     pub loads: u64,
     pub registrations: u64,
     /// Records of the history.
     pub history: u64,
-    /// Responses for later turns; none in a copy of an older program.
+    /// Stored responses for later turns; none in a copy of an older program.
     pub responses: u64,
 }
 
@@ -41,13 +40,13 @@ pub struct Backup {
     pub contents: BackupContents,
 }
 
-/// Why there is no copy, or why it did not take the database's place.
+/// The error of a backup or a restore.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupFault {
     #[error(transparent)]
     Store(#[from] StoreFault),
 
-    #[error("there is no database {} to back up; name the configuration of the service with --config, or run this in the folder in which the service runs", path.display())]
+    #[error("cannot find the database {} to back up; name the configuration of the service with --config, or run this in the folder in which the service runs", path.display())]
     NoDatabase { path: PathBuf },
 
     #[error(
@@ -67,7 +66,7 @@ pub enum BackupFault {
     #[error("cannot read {}: {source}", path.display())]
     Source { path: PathBuf, source: io::Error },
 
-    #[error("{} is a SQLite database, but not one of model-pool: it has no table of schema versions; name a file that `model-pool backup` wrote", path.display())]
+    #[error("{} is a SQLite database, but not model-pool's: it has no table of schema versions; name a file that `model-pool backup` wrote", path.display())]
     Foreign { path: PathBuf },
 
     #[error("cannot put the copy in the place of {}: {source}; the former database is at {}", path.display(), former.display())]
@@ -78,11 +77,11 @@ pub enum BackupFault {
     },
 }
 
-/// Writes a copy of the database of this URL to `target`, for this account alone (mode 0600). A service may run and
-/// write: the copy has the state of one moment.
+/// Writes a copy of the database at this URL to `target`, readable only for this account (mode 0600). A service may run and write:
+/// the copy is a snapshot.
 ///
 /// # Errors
-/// [`BackupFault`] names the file and says what to do. After an error `target` is as it was before.
+/// [`BackupFault`] names the file and the remedy. After an error `target` is unchanged.
 pub async fn back_up(
     database_url: &str,
     target: &Path,
@@ -98,7 +97,7 @@ pub async fn back_up(
     check_target(&path, target, replace)?;
     let part = Part::create(target)?;
     let written = async {
-        let mut source = plain(&path).connect().await.map_err(of(&path))?;
+        let mut source = plain(&path).connect().await.map_err(error_at(&path))?;
         let text = part.text()?;
         sqlx::query("VACUUM INTO ?")
             .bind(text)
@@ -135,7 +134,7 @@ pub(super) fn file_of(database_url: &str) -> Result<PathBuf, BackupFault> {
     }
 }
 
-/// A file that is being written beside its later name. Dropped before that, it is removed.
+/// A file that is written under a temporary name next to its final name. Removed if dropped before it is renamed.
 pub(super) struct Part {
     pub path: PathBuf,
     is_done: bool,
@@ -175,7 +174,7 @@ impl Drop for Part {
         if self.is_done {
             return;
         }
-        // SQLite may have begun files of its own beside it.
+        // SQLite may have created additional files next to it.
         for suffix in ["", "-journal", "-wal", "-shm"] {
             let _ = std::fs::remove_file(with_suffix(&self.path, suffix));
         }
@@ -205,7 +204,7 @@ fn check_target(database: &Path, target: &Path, replace: bool) -> Result<(), Bac
     }
 }
 
-/// Options that set nothing, so that opening a file does not change it.
+/// Options that change no setting, which leaves an opened file unchanged.
 pub(super) fn plain(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
@@ -213,9 +212,9 @@ pub(super) fn plain(path: &Path) -> SqliteConnectOptions {
         .busy_timeout(BUSY_TIMEOUT)
 }
 
-/// Reads all of a copy, and counts what is in it.
+/// Reads a copy completely and counts its contents.
 pub(super) async fn check(path: &Path) -> Result<BackupContents, BackupFault> {
-    let failed = of(path);
+    let failed = error_at(path);
     let mut copy = plain(path)
         .immutable(true)
         .read_only(true)
@@ -247,7 +246,10 @@ pub(super) async fn check(path: &Path) -> Result<BackupContents, BackupFault> {
         });
     }
     let mut count = async |sql: &'static str| -> Result<u64, BackupFault> {
-        let rows = query(sql).fetch_value(&mut copy).await.map_err(of(path))?;
+        let rows = query(sql)
+            .fetch_value(&mut copy)
+            .await
+            .map_err(error_at(path))?;
         Ok(from_integer(rows))
     };
     let has_responses =
@@ -275,20 +277,22 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-pub(super) fn of(path: &Path) -> impl Fn(sqlx::Error) -> BackupFault {
+pub(super) fn error_at(path: &Path) -> impl Fn(sqlx::Error) -> BackupFault {
     move |error| refused_by_sqlite(path, error).into()
 }
 
-/// The copy is written under another name than the one that people know.
+/// Replaces the temporary name of the copy in the error with its final name.
 pub(super) fn named(fault: BackupFault, part: &Path, name: &Path) -> BackupFault {
     let renamed = |path: PathBuf| if path == part { name.to_owned() } else { path };
     let moved = |place: Place| {
-        if place == Place::of(part) {
-            Place::of(name)
+        if place == Place::new(part) {
+            Place::new(name)
         } else {
             place
         }
@@ -325,7 +329,7 @@ pub(super) fn named(fault: BackupFault, part: &Path, name: &Path) -> BackupFault
     }
 }
 
-/// SQLite's result codes 11 and 26 are about the database; any other failure of a copy is about the disk it goes to.
+/// SQLite's result codes 11 and 26 concern the database. Any other failure of a copy concerns the target's disk.
 pub(super) fn of_target(target: &Path, database: &Path, error: sqlx::Error) -> BackupFault {
     match refused_by_sqlite(database, error) {
         StoreFault::Open { source, .. } => BackupFault::Target {
@@ -350,9 +354,11 @@ pub(super) fn unwritten(target: &Path, error: &io::Error) -> BackupFault {
     }
 }
 
-/// How full the disk is.
+/// The free space of the target's disk.
 fn disk_of(target: &Path) -> String {
-    let folder = target.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = target
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     match statvfs(folder) {
         Ok(disk) => {

@@ -1,6 +1,6 @@
-//! One that stands by for a database on PostgreSQL: it tries to get the lock, reads who leads, and leads itself once the lock
-//! is free and the former leader orders nothing any more (`tenure`). Each look is one short exchange with the server, so that
-//! the caller decides how often. To lead may take longer: the schema is brought to this version.
+//! A standby process for a database on PostgreSQL. It tries to get the lock, reads the current leader, and becomes the leader once
+//! the lock is free and the former leader gives no more orders (`tenure`). Each look is a short exchange with the server, and the
+//! caller decides how often to look. Becoming the leader may take longer, because it migrates the schema to this version.
 //!
 //! ```text
 //!   Follows ──▶ the lock is free ──▶ Leaderless, until the former one has given up ──▶ MayLead ──▶ lead
@@ -22,37 +22,37 @@ use super::open_postgres::{check_server, lead};
 use super::tenure::{WAIT_FOR_FORMER, now};
 use super::{Store, StoreFault, migrations};
 
-/// For one look, without the start of a leader.
+/// Time limit of one look, without the start as leader.
 const LOOK_WITHIN: Duration = Duration::from_secs(3);
-/// The schema that has the columns of who leads.
+/// The first schema version with columns for the leader's address.
 const SCHEMA_WITH_ADDRESS: i64 = 15;
 
-/// A process that would lead.
+/// A process that waits to become the leader.
 pub struct Candidate {
     database: Database,
     own: Advertised,
-    /// It takes over from a process on this machine, which has left the lock to it.
+    /// True if it takes over from a process on this machine, which reserves the lock for it.
     is_successor: bool,
     session: Option<Connection>,
-    /// Since when this connection has the lock.
+    /// The time since which this connection has the lock.
     locked: Option<Instant>,
 }
 
-/// What a look has shown.
+/// The result of a look.
 #[derive(Debug)]
 pub enum Standing {
-    /// This process has the lock, and the former leader orders nothing any more: [`Candidate::lead`] comes next.
+    /// This process has the lock, and the former leader gives no more orders. Call [`Candidate::lead`] next.
     MayLead,
     Follows(Leader),
-    /// There is no leader, or it is not known which one; why, in words.
+    /// No known leader, with the reason.
     Leaderless(String),
 }
 
-/// Who leads.
+/// The current leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     pub at: Advertised,
-    /// Host and process.
+    /// Its host and process id.
     pub holder: String,
     pub generation: i64,
 }
@@ -61,20 +61,22 @@ pub struct Leader {
 struct Known {
     leader: Leader,
     has_released: bool,
-    /// The lock is for a process that takes over on the leader's machine.
+    /// True while the lock is reserved for a successor on the leader's machine.
     is_reserved: bool,
 }
 
 impl Candidate {
-    /// Nothing is connected yet.
+    /// Creates a candidate without connecting.
     ///
     /// # Errors
-    /// If the URL cannot be used, or is not PostgreSQL's.
+    /// If the URL is not valid, or is not a PostgreSQL URL.
     pub fn new(database_url: &str, own: Advertised) -> Result<Candidate, StoreFault> {
         let database = parse(database_url)?;
         if matches!(database, Database::Sqlite { .. }) {
             return Err(StoreFault::PostgresUrl {
-                problem: "one that stands by needs PostgreSQL; a file has one service".to_owned(),
+                problem:
+                    "a standby process needs PostgreSQL; a SQLite file allows only one service"
+                        .to_owned(),
             });
         }
         Ok(Candidate {
@@ -86,18 +88,17 @@ impl Candidate {
         })
     }
 
-    /// The process before it on this machine has left the lock to it.
+    /// Makes this process the successor of a process on this machine, which reserves the lock for it.
     pub fn takes_over(&mut self) {
         self.is_successor = true;
     }
 
-    /// Tries once to get the lock, and reads who leads. Cancelled, it gives the lock back.
+    /// Tries once to get the lock, and reads the current leader. Releases the lock if it is cancelled.
     ///
     /// # Errors
-    /// What no further try mends: the database is another version's, or cannot be used. A server that cannot be reached is
-    /// [`Standing::Leaderless`].
+    /// Errors that a retry does not fix: the database has another version's schema, or is unsuitable. An unreachable server is [`Standing::Leaderless`] instead.
     pub async fn look(&mut self) -> Result<Standing, StoreFault> {
-        // Put back at the end: what is cancelled or fails in the middle costs the session, and with it the lock.
+        // Put back at the end: a cancelled or failed look closes the session, and with it releases the lock.
         let (session, locked) = (self.session.take(), self.locked.take());
         let mut session = match session {
             Some(session) => session,
@@ -123,7 +124,7 @@ impl Candidate {
             self.session = Some(session);
             self.locked = Some(since);
             return Ok(Standing::Leaderless(format!(
-                "the one that led is gone, and this one takes over within {} s",
+                "the leader is gone, and this process takes over within {} s",
                 wait.as_secs()
             )));
         }
@@ -132,15 +133,15 @@ impl Candidate {
         Ok(Standing::MayLead)
     }
 
-    /// Leads from here on, after a look that has found [`Standing::MayLead`]. The inner error says why it does not lead: the
-    /// server has gone away meanwhile, and the next look begins anew. Cancelled, it gives the lock back.
+    /// Becomes the leader, after a look that returned [`Standing::MayLead`]. The inner error is the reason for failing temporarily:
+    /// the server became unreachable, and the next look starts over. Releases the lock if it is cancelled.
     ///
     /// # Errors
-    /// As those of [`Candidate::look`].
+    /// As for [`Candidate::look`].
     pub async fn lead(&mut self) -> Result<Result<Store, String>, StoreFault> {
         self.locked = None;
         let Some(session) = self.session.take() else {
-            return Ok(Err("there is no session with the database".to_owned()));
+            return Ok(Err("the session with the database is closed".to_owned()));
         };
         let database = self.database.clone();
         match lead(database, session, Some(&self.own)).await {
@@ -152,7 +153,7 @@ impl Candidate {
         }
     }
 
-    /// A session, or why there is none.
+    /// Opens a session, or returns the reason that none can be opened.
     async fn connect(&self) -> Result<Result<Connection, String>, StoreFault> {
         let mut session = match self.database.connect().await {
             Ok(session) => session,
@@ -160,7 +161,7 @@ impl Candidate {
         };
         match in_time_fault(check_server(&self.database, &mut session)).await {
             Ok(()) => Ok(Ok(session)),
-            // It may be the primary again, or become one.
+            // The server may become the primary, or the primary again.
             Err(Some(fault @ (StoreFault::Unreachable { .. } | StoreFault::Unsuitable { .. }))) => {
                 Ok(Err(fault.to_string()))
             }
@@ -205,18 +206,19 @@ impl Candidate {
         } else {
             known(connection).await?
         };
-        let is_reserved = known.as_ref().is_some_and(|it| it.is_reserved) && !self.is_successor;
+        let is_reserved =
+            known.as_ref().is_some_and(|known| known.is_reserved) && !self.is_successor;
         let since = match locked {
             Some(since) => since,
             None => {
-                // While it is reserved, its socket stays open: requests wait there for the new process.
+                // While the lock is reserved, the leader's socket stays open, and requests wait there for the new process.
                 if is_reserved || !try_lock(connection).await? {
                     return Ok(Looked::Taken(standing_behind(known)));
                 }
                 now()
             }
         };
-        // One that has noted its end orders nothing, and a new database has had none.
+        // A leader that has recorded its end gives no orders, and a new database has had no leader.
         let is_over = match &known {
             Some(known) => known.has_released || known.leader.generation == 0,
             None => schema == 0,
@@ -232,7 +234,7 @@ impl Candidate {
 
 enum Looked {
     Taken(Standing),
-    /// By this connection, which waits so long from then on.
+    /// Locked by this connection, which has to wait this long from then on.
     Locked {
         since: Instant,
         wait: Duration,
@@ -243,11 +245,11 @@ fn standing_behind(known: Option<Known>) -> Standing {
     match known {
         Some(known) if !known.leader.at.address.is_empty() => Standing::Follows(known.leader),
         Some(known) => Standing::Leaderless(format!(
-            "the one that leads ({}) has no address for others; set state.standby.advertise there and restart it",
+            "the leader ({}) has no address for others; set state.standby.advertise there and restart it",
             known.leader.holder
         )),
         None => Standing::Leaderless(
-            "the one that leads is of an older version, which does not say where it is; upgrade it"
+            "the leader has an older version, which does not report its address; upgrade it"
                 .to_owned(),
         ),
     }
@@ -269,7 +271,7 @@ async fn known(connection: &mut PgConnection) -> Result<Option<Known>, sqlx::Err
         leader: Leader {
             at: Advertised {
                 address: row.try_get("address")?,
-                fingerprint: Some(fingerprint).filter(|it| !it.is_empty()),
+                fingerprint: Some(fingerprint).filter(|text| !text.is_empty()),
             },
             holder: row.try_get("holder")?,
             generation: row.try_get("generation")?,
@@ -279,7 +281,7 @@ async fn known(connection: &mut PgConnection) -> Result<Option<Known>, sqlx::Err
     }))
 }
 
-/// `None`: no answer in time.
+/// Returns `None` after a timeout.
 async fn in_time_fault<T>(
     work: impl Future<Output = Result<T, StoreFault>>,
 ) -> Result<T, Option<StoreFault>> {

@@ -1,4 +1,4 @@
-//! Connections to either database: how they are made, and how a transaction begins and ends on them.
+//! Connections to either database, and their transactions.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use super::fault::{StoreFault, refused_by_sqlite};
 use super::place::Place;
 use super::query::too_slow;
 
-/// How long PostgreSQL may take to accept a connection.
+/// Time limit for a connection to PostgreSQL.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// How long a write may take on PostgreSQL, with the connection that it may need.
+/// Time limit for a write to PostgreSQL, including the connection it may need.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
-/// The same after a write has failed: others wait behind it.
+/// Time limit after a failed write, because other writes wait.
 const AGAIN_WITHIN: Duration = Duration::from_secs(3);
 
-/// Of sessions that write. One that is given up while it waits for a lock on a table goes on waiting on the server, and has the
-/// row of `leadership` until it ends: a new leader waits for that row, longer than this (`leadership`).
+/// Options of sessions that write. An abandoned session that waits for a table lock keeps waiting on the server, and holds the row
+/// of `leadership` until it ends. A new leader waits longer than this for that row (`leadership`).
 const WRITING: [(&str, &str); 1] = [("lock_timeout", "5s")];
 
-/// How long reads that are under way may delay the end.
+/// Time for which reads in progress may delay closing.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Where the database is, and how to connect to it.
+/// The location of the database, with the options to connect to it.
 #[derive(Clone)]
 #[expect(
     clippy::large_enum_variant,
@@ -50,12 +50,12 @@ impl Database {
 
     pub fn place(&self) -> Place {
         match self {
-            Database::Sqlite { path, .. } => Place::of(path),
+            Database::Sqlite { path, .. } => Place::new(path),
             Database::Postgres(options) => Place::of_postgres(options),
         }
     }
 
-    /// The fault of a database that cannot be opened.
+    /// The error for a database that cannot be opened.
     pub fn refused(&self, source: sqlx::Error) -> StoreFault {
         match self {
             Database::Sqlite { path, .. } => refused_by_sqlite(path, source),
@@ -77,7 +77,7 @@ impl Database {
         }
     }
 
-    /// The same database for sessions that write, once its schema is this version's.
+    /// The same database with the options of sessions that write, for use once the schema is migrated.
     pub fn for_writes(&self) -> Database {
         match self {
             Database::Sqlite { .. } => self.clone(),
@@ -87,7 +87,7 @@ impl Database {
         }
     }
 
-    /// How long a write may take. SQLite waits as its busy timeout says.
+    /// The time limit for a write. `None` for SQLite, whose busy timeout applies.
     pub fn write_within(&self, has_failed: bool) -> Option<Duration> {
         match (self, has_failed) {
             (Database::Sqlite { .. }, _) => None,
@@ -97,7 +97,7 @@ impl Database {
     }
 }
 
-/// An answer that a network lost never comes.
+/// Limits the time of `work`: a response that the network lost never arrives.
 pub(super) async fn in_time<T>(
     within: Option<Duration>,
     work: impl Future<Output = Result<T, sqlx::Error>>,
@@ -123,7 +123,7 @@ pub(crate) enum Readers {
 }
 
 impl Connection {
-    /// Begins a transaction; on PostgreSQL only while no other model-pool has raised the generation since.
+    /// Begins a transaction. On PostgreSQL, fails if another model-pool has raised the generation.
     pub async fn begin(&mut self, generation: Option<i64>) -> Result<(), sqlx::Error> {
         match self {
             Connection::Sqlite(connection) => {
@@ -134,7 +134,7 @@ impl Connection {
                     connection.execute("BEGIN").await?;
                     return Ok(());
                 };
-                // One message to the server. With `FOR SHARE` the generation cannot be raised before this transaction ends.
+                // A single message to the server. `FOR SHARE` prevents a new generation before this transaction ends.
                 let sql = "BEGIN; SELECT generation FROM leadership WHERE id = 1 FOR SHARE";
                 let rows = sqlx::raw_sql(sql).fetch_all(connection).await?;
                 let now: Option<i64> = rows.first().map(|row| row.get(0));
@@ -146,7 +146,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Fails if the transaction no longer exists, so that a lost change is never reported as stored.
+    /// Commits. Fails if the transaction no longer exists, to never report a lost change as stored.
     pub async fn commit(&mut self) -> Result<(), sqlx::Error> {
         match self {
             Connection::Sqlite(connection) => {
@@ -168,7 +168,7 @@ impl Connection {
         }
     }
 
-    /// Without a word to the database.
+    /// Closes without a message to the database.
     pub async fn close_hard(self) -> Result<(), sqlx::Error> {
         match self {
             Connection::Sqlite(connection) => connection.close_hard().await,
@@ -182,7 +182,7 @@ impl Readers {
         match self {
             Readers::Sqlite(pool) => pool.close().await,
             Readers::Postgres(pool) => {
-                // It waits for reads that are under way, whose answers may never come.
+                // Waits for reads in progress, whose responses may never arrive.
                 let _ = tokio::time::timeout(CLOSE_WITHIN, pool.close()).await;
             }
         }
@@ -195,9 +195,9 @@ pub(super) fn code(error: &sqlx::Error) -> Option<String> {
     error.code().map(|code| code.into_owned())
 }
 
-/// Another model-pool has this database now.
+/// Another model-pool has taken over this database.
 #[derive(Debug, thiserror::Error)]
-#[error("another model-pool has taken this database over")]
+#[error("another model-pool has taken over this database")]
 pub(super) struct Fenced;
 
 pub(super) fn fenced() -> sqlx::Error {
@@ -206,7 +206,7 @@ pub(super) fn fenced() -> sqlx::Error {
 
 pub(super) fn is_fenced(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Io(error) => error.get_ref().is_some_and(|it| it.is::<Fenced>()),
+        sqlx::Error::Io(error) => error.get_ref().is_some_and(|inner| inner.is::<Fenced>()),
         _ => false,
     }
 }

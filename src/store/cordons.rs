@@ -31,7 +31,7 @@ impl Store {
         .map(|_| ())
     }
 
-    /// All cordons, by the device's key.
+    /// All cordons, by device key.
     pub async fn cordons(&self) -> Result<Vec<(String, Cordon)>, StoreFault> {
         let rows =
             query("SELECT device, reason, since_at, until_at, failed FROM cordons ORDER BY device")

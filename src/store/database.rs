@@ -1,4 +1,4 @@
-//! The open database: where it is, its connections and its lock.
+//! The open database with its location, connections and lock.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,16 +17,16 @@ use crate::writer::Writer;
 /// The open database. Closing it or dropping the last reference releases the lock.
 pub struct Store {
     pub(crate) database: Database,
-    /// Private: the other files write only through `Store::write`.
+    /// Private: other files write only through `Store::write`.
     pub(crate) writer: Writer,
     pub(crate) readers: Readers,
-    /// On PostgreSQL, unless another service has the database.
+    /// Set on PostgreSQL, for the service that leads.
     pub(crate) tenure: Option<Arc<Tenure>>,
     /// Held until the database is closed.
     pub(crate) lock: Mutex<Option<Lock>>,
 }
 
-/// What keeps another model-pool away.
+/// The lock that excludes other model-pool processes.
 #[expect(dead_code, reason = "the lock of a file is held, and never read")]
 pub(crate) enum Lock {
     File(Flock<File>),
@@ -42,12 +42,12 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Where the database is, without a password.
+    /// The database's location, without a password.
     pub fn place(&self) -> Place {
         self.database.place()
     }
 
-    /// The database file, if it is SQLite's.
+    /// The path of a SQLite database.
     pub fn path(&self) -> Option<&Path> {
         match &self.database {
             Database::Sqlite { path, .. } => Some(path),
@@ -55,24 +55,25 @@ impl Store {
         }
     }
 
-    /// Closes all connections, so that SQLite folds its log into the file, and releases the lock. Not needed
-    /// for safety: every acknowledged change is on disk without it.
+    /// Closes all connections, which lets SQLite fold its log into the file, and releases the lock. Not needed for safety: every
+    /// acknowledged change is on disk without it.
     pub async fn close(&self) {
         self.release(Release::ToAny).await;
     }
 
-    /// The same where a process that takes over on this machine opens it next: one that stands by on another machine lets it go
-    /// first.
+    /// Like `close`, for a takeover on this machine: standby processes on other machines let the successor go first.
     pub async fn close_for_successor(&self) {
         self.release(Release::ToSuccessor).await;
     }
 
-    /// Whether what this process orders counts: on PostgreSQL another one may lead by now (D4).
+    /// Returns true if this process may give orders. On PostgreSQL another process may have become the leader (D4).
     pub fn leads(&self) -> bool {
-        self.tenure.as_ref().is_none_or(|it| it.is_certain())
+        self.tenure
+            .as_ref()
+            .is_none_or(|tenure| tenure.is_certain())
     }
 
-    /// Returns when this process does not lead any more, with the reason; never with SQLite.
+    /// Returns the reason once this process is no longer the leader. Never returns with SQLite.
     pub async fn deposed(&self) -> String {
         match &self.tenure {
             Some(tenure) => tenure.over().await,
@@ -80,7 +81,7 @@ impl Store {
         }
     }
 
-    /// By which nodes know whose orders count. `None` with SQLite, which one process has.
+    /// The generation by which nodes recognize the leader. `None` with SQLite, which has only one process.
     pub fn generation(&self) -> Option<u64> {
         let tenure = self.tenure.as_ref()?;
         u64::try_from(tenure.generation).ok()
@@ -98,11 +99,11 @@ impl Store {
         }
     }
 
-    /// Whether the session that keeps another model-pool away is lost at the moment: PostgreSQL may be away.
+    /// Returns true while the session that holds the lock is lost, for example because PostgreSQL is unreachable.
     pub fn has_lost_its_lock(&self) -> bool {
         self.tenure
             .as_ref()
-            .is_some_and(|it| it.has_lost_its_session())
+            .is_some_and(|tenure| tenure.has_lost_its_session())
     }
 
     pub(crate) fn dialect(&self) -> Dialect {

@@ -1,5 +1,5 @@
-//! What decisions compared, beside the rows of the history that they caused (D3). Each is stored once for each of its
-//! events, and goes with the row.
+//! The candidates that decisions compared, stored for the history rows that they caused (D3). Each decision is stored with each of
+//! its events, and deleted with the row.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,15 +12,15 @@ use pool::{DeviceId, Explanation, Standing};
 /// The decision for one load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredDecision {
-    /// The model that was to be loaded.
+    /// The model to be loaded.
     pub load: String,
     pub priority: u32,
-    /// In a sentence.
+    /// The decision in one sentence.
     pub words: String,
     pub considered: Vec<StoredCandidate>,
-    /// How many replicas more were considered.
+    /// Number of further replicas considered.
     pub more: u32,
-    /// What else stood in the way, in words.
+    /// Descriptions of further obstacles.
     pub others: Vec<String>,
     pub memory: Vec<StoredMemory>,
 }
@@ -40,29 +40,32 @@ pub struct StoredCandidate {
 }
 
 impl StoredDecision {
-    pub(super) fn of(it: &Explanation, device_name: &dyn Fn(DeviceId) -> String) -> StoredDecision {
-        let candidate = |it: &pool::Considered| StoredCandidate {
-            replica: it.replica.to_string(),
-            model: it.model.clone(),
-            device: device_name(it.device),
-            priority: it.priority.0,
-            idle_ms: it.idle.0,
-            reload_ms: it.reload.0,
-            bytes: it.bytes.0,
-            chosen: it.verdict == Standing::Chosen,
-            words: it.to_string(),
+    pub(super) fn new(
+        explanation: &Explanation,
+        device_name: &dyn Fn(DeviceId) -> String,
+    ) -> StoredDecision {
+        let candidate = |considered: &pool::Considered| StoredCandidate {
+            replica: considered.replica.to_string(),
+            model: considered.model.clone(),
+            device: device_name(considered.device),
+            priority: considered.priority.0,
+            idle_ms: considered.idle.0,
+            reload_ms: considered.reload.0,
+            bytes: considered.bytes.0,
+            chosen: considered.verdict == Standing::Chosen,
+            words: considered.to_string(),
         };
         let other = |(device, bytes, what): &(DeviceId, pool::Bytes, pool::Blocker)| {
             format!("{}: {bytes} {what}", device_name(*device))
         };
         StoredDecision {
-            load: it.load.clone(),
-            priority: it.priority.0,
-            words: it.sentence(&rfc3339),
-            considered: it.considered.iter().map(candidate).collect(),
-            more: it.more,
-            others: it.others.iter().map(other).collect(),
-            memory: it
+            load: explanation.load.clone(),
+            priority: explanation.priority.0,
+            words: explanation.sentence(&rfc3339),
+            considered: explanation.considered.iter().map(candidate).collect(),
+            more: explanation.more,
+            others: explanation.others.iter().map(other).collect(),
+            memory: explanation
                 .memory
                 .iter()
                 .map(|change| StoredMemory {
@@ -75,7 +78,7 @@ impl StoredDecision {
     }
 }
 
-/// Within the transaction of the row.
+/// Inserts within the transaction of the row.
 pub(super) async fn insert_decision(
     connection: &mut Connection,
     event: i64,
@@ -92,7 +95,7 @@ pub(super) async fn insert_decision(
 }
 
 impl Store {
-    /// What the decision behind a row compared, if it was stored.
+    /// The decision behind a row, if it was stored.
     pub async fn decision(&self, event: i64) -> Result<Option<StoredDecision>, StoreFault> {
         let row = query("SELECT decision FROM decisions WHERE event = ?")
             .bind(event)
@@ -116,7 +119,7 @@ impl Store {
         row.map(|row| self.read_record(&row)).transpose()
     }
 
-    /// The newest row of one of these kinds for a model; for one of its replicas, if that is given, and not after `until`.
+    /// The newest row of these kinds for a model, optionally for one of its replicas, and not after `until`.
     pub async fn newest_of(
         &self,
         model: &str,
@@ -126,7 +129,7 @@ impl Store {
     ) -> Result<Option<StoredRecord>, StoreFault> {
         let mut newest: Option<StoredRecord> = None;
         for kind in kinds {
-            // One seek for each kind. A replica has few rows, and they lie together.
+            // One seek per kind. A replica has few rows, and they are close together.
             let mut sql = query("SELECT * FROM history");
             sql.push(&self.dialect().indexed_by("history_by_model_and_kind"))
                 .push(" WHERE model = ")
@@ -144,7 +147,7 @@ impl Store {
                 .await
                 .map_err(self.failed("read the history"))?;
             let found = row.map(|row| self.read_record(&row)).transpose()?;
-            newest = newest.into_iter().chain(found).max_by_key(|it| it.id);
+            newest = newest.into_iter().chain(found).max_by_key(|row| row.id);
         }
         Ok(newest)
     }
@@ -170,7 +173,7 @@ mod tests {
             others: Vec::new(),
             memory: Vec::new(),
         };
-        let stored = StoredDecision::of(&explanation, &|it: DeviceId| it.to_string());
+        let stored = StoredDecision::new(&explanation, &|device: DeviceId| device.to_string());
         for part in [
             "the least recently used leaves first since 2026-01-31T14:00:00.000Z: ",
             "turns do not end early since 2026-01-31T14:01:00.500Z: ",

@@ -1,4 +1,4 @@
-//! What a statement says differently to SQLite and to PostgreSQL.
+//! The parts of statements that differ between SQLite and PostgreSQL.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
@@ -17,7 +17,7 @@ impl Dialect {
         }
     }
 
-    /// SQLite has no statistics to choose an index by; PostgreSQL keeps its own.
+    /// Names an index for SQLite, which has no statistics to choose one. PostgreSQL keeps statistics.
     pub fn indexed_by(self, index: &str) -> String {
         match self {
             Dialect::Sqlite => format!(" INDEXED BY {index}"),
@@ -25,7 +25,7 @@ impl Dialect {
         }
     }
 
-    /// The last id that the table `?` has given to a row, which may be gone.
+    /// The last id assigned by the table `?`, whose row may be gone.
     pub fn last_id(self) -> &'static str {
         match self {
             Dialect::Sqlite => "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?",
@@ -35,7 +35,7 @@ impl Dialect {
         }
     }
 
-    /// Whether the database has a table `?` of this schema.
+    /// Tests whether this schema has a table `?`.
     pub fn has_table(self) -> &'static str {
         match self {
             Dialect::Sqlite => {
@@ -58,7 +58,7 @@ impl Dialect {
         }
     }
 
-    /// The columns of the table `?` with their types, in their order.
+    /// The columns of the table `?` and their types, in order.
     pub fn columns(self) -> &'static str {
         match self {
             Dialect::Sqlite => "SELECT name, type AS kind FROM pragma_table_info(?) ORDER BY cid",

@@ -1,35 +1,36 @@
-//! Ratings of models by comparisons, after A. E. Elo (*The Rating of Chessplayers, Past and Present*, 1978), in whole
-//! numbers alone: the same votes in the same order give the same ratings on every machine. Pure.
+//! Ratings of models by comparisons, after A. E. Elo (*The Rating of Chessplayers, Past and Present*, 1978). Uses only integers:
+//! the same votes in the same order give the same ratings on every machine. Pure.
 //!
-//! A model with the rating `R` is expected to score `E = 1 / (1 + 10^((S - R) / 400))` against one with the rating `S`.
-//! It scores 1 if it was chosen, 0 if the other one was, and 1/2 in a tie. Its rating then rises by `K × (score - E)`, and
-//! the other's falls by as much. Of more than two models, the chosen one has such a game with each of the others, and in a
-//! tie each has one with each. All games of a vote begin with the ratings before it.
+//! A model with the rating `R` is expected to score `E = 1 / (1 + 10^((S - R) / 400))` against a model with the rating `S`. It
+//! scores 1 if it was chosen, 0 if the other was chosen, and 1/2 in a tie. Its rating then rises by `K × (score - E)`, and the
+//! other's falls by the same amount. With more than two models, the chosen model plays such a game against each of the others, and
+//! in a tie every pair plays one. All games of a vote start from the ratings before it.
 
 /// A rating in thousandths of a point.
 pub type Millipoints = i64;
 
-/// What a model has before its first vote.
+/// The rating of a model before its first vote.
 pub const START: Millipoints = 1_000_000;
-/// The most that one game moves a rating (K).
+/// The maximum change of a rating by one game (K).
 pub const MOST_PER_GAME: Millipoints = 32_000;
-/// Larger differences count as this one: 1% is expected of the weaker one, so that every game moves something.
+/// Larger differences are clamped to this one, where the weaker model is expected to score 1%. This lets every game change the
+/// ratings.
 const DIFFERENCE_MAX: u64 = 800_000;
 
-/// One, in the fixed-point numbers below.
+/// The number 1 in the fixed-point representation below.
 const ONE: u128 = 1 << 48;
-/// The 400,000th root of 10: what a thousandth of a point multiplies the odds by.
+/// The 400,000th root of 10: the factor of the odds for a thousandth of a point.
 const ROOT: u128 = 281_476_597_015_533;
 
-/// What a vote says of the models of its comparison.
+/// The outcome of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The one at this place.
+    /// The model at this index was chosen.
     Best(usize),
     Tie,
 }
 
-/// By how much the ratings change, in their order.
+/// The change of each rating, in the same order.
 pub fn changes(ratings: &[Millipoints], verdict: Verdict) -> Vec<Millipoints> {
     let mut changes = vec![0; ratings.len()];
     let mut play = |one: usize, other: usize, score: i64| {
@@ -52,7 +53,7 @@ pub fn changes(ratings: &[Millipoints], verdict: Verdict) -> Vec<Millipoints> {
 
 const MILLION: i64 = 1_000_000;
 
-/// What a game moves, from the side of `own`; `score` in millionths.
+/// The change by a game for the side of `own`; `score` is in millionths.
 fn change(own: Millipoints, other: Millipoints, score: i64) -> Millipoints {
     let weaker = expected_of_the_weaker(own.abs_diff(other));
     let expected = if own < other {
@@ -64,14 +65,15 @@ fn change(own: Millipoints, other: Millipoints, score: i64) -> Millipoints {
     (moved + moved.signum() * MILLION / 2) / MILLION
 }
 
-/// In millionths. The stronger one is expected to score the rest, so that both sides agree to the last digit.
+/// The expected score in millionths. The stronger model is expected to score the rest, which makes both sides agree to the last
+/// digit.
 fn expected_of_the_weaker(difference: u64) -> i64 {
     let total = ONE + power(difference.min(DIFFERENCE_MAX));
     let expected = (ONE * 1_000_000 + total / 2) / total;
     i64::try_from(expected).unwrap_or(MILLION / 2)
 }
 
-/// The root to a power, by squaring.
+/// A power of the root, by squaring.
 fn power(mut exponent: u64) -> u128 {
     let (mut result, mut square) = (ONE, ROOT);
     while exponent > 0 {

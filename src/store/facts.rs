@@ -1,5 +1,5 @@
-//! Registered models as the documents they arrived in, and small facts by name (when the last cleanup ran). The
-//! catalogue interprets the documents.
+//! Documents of registered models, as received, and small facts by name, such as the time of the last cleanup. The catalogue
+//! interprets the documents.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::query::query;
 use super::{Store, StoreFault};
 
 impl Store {
-    /// Saves the model's document; replaces an older one of that name.
+    /// Saves a model's document. Replaces the previous document of the same name.
     pub async fn save_registration(&self, name: &str, document: &Value) -> Result<(), StoreFault> {
         self.write("save a registration", async |connection| {
             query(
@@ -25,7 +25,7 @@ impl Store {
         .map(|_| ())
     }
 
-    /// Returns whether there was one of that name.
+    /// Removes a document. Returns true if it existed.
     pub async fn remove_registration(&self, name: &str) -> Result<bool, StoreFault> {
         self.write("remove a registration", async |connection| {
             query("DELETE FROM registrations WHERE name = ?")
@@ -53,7 +53,7 @@ impl Store {
             .collect()
     }
 
-    /// Saves a small fact; replaces an older one of that name.
+    /// Saves a small fact. Replaces the previous fact of the same name.
     pub async fn save_meta(&self, key: &str, value: &str) -> Result<(), StoreFault> {
         self.write("save a fact", async |connection| {
             query(
@@ -69,7 +69,7 @@ impl Store {
         .map(|_| ())
     }
 
-    /// The fact of that name, if there is one.
+    /// The fact of this name, if it exists.
     pub async fn meta(&self, key: &str) -> Result<Option<String>, StoreFault> {
         let row = query("SELECT value FROM meta WHERE key = ?")
             .bind(key)

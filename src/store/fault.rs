@@ -1,5 +1,5 @@
-//! Errors of the store, with messages that name the file and what to do next. They never contain a secret:
-//! statements are named, their values are not repeated, and an address has no password.
+//! Errors of the store, with messages that name the file and the remedy. They never contain a secret: statements are named without
+//! their values, and addresses have no password.
 
 use std::path::{Path, PathBuf};
 
@@ -51,10 +51,10 @@ pub enum StoreFault {
     #[error("{} is not a SQLite database; move it away, or set state.database_url to another file", path.display())]
     NotADatabase { path: PathBuf },
 
-    #[error("the database {} is empty (0 bytes): it was cut off, or its first start was interrupted; restore a copy, or remove the file to start with an empty pool", path.display())]
+    #[error("the database {} is empty (0 bytes): it was truncated, or its first start was interrupted; restore a copy, or remove the file to start with an empty pool", path.display())]
     Empty { path: PathBuf },
 
-    #[error("the database {} is missing, and its log {} is there: put the database back, or remove the log, which holds the last changes, to start with an empty pool", path.display(), log.display())]
+    #[error("the database {} is missing, but its log {} exists: put the database back, or remove the log, which holds the last changes, to start with an empty pool", path.display(), log.display())]
     LogAlone { path: PathBuf, log: PathBuf },
 
     #[error("the database {} is damaged: {problem}; move it and its -wal and -shm files away and restore a copy, or start with an empty one", path.display())]
@@ -87,7 +87,7 @@ pub enum StoreFault {
     Unreachable { place: Place, source: sqlx::Error },
 
     #[error(
-        "the database {place} is in use by another model-pool{holder}; stop that one, or give this one a database of its own (state.database_url)"
+        "the database {place} is in use by another model-pool{holder}; stop that one, or give this one another database (state.database_url)"
     )]
     DatabaseInUse { place: Place, holder: String },
 
@@ -95,7 +95,7 @@ pub enum StoreFault {
     Unsuitable { place: Place, problem: String },
 
     #[error(
-        "cannot bring the database {place} to this version's schema: {source}; nothing was lost, restore a copy or report this"
+        "cannot migrate the database {place} to this version's schema: {source}; nothing was lost, restore a copy or report this"
     )]
     Migrate { place: Place, source: MigrateError },
 
@@ -104,7 +104,7 @@ pub enum StoreFault {
         doing: &'static str,
         place: Place,
         source: sqlx::Error,
-        /// What to do, with numbers.
+        /// The advice, with numbers.
         advice: String,
     },
 
@@ -130,12 +130,12 @@ pub enum StoreFault {
 }
 
 impl StoreFault {
-    /// Whether the store logs the fault itself, once for all writes that fail.
+    /// Returns true if the store logs the error itself, once for all failing writes.
     pub fn is_logged_by_the_store(&self) -> bool {
         matches!(self, StoreFault::Unwritable { .. })
     }
 
-    /// Whether the database took the write, and refused what is in it.
+    /// Returns true if the database works but refused a value of the write.
     pub fn is_of_a_value(&self) -> bool {
         matches!(
             self,
@@ -146,7 +146,7 @@ impl StoreFault {
         )
     }
 
-    /// Whether the store is closed: another process may have it now.
+    /// Returns true if the store is closed, possibly because another process has taken over.
     pub fn is_closed(&self) -> bool {
         matches!(
             self,
@@ -174,13 +174,13 @@ pub(super) fn refused_by_sqlite(path: &Path, source: sqlx::Error) -> StoreFault 
             path: path.to_path_buf(),
         },
         _ => StoreFault::Open {
-            place: Place::of(path),
+            place: Place::new(path),
             source,
         },
     }
 }
 
-/// What to do when a server was not reached, where the error is of that kind.
+/// The advice for an unreachable server, if the error is of that kind.
 fn way_back(place: &Place, source: &sqlx::Error) -> String {
     let is_unreached = matches!(
         source,

@@ -22,24 +22,24 @@ pub(super) enum FileTrouble {
     )]
     Replaced { path: PathBuf },
     #[error(
-        "{} was removed while it is in use; what it held is in the database: restart model-pool", .path.display()
+        "{} was removed while it is in use; its content is in the database: restart model-pool", .path.display()
     )]
     LogGone { path: PathBuf },
     #[error(
-        "{} was cut off while it is in use: it has {has} bytes of {needs}; stop model-pool and restore a copy", .path.display()
+        "{} was truncated while it is in use: it has {has} bytes of {needs}; stop model-pool and restore a copy", .path.display()
     )]
     CutOff { path: PathBuf, has: u64, needs: u64 },
 }
 
-/// A file, whatever it is called.
+/// Identifies a file regardless of its name.
 type Mark = (u64, u64);
 
-/// The database file and its log as they were when they were opened.
+/// The identity of the database file and its log when they were opened.
 pub(super) struct FileWatch {
     path: PathBuf,
     log: PathBuf,
     mark: Mark,
-    /// Keeps the number of the file from being given to another one.
+    /// Prevents reuse of the file's inode number.
     _file: File,
     seen: Mutex<Seen>,
 }
@@ -47,21 +47,21 @@ pub(super) struct FileWatch {
 #[derive(Default)]
 struct Seen {
     size: u64,
-    /// The log of the connection that writes; `None`: not known yet.
+    /// The log of the writing connection; `None` if it is not known yet.
     log: Option<Mark>,
     /// True if the log was removed while open. Readers still hold it, which prevents SQLite from creating a new log.
     log_gone: bool,
 }
 
 impl FileWatch {
-    /// Begins to watch the files of an open database.
+    /// Starts to watch the files of an open database.
     ///
     /// # Errors
-    /// The file cannot be looked at.
+    /// If the file's metadata cannot be read.
     pub fn begin(path: &Path) -> io::Result<FileWatch> {
         let mut options = OpenOptions::new();
         options.read(true);
-        // The end of an ordinary descriptor would release the locks that SQLite holds on the file.
+        // Closing an ordinary descriptor would release SQLite's locks on the file.
         #[cfg(target_os = "linux")]
         options.custom_flags(nix::libc::O_PATH);
         let file = options.open(path)?;
@@ -94,7 +94,7 @@ impl FileWatch {
         if has >= self.seen().size {
             return Ok(());
         }
-        // Another program may have vacuumed it: then it is as long as SQLite says.
+        // Another program may have vacuumed the file. Its length then matches SQLite's page count.
         let size = "SELECT (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size) AS size";
         let size: i64 = query(size).fetch_one(connection).await?.get("size");
         let needs = u64::try_from(size).unwrap_or(0);
@@ -105,7 +105,7 @@ impl FileWatch {
         Err(FileTrouble::CutOff { path, has, needs }.into())
     }
 
-    /// Fails if the next start would not find the write that has just ended.
+    /// Fails if the next start would not find the last write.
     pub async fn after_write(&self, connection: &mut Connection) -> Result<(), sqlx::Error> {
         self.check_and_fold(connection).await?;
         self.wrote();
@@ -134,7 +134,7 @@ impl FileWatch {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(FileTrouble::Gone { path: path() });
             }
-            // Unknown is not gone; SQLite reports what it cannot write.
+            // Unknown is not gone; SQLite reports files that it cannot write.
             Err(_) => return Ok(()),
         }
         let now = self.log_mark();
@@ -149,7 +149,7 @@ impl FileWatch {
         Ok(())
     }
 
-    /// The connection has written: the files are as it left them.
+    /// Records the state of the files after a write by the connection.
     pub fn wrote(&self) {
         let size = fs::metadata(&self.path).map(|about| about.len());
         let log = self.log_mark().flatten();
@@ -158,7 +158,7 @@ impl FileWatch {
         seen.log = log;
     }
 
-    /// The outer `None`: it is unknown.
+    /// The outer `None` means that it is not known.
     fn log_mark(&self) -> Option<Option<Mark>> {
         match fs::metadata(&self.log) {
             Ok(about) => Some(Some(mark(&about))),
@@ -182,7 +182,7 @@ impl From<FileTrouble> for sqlx::Error {
     }
 }
 
-/// The trouble with a file that an error is about.
+/// The file problem that caused an error.
 pub(super) fn trouble_of(error: &sqlx::Error) -> Option<&FileTrouble> {
     match error {
         sqlx::Error::Io(error) => error.get_ref()?.downcast_ref(),

@@ -14,10 +14,10 @@ use super::{Store, StoreFault, from_integer, to_integer};
 use pool::Record;
 use pool::{DeviceId, Span, Time};
 
-/// One stored line of the history. Serialises to the event object of the admin API.
+/// A stored record of the history. Serializes to the event object of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoredRecord {
-    /// Ascending, never reused: `after` of the next query, and the `id:` of the event stream.
+    /// Ascending and never reused: the `after` of the next query, and the `id:` of the event stream.
     pub id: i64,
     #[serde(serialize_with = "as_rfc3339")]
     pub at: Time,
@@ -29,16 +29,16 @@ pub struct StoredRecord {
     /// Like `o5`.
     pub order: Option<String>,
     pub reason: String,
-    /// The name of the reason, as `preempted`.
+    /// The name of the reason, such as `preempted`.
     pub cause: Option<String>,
-    /// The id of the key or the person, as `k3`; `k0` stands for a client without one.
+    /// The id of the key or the person, such as `k3`; `k0` stands for a client without one.
     pub asked_by: Option<String>,
     pub priority: Option<u32>,
     pub placement: Vec<StoredShare>,
     pub candidates: Vec<String>,
     pub memory: Vec<StoredMemory>,
     pub took_ms: Option<u64>,
-    /// What the decision compared. Set on the way into the store alone; [`Store::decision`] reads it.
+    /// The decision's comparison. Set only on the way into the store; [`Store::decision`] reads it.
     #[serde(skip)]
     pub decision: Option<Box<StoredDecision>>,
 }
@@ -56,7 +56,7 @@ pub struct StoredMemory {
     pub after_bytes: u64,
 }
 
-/// How much history is kept.
+/// The limits of the history by age and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     pub age: Span,
@@ -74,7 +74,7 @@ impl Default for Retention {
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Rows deleted at once: few enough that a wish waiting to be written is not noticeably delayed.
+/// Maximum number of rows per deletion, small enough to keep waiting writes from a noticeable delay.
 pub(super) const FORGOTTEN_AT_ONCE: i64 = 500;
 
 impl Store {
@@ -103,8 +103,8 @@ impl Store {
         }
     }
 
-    /// The largest numbers of a replica and of an order in the history; 0 where there are none. A number
-    /// assigned in the last moment before a `kill -9` may be missing.
+    /// The largest numbers of a replica and of an order in the history; 0 without any. A number assigned immediately before a `kill
+    /// -9` may be missing.
     pub async fn last_numbers(&self) -> Result<(u64, u64), StoreFault> {
         let row = query(
             "SELECT (SELECT last FROM numbers WHERE name = 'replica') AS replica,
@@ -124,7 +124,7 @@ impl Store {
         self.last_id_of("history").await
     }
 
-    /// The last id that a table has given.
+    /// The last id assigned by a table.
     pub(super) async fn last_id_of(&self, table: &'static str) -> Result<i64, StoreFault> {
         query(self.dialect().last_id())
             .bind(table)
@@ -133,8 +133,8 @@ impl Store {
             .map_err(self.failed("read the last number of a table"))
     }
 
-    /// Deletes some records that are too old or too many; returns how many, at most [`FORGOTTEN_AT_ONCE`]. Call
-    /// it again until it returns 0: other writes can run in between.
+    /// Deletes some records that are too old or too many. Returns their number, at most [`FORGOTTEN_AT_ONCE`]. Call it until it
+    /// returns 0; other writes can run in between.
     pub async fn forget_history(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last = self.last_id().await?;
         let old = query(
@@ -145,7 +145,7 @@ impl Store {
         .bind(FORGOTTEN_AT_ONCE);
         self.write("delete old history", async |connection| {
             let deleted = old.execute(&mut *connection).await?;
-            // Their decisions go with them, and hours that have no row any more.
+            // Also deletes their decisions, and hours without remaining rows.
             query("DELETE FROM history_hours WHERE last_id < (SELECT min(id) FROM history)")
                 .execute(connection)
                 .await?;
@@ -155,7 +155,7 @@ impl Store {
     }
 }
 
-/// Rows of one statement: PostgreSQL answers each from afar.
+/// Rows per statement: each statement is a round trip to PostgreSQL.
 const ROWS_AT_ONCE: usize = 64;
 
 async fn append_stored(
@@ -198,7 +198,7 @@ async fn append_stored(
         }
         insert.push(" RETURNING id");
         let rows = insert.fetch_all(&mut *connection).await?;
-        // Rows get rising ids in the order of the statement; the order in which they are returned is not promised.
+        // Rows get ascending ids in the order of the statement, but may be returned in another order.
         let mut ids: Vec<i64> = rows.iter().map(|row| row.get("id")).collect();
         ids.sort_unstable();
         for (record, id) in some.iter_mut().zip(ids) {
@@ -209,8 +209,10 @@ async fn append_stored(
         }
     }
     add_hours(connection, &records).await?;
-    let replicas = records.iter().filter_map(|it| it.replica.as_deref());
-    let orders = records.iter().filter_map(|it| it.order.as_deref());
+    let replicas = records
+        .iter()
+        .filter_map(|record| record.replica.as_deref());
+    let orders = records.iter().filter_map(|record| record.order.as_deref());
     let filters = [
         ("replica", replicas.map(number_of).max()),
         ("order", orders.map(number_of).max()),
@@ -226,7 +228,7 @@ async fn append_stored(
     Ok(records)
 }
 
-/// Widens the ids of the hours in which the records lie.
+/// Extends the id ranges of the hours that contain the records.
 async fn add_hours(
     connection: &mut Connection,
     records: &[StoredRecord],
@@ -286,7 +288,7 @@ fn stored(record: &Record, device_name: &dyn Fn(DeviceId) -> String) -> StoredRe
         decision: record
             .explanation
             .as_ref()
-            .map(|it| Box::new(StoredDecision::of(it, device_name))),
+            .map(|explanation| Box::new(StoredDecision::new(explanation, device_name))),
     }
 }
 
@@ -306,7 +308,7 @@ fn as_rfc3339<S: Serializer>(at: &Time, serializer: S) -> Result<S::Ok, S::Error
     serializer.serialize_str(&rfc3339(*at))
 }
 
-/// A moment as the API writes it.
+/// A time in the API's format.
 pub(super) fn rfc3339(at: Time) -> String {
     let time = DateTime::<Utc>::from_timestamp_millis(to_integer(at.0))
         .unwrap_or(DateTime::<Utc>::MAX_UTC);

@@ -1,5 +1,5 @@
-//! Reads the history by filters. Each filter has an index of its own, and a time is a range of ids, so that the first page
-//! costs the same however much there is.
+//! Reads the history by filters. Each filter has its own index, and a time is a range of ids, so the first page costs the same for
+//! any amount of history.
 
 use super::history::StoredRecord;
 use super::query::{Row, query};
@@ -8,7 +8,7 @@ use pool::{OrderId, ReplicaId, Time};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Which part of the history. Results are in ascending order of id.
+/// Selects a part of the history. Results are in ascending order of id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryQuery {
     /// Only records with a larger id; `None` means the newest ones.
@@ -17,12 +17,12 @@ pub struct HistoryQuery {
     pub limit: u32,
     pub model: Option<String>,
     pub kind: Option<String>,
-    /// The name of the reason, as `preempted`.
+    /// The name of the reason, such as `preempted`.
     pub cause: Option<String>,
-    /// The id of the key or the person, as `k3`.
+    /// The id of the key or the person, such as `k3`.
     pub asked_by: Option<String>,
     pub since: Option<Time>,
-    /// Only records before it.
+    /// Only records before this time.
     pub until: Option<Time>,
 }
 
@@ -30,10 +30,10 @@ impl HistoryQuery {
     /// About 1 MiB of JSON.
     pub const LIMIT_MAX: u32 = 1000;
 
-    /// The index whose rows are in the order of their ids and have the most of the filters. SQLite has no statistics to
-    /// choose by, and would read the whole table in the order of ids for a filter that few rows pass.
+    /// The index that is ordered by id and covers the most filters. Without statistics, SQLite would read the complete table in the
+    /// order of ids for a selective filter.
     fn index(&self) -> Option<&'static str> {
-        let has = |it: &Option<String>| it.is_some();
+        let has = |filter: &Option<String>| filter.is_some();
         match (
             has(&self.asked_by),
             has(&self.model),
@@ -55,11 +55,11 @@ impl Store {
     /// A part of the history, in ascending order of id.
     pub async fn history(&self, wanted: HistoryQuery) -> Result<Vec<StoredRecord>, StoreFault> {
         let (first, last) = self.ids_between(wanted.since, wanted.until).await?;
-        let index = wanted.index().map(|it| self.dialect().indexed_by(it));
+        let index = wanted.index().map(|index| self.dialect().indexed_by(index));
         let mut sql = query("SELECT * FROM (SELECT * FROM history");
         sql.push(&index.unwrap_or_default()).push(" WHERE id > ");
         sql.push_bind(wanted.after.unwrap_or(0).max(first.saturating_sub(1)));
-        // Only the conditions that are needed.
+        // Adds only the necessary conditions.
         if let Some(last) = last {
             sql.push(" AND id <= ").push_bind(last);
         }
@@ -73,7 +73,7 @@ impl Store {
                 sql.push(condition).push_bind(value);
             }
         }
-        // The first and the last hour of the range have others, too.
+        // The first and the last hour of the range also contain records outside of it.
         if let Some(since) = wanted.since {
             sql.push(" AND at >= ").push_bind(to_integer(since.0));
         }
@@ -95,7 +95,7 @@ impl Store {
         rows.iter().map(|row| self.read_record(row)).collect()
     }
 
-    /// The range of ids that has all records of the time; the last of them only if there is an end.
+    /// The range of ids that contains all records of the time. Its upper limit is only set with an end.
     async fn ids_between(
         &self,
         since: Option<Time>,
@@ -115,7 +115,7 @@ impl Store {
         .map_err(self.failed("read the hours of the history"))?;
         let first: Option<i64> = row.get("first");
         let last: Option<i64> = row.get("last");
-        // Without an hour there is no record.
+        // No hour means no records.
         Ok(match (first, last) {
             (Some(first), Some(last)) => (first, until.map(|_| last)),
             _ => (i64::MAX, Some(0)),

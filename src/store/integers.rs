@@ -1,12 +1,12 @@
-//! Conversion of figures to SQLite's integers and back.
+//! Conversion of figures to and from SQLite's integers.
 
-/// SQLite's integers are signed. A value that does not fit (8 EiB, 292 million years) is stored as the largest.
+/// SQLite's integers are signed. A value that does not fit (8 EiB, 292 million years) is stored as the largest integer.
 pub(crate) fn to_integer(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The sum of two columns or values that are never negative, as a part of a statement; the largest integer where it is
-/// larger: the databases have another type for it, or refuse it.
+/// The sum of two non-negative columns or values, as a part of a statement. Saturates at the largest integer, where the databases
+/// would change the type or fail.
 macro_rules! saturating_sum {
     ($one:literal, $other:literal) => {
         concat!(
@@ -24,12 +24,12 @@ macro_rules! saturating_sum {
 }
 pub(crate) use saturating_sum;
 
-/// The reverse; a negative value is never written by the pool and reads as 0.
+/// The reverse conversion. The pool never writes negative values; they read as 0.
 pub(crate) fn from_integer(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// For figures of type `u32`; larger values are never written by the pool.
+/// For figures of type `u32`. The pool never writes larger values.
 pub(crate) fn from_small(value: i64) -> u32 {
     u32::try_from(value.max(0)).unwrap_or(u32::MAX)
 }

@@ -1,30 +1,30 @@
-//! What each key used of each model in a day, for the people who have the key.
+//! Usage of each model by each key per day, for the people who have the key.
 
 use super::integers::saturating_sum;
 use super::query::{Row, query};
 use super::{Store, StoreFault, from_integer, to_integer};
 use pool::KeyId;
 
-/// As many as of the minutes of `usage`.
+/// The same period as for the minutes of `usage`.
 const DAYS_KEPT: i64 = 100;
 
-/// One model in one day of one key.
+/// The usage of one model by one key in one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyUsage {
     pub holder: KeyId,
     /// Days since 1970, in the service's time zone.
     pub day: i64,
     pub model: String,
-    /// Requests that an engine took.
+    /// Requests that an engine accepted.
     pub requests: u64,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
 }
 
-/// Where the database refuses more rows, it is not the rows that are wrong, and the others are not tried one by one.
+/// If the database refuses more rows than this, the rows are not the cause, and the remaining ones are not tried individually.
 const REFUSED_MAX: usize = 64;
 
-/// Usage that is not stored, and why.
+/// Usage that was not stored, and the reason.
 #[derive(Debug, Default)]
 pub struct UnsavedUsage {
     pub rows: Vec<KeyUsage>,
@@ -42,8 +42,8 @@ const ADD: &str = concat!(
 );
 
 impl Store {
-    /// Adds to the stored days, and deletes those older than a hundred days. Rows that the database refuses hold no others
-    /// back; while it takes no writes at all, nothing more is tried.
+    /// Adds to the stored days, and deletes days older than a hundred. Rows that the database refuses do not affect other rows.
+    /// Stops if the database takes no writes at all.
     pub async fn add_key_usage(&self, used: &[KeyUsage]) -> UnsavedUsage {
         let mut unsaved = UnsavedUsage::default();
         let mut parts = vec![used];
@@ -67,18 +67,18 @@ impl Store {
 
     async fn add_together(&self, used: &[KeyUsage]) -> Result<(), StoreFault> {
         self.write("save the usage of keys", async |connection| {
-            for it in used {
+            for usage in used {
                 query(ADD)
-                    .bind(it.holder.to_string())
-                    .bind(it.day)
-                    .bind(&it.model)
-                    .bind(to_integer(it.requests))
-                    .bind(to_integer(it.prompt_tokens))
-                    .bind(to_integer(it.completion_tokens))
+                    .bind(usage.holder.to_string())
+                    .bind(usage.day)
+                    .bind(&usage.model)
+                    .bind(to_integer(usage.requests))
+                    .bind(to_integer(usage.prompt_tokens))
+                    .bind(to_integer(usage.completion_tokens))
                     .execute(&mut *connection)
                     .await?;
             }
-            if let Some(newest) = used.iter().map(|it| it.day).max() {
+            if let Some(newest) = used.iter().map(|usage| usage.day).max() {
                 query("DELETE FROM key_usage WHERE day <= ?")
                     .bind(newest.saturating_sub(DAYS_KEPT))
                     .execute(&mut *connection)
@@ -89,7 +89,7 @@ impl Store {
         .await
     }
 
-    /// The days of one key from `day` on, the oldest first; at most `limit` rows, of the newest days.
+    /// The days of one key from `day` on, oldest first; at most the `limit` newest rows.
     pub async fn key_usage(
         &self,
         holder: KeyId,
@@ -172,15 +172,17 @@ mod tests {
             });
             ruled.await.expect("a rule");
             let models = ["a", "refused 1", "b", "c", "refused 2", "d"];
-            let unsaved = store.add_key_usage(&models.map(|it| used(it, 2))).await;
+            let unsaved = store
+                .add_key_usage(&models.map(|model| used(model, 2)))
+                .await;
             let names = |rows: &[KeyUsage]| -> Vec<String> {
-                rows.iter().map(|it| it.model.clone()).collect()
+                rows.iter().map(|row| row.model.clone()).collect()
             };
             assert_eq!(names(&unsaved.rows), ["refused 1", "refused 2"]);
             assert!(unsaved.fault.is_some_and(|fault| fault.is_of_a_value()));
             let read = store.key_usage(KeyId(1), 200, 9).await.expect("read");
             assert_eq!(names(&read), ["a", "b", "c", "d"]);
-            assert!(read.iter().all(|it| it.requests == 1), "{read:?}");
+            assert!(read.iter().all(|row| row.requests == 1), "{read:?}");
             assert!(store.trouble().is_none());
         }
     }

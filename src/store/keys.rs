@@ -1,5 +1,5 @@
-//! API keys: created here, stored as a hash, shown once. Nothing here prints a key or its hash, and hashes are
-//! compared in constant time.
+//! API keys: created here, stored as a hash, shown once. Keys and hashes are never printed, and hashes are compared in constant
+//! time.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use super::{Store, StoreFault, from_integer, to_integer};
 use config::Limit;
 use pool::{KeyId, Time};
 
-/// What a key may do.
+/// The permissions of a key.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
@@ -22,7 +22,7 @@ use pool::{KeyId, Time};
 pub enum Role {
     Admin,
     User,
-    /// Reads what administrators read, and changes nothing.
+    /// Reads everything that administrators can read, without changing it.
     Viewer,
 }
 
@@ -36,26 +36,25 @@ impl Role {
     }
 }
 
-/// The key itself: `mp-` and 43 characters. Exists only between its creation and the one response that shows
-/// it.
+/// The key itself: `mp-` and 43 characters. Exists only between its creation and the one response that shows it.
 #[derive(Clone)]
 pub struct KeyText(String);
 
 impl KeyText {
-    /// A secret that was made by others, such as one in a Secret of Kubernetes. `None` if it is too short to be one, or
-    /// cannot stand in a header.
+    /// Accepts a secret that another program created, such as a Secret of Kubernetes. Returns `None` if it is too short or too long, or not
+    /// allowed in a header.
     pub fn given(text: &str) -> Option<KeyText> {
         let is_long = (GIVEN_CHARACTERS.0..=GIVEN_CHARACTERS.1).contains(&text.len());
-        let is_plain = text.bytes().all(|it| it.is_ascii_graphic());
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
         (is_long && is_plain).then(|| KeyText(text.to_owned()))
     }
 
-    /// The secret, for that one response or the key file.
+    /// The secret, for the response that shows it, or the key file.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// The part by which people recognise a key; reveals nothing about the rest.
+    /// The part by which people recognize a key. Reveals nothing about the rest.
     pub fn prefix(&self) -> String {
         self.0.chars().take(PREFIX_CHARACTERS).collect()
     }
@@ -85,16 +84,16 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// What a key may be used for in addition to its role, and how much.
+/// The uses of a key in addition to its role, and its limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyUse {
-    /// Names of models, or patterns with `*`; empty: all models.
+    /// Names of models, or patterns with `*`. Empty means all models.
     pub models: Vec<String>,
-    /// Routes without their base path, such as `/v1/embeddings` or `/admin/*`; empty: all that the role allows.
+    /// Routes without their base path, such as `/v1/embeddings` or `/admin/*`. Empty means all routes of the role.
     pub routes: Vec<String>,
-    /// `None`: the configured default.
+    /// `None` means the configured default.
     pub limits: Option<Limit>,
-    /// Prompts sent with this key are written to the access log.
+    /// Writes this key's prompts to the access log.
     pub log_prompts: bool,
 }
 
@@ -135,14 +134,14 @@ impl KeyRecord {
 }
 
 const PREFIX_CHARACTERS: usize = 9;
-/// The least and the most characters of a secret that was made by others.
+/// The minimum and maximum length of a secret that another program created.
 const GIVEN_CHARACTERS: (usize, usize) = (32, 256);
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// A new key from 32 bytes of the system's random source.
 ///
 /// # Errors
-/// [`StoreFault::Random`] when the system gives none.
+/// [`StoreFault::Random`] if the system has no random bytes.
 pub fn generate_key() -> Result<KeyText, StoreFault> {
     let mut secret = [0_u8; 32];
     OsRng
@@ -156,7 +155,7 @@ pub fn hash_key(text: &str) -> KeyHash {
     KeyHash(Sha256::digest(text.as_bytes()).into())
 }
 
-/// The valid key with this text, if any. Compares all keys, so that timing does not reveal a near match.
+/// The valid key with this text, if it exists. Compares all keys, which keeps the timing from revealing a near match.
 pub fn find_key<'a>(keys: &'a [KeyRecord], text: &str, now: Time) -> Option<&'a KeyRecord> {
     let hash = hash_key(text);
     keys.iter().fold(None, |found, key| {
@@ -182,12 +181,12 @@ fn base64url(bytes: &[u8]) -> String {
     text
 }
 
-/// Lists of texts and figures can always be serialised as JSON.
+/// Lists of texts and figures can always be serialized as JSON.
 fn as_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Within a transaction. Returns the id that the key got.
+/// Inserts a key within a transaction and returns its id.
 pub(super) async fn insert_key(
     connection: &mut Connection,
     key: &NewKey,
@@ -285,7 +284,7 @@ impl Store {
             .collect()
     }
 
-    /// Changes the name, uses or expiry of a key; `false` if it does not exist.
+    /// Changes the name, uses or expiry of a key. Returns false if it does not exist.
     pub async fn change_key(
         &self,
         id: KeyId,
@@ -311,7 +310,7 @@ impl Store {
         .map(|changed| changed > 0)
     }
 
-    /// Returns whether the key exists. It stays in the list, so that the history can name it.
+    /// Revokes a key. Returns true if it exists. It stays in the list, where the history can name it.
     pub async fn revoke_key(&self, id: KeyId) -> Result<bool, StoreFault> {
         let change = query("UPDATE keys SET revoked = 1 WHERE id = ?").bind(to_integer(id.0));
         self.write("revoke a key", async |connection| {

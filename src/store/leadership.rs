@@ -1,6 +1,6 @@
-//! PostgreSQL: one model-pool for one database. A session of its own holds an advisory lock, and every start raises the
-//! generation in the table `leadership`. Writes check the generation in their own transaction, so that a process that has
-//! lost the lock without knowing writes nothing any more; what it may order meanwhile, `tenure` says.
+//! Leadership on PostgreSQL: one model-pool per database. A separate session holds an advisory lock, and every start raises the
+//! generation in the table `leadership`. Writes check the generation in their own transaction, so a process that has lost the lock
+//! unknowingly can no longer write. `tenure` decides which orders it may still give.
 //!
 //! ```text
 //!   Held ──▶ the session ends ──▶ lock taken again, generation unchanged ──▶ Held
@@ -20,55 +20,56 @@ use super::StoreFault;
 use super::connection::{Connection, Database, in_time};
 use super::tenure::{Tenure, UNCONFIRMED_MAX, now};
 
-/// One lock for each schema, so that several pools may share a database.
+/// One lock per schema, which lets several pools share a database.
 const LOCK: &str = "hashtextextended('model-pool ' || current_schema(), 0)";
 
-/// How often the session is used, so that its loss is noticed.
+/// Interval for using the session, to notice its loss.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long its answer may take.
+/// Time limit for the session's response.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// How long the first statement of a leader may take: a write of the former one may have to end before. Longer than such a
-/// write waits for a lock on a table.
+/// Time limit for a leader's first statement, which may have to wait for a write of the former leader. Longer than such a write
+/// waits for a table lock.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
-/// Where another one stands by: the server ends the session of a process that stands still, which has given up by then. From
-/// PostgreSQL 14 on; older servers do not have the setting.
+/// With standby processes, makes the server end the session of a frozen process, which has given up by that time. Requires
+/// PostgreSQL 14; older servers do not have the setting.
 const END_WHEN_IDLE: &str =
     "SELECT set_config(name, '5s', false) FROM pg_settings WHERE name = 'idle_session_timeout'";
-/// How long the last word to the server may take.
+/// Time limit for the final statement.
 const LAST_WORD_WITHIN: Duration = Duration::from_secs(2);
-/// For how long the lock is left to the process that takes over on the same machine.
+/// Time for which the lock is reserved for a takeover on the same machine.
 const RESERVED_MS: i64 = 10_000;
 
-/// How often a start tries to get the lock, and the pause: the server needs a moment to see that a killed process is gone.
+/// Attempts to get the lock at a start, and the pause between them: the server needs some time to notice that a killed process is
+/// gone.
 const TRIES: u32 = 30;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where one that leads is reached by one that stands by.
+/// The address at which standby processes reach the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advertised {
     /// Scheme, host and port.
     pub address: String,
-    /// Of its certificate; `None`: an authority has signed it.
+    /// The fingerprint of its certificate; `None` if an authority has signed it.
     pub fingerprint: Option<String>,
 }
 
-/// The lock and its generation; the lock is released when this is dropped.
+/// The lock and its generation. Dropping it releases the lock.
 pub(crate) struct Leadership {
     pub tenure: Arc<Tenure>,
     stop: Option<oneshot::Sender<Release>>,
     task: JoinHandle<()>,
 }
 
-/// Who may have the lock next.
+/// The processes that may take the lock next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
     ToAny,
-    /// For a moment only a process that takes over on this machine.
+    /// For a short time only a successor on this machine.
     ToSuccessor,
 }
 
 impl Leadership {
-    /// Takes the lock on this connection, or names who has it.
+    /// Takes the lock on this connection. The error names its holder.
     pub async fn lock(
         database: &Database,
         connection: &mut PgConnection,
@@ -85,7 +86,7 @@ impl Leadership {
                 let holder = holder(connection).await.map_err(failed)?;
                 return Err(StoreFault::DatabaseInUse {
                     place: database.place(),
-                    holder: holder.map_or_else(String::new, |it| format!(" ({it})")),
+                    holder: holder.map_or_else(String::new, |name| format!(" ({name})")),
                 });
             }
             tokio::time::sleep(PAUSE).await;
@@ -93,11 +94,11 @@ impl Leadership {
         Ok(())
     }
 
-    /// Raises the generation, which ends the right of all others to write, and holds the lock from now on. With an
-    /// address others may stand by, so that leadership has to be confirmed.
+    /// Raises the generation, which ends the right of all others to write, and holds the lock from now on. With an address, standby
+    /// processes are possible and leadership has to be confirmed.
     ///
-    /// Nodes remember the highest generation. It is at least the Unix time in seconds, so that a database that is made anew
-    /// or restored from a copy is not behind what they remember.
+    /// Nodes remember the highest generation. It is at least the Unix time in seconds, which keeps a new or restored database from
+    /// falling behind their memory.
     pub async fn begin(
         database: &Database,
         mut connection: PgConnection,
@@ -128,9 +129,9 @@ impl Leadership {
         if own.is_some() {
             end_when_idle(&mut connection).await.map_err(failed)?;
         }
-        // The statement may have waited for a write of the former leader: this answer is fresh.
+        // The statement may have waited for a write of the former leader, so this asks again.
         let question_at = now();
-        answers(&mut connection).await.map_err(failed)?;
+        responses(&mut connection).await.map_err(failed)?;
         let limit = own.map(|_| UNCONFIRMED_MAX);
         let tenure = Arc::new(Tenure::new(raised.get(0), limit, question_at));
         let (stop, stopped) = oneshot::channel();
@@ -142,7 +143,7 @@ impl Leadership {
         })
     }
 
-    /// Ends the session, so that the next one finds the lock free.
+    /// Ends the session, which frees the lock.
     pub async fn release(mut self, to: Release) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(to);
@@ -165,11 +166,11 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(task)
 }
 
-/// The name of this process in the list of PostgreSQL's sessions.
+/// The name of this process in PostgreSQL's list of sessions.
 pub(super) fn own_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = format!("model-pool {} process {}", host.trim(), std::process::id());
-    // PostgreSQL cuts longer names.
+    // PostgreSQL truncates longer names.
     name.chars().filter(char::is_ascii).take(63).collect()
 }
 
@@ -181,7 +182,7 @@ pub(super) async fn try_lock(connection: &mut PgConnection) -> Result<bool, sqlx
     Ok(row.get(0))
 }
 
-/// Who has the lock.
+/// The name of the process that has the lock.
 async fn holder(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
     let sql = format!(
         "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
@@ -195,7 +196,7 @@ async fn holder(connection: &mut PgConnection) -> Result<Option<String>, sqlx::E
     Ok(row.and_then(|row| row.get::<Option<String>, _>(0)))
 }
 
-/// Keeps the session alive until it is to stop, and makes another when it is lost.
+/// Keeps the session alive until the release, and opens a new one if it is lost.
 async fn hold(
     database: Database,
     connection: PgConnection,
@@ -208,10 +209,10 @@ async fn hold(
             release = &mut stopped => break release.unwrap_or(Release::ToAny),
             () = tokio::time::sleep(EVERY) => {}
         }
-        // An answer says that the lock was held at the earliest when the question was asked.
+        // A response proves that the lock was held at some time after the question was sent.
         let question_at = now();
         let checked = match session.as_mut() {
-            Some(connection) => answers(connection)
+            Some(connection) => responses(connection)
                 .await
                 .map(|()| tenure.confirm(question_at)),
             None => match again(&database, &tenure).await {
@@ -227,14 +228,14 @@ async fn hold(
                 Ok(Again::Later) => Ok(()),
                 Ok(Again::Never) => {
                     let why = format!(
-                        "another model-pool has taken the database {} over",
+                        "another model-pool has taken over the database {}",
                         database.place()
                     );
-                    tracing::error!("{why}; this one writes nothing any more");
+                    tracing::error!("{why}; this process no longer writes");
                     tenure.end(&why);
                     return;
                 }
-                // The writer says why the database cannot be reached.
+                // The writer reports the reason that the database is unreachable.
                 Err(_) => Ok(()),
             },
         };
@@ -247,21 +248,21 @@ async fn hold(
             session = None;
         }
     };
-    // From here on another one may lead at once.
-    tenure.end("it has given the lead up");
+    // From here on, another process may become the leader immediately.
+    tenure.end("it has given up the leadership");
     if let Some(mut connection) = session {
         let noted = in_time(
             Some(LAST_WORD_WITHIN),
             note_release(&mut connection, tenure.generation, release),
         );
         if let Err(error) = noted.await {
-            tracing::debug!(%error, "the next model-pool waits before it leads");
+            tracing::debug!(%error, "the next leader has to wait");
         }
         let _ = connection.close().await;
     }
 }
 
-/// Says that nothing is ordered any more, so that the next one need not wait for it.
+/// Records that this process gives no more orders, which spares the next leader the wait.
 async fn note_release(
     connection: &mut PgConnection,
     generation: i64,
@@ -283,7 +284,7 @@ async fn note_release(
     .map(|_| ())
 }
 
-async fn answers(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+async fn responses(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     let ping = tokio::time::timeout(ANSWER_WITHIN, connection.ping());
     ping.await
         .unwrap_or_else(|_| Err(super::query::too_slow(ANSWER_WITHIN)))
@@ -296,12 +297,13 @@ async fn end_when_idle(connection: &mut PgConnection) -> Result<(), sqlx::Error>
 
 enum Again {
     Held(Box<PgConnection>),
-    /// The server has not seen yet that the former session is gone.
+    /// The server has not noticed yet that the former session is gone.
     Later,
     Never,
 }
 
-/// The lock on a new session. Where another process has raised the generation meanwhile, it is never ours again.
+/// Takes the lock on a new session. If another process has raised the generation in the meantime, this process can never hold it
+/// again.
 async fn again(database: &Database, tenure: &Tenure) -> Result<Again, sqlx::Error> {
     let Connection::Postgres(mut connection) = database.connect().await? else {
         return Ok(Again::Never);

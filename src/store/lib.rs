@@ -1,14 +1,14 @@
-//! State that survives a restart: administrators' wishes, registrations, keys, measurements and the history
-//! (D1, D3), and the audit. Owns the database file, copies it and has the only SQL. A call returns only when the change is
-//! on disk: SQLite with a write-ahead log and `synchronous = FULL`, or PostgreSQL with `synchronous_commit = on`. Statements
-//! are written once for both (`query.rs`, `dialect.rs`).
+//! Durable state: administrators' wishes, registrations, keys, measurements, the history (D1, D3), and the audit. Owns the database
+//! file, copies it, and contains all SQL. A call returns only when the change is on disk: SQLite with a write-ahead log and
+//! `synchronous = FULL`, or PostgreSQL with `synchronous_commit = on`. Statements are written once for both (`query.rs`,
+//! `dialect.rs`).
 //!
 //! ```text
 //!   <name>.db        the database        <name>.db-wal, -shm   SQLite's own
 //!   <name>.db.lock   held by the one model-pool that uses the file; contains its process id
 //! ```
 //!
-//! Models are stored by name: their ids are assigned anew at each start. Times are Unix milliseconds.
+//! Models are stored by name: their ids are assigned again at each start. Times are Unix milliseconds.
 
 mod admin_key;
 mod audit;

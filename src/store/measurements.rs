@@ -1,5 +1,5 @@
-//! Measured needs of replicas (M1), per model and circumstances, and the demand for models. A new figure
-//! replaces the older one of its key; nothing is averaged here.
+//! Measured needs of replicas (M1), per model and circumstances, and the demand for models. A new figure replaces the key's
+//! older figure; averages are not computed here.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use pool::{Bytes, Span, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measurement {
-    /// The most that the replica held on any of its devices.
+    /// The largest amount that the replica held on any of its devices.
     pub peak_bytes_per_device: Bytes,
-    /// From launch to ready.
+    /// Time from launch to ready.
     pub reload: Span,
     /// Time of the measurement, in Unix milliseconds.
     pub at: Time,
 }
 
-/// What a measurement depends on: a model that is started differently, or on other devices, needs other memory.
+/// The key of a measurement: a model with other arguments or on other devices needs other memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Circumstances {
     pub model: String,
-    /// Summary of its engine's arguments.
+    /// A summary of its engine's arguments.
     pub arguments: String,
     /// The devices' product name, such as `NVIDIA H100 80GB HBM3`.
     pub kind: String,
@@ -56,7 +56,7 @@ impl Store {
         .map(|_| ())
     }
 
-    /// Without those that have no load time: versions before this one kept them of loads that never became ready.
+    /// All measurements except ones without a load time, which earlier versions stored for loads that never became ready.
     pub async fn measurements(&self) -> Result<Measurements, StoreFault> {
         let rows = query(
             "SELECT model, arguments, kind, devices, peak_bytes_per_device, reload_ms, at FROM measurements \
@@ -85,7 +85,7 @@ impl Store {
     /// Replaces the stored demand of the model. Only the pool interprets the numbers.
     pub async fn save_remembered(&self, model: &str, numbers: &[u64]) -> Result<(), StoreFault> {
         let text: Vec<String> = numbers.iter().map(u64::to_string).collect();
-        // A new row each time: the rows with the smallest numbers are unchanged for longest.
+        // Inserts a new row each time, so the rows with the smallest numbers are unchanged for longest.
         self.write("save the demand for a model", async |connection| {
             query("DELETE FROM remembered WHERE model = ?")
                 .bind(model)

@@ -1,5 +1,5 @@
-//! `model-pool migrate-store`: every row of one database into another, which must be empty. One transaction: the other
-//! database has all of it in the end, or nothing.
+//! `model-pool migrate-store`: copies every row of one database into another, empty one. Uses one transaction: the other database
+//! ends up with all of it, or nothing.
 
 use futures_util::TryStreamExt;
 
@@ -8,8 +8,8 @@ use super::dialect::Dialect;
 use super::query::{Kind, Row, query};
 use super::{Place, Store, StoreFault, from_integer, open};
 
-/// All tables in an order in which rows never come before those that they refer to, and the order of their rows: numbers
-/// that the other database gives anew rise in the same order.
+/// All tables, with referenced rows before the rows that refer to them, and the order of their rows: numbers that the other
+/// database assigns rise in the same order.
 const TABLES: [(&str, &str); 25] = [
     ("overrides", "model"),
     ("loads", "model"),
@@ -38,7 +38,7 @@ const TABLES: [(&str, &str); 25] = [
     ("used_rays", "address, prefix"),
 ];
 
-/// Tables whose ids are never given twice, also not after their rows are gone.
+/// Tables whose ids are never reused, even after their rows are gone.
 const SEQUENCES: [&str; 7] = [
     "keys",
     "audit",
@@ -49,26 +49,26 @@ const SEQUENCES: [&str; 7] = [
     "node_tokens",
 ];
 
-/// Rows of one statement; of the table with the most columns they have fewer values than either database takes.
+/// Rows per statement. The widest table stays within either database's limit of values.
 const ROWS_AT_ONCE: usize = 200;
 
-/// How many rows of a table have moved.
+/// The number of moved rows of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovedTable {
     pub table: &'static str,
     pub rows: u64,
 }
 
-/// Why nothing was moved.
+/// The error of a move.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveFault {
     #[error(transparent)]
     Store(#[from] StoreFault),
 
-    #[error("there is no database {place} to move")]
+    #[error("cannot find the database {place} to move")]
     NoDatabase { place: Place },
 
-    #[error("{place} is both where the state is and where it is to go; name two databases")]
+    #[error("{place} is both the source and the target; name two databases")]
     Same { place: Place },
 
     #[error(
@@ -92,11 +92,11 @@ pub enum MoveFault {
     },
 }
 
-/// Moves everything. Both databases are locked meanwhile, so that no service may use them, and both are brought to this
-/// program's schema first. `moved` hears of each table.
+/// Moves all rows. Locks both databases against services for that time, and first migrates both to this program's schema. Calls
+/// `moved` for each table.
 ///
 /// # Errors
-/// [`MoveFault`]; then the database `to` has no row.
+/// [`MoveFault`], after which the database `to` has no rows.
 pub async fn move_store(
     from: &str,
     to: &str,
@@ -146,7 +146,7 @@ async fn all_rows(
     let mut wrong = None;
     let written = target.write_all("move the state", async |connection| {
         if target.dialect() == Dialect::Postgres {
-            // A slow source is no reason to end it.
+            // A slow source must not time out the target.
             query("SET LOCAL idle_in_transaction_session_timeout = 0")
                 .execute(&mut *connection)
                 .await?;
@@ -198,7 +198,7 @@ async fn count_in(store: &Store, table: &'static str) -> Result<u64, sqlx::Error
     Ok(from_integer(rows))
 }
 
-/// Copies a table; returns how many rows it has.
+/// Copies a table and returns its number of rows.
 async fn rows_of(
     source: &Store,
     table: &'static str,
@@ -248,7 +248,7 @@ async fn insert(
     statement.execute(connection).await.map(|_| ())
 }
 
-/// The columns that both databases have, and what they hold.
+/// The columns that both databases have, and their types.
 async fn columns(store: &Store, table: &'static str) -> Result<Vec<(String, Kind)>, sqlx::Error> {
     let rows = query(store.dialect().columns())
         .bind(table)
@@ -256,13 +256,13 @@ async fn columns(store: &Store, table: &'static str) -> Result<Vec<(String, Kind
         .await?;
     let column = |row: &Row| {
         let (name, kind): (String, String) = (row.get("name"), row.get("kind"));
-        // SQLite has no such column, and numbers its rows all the same.
-        (name != "rowid").then(|| (name, Kind::of(&kind)))
+        // SQLite has no such column, but numbers its rows nevertheless.
+        (name != "rowid").then(|| (name, Kind::new(&kind)))
     };
     Ok(rows.iter().filter_map(column).collect())
 }
 
-/// Raises the ids that the target gives next above all that the source has given.
+/// Raises the target's next ids above all ids that the source has assigned.
 async fn numbers(
     source: &Store,
     dialect: Dialect,
@@ -275,7 +275,7 @@ async fn numbers(
             .await?;
         raise_last_id(dialect, connection, table, "id", last).await?;
     }
-    // Of these a number may be given again, but only when its row is gone.
+    // Their numbers may be reused, but only after the row is gone.
     for (table, id) in [("conversations", "id"), ("responses", "nth")] {
         if dialect == Dialect::Postgres {
             let last: i64 = query(format!("SELECT coalesce(max({id}), 0) FROM {table}"))
@@ -287,7 +287,7 @@ async fn numbers(
     Ok(())
 }
 
-/// The next row of the table gets a larger id than `last`.
+/// Makes the table's next row get an id larger than `last`.
 pub(super) async fn raise_last_id(
     dialect: Dialect,
     connection: &mut Connection,
@@ -311,7 +311,7 @@ pub(super) async fn raise_last_id(
         .bind(table)
         .execute(&mut *connection)
         .await?;
-    // A table that never had a row has no mark yet.
+    // A table that never had a row has no entry yet.
     if raised == 0 {
         query(
             "INSERT INTO sqlite_sequence (name, seq) SELECT ?1, ?2
@@ -348,7 +348,7 @@ mod tests {
             let names: BTreeSet<String> = names.iter().filter(of_program).cloned().collect();
             let mut moved: BTreeSet<String> =
                 TABLES.iter().map(|(name, _)| (*name).to_owned()).collect();
-            // Which start may write is of the one database alone.
+            // The generation belongs to one database and is not moved.
             moved.insert("leadership".to_owned());
             assert_eq!(names, moved);
             let mut schema = Vec::new();

@@ -1,30 +1,31 @@
-//! Nodes: numbers that stay, and who may join. Drains are kept with the cordons. Tokens and credentials are stored as hashes.
+//! Permanent numbers of nodes, and their tokens and credentials, which are stored as hashes. Drains of nodes are stored with the
+//! cordons.
 
 use super::connection::Connection;
 use super::query::{Row, query};
 use super::{KeyHash, KeyText, Store, StoreFault, from_integer, hash_key, to_integer};
 use pool::Time;
 
-/// Devices of one node whose numbers are kept: twice as many as it may have. Former devices go first, the oldest before the
-/// others.
+/// Limit of one node's devices with a stored number, twice the number that a node may have. Former devices are forgotten first,
+/// oldest first.
 pub const NODE_DEVICES_KEPT_MAX: usize = 512;
-/// Nodes without a credential whose numbers are kept; the oldest go first.
+/// Limit of nodes with stored numbers and without a credential. The oldest are forgotten first.
 pub const NODES_KEPT_MAX: i64 = 1024;
-/// Tokens that are kept after they have expired or were revoked, for the list.
+/// Limit of expired and revoked tokens that stay in the list.
 const OLD_TOKENS_MAX: i64 = 100;
 
-/// The numbers of a node and of its devices, in the order in which they were named.
+/// The numbers of a node and its devices, in the order of the requested names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeNumbers {
     pub node: u32,
     pub devices: Vec<u32>,
 }
 
-/// A token with which nodes join.
+/// A join token for nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeToken {
     pub id: u64,
-    /// The part by which people recognise it.
+    /// The part by which people recognize it.
     pub prefix: String,
     pub created: Time,
     pub expires: Time,
@@ -32,16 +33,16 @@ pub struct NodeToken {
     pub revoked: bool,
 }
 
-/// Who comes with a text that may be a token or a credential.
+/// The meaning of a text that may be a token or a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodePass {
-    /// Any node may join with it.
+    /// A token, with which any node may join.
     Token,
-    /// It is this node's, which comes back.
+    /// The credential of this node, which comes back.
     Credential { node: String },
 }
 
-/// Why a token is refused.
+/// The reason for refusing a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPass {
     Unknown,
@@ -50,8 +51,8 @@ pub enum NoPass {
 }
 
 impl Store {
-    /// The numbers of a node and its devices, new ones for names that are new. What a node names is bounded: numbers of names
-    /// that are not used any more are forgotten, and never given again.
+    /// The numbers of a node and its devices; assigns new ones to new names. A node's names are bounded: numbers of unused names
+    /// are forgotten, and never assigned again.
     pub async fn node_numbers(
         &self,
         name: &str,
@@ -102,7 +103,7 @@ impl Store {
         .await
     }
 
-    /// Numbers and names of the nodes that may come back without a token, at most `limit`, the newest first.
+    /// Numbers and names of the nodes that may come back without a token: at most `limit`, newest first.
     pub async fn nodes_with_credentials(
         &self,
         limit: u32,
@@ -121,7 +122,7 @@ impl Store {
         Ok(rows.iter().map(number).collect())
     }
 
-    /// With this credential the node may come back; the former one is void. `None`: it needs a token.
+    /// Stores the credential with which the node may come back, and voids the former one. With `None` it needs a token again.
     pub async fn save_node_credential(
         &self,
         name: &str,
@@ -139,7 +140,8 @@ impl Store {
         .map(|_| ())
     }
 
-    /// Who comes with this text. A hash of 256 random bits says nothing of a near one, so that the database may look.
+    /// Checks a token or credential. Comparing in the database is safe, because a hash of 256 random bits reveals nothing about a
+    /// near match.
     pub async fn node_pass(
         &self,
         text: &str,
@@ -221,7 +223,7 @@ impl Store {
         })
     }
 
-    /// All tokens in the order of creation, with those that are not valid any more.
+    /// All tokens in the order of creation, including invalid ones.
     pub async fn node_tokens(&self) -> Result<Vec<NodeToken>, StoreFault> {
         let rows = query("SELECT * FROM node_tokens ORDER BY id")
             .fetch_all(&self.readers)
@@ -230,7 +232,7 @@ impl Store {
         Ok(rows.iter().map(token_of).collect())
     }
 
-    /// Whether there was such a token. Nodes that have joined with it stay.
+    /// Revokes a token. Returns true if it exists. Nodes that have joined with it stay.
     pub async fn revoke_node_token(&self, id: u64) -> Result<bool, StoreFault> {
         let revoked = self
             .write("revoke a token of nodes", async |connection| {
@@ -244,7 +246,7 @@ impl Store {
     }
 }
 
-/// Forgets the numbers of a node's former devices beyond the newest. `numbers`: the current ones.
+/// Forgets the numbers of a node's former devices beyond the limit. `numbers` are the current ones.
 async fn forget_devices(
     connection: &mut Connection,
     node: i64,

@@ -1,5 +1,4 @@
-//! Opens the database: the folder, the lock, checks with clear errors, and the schema. Never deletes or repairs
-//! a file by itself.
+//! Opens the database: the folder, the lock, checks with clear errors, and the schema. Never deletes or repairs a file on its own.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -26,28 +25,27 @@ use super::{Store, StoreFault, migrations, open_postgres};
 
 const HEADER: &[u8; 16] = b"SQLite format 3\0";
 
-/// Other programs (a backup, a person with `sqlite3`) may lock the file for a moment.
+/// Other programs (a backup, or `sqlite3`) may lock the file for a short time.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Up to this size the complete file is checked at start, which takes a fraction of a second. A larger file is
-/// checked where it is read.
+/// Limit up to which the complete file is checked at the start, which takes a fraction of a second. Larger files are checked where
+/// they are read.
 const CHECKED_BYTES: u64 = 64 << 20;
 
-/// Size of SQLite's own log after it is folded into the file: a long write may have made it longer.
+/// Size of SQLite's log after it is folded into the file. A long write may have enlarged it.
 const LOG_BYTES_KEPT: &str = "16777216";
 
-/// Read-only connections. Two, so that a person paging the history does not block another reader.
+/// Number of read-only connections: paging through the history must not block another reader.
 const READERS: u32 = 2;
 
 impl Store {
-    /// Opens the database, and creates its folder and the file where they are missing.
+    /// Opens the database, and creates missing folders and files.
     ///
-    /// `database_url` is `sqlite://PATH`; a relative path is relative to the working directory. Or it is
-    /// `postgres://USER@HOST/DATABASE`: `open_postgres.rs`.
+    /// `database_url` is `sqlite://PATH`, where a relative path is relative to the working directory, or
+    /// `postgres://USER@HOST/DATABASE` (`open_postgres.rs`).
     ///
     /// # Errors
-    /// Every [`StoreFault`] names the file and says what to do: the URL or folder cannot be used, another
-    /// model-pool holds the file, it is not a database, damaged, or newer than this program.
+    /// Every [`StoreFault`] names the file and the remedy: the URL or folder is unusable, another model-pool holds the file, or the file is not a database, damaged, or newer than this program.
     pub async fn open(database_url: &str) -> Result<Store, StoreFault> {
         let (path, options) = match parse(database_url)? {
             Database::Sqlite { path, options } => (path, options),
@@ -69,8 +67,8 @@ impl Store {
         is_new: bool,
         lock: Flock<File>,
     ) -> Result<Store, StoreFault> {
-        // Only a new file can be set to this; an older one would have to be rewritten, and setting it again is
-        // a write, which a full disk refuses.
+        // Only a new file can get this setting. An older file would have to be rewritten, and setting it again is a write, which a
+        // full disk refuses.
         let for_first = if is_new {
             options.clone().auto_vacuum(SqliteAutoVacuum::Incremental)
         } else {
@@ -89,16 +87,16 @@ impl Store {
         Store::connected(database, first, Some(Lock::File(lock))).await
     }
 
-    /// Opens the database beside the service that holds its lock, for a change that the service expects of others.
-    /// The schema stays as it is.
+    /// Opens the database while a service holds its lock, for changes that the service expects from other programs. Does not
+    /// migrate the schema.
     ///
     /// # Errors
-    /// As [`Store::open`]; also if there is no database, or its schema is not the one of this program.
+    /// As [`Store::open`]. Also fails if the database does not exist, or has another schema version than this program.
     pub async fn open_beside(database_url: &str) -> Result<Store, StoreFault> {
         Store::beside(parse(database_url)?).await
     }
 
-    /// The same database again, after this one was closed because another process has taken over.
+    /// Opens the same database again, after this store was closed because another process took over.
     ///
     /// # Errors
     /// As [`Store::open_beside`].
@@ -123,7 +121,7 @@ impl Store {
         Store::connected(database, first, None).await
     }
 
-    /// `first` becomes the connection that writes: one of [`Database::for_writes`].
+    /// `first` becomes the writing connection. It has to come from [`Database::for_writes`].
     pub(super) async fn connected(
         database: Database,
         first: Connection,
@@ -162,16 +160,16 @@ impl Store {
     }
 }
 
-/// The store in this file, or at this URL of PostgreSQL, which a running pool may be using; nothing is written.
+/// Opens a store's file, or a PostgreSQL URL, for reading. A running pool may be using it.
 pub(super) async fn read_only(path: &Path) -> Result<Connection, sqlx::Error> {
-    if let Some(url) = path.to_str().filter(|it| is_postgres(it)) {
+    if let Some(url) = path.to_str().filter(|url| is_postgres(url)) {
         return open_postgres::read_only(url).await;
     }
     let options = SqliteConnectOptions::new().filename(path).read_only(true);
     options.connect().await.map(Connection::Sqlite)
 }
 
-/// Whether the file begins as a SQLite database does. Does not change it.
+/// Returns true if the file begins with SQLite's header. Does not change the file.
 pub(super) fn has_header(path: &Path) -> Result<bool, StoreFault> {
     let unreadable = |source| StoreFault::Unreadable {
         path: path.to_path_buf(),
@@ -210,7 +208,7 @@ pub(super) fn parse(database_url: &str) -> Result<Database, StoreFault> {
     }
     if database_url.contains(":memory:") || database_url.contains("mode=") {
         return Err(wrong(
-            "the state must be a file that can be written, so that it survives a restart".into(),
+            "the state must be a writable file, because it has to survive a restart".into(),
         ));
     }
     let options = options
@@ -222,7 +220,7 @@ pub(super) fn parse(database_url: &str) -> Result<Database, StoreFault> {
     Ok(Database::Sqlite { path, options })
 }
 
-/// The URL of another kind of database may contain a password; messages must not.
+/// The URL of another kind of database may contain a password, which messages must not.
 fn without_password(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
         (Some(scheme), Some(at)) if scheme + 3 < at => {
@@ -244,8 +242,8 @@ pub(super) fn create_folder(path: &Path) -> Result<(), StoreFault> {
     }
 }
 
-/// Two controllers on the same state would undo each other's wishes. The lock belongs to the open file, so it
-/// ends with the process in every case; engines do not inherit it.
+/// Locks the state: two controllers on the same state would undo each other's wishes. The lock belongs to the open file, so it ends
+/// with the process in every case. Engines do not inherit it.
 pub(super) fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -288,7 +286,7 @@ pub(super) fn lock(path: &Path) -> Result<Flock<File>, StoreFault> {
         .and_then(|()| held.write_all(format!("{}\n", std::process::id()).as_bytes()));
     match written {
         Ok(()) => Ok(held),
-        // It is locked all the same; only the process id is missing from the file.
+        // The lock is held; only the process id is missing from the file.
         Err(source) if source.kind() == ErrorKind::StorageFull => Ok(held),
         Err(source) => Err(StoreFault::NotWritable {
             path: lock_path,
@@ -330,12 +328,13 @@ fn check_file(path: &Path) -> Result<bool, StoreFault> {
     }
 }
 
-/// A new file is for this user only: it contains the hashes of keys. SQLite gives its other files the same mode.
+/// Creates the file readable only for this user, because it contains the hashes of keys. SQLite gives its other files the same
+/// mode.
 fn create_file(path: &Path) -> Result<(), StoreFault> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let log = PathBuf::from(log);
-    // SQLite would remove it, with the changes that it holds.
+    // SQLite would remove the log together with the changes in it.
     if std::fs::metadata(&log).is_ok_and(|about| about.len() > 0) {
         return Err(StoreFault::LogAlone {
             path: path.to_path_buf(),
@@ -353,7 +352,7 @@ fn create_file(path: &Path) -> Result<(), StoreFault> {
     })
 }
 
-/// A new file into which nothing could be written is not left behind: the next start would refuse it.
+/// Removes a new file that stayed empty, because the next start would refuse it.
 fn remove_if_empty(path: &Path) {
     if std::fs::metadata(path).is_ok_and(|about| about.len() == 0) {
         let _ = std::fs::remove_file(path);

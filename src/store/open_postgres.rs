@@ -1,4 +1,4 @@
-//! Opens the database on PostgreSQL: the URL, the lock, what the server must be able to do, and the schema.
+//! Opens the database on PostgreSQL: the URL, the lock, checks of the server, and the schema.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use super::leadership::{Advertised, Leadership, own_name};
 use super::query::query;
 use super::{Store, StoreFault, migrations};
 
-/// `WITH … AS MATERIALIZED`.
+/// Required for `WITH … AS MATERIALIZED`.
 const OLDEST_SERVER: i64 = 12;
 
-/// Connections that read: people who page the history do not block other readers.
+/// Number of reading connections: paging through the history must not block other readers.
 const READERS: u32 = 4;
-/// How long a reader waits for a connection.
+/// Time limit for a reader to get a connection.
 const READER_WITHIN: Duration = Duration::from_secs(5);
-/// How long a connection may take to answer after a read, before it is closed instead of used again.
+/// Time limit for a connection to respond after a read. After it, the connection is closed instead of reused.
 const RELEASE_WITHIN: Duration = Duration::from_secs(3);
-/// How long the server may take to say what it is.
+/// Time limit for checking the server.
 const CHECK_WITHIN: Duration = Duration::from_secs(10);
 
-/// Of every session. What was acknowledged is on the server's disk, and a session whose client has vanished or is frozen
-/// soon holds nothing any more.
+/// Options of every session. Acknowledged changes are on the server's disk, and a session whose client has vanished or is frozen
+/// soon releases its locks.
 const SESSION: [(&str, &str); 6] = [
     ("synchronous_commit", "on"),
     ("idle_in_transaction_session_timeout", "5s"),
@@ -36,8 +36,9 @@ const SESSION: [(&str, &str); 6] = [
     ("client_min_messages", "warning"),
 ];
 
-/// A session that is given up while it waits for a lock goes on waiting on the server, which does not look at its client
-/// meanwhile: without an end such sessions would add up until the server takes no more. Longer than a read is waited for.
+/// Options of sessions that read. An abandoned session that waits for a lock keeps waiting on the server, which does not check its
+/// client in that state. Without a timeout such sessions would accumulate up to the server's limit. Longer than the time limit of a
+/// read.
 const READ_ONLY: [(&str, &str); 2] = [
     ("default_transaction_read_only", "on"),
     ("lock_timeout", "30s"),
@@ -57,7 +58,7 @@ pub(super) fn parse(database_url: &str) -> Result<Database, StoreFault> {
     Ok(Database::Postgres(Box::new(options)))
 }
 
-/// Takes the lock, brings the schema to this version, and raises the generation.
+/// Takes the lock, migrates the schema, and raises the generation.
 pub(super) async fn open(options: PgConnectOptions) -> Result<Store, StoreFault> {
     let database = Database::Postgres(Box::new(options));
     let refused = |source| database.refused(source);
@@ -70,7 +71,7 @@ pub(super) async fn open(options: PgConnectOptions) -> Result<Store, StoreFault>
     lead(database, first, None).await
 }
 
-/// The lock is held on this connection. Brings the schema to this version, and raises the generation.
+/// Migrates the schema and raises the generation on a connection that holds the lock.
 pub(super) async fn lead(
     database: Database,
     mut first: Connection,
@@ -91,8 +92,8 @@ pub(super) async fn readers(options: &PgConnectOptions) -> Result<Readers, sqlx:
     PgPoolOptions::new()
         .max_connections(READERS)
         .acquire_timeout(READER_WITHIN)
-        // A read that was given up may leave a session that never answers. The connection pool would wait for it without end,
-        // and after a few of them it would have none left.
+        // An abandoned read may leave a session that never responds. The connection pool would wait for it indefinitely, and soon
+        // have no session left.
         .after_release(|session, _| {
             Box::pin(async move {
                 in_time(Some(RELEASE_WITHIN), session.ping()).await?;
@@ -104,7 +105,7 @@ pub(super) async fn readers(options: &PgConnectOptions) -> Result<Readers, sqlx:
         .map(Readers::Postgres)
 }
 
-/// Without the lock, and for reading alone.
+/// Opens a connection only for reading, without the lock.
 pub(super) async fn read_only(database_url: &str) -> Result<Connection, sqlx::Error> {
     let wrong = |fault: StoreFault| sqlx::Error::Configuration(fault.into());
     let Database::Postgres(options) = parse(database_url).map_err(wrong)? else {
@@ -115,7 +116,7 @@ pub(super) async fn read_only(database_url: &str) -> Result<Connection, sqlx::Er
         .await
 }
 
-/// What the server must be able to do, in words instead of a statement that fails.
+/// Checks the server's abilities, with clear messages in place of failing statements.
 pub(super) async fn check_server(
     database: &Database,
     first: &mut Connection,

@@ -1,5 +1,5 @@
-//! What happened to the models in a pool's past, for replays of it: when their replicas were there, and how long loading
-//! and stopping took. From the history; nothing is written.
+//! The past of a pool's models, for replays: the lifetimes of their replicas, and the times that loading and stopping took. Reads
+//! the history and writes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,40 +13,40 @@ use pool::{Bytes, Span, Time};
 /// One model's past.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelPast {
-    /// Loads that ended with a ready replica, and the time that they took together.
+    /// Number and total time of the loads that ended with a ready replica.
     pub loads: u64,
     pub loading: Span,
-    /// Where its last replica was: the number of devices, and the memory on each.
+    /// The last replica's number of devices, and the memory on each.
     pub placed: Option<(u32, Bytes)>,
-    /// The names of the devices whose memory its last replica held; none if it runs on none of the pool's.
+    /// The names of the devices whose memory its last replica held; empty if it runs on none of the pool's.
     pub devices: Vec<String>,
-    /// Of its replicas.
+    /// The lifetimes of its replicas.
     pub stays: Vec<PastStay>,
 }
 
-/// When one replica was there.
+/// The lifetime of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastStay {
-    /// The decision to load it, or the moment at which an earlier process's was found.
+    /// The decision to load it, or the time at which an earlier process's replica was found.
     pub began: Time,
-    /// `None`: it never was, as far as is known.
+    /// `None` if it never became ready, as far as is known.
     pub ready: Option<Time>,
-    /// When it began to leave; `None`: it is still there.
+    /// The time at which it began to leave; `None` if it still runs.
     pub left: Option<Time>,
-    /// It was found ready, so that no request has waited for it.
+    /// It was found ready, so no request waited for it.
     pub is_adopted: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past {
     pub models: BTreeMap<String, ModelPast>,
-    /// Replicas that were stopped, and the time that it took together.
+    /// Number and total time of the stops of replicas.
     pub stops: u64,
     pub stopping: Span,
 }
 
 impl ModelPast {
-    /// The mean time of its loads, if it was ever loaded.
+    /// The mean time of a load, if it was ever loaded.
     pub fn load(&self) -> Option<Span> {
         self.loading.0.checked_div(self.loads).map(Span)
     }
@@ -58,7 +58,7 @@ impl Past {
         self.stopping.0.checked_div(self.stops).map(Span)
     }
 
-    /// The names of the devices that the last replicas of its models were on.
+    /// The names of the devices of its models' last replicas.
     pub fn devices(&self) -> BTreeSet<&str> {
         let names = self.models.values().flat_map(|model| &model.devices);
         names.map(String::as_str).collect()
@@ -66,7 +66,7 @@ impl Past {
 }
 
 impl Store {
-    /// The past in a store's file, or at a URL of PostgreSQL, which a running pool may be using.
+    /// Reads the past from a store's file, or a PostgreSQL URL. A running pool may be using it.
     pub async fn read_past(path: &Path) -> Result<Past, sqlx::Error> {
         let mut connection = read_only(path).await?;
         let rows = query(
@@ -78,7 +78,7 @@ impl Store {
         .fetch_all(&mut connection)
         .await?;
         let mut past = Past::default();
-        // Where the stay of each replica that is there now is kept, and whether it has become ready.
+        // For each present replica, the index of its stay, and true if it has become ready.
         let mut open: BTreeMap<(String, i64), (usize, bool)> = BTreeMap::new();
         for row in &rows {
             let (kind, name): (String, String) = (row.get("kind"), row.get("model"));
@@ -98,7 +98,7 @@ impl Store {
                         let held = shares.iter().filter(|share| share.bytes > 0);
                         model.devices = held.map(|share| share.device.clone()).collect();
                     }
-                    // A load that was dropped leaves no line behind.
+                    // A dropped load leaves no record of its end.
                     open.retain(|(name, _), (nth, ready)| {
                         let dropped = *name == replica.0 && !*ready;
                         if dropped {
@@ -108,7 +108,7 @@ impl Store {
                     });
                     let is_adopted = kind == "adopt";
                     let before = open.insert(replica, (model.stays.len(), is_adopted));
-                    // Another process goes on with it.
+                    // Another process continues with the replica.
                     if let Some((nth, _)) = before {
                         model.stays[nth].left = Some(at);
                     }

@@ -1,4 +1,4 @@
-//! A database as messages name it.
+//! A database's name in messages.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnectOptions;
 pub struct Place(String);
 
 impl Place {
-    pub(super) fn of(path: &Path) -> Place {
+    pub(super) fn new(path: &Path) -> Place {
         Place(path.display().to_string())
     }
 
@@ -29,7 +29,7 @@ impl Place {
         })
     }
 
-    /// Whether a server has it, and not this machine's disk.
+    /// Returns true for a database on a server, false for this machine's disk.
     pub(super) fn is_on_a_server(&self) -> bool {
         self.0.starts_with("postgres://")
     }

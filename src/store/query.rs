@@ -1,5 +1,5 @@
-//! Statements for either database, written once: `?`, or `?1` for a value that is used twice, stands for a value. The few
-//! words that differ are in `dialect.rs`.
+//! Statements for both databases, written once. `?` stands for a value, and `?1` for a value that is used twice. `dialect.rs` has
+//! the few words that differ.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use sqlx::{AssertSqlSafe, Decode, PgExecutor, Postgres, Sqlite, SqliteExecutor, 
 
 use super::connection::{Connection, Readers, in_time};
 
-/// How long a reader waits for PostgreSQL: a network that lost the answer says nothing.
+/// Time limit for a read from PostgreSQL: a response that the network lost never arrives.
 const READ_WITHIN: Duration = Duration::from_secs(20);
-/// The same for the next row of many: the first one may come after all are sorted.
+/// Time limit for the next row of many: the first one may have to wait for sorting.
 const ROW_WITHIN: Duration = Duration::from_secs(300);
 
 /// A statement with its values.
@@ -21,7 +21,7 @@ pub(crate) struct Query {
     values: Vec<Value>,
 }
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Integer,
@@ -30,8 +30,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// By either database's name of the type.
-    pub fn of(name: &str) -> Kind {
+    /// The kind for a type's name in either database.
+    pub fn new(name: &str) -> Kind {
         match name {
             "INTEGER" | "bigint" => Kind::Integer,
             "BLOB" | "bytea" => Kind::Bytes,
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// The types that the tables have; `None` is null.
+/// A value of a type that the tables have; `None` is null.
 pub(crate) enum Value {
     Integer(Option<i64>),
     Text(Option<String>),
@@ -54,7 +54,7 @@ pub(crate) fn query(sql: impl Into<Cow<'static, str>>) -> Query {
     }
 }
 
-/// Where a statement goes.
+/// The connection that executes a statement.
 pub(crate) enum Target<'a> {
     Connection(&'a mut Connection),
     Readers(&'a Readers),
@@ -84,13 +84,13 @@ impl Query {
         self
     }
 
-    /// Appends a place for a value, and the value.
+    /// Appends a placeholder and its value.
     pub fn push_bind(&mut self, value: impl Into<Value>) -> &mut Query {
         self.values.push(value.into());
         self.push("?")
     }
 
-    /// Returns how many rows it changed.
+    /// Executes the statement and returns the number of changed rows.
     pub async fn execute(self, target: impl Into<Target<'_>>) -> Result<u64, sqlx::Error> {
         match target.into() {
             Target::Connection(Connection::Sqlite(connection)) => {
@@ -119,7 +119,7 @@ impl Query {
         }
     }
 
-    /// For statements that give at most one row.
+    /// For statements that return at most one row.
     pub async fn fetch_optional(
         self,
         target: impl Into<Target<'_>>,
@@ -140,7 +140,7 @@ impl Query {
         self.fetch_one(target).await?.try_first()
     }
 
-    /// The rows one after the other, however many there are.
+    /// Streams the rows, however many there are.
     pub fn stream(self, readers: &Readers) -> BoxStream<'_, Result<Row, sqlx::Error>> {
         match readers {
             Readers::Sqlite(pool) => self.for_sqlite().fetch(pool).map_ok(Row::Sqlite).boxed(),
@@ -176,7 +176,7 @@ impl Query {
         for value in self.values {
             query = match value {
                 Value::Integer(value) => query.bind(value),
-                // PostgreSQL's texts have no NUL.
+                // PostgreSQL's texts cannot contain NUL.
                 Value::Text(Some(text)) if text.contains('\0') => {
                     query.bind(Some(text.replace('\0', "\u{fffd}")))
                 }
@@ -206,13 +206,13 @@ impl Query {
     }
 }
 
-/// As a connection reports it, so that what follows is the same.
+/// The same error as a failed connection, to be handled in the same way.
 pub(super) fn too_slow(within: Duration) -> sqlx::Error {
     let problem = format!("no answer within {} s", within.as_secs());
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, problem))
 }
 
-/// PostgreSQL's `$1` for each `?` and `?1`.
+/// Replaces `?` and `?1` with PostgreSQL's `$1`.
 fn with_dollars(sql: &str) -> String {
     let mut text = String::with_capacity(sql.len() + 16);
     let mut count = 0;
@@ -242,7 +242,7 @@ pub(crate) enum Row {
     Postgres(sqlx::postgres::PgRow),
 }
 
-/// What a column can be read as.
+/// A type that a column can be read as.
 pub(crate) trait Column<'r>:
     Decode<'r, Sqlite> + Type<Sqlite> + Decode<'r, Postgres> + Type<Postgres>
 {
@@ -257,7 +257,7 @@ impl Row {
     /// The column of this name.
     ///
     /// # Panics
-    /// If the statement gives no such column, or one of another type: both are errors of the program.
+    /// If the statement returns no such column, or a column of another type: both are programming errors.
     pub fn get<'r, T: Column<'r>>(&'r self, name: &str) -> T {
         match self {
             Row::Sqlite(row) => sqlx::Row::get(row, name),
@@ -265,7 +265,7 @@ impl Row {
         }
     }
 
-    /// The column of this name, as it is bound to another statement.
+    /// The column of this name as a value for another statement.
     pub fn value(&self, name: &str, kind: Kind) -> Value {
         match kind {
             Kind::Integer => Value::Integer(self.get(name)),
@@ -300,7 +300,7 @@ impl From<u32> for Value {
     }
 }
 
-/// 0 or 1: the tables have no type for it.
+/// 0 or 1: the tables have no boolean type.
 impl From<bool> for Value {
     fn from(value: bool) -> Value {
         Value::Integer(Some(i64::from(value)))

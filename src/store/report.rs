@@ -1,5 +1,5 @@
-//! Sums over a time of the history: what was loaded, evicted, refused and failed, and how long requests waited. They are
-//! read from an index alone, and from the minutes of use.
+//! Sums over a period of the history: loads, evictions, refusals and failures, and the waiting times of requests. Reads only an
+//! index, and the minutes of usage.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,28 +9,28 @@ use super::{Store, StoreFault, from_integer, to_integer};
 use pool::{Span, Time};
 
 const MINUTE_MS: u64 = 60_000;
-/// What is counted at once, unless that makes too many pieces.
+/// The period counted in one piece, unless that makes too many pieces.
 const PIECE: Span = Span::from_secs(2 * 3600);
 const PIECES_MAX: u64 = 128;
 
-/// Events that are counted together.
+/// Events counted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventCount {
     pub kind: String,
     pub model: Option<String>,
     pub cause: Option<String>,
     pub count: u64,
-    /// What they took together, and the longest of them.
+    /// Their total duration, and the longest one.
     pub took_ms: u64,
     pub longest_ms: u64,
 }
 
-/// What one model was asked for.
+/// The requests for one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UseCount {
     pub model: String,
     pub requests: u64,
-    /// Requests that waited for their seat, and for how long together.
+    /// Number and total waiting time of requests that waited for their seat.
     pub waited: u64,
     pub waited_ms: u64,
 }
@@ -52,8 +52,8 @@ fn add(sums: &mut Sums, place: (String, Option<String>, Option<String>), count: 
 }
 
 impl Store {
-    /// All events from `from` on and before `to`, by kind, model and reason. SQLite sorts what it groups, which costs more than
-    /// to read it, so that the time is counted in pieces, two at a time.
+    /// All events from `from` until before `to`, by kind, model and reason. Counts the period in pieces, two at a time, because
+    /// SQLite's sorting for groups costs more than reading.
     pub async fn count_events(&self, from: Time, to: Time) -> Result<Vec<EventCount>, StoreFault> {
         let middle = Time(from.0 + to.since(from).0 / 2);
         let (mut sums, second) = tokio::try_join!(
@@ -103,7 +103,7 @@ impl Store {
         Ok(rows.iter().map(count).collect())
     }
 
-    /// What models were asked for in the minutes from `from` on and before `to`.
+    /// The requests for models in the minutes from `from` until before `to`.
     pub async fn count_use(&self, from: Time, to: Time) -> Result<Vec<UseCount>, StoreFault> {
         let rows = query(
             "SELECT model, CAST(sum(requests) AS BIGINT) AS requests, CAST(sum(waited) AS BIGINT) AS waited, \

@@ -1,12 +1,12 @@
-//! Stored responses as they are read: one of them, the conversation that leads to one, and single items. Sizes are
-//! read before texts, so that the reader can bound what is loaded.
+//! Reads stored responses: a response, the conversation that leads to it, and single items. Sizes are read before texts, which lets
+//! the reader bound the memory.
 
 use super::dialect::Dialect;
 use super::query::{Row, query};
 use super::responses::{StoredItem, StoredResponse, count};
 use super::{Store, StoreFault};
 
-/// How far back a conversation is followed.
+/// Limits for following a conversation backwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainBounds {
     pub responses: usize,
@@ -22,7 +22,7 @@ pub struct StoredLink {
     pub bytes: usize,
 }
 
-/// Where an item is stored.
+/// The location of a stored item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemPlace {
     pub id: String,
@@ -72,8 +72,8 @@ impl Store {
         Ok(Some(found))
     }
 
-    /// A response of this holder and those that it continues, the latest first. The last one has a `previous` of its own
-    /// if that one is not stored, or if a bound was reached.
+    /// A response of this holder and its predecessors, latest first. The last one still has a `previous` if that response is not
+    /// stored, or if a limit was reached.
     pub async fn conversation(
         &self,
         holder: &str,
@@ -108,7 +108,7 @@ impl Store {
         Ok(rows.iter().map(link).collect())
     }
 
-    /// What went into these responses of this holder and came out of them, in this order.
+    /// The input and output items of these responses of this holder, in this order.
     pub async fn items_of(
         &self,
         holder: &str,
@@ -130,13 +130,13 @@ impl Store {
         Ok(rows.iter().map(item).collect())
     }
 
-    /// Where the items with these ids are in this holder's responses, each once.
+    /// The locations of the items with these ids in this holder's responses, each once.
     pub async fn item_places(
         &self,
         holder: &str,
         ids: &[&str],
     ) -> Result<Vec<ItemPlace>, StoreFault> {
-        // The latest of several is taken: the others are the same item, sent again.
+        // Takes the latest of several: the others are the same item, sent again.
         let rows = query(format!(
             "SELECT id, rowid AS place, CAST(octet_length(item) AS BIGINT) AS bytes FROM response_items WHERE rowid IN (
                  SELECT max(i.rowid)
@@ -161,9 +161,9 @@ impl Store {
         Ok(rows.iter().map(place).collect())
     }
 
-    /// The items at these places, as far as they are still there.
+    /// The items at these locations, if they still exist.
     pub async fn items_at(&self, places: &[ItemPlace]) -> Result<Vec<StoredItem>, StoreFault> {
-        let rows: Vec<i64> = places.iter().map(|it| it.row).collect();
+        let rows: Vec<i64> = places.iter().map(|place| place.row).collect();
         let rows = query(format!(
             "SELECT i.id, i.item FROM {} JOIN response_items i ON i.rowid = CAST(wanted.value AS BIGINT)",
             self.dialect().wanted()
@@ -177,7 +177,7 @@ impl Store {
 }
 
 impl Store {
-    /// Ids as a JSON list, as they are stored: PostgreSQL's texts have no NUL.
+    /// The ids as a JSON list, as stored: PostgreSQL's texts cannot contain NUL.
     fn list_of(&self, ids: &[&str]) -> String {
         match self.dialect() {
             Dialect::Sqlite => as_json(&ids),
@@ -200,7 +200,7 @@ fn size(row: &Row) -> usize {
     usize::try_from(row.get::<i64>("bytes")).unwrap_or(0)
 }
 
-/// Texts and figures can always be serialised.
+/// Texts and figures can always be serialized.
 fn as_json(values: &impl serde::Serialize) -> String {
     serde_json::to_string(values).unwrap_or_default()
 }

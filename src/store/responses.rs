@@ -1,5 +1,5 @@
-//! Responses that clients asked to be stored, each for its own holder alone: what went in, what came out, and which one
-//! it continues. Whole conversations are deleted, those first that were used least recently.
+//! Responses that clients requested to store, each visible only to its holder: the input, the output, and the response that it
+//! continues. Deletes complete conversations, least recently used first.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::{Store, StoreFault, from_integer, to_integer};
 use config::ResponsesSection;
 use pool::{Bytes, Span, Time};
 
-/// Conversations that are deleted at once; each may have a thousand responses.
+/// Conversations per deletion. Each may have a thousand responses.
 const CONVERSATIONS_AT_ONCE: i64 = 20;
-/// Rows of one statement: each statement costs more than a row.
+/// Rows per statement: each statement costs more than a row.
 const ITEMS_AT_ONCE: usize = 50;
-/// What a row takes beside its texts.
+/// The size of a row without its texts.
 const ROW_BYTES: usize = 128;
 
-/// An item of a request or an answer.
+/// An item of a request or a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredItem {
     pub id: String,
@@ -25,11 +25,11 @@ pub struct StoredItem {
     pub item: String,
 }
 
-/// One response as it is kept.
+/// A stored response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredResponse {
     pub id: String,
-    /// The holder, who alone finds it.
+    /// The holder, who alone can read it.
     pub holder: String,
     /// The response that it continues.
     pub previous: Option<String>,
@@ -40,20 +40,20 @@ pub struct StoredResponse {
 }
 
 impl StoredResponse {
-    /// What it takes, about.
+    /// The approximate size.
     pub fn bytes(&self) -> usize {
         let items = self.input.iter().chain(&self.output);
         let items: usize = items
-            .map(|it| it.id.len() + it.item.len() + ROW_BYTES)
+            .map(|item| item.id.len() + item.item.len() + ROW_BYTES)
             .sum();
         self.id.len() + self.response.len() + items + ROW_BYTES
     }
 }
 
-/// How much is kept.
+/// Limits of the stored responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseBounds {
-    /// After a conversation's last response.
+    /// Time after a conversation's last response.
     pub keep: Span,
     pub number_per_holder: u64,
     pub bytes_per_holder: Bytes,
@@ -61,8 +61,8 @@ pub struct ResponseBounds {
 }
 
 impl ResponseBounds {
-    /// As configured. Where nothing is to be stored, everything is too old.
-    pub fn of(section: &ResponsesSection) -> ResponseBounds {
+    /// The configured limits. If storing is disabled, everything is too old.
+    pub fn from_config(section: &ResponsesSection) -> ResponseBounds {
         ResponseBounds {
             keep: if section.store {
                 section.keep.0
@@ -77,7 +77,7 @@ impl ResponseBounds {
 }
 
 impl Store {
-    /// Stores responses, and deletes what their holders have beyond the bounds.
+    /// Stores responses, and deletes their holders' responses beyond the limits.
     pub async fn add_responses(
         &self,
         responses: &[Arc<StoredResponse>],
@@ -88,7 +88,10 @@ impl Store {
             for response in responses {
                 insert(connection, response, now).await?;
             }
-            let mut holders: Vec<&str> = responses.iter().map(|it| it.holder.as_str()).collect();
+            let mut holders: Vec<&str> = responses
+                .iter()
+                .map(|response| response.holder.as_str())
+                .collect();
             holders.sort_unstable();
             holders.dedup();
             for holder in holders {
@@ -99,7 +102,7 @@ impl Store {
         .await
     }
 
-    /// Deletes a response of this holder; false if there is none.
+    /// Deletes a response of this holder. Returns false if it does not exist.
     pub async fn delete_response(&self, holder: &str, id: &str) -> Result<bool, StoreFault> {
         self.write("delete a stored response", async |connection| {
             let deleted = query(
@@ -122,8 +125,7 @@ impl Store {
         .await
     }
 
-    /// Deletes some conversations that are too old, of revoked keys, or more than there is room for; returns whether there
-    /// may be more.
+    /// Deletes some conversations that are too old, belong to revoked keys, or exceed the space. Returns true if there may be more.
     pub async fn forget_responses(
         &self,
         now: Time,
@@ -191,7 +193,7 @@ async fn insert(
     let output = response.output.iter().map(|item| (true, item));
     let items: Vec<_> = input.chain(output).enumerate().collect();
     let whole = items.chunks_exact(ITEMS_AT_ONCE);
-    // Single rows for the rest, so that there are only two statements to prepare.
+    // Single rows for the rest, which limits the number of prepared statements to two.
     let rest = whole.remainder().chunks(1);
     for rows in whole.chain(rest) {
         let mut statement =
@@ -209,8 +211,8 @@ async fn insert(
     Ok(())
 }
 
-/// Deletes what a holder has beyond the bounds: whole conversations, and of the only one that is left the oldest responses
-/// that nothing continues.
+/// Deletes a holder's responses beyond the limits: complete conversations, and of the last remaining conversation the oldest
+/// responses that no other continues.
 async fn make_room(
     connection: &mut Connection,
     holder: &str,

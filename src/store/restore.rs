@@ -1,4 +1,5 @@
-//! Puts a copy in the place of the database, which stays beside it. Nothing changes before the copy has been checked.
+//! Replaces the database with a checked copy, and keeps the former database next to it. Nothing changes before the copy has been
+//! checked.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -8,7 +9,8 @@ use chrono::Utc;
 use sqlx::{ConnectOptions, Connection as _};
 
 use super::backup::{
-    Backup, BackupFault, Part, check, file_of, named, of, of_target, plain, unwritten, with_suffix,
+    Backup, BackupFault, Part, check, error_at, file_of, named, of_target, plain, unwritten,
+    with_suffix,
 };
 use super::connection::Connection;
 use super::dialect::Dialect;
@@ -17,26 +19,25 @@ use super::open;
 use super::{KeyHash, StoreFault};
 use pool::Bytes;
 
-/// Tables whose ids are never given twice.
+/// Tables whose ids are never reused.
 const SEQUENCES: [&str; 3] = ["keys", "history", "audit"];
 
-/// A database whose place a copy has taken.
+/// The result of replacing a database with a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     pub backup: Backup,
     pub database: PathBuf,
-    /// Where the former database is now; `None` if there was none.
+    /// The path of the former database; `None` if there was none.
     pub former: Option<PathBuf>,
-    /// Whether the key that was asked about is valid in it.
+    /// True if the given key is valid in the copy.
     pub knows_key: bool,
 }
 
-/// Puts a checked copy of `backup` in the place of the database of this URL, and keeps the former one beside it. Ids
-/// that the former database has given are not given again.
+/// Replaces the database at this URL with a checked copy of `backup`, and keeps the former one next to it. Ids of the former
+/// database are not assigned again.
 ///
 /// # Errors
-/// As [`back_up`]; [`StoreFault::InUse`] while a service uses the database, [`StoreFault::Newer`] for a copy of a
-/// newer program. Until the exchange the database is as it was before.
+/// As [`back_up`]; [`StoreFault::InUse`] while a service uses the database, [`StoreFault::Newer`] for a copy of a newer program. Until the exchange the database is unchanged.
 pub async fn restore(
     database_url: &str,
     backup: &Path,
@@ -65,12 +66,12 @@ pub async fn restore(
         .await
         .map_err(|fault| named(fault, &part.path, backup))?;
     let knows_key = match key {
-        Some(key) => knows(&part.path, key).await.map_err(of(backup))?,
+        Some(key) => knows(&part.path, key).await.map_err(error_at(backup))?,
         None => false,
     };
     let is_there = path.exists();
     if is_there {
-        let numbers = Numbers::of(&path).await;
+        let numbers = Numbers::from_path(&path).await;
         numbers
             .raise(&part.path)
             .await
@@ -118,8 +119,8 @@ async fn knows(path: &Path, key: KeyHash) -> Result<bool, sqlx::Error> {
 /// A row of `used_rays`.
 type UsedRay = (String, String, Option<String>, i64, String);
 
-/// What a database knows that no copy may undo: the largest numbers that it has given to replicas, orders and rows, and the
-/// Rays in which there may be applications.
+/// Facts of a database that a copy must not undo: the largest numbers assigned to replicas, orders and rows, and the Rays that may
+/// run applications.
 #[derive(Debug, Default)]
 struct Numbers {
     last: Vec<(String, i64)>,
@@ -128,8 +129,8 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// As far as the database can be read: a damaged one may be why a copy takes its place.
-    async fn of(path: &Path) -> Numbers {
+    /// Reads as much as possible: damage may be the reason for replacing the database.
+    async fn from_path(path: &Path) -> Numbers {
         let Ok(mut database) = plain(path).connect().await else {
             return Numbers::default();
         };
@@ -149,7 +150,7 @@ impl Numbers {
         }
     }
 
-    /// A copy of an older schema may lack the tables; its migration counts what it has. Such a copy has no place for Rays.
+    /// A copy of an older schema may lack the tables; its migration counts the existing rows. Such a copy cannot store Rays.
     async fn raise(&self, path: &Path) -> Result<(), sqlx::Error> {
         let mut copy = plain(path).connect().await?;
         let has_numbers: i64 =
@@ -188,9 +189,9 @@ impl Numbers {
     }
 }
 
-/// Gives the database a second name, which it keeps when the copy takes the first.
+/// Gives the database a second name, which it keeps when the copy takes the first one.
 async fn set_aside(path: &Path) -> Result<PathBuf, BackupFault> {
-    // The changes in SQLite's log go into the file. A file that is damaged keeps its log beside it instead.
+    // Folds SQLite's log into the file. A damaged file keeps its log next to it instead.
     if let Ok(mut database) = plain(path).connect().await {
         let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .execute(&mut database)
@@ -211,7 +212,7 @@ async fn set_aside(path: &Path) -> Result<PathBuf, BackupFault> {
     }
     match std::fs::hard_link(path, &former) {
         Ok(()) => Ok(former),
-        // Not every file system has links; until the copy is in place there is no database then.
+        // Some file systems have no links. In that case the database is missing until the copy is in place.
         Err(_) => std::fs::rename(path, &former)
             .map(|()| former)
             .map_err(failed),

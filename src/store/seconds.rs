@@ -1,4 +1,4 @@
-//! In which seconds of a minute requests came, in one integer.
+//! The seconds of a minute in which requests arrived, in one integer.
 
 use std::ops::BitOr;
 
@@ -7,18 +7,18 @@ use pool::Time;
 const SECONDS: u64 = 60;
 const EARLIER: u64 = 1 << SECONDS;
 
-/// In which seconds of a minute those requests came that got their seat in it: bit `n` for second `n`, and one more bit for
-/// requests that came before the minute and waited.
+/// The seconds in which the requests that got their seat in a minute arrived: bit `n` for second `n`, and one more bit for requests
+/// that arrived before the minute and waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seconds(u64);
 
 impl Seconds {
     pub const EARLIER: Seconds = Seconds(EARLIER);
-    /// How many bits there are; the others are always 0, so that the integer is never negative.
+    /// The number of bits. All others are 0, which keeps the integer non-negative.
     pub const BITS: u32 = 61;
 
-    /// The second of this moment of the Unix clock.
-    pub fn of(at: Time) -> Seconds {
+    /// The second of this Unix time.
+    pub fn from_time(at: Time) -> Seconds {
         Seconds(1 << (at.0 / 1_000 % SECONDS))
     }
 
@@ -34,12 +34,12 @@ impl Seconds {
         self.0 == 0
     }
 
-    /// Whether some came before the minute.
+    /// Returns true if a request arrived before the minute.
     pub fn has_earlier(self) -> bool {
         self.0 & EARLIER != 0
     }
 
-    /// The seconds of the minute in which some came, from 0 to 59.
+    /// The seconds of the minute in which requests arrived, from 0 to 59.
     pub fn of_minute(self) -> impl Iterator<Item = u64> {
         (0..SECONDS).filter(move |second| (self.0 >> second) & 1 == 1)
     }
@@ -60,16 +60,16 @@ mod tests {
     #[test]
     fn each_second_has_a_bit_and_what_came_earlier_has_one_of_its_own() {
         let minute = 29_000_000 * 60_000;
-        let all = Seconds::of(Time(minute + 999))
-            | Seconds::of(Time(minute + 7_000))
-            | Seconds::of(Time(minute + 59_999));
+        let all = Seconds::from_time(Time(minute + 999))
+            | Seconds::from_time(Time(minute + 7_000))
+            | Seconds::from_time(Time(minute + 59_999));
         assert_eq!(all.of_minute().collect::<Vec<u64>>(), [0, 7, 59]);
         assert!(!all.has_earlier() && !all.is_empty());
         let earlier = all | Seconds::EARLIER;
         assert!(earlier.has_earlier());
         assert!(earlier.of_minute().eq(all.of_minute()));
         assert_eq!(Seconds::from_bits(earlier.bits()), earlier);
-        // What a later version may keep in further bits is no second.
+        // Further bits of a later version are not seconds.
         assert_eq!(
             Seconds::from_bits(u64::MAX).bits().count_ones(),
             Seconds::BITS

@@ -1,10 +1,10 @@
-//! Whether this process still leads. On PostgreSQL the session that holds the lock is asked every second, and each answer
-//! confirms the leadership as of the moment of the question. Where another process stands by, leadership that was not
-//! confirmed for a while is over by itself: this process ends its orders before the other one may begin with its own (D4).
+//! The leadership of this process. On PostgreSQL the session that holds the lock is checked every second, and each response
+//! confirms the leadership as of the time of the question. With standby processes, leadership that stays unconfirmed ends on its
+//! own: this process stops giving orders before another one may start (D4).
 //!
 //! ```text
-//! one that leads    ─ confirmed ─┬─ the session is lost ─────── 4 s ──▶ it gives up
-//! one that stands by             └─ it gets the lock ── waits ── 5 s ──▶ it leads
+//! leader   ─ confirmed ─┬─ the session is lost ─────── 4 s ──▶ it gives up
+//! standby               └─ it gets the lock ── waits ── 5 s ──▶ it leads
 //! ```
 
 use std::sync::{Mutex, PoisonError};
@@ -13,17 +13,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long leadership lasts without being confirmed, where another process stands by.
+/// Time after which unconfirmed leadership ends, if there are standby processes.
 pub(super) const UNCONFIRMED_MAX: Duration = Duration::from_secs(4);
-/// How long one that has got the lock of a leader that did not end in good order waits before it leads. The difference is for
-/// clocks that do not run alike, and for an order that is on its way.
+/// Waiting time of a new leader, if the former one did not release the lock properly. Exceeds `UNCONFIRMED_MAX` to allow for clock
+/// drift and for orders in transit.
 pub(super) const WAIT_FOR_FORMER: Duration = Duration::from_secs(5);
 
-/// The leadership of one start of the program.
+/// The leadership of one run of the program.
 #[derive(Debug)]
 pub(super) struct Tenure {
     pub generation: i64,
-    /// How long it lasts unconfirmed; `None`: until it is known that another process leads.
+    /// Time limit without confirmation; `None` if leadership only ends when another process leads.
     limit: Option<Duration>,
     inner: Mutex<Inner>,
     ended: Notify,
@@ -32,14 +32,14 @@ pub(super) struct Tenure {
 #[derive(Debug)]
 struct Inner {
     confirmed: Instant,
-    /// There is no session that holds the lock at the moment.
+    /// True while no session holds the lock.
     is_without_session: bool,
-    /// Another process has the database, or this one has given it up, in words.
+    /// The reason that leadership has ended: another process took over, or this one gave it up.
     taken_over: Option<String>,
 }
 
 impl Tenure {
-    /// `confirmed`: when the lock was held for certain.
+    /// `confirmed` is a time at which the lock was certainly held.
     pub fn new(generation: i64, limit: Option<Duration>, confirmed: Instant) -> Tenure {
         Tenure {
             generation,
@@ -57,7 +57,7 @@ impl Tenure {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock was held at this moment. What was lost does not come back.
+    /// Records that the lock was held at this time. Leadership that has ended does not come back.
     pub fn confirm(&self, at: Instant) {
         let mut inner = self.lock();
         if self.why_over(&inner).is_none() {
@@ -66,7 +66,7 @@ impl Tenure {
         }
     }
 
-    /// The session that holds the lock has ended, or does not answer.
+    /// Records that the session that holds the lock has ended or does not respond.
     pub fn lost_its_session(&self) {
         self.lock().is_without_session = true;
     }
@@ -75,12 +75,12 @@ impl Tenure {
         self.lock().is_without_session
     }
 
-    /// Another process stands by.
+    /// Returns true if standby processes are possible.
     pub fn is_watched(&self) -> bool {
         self.limit.is_some()
     }
 
-    /// It is over: another process leads, or this one has given the lead up.
+    /// Ends the leadership: another process leads, or this one has given it up.
     pub fn end(&self, why: &str) {
         let mut inner = self.lock();
         inner.taken_over.get_or_insert_with(|| why.to_owned());
@@ -88,7 +88,7 @@ impl Tenure {
         self.ended.notify_waiters();
     }
 
-    /// Whether orders of this process count. Cheap enough to be asked before each of them.
+    /// Returns true if this process may give orders. Cheap enough to call before each order.
     pub fn is_certain(&self) -> bool {
         self.why_over(&self.lock()).is_none()
     }
@@ -101,13 +101,13 @@ impl Tenure {
         let is_late = now().saturating_duration_since(inner.confirmed) >= limit;
         is_late.then(|| {
             format!(
-                "it has not been able to confirm for {} s that it leads, and another one may lead by now",
+                "it could not confirm its leadership for {} s, and another process may be the leader",
                 limit.as_secs()
             )
         })
     }
 
-    /// Returns when this process does not lead any more, with the reason.
+    /// Returns the reason once this process is no longer the leader.
     pub async fn over(&self) -> String {
         loop {
             let ended = self.ended.notified();
@@ -121,7 +121,7 @@ impl Tenure {
             match self.limit {
                 None => ended.await,
                 Some(limit) => {
-                    // Whichever comes first is looked at above.
+                    // The loop checks which of the two came first.
                     let _ = tokio::time::timeout_at(confirmed + limit, ended).await;
                 }
             }

@@ -1,4 +1,4 @@
-//! The stores that the tests of this crate run on: a file of SQLite, and a database of PostgreSQL where there is one.
+//! Stores for the tests of this crate: a SQLite file, and a PostgreSQL database if there is a server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::Store;
 use super::connection::Connection;
 use super::query::query;
 
-/// A store, and what it needs as long as it is used.
+/// A store, and the resources that it needs while in use.
 pub(crate) struct TestStore {
     pub store: Store,
     _folder: tempfile::TempDir,
@@ -25,7 +25,7 @@ impl std::ops::Deref for TestStore {
     }
 }
 
-/// Empty ones, one of each kind.
+/// Empty stores of each kind.
 pub(crate) async fn stores() -> Vec<TestStore> {
     let folder = || tempfile::tempdir().expect("a folder");
     let file = folder();
@@ -45,7 +45,7 @@ pub(crate) async fn stores() -> Vec<TestStore> {
     stores
 }
 
-/// A file of SQLite in which these statements have been carried out, and nothing else.
+/// A SQLite file after only these statements.
 pub(crate) async fn file_after(folder: &Path, statements: &[&'static str]) -> PathBuf {
     let path = folder.join("state.db");
     let options = SqliteConnectOptions::new().filename(&path);

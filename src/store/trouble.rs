@@ -1,4 +1,4 @@
-//! Why the state cannot be written: which errors mean that, and what to do about them.
+//! Failures to write the state: their recognition, and advice.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -13,30 +13,30 @@ use pool::Bytes;
 /// Recommended free space: a day of a busy pool's history.
 const ROOM: Bytes = Bytes(16 << 20);
 
-/// Why the state cannot be written now.
+/// The reason that the state cannot be written now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteTrouble {
     pub since: SystemTime,
-    /// What failed, what to do about it, and how much space is free.
+    /// The failure, the advice, and the free space.
     pub reason: String,
 }
 
-/// What to do.
+/// The advice for an error.
 pub(super) fn advice(database: &Database, error: &sqlx::Error) -> String {
     match database {
-        // The error itself says what to do.
+        // The error itself contains the advice.
         Database::Sqlite { .. } if trouble_of(error).is_some() => {
-            "nothing is acknowledged until then".to_owned()
+            "no change is acknowledged before that".to_owned()
         }
         Database::Sqlite { path, .. } => disk_advice(path),
         Database::Postgres(_) if is_fenced(error) => {
-            "this one ends: what it decides cannot be stored any more".to_owned()
+            "this process ends, because it can no longer store its decisions".to_owned()
         }
         Database::Postgres(_) => server_advice(database, error),
     }
 }
 
-/// With the disk's figures.
+/// The advice with the disk's figures.
 fn disk_advice(file: &Path) -> String {
     let folder = file.parent().unwrap_or(Path::new("."));
     let (shown, path) = (folder.display(), file.display());
@@ -61,7 +61,7 @@ fn disk_advice(file: &Path) -> String {
     }
 }
 
-/// By PostgreSQL's code of the error, if its server gave one.
+/// The advice for PostgreSQL's error code, if the server sent one.
 fn server_advice(database: &Database, error: &sqlx::Error) -> String {
     let place = database.place();
     match code(error).as_deref() {
@@ -75,16 +75,16 @@ fn server_advice(database: &Database, error: &sqlx::Error) -> String {
             "{place} takes no writes: it may be a standby now; name the primary in state.database_url"
         ),
         Some("55P03") => format!(
-            "another session has locked a table in {place}, as VACUUM FULL does; writing goes on by itself when that ends"
+            "another session has locked a table in {place}, as VACUUM FULL does; writing resumes when that ends"
         ),
         _ => format!(
-            "check that PostgreSQL runs at {place} and can be reached from here; writing goes on by itself"
+            "check that PostgreSQL runs at {place} and can be reached from here; writing resumes automatically"
         ),
     }
 }
 
-/// False for errors of the statement or its values: SQLite's codes 19 (a constraint), 20 (a type) and 25 (a
-/// parameter), PostgreSQL's classes 22 (a value), 23 (a constraint) and 42 (a statement) but for missing rights.
+/// Returns false for errors of the statement or its values: SQLite's codes 19 (a constraint), 20 (a type) and 25 (a parameter),
+/// PostgreSQL's classes 22 (a value), 23 (a constraint) and 42 (a statement) except for missing rights.
 pub(super) fn is_trouble(dialect: Dialect, error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Encode(_) | sqlx::Error::PoolClosed => false,
@@ -96,7 +96,10 @@ pub(super) fn is_trouble(dialect: Dialect, error: &sqlx::Error) -> bool {
                     !matches!(code.map(|code| code & 0xff), Some(19 | 20 | 25))
                 }
                 Dialect::Postgres => {
-                    code == "42501" || !["22", "23", "42"].iter().any(|it| code.starts_with(it))
+                    code == "42501"
+                        || !["22", "23", "42"]
+                            .iter()
+                            .any(|class| code.starts_with(class))
                 }
             }
         }

@@ -1,28 +1,28 @@
-//! Bounds everything except the history: rows that are not deleted otherwise, and the space that deleted rows
-//! leave. Every call is one short write; the caller repeats it while there is more to do.
+//! Bounds everything except the history: rows without another limit, and the space of deleted rows. Every call is a short write;
+//! the caller repeats it until nothing is left to do.
 
 use super::dialect::Dialect;
 use super::history::FORGOTTEN_AT_ONCE;
 use super::query::query;
 use super::{Store, StoreFault};
 
-/// Replicas' needs, by model and circumstances: a model whose arguments change leaves its old rows behind.
+/// Limit of measurements by model and circumstances. A model whose arguments change leaves its old rows behind.
 const MEASUREMENTS_MAX: i64 = 10_000;
-/// Models whose demand is stored, including removed models.
+/// Limit of models with stored demand, including removed models.
 const REMEMBERED_MAX: i64 = 10_000;
-/// Minutes times models, in addition to the hundred days.
+/// Limit of minutes times models, in addition to the hundred days.
 const USAGE_ROWS_MAX: i64 = 5_000_000;
-/// Addresses whose tokens of today are kept; those of all keys and people are kept.
+/// Limit of addresses whose tokens of today are stored. Keys and people have no limit.
 const ADDRESSES_MAX: i64 = 100_000;
-/// Pages of 4 KiB that are released at once; each may have to be moved.
+/// Pages of 4 KiB per release. Each may have to be moved.
 const PAGES_AT_ONCE: i64 = 256;
-/// Free pages that stay, so that new rows do not grow the file.
+/// Free pages that stay, which lets new rows reuse space instead of growing the file.
 const PAGES_KEPT: i64 = 1_024;
 
 impl Store {
-    /// Deletes the oldest minute rows beyond the limit; returns how many, at most [`FORGOTTEN_AT_ONCE`].
+    /// Deletes the oldest minute rows beyond the limit. Returns their number, at most [`FORGOTTEN_AT_ONCE`].
     pub async fn forget_usage(&self) -> Result<u64, StoreFault> {
-        // A row keeps its number while its minute is added to, and new rows get larger numbers.
+        // An update keeps a row's number, and new rows get larger numbers.
         let old = query(
             "DELETE FROM usage WHERE rowid IN (SELECT rowid FROM usage
              WHERE rowid <= (SELECT max(rowid) FROM usage) - ?1 LIMIT ?2)",
@@ -35,8 +35,8 @@ impl Store {
         .await
     }
 
-    /// Deletes, beyond the limits, the oldest measurements, the demand of the models unused for longest, and
-    /// the tokens of the earliest addresses; returns how many rows.
+    /// Deletes, beyond the limits, the oldest measurements, the demand of the models unused for longest, and the tokens of the
+    /// earliest addresses. Returns the number of rows.
     pub async fn forget_facts(&self) -> Result<u64, StoreFault> {
         let bounds = [
             (
@@ -44,7 +44,7 @@ impl Store {
                  (SELECT rowid FROM measurements ORDER BY at DESC LIMIT 1000000 OFFSET ?)",
                 MEASUREMENTS_MAX,
             ),
-            // A changed row gets a new number: the smallest were unchanged for longest.
+            // A changed row gets a new number, so the smallest numbers were unchanged for longest.
             (
                 "DELETE FROM remembered WHERE rowid IN
                  (SELECT rowid FROM remembered ORDER BY rowid DESC LIMIT 1000000 OFFSET ?)",
@@ -69,8 +69,8 @@ impl Store {
         Ok(gone)
     }
 
-    /// Releases some unused pages to the disk; returns whether there are more. A database that was created
-    /// without this option keeps its pages and reuses them, and PostgreSQL's autovacuum does this by itself.
+    /// Releases some unused pages to the disk. Returns true if there are more. A database created without this option keeps and
+    /// reuses its pages, and PostgreSQL's autovacuum does this automatically.
     pub async fn give_space_back(&self) -> Result<bool, StoreFault> {
         if self.dialect() == Dialect::Postgres {
             return Ok(false);
@@ -81,7 +81,7 @@ impl Store {
             let row = query(sizes).fetch_one(&mut *connection).await?;
             let (kind, free): (i64, i64) = (row.get("kind"), row.get("free"));
             let surplus = free - PAGES_KEPT;
-            // 2: pages are released on request.
+            // 2 means that pages are released on request.
             if kind != 2 || surplus <= 0 {
                 return Ok(None);
             }

@@ -1,4 +1,5 @@
-//! Requests per model and minute, and in which seconds they came, for replays of the past. No request's content or owner.
+//! Requests per model and minute, with the seconds of their arrival, for replays of the past. Contains no request's content or
+//! owner.
 
 use std::path::Path;
 
@@ -7,13 +8,13 @@ use super::open::read_only;
 use super::query::{Query, Row, query};
 use super::{Seconds, Store, StoreFault, from_integer, to_integer};
 
-/// Minutes that are kept: a hundred days.
+/// Limit of stored minutes: a hundred days.
 const MINUTES_KEPT: u64 = 100 * 24 * 60;
 
 /// PostgreSQL's code of the error.
 const UNDEFINED_COLUMN: &str = "42703";
 
-/// One model in one minute.
+/// The usage of one model in one minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageMinute {
     /// Minutes since 1970.
@@ -23,10 +24,10 @@ pub struct UsageMinute {
     pub requests: u64,
     /// Seats taken, summed over the minute, in milliseconds.
     pub busy_ms: u64,
-    /// Requests that waited for their seat, and for how long together.
+    /// Number and total waiting time of requests that waited for their seat.
     pub waited: u64,
     pub waited_ms: u64,
-    /// When the requests came, whose number is not smaller than that of the seconds. `None`: not known.
+    /// The seconds in which requests arrived, at most as many as `requests`. `None` if they are not known.
     pub seconds: Option<Seconds>,
 }
 
@@ -39,7 +40,7 @@ pub struct DayUsage {
     pub tokens: u64,
 }
 
-// What is not known of a part is not known of all: an operation with NULL gives NULL.
+// Adding NULL gives NULL: if a part's seconds are not known, the sum's are not known either.
 const ADD: &str = concat!(
     "UPDATE usage SET requests = ",
     saturating_sum!("requests", "?3"),
@@ -54,8 +55,8 @@ const ADD: &str = concat!(
 const INSERT: &str = "INSERT INTO usage (minute, model, requests, busy_ms, waited, waited_ms, seconds) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
-/// The minutes of this version's stores, then those of older ones: without the seconds, and without what waited. PostgreSQL
-/// takes a plain 0 for a smaller type than that of the columns.
+/// Reads the minutes of this version's stores, then of older ones: without the seconds, and without the waiting times. PostgreSQL
+/// gives a plain 0 a smaller type than the columns.
 const MINUTES: [&str; 3] = [
     "SELECT minute, model, requests, busy_ms, waited, waited_ms, seconds \
      FROM usage ORDER BY minute, model",
@@ -66,15 +67,15 @@ const MINUTES: [&str; 3] = [
      FROM usage ORDER BY minute, model",
 ];
 
-fn minute(statement: &'static str, it: &UsageMinute) -> Query {
+fn minute(statement: &'static str, usage: &UsageMinute) -> Query {
     query(statement)
-        .bind(to_integer(it.minute))
-        .bind(&it.model)
-        .bind(to_integer(it.requests))
-        .bind(to_integer(it.busy_ms))
-        .bind(to_integer(it.waited))
-        .bind(to_integer(it.waited_ms))
-        .bind(it.seconds.map(|seconds| to_integer(seconds.bits())))
+        .bind(to_integer(usage.minute))
+        .bind(&usage.model)
+        .bind(to_integer(usage.requests))
+        .bind(to_integer(usage.busy_ms))
+        .bind(to_integer(usage.waited))
+        .bind(to_integer(usage.waited_ms))
+        .bind(usage.seconds.map(|seconds| to_integer(seconds.bits())))
 }
 
 fn read(row: &Row) -> UsageMinute {
@@ -90,9 +91,9 @@ fn read(row: &Row) -> UsageMinute {
     }
 }
 
-/// Whether a statement names a column that its table does not have.
+/// Returns true if the statement names a column that its table does not have.
 fn lacks_a_column(error: &sqlx::Error) -> bool {
-    // SQLite has one code for all that is wrong with a statement.
+    // SQLite has a single code for all errors in statements.
     error.as_database_error().is_some_and(|error| {
         error.code().as_deref() == Some(UNDEFINED_COLUMN)
             || error.message().starts_with("no such column")
@@ -100,17 +101,17 @@ fn lacks_a_column(error: &sqlx::Error) -> bool {
 }
 
 impl Store {
-    /// Adds to the stored minutes, and deletes those older than a hundred days.
+    /// Adds to the stored minutes, and deletes minutes older than a hundred days.
     pub async fn add_usage(&self, minutes: &[UsageMinute]) -> Result<(), StoreFault> {
         self.write("save usage", async |connection| {
-            for it in minutes {
-                // Two statements: a conflict would take a number of a row on PostgreSQL, and upkeep counts by them.
-                let changed = minute(ADD, it).execute(&mut *connection).await?;
+            for usage in minutes {
+                // Two statements: on PostgreSQL a conflict would use up a row number, and upkeep counts by them.
+                let changed = minute(ADD, usage).execute(&mut *connection).await?;
                 if changed == 0 {
-                    minute(INSERT, it).execute(&mut *connection).await?;
+                    minute(INSERT, usage).execute(&mut *connection).await?;
                 }
             }
-            if let Some(newest) = minutes.iter().map(|it| it.minute).max() {
+            if let Some(newest) = minutes.iter().map(|usage| usage.minute).max() {
                 query("DELETE FROM usage WHERE minute < ?")
                     .bind(to_integer(newest.saturating_sub(MINUTES_KEPT)))
                     .execute(&mut *connection)
@@ -121,17 +122,17 @@ impl Store {
         .await
     }
 
-    /// Stores how many tokens the limits' buckets have used in a day, and deletes the days before `today`.
+    /// Stores the tokens that the limits' buckets have used in a day, and deletes the days before `today`.
     pub async fn keep_day_tokens(&self, used: &[DayUsage], today: i64) -> Result<(), StoreFault> {
         self.write("save the tokens of a day", async |connection| {
-            for it in used {
+            for usage in used {
                 query(
                     "INSERT INTO tokens_by_day (day, bucket, tokens) VALUES (?, ?, ?) \
                      ON CONFLICT (day, bucket) DO UPDATE SET tokens = excluded.tokens",
                 )
-                .bind(it.day)
-                .bind(&it.bucket)
-                .bind(to_integer(it.tokens))
+                .bind(usage.day)
+                .bind(&usage.bucket)
+                .bind(to_integer(usage.tokens))
                 .execute(&mut *connection)
                 .await?;
             }
@@ -158,7 +159,7 @@ impl Store {
         Ok(rows.iter().map(used).collect())
     }
 
-    /// All minutes of a store's file, or of one at a URL of PostgreSQL, which a running pool may be using; nothing is written.
+    /// All minutes of a store's file, or of a PostgreSQL URL. A running pool may be using it; nothing is written.
     pub async fn read_usage(path: &Path) -> Result<Vec<UsageMinute>, sqlx::Error> {
         let mut connection = read_only(path).await?;
         let [newest, older @ ..] = MINUTES;
@@ -221,7 +222,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_seconds_of_a_minute_that_is_written_twice_are_those_of_both_or_unknown() {
-        // Those before the minute have the highest bit.
+        // The highest bit stands for requests from before the minute.
         let earlier = Seconds::EARLIER.bits();
         let first = [
             used("a", 2, Some(0b1001)),
@@ -241,11 +242,11 @@ mod tests {
             let minutes: Vec<UsageMinute> = rows.expect("read").iter().map(read).collect();
             let found: Vec<_> = minutes
                 .iter()
-                .map(|it| {
+                .map(|usage| {
                     (
-                        it.model.as_str(),
-                        it.requests,
-                        it.seconds.map(Seconds::bits),
+                        usage.model.as_str(),
+                        usage.requests,
+                        usage.seconds.map(Seconds::bits),
                     )
                 })
                 .collect();
@@ -262,7 +263,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_fails_otherwise_is_not_read_as_one_without_waits() {
         let folder = tempfile::tempdir().expect("a folder");
-        // What waited cannot be read, and the rest can.
+        // The waiting times cannot be read, but the rest can.
         let statements = [
             "CREATE TABLE counted (minute INTEGER, model TEXT, requests INTEGER, busy_ms INTEGER)",
             "INSERT INTO counted VALUES (7, 'a', 2, 300)",

@@ -1,15 +1,15 @@
-//! The Rays in whose Serve there may be applications of this pool. A model file may be deleted while no controller runs, and
-//! another controller may start next: nothing else would name the Ray then.
+//! The Rays that may run Serve applications of this pool. A model file may be deleted while no controller runs, and another
+//! controller may start next; no other record would name the Ray.
 
 use super::query::{Row, query};
 use super::{Store, StoreFault, from_integer, to_integer};
 
-/// A Ray that the pool has used, and how it was called.
+/// A Ray that the pool has used, with its access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptRay {
-    /// Of the dashboard.
+    /// The dashboard's address.
     pub address: String,
-    /// What the names of the pool's applications begin with there.
+    /// Prefix of the names of the pool's applications in it.
     pub prefix: String,
     pub token_file: Option<String>,
     pub timeout_ms: u64,
@@ -18,7 +18,7 @@ pub struct KeptRay {
 }
 
 impl Store {
-    /// All of them, by address.
+    /// All used Rays, by address.
     pub async fn used_rays(&self) -> Result<Vec<KeptRay>, StoreFault> {
         let rows = query(
             "SELECT address, prefix, token_file, timeout_ms, section FROM used_rays \
@@ -37,7 +37,7 @@ impl Store {
         Ok(rows.iter().map(ray).collect())
     }
 
-    /// Replaces what was kept of the same address and prefix.
+    /// Replaces the record with the same address and prefix.
     pub async fn save_used_ray(&self, ray: &KeptRay) -> Result<(), StoreFault> {
         self.write("save a Ray", async |connection| {
             query(
@@ -58,7 +58,7 @@ impl Store {
         .map(|_| ())
     }
 
-    /// Adds those that are not kept yet.
+    /// Adds the Rays that are not stored yet.
     pub async fn import_used_rays(&self, rays: &[KeptRay]) -> Result<(), StoreFault> {
         self.write("import Rays", async |connection| {
             for ray in rays {
@@ -79,7 +79,7 @@ impl Store {
         .await
     }
 
-    /// Nothing of this pool is there any more.
+    /// Deletes a Ray that has no application of this pool any more.
     pub async fn delete_used_ray(&self, address: &str, prefix: &str) -> Result<(), StoreFault> {
         self.write("forget a Ray", async |connection| {
             query("DELETE FROM used_rays WHERE address = ? AND prefix = ?")
@@ -113,8 +113,8 @@ mod tests {
         for store in stores().await {
             assert_eq!(store.used_rays().await.expect("read"), []);
             let (first, second) = (ray("http://a:8265", Some("t")), ray("http://b:8265", None));
-            for it in [&second, &first] {
-                store.save_used_ray(it).await.expect("saved");
+            for ray in [&second, &first] {
+                store.save_used_ray(ray).await.expect("saved");
             }
             let moved = ray("http://a:8265", Some("another"));
             store.save_used_ray(&moved).await.expect("saved");

@@ -1,5 +1,5 @@
-//! Votes for the best of several answers, and the ratings that they add up to. A vote and its ratings are one change on
-//! disk; the order in which votes are written is the order in which they count.
+//! Votes for the best of several responses, and the resulting ratings. A vote and its ratings are one change on disk; votes count
+//! in the order in which they are written.
 
 use super::connection::Connection;
 use super::elo::{self, Verdict};
@@ -8,37 +8,37 @@ use super::query::{Row, query};
 use super::{Retention, Store, StoreFault, from_integer, to_integer};
 use pool::{Span, Time};
 
-/// One voter's votes are counted over this time.
+/// The period for limiting one voter's votes.
 const WINDOW: Span = Span::from_secs(60);
-/// Ratings that are kept: more than any catalogue has models.
+/// Limit of stored ratings, more than any catalogue has models.
 const RATINGS_MAX: i64 = 10_000;
 
-/// Which answer a person found best.
+/// A person's choice of the best response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVote {
     pub at: Time,
-    /// Who votes, such as `key:3`.
+    /// The voter, such as `key:3`.
     pub holder: String,
-    /// The voter's own name of the comparison; it takes one vote.
+    /// The voter's own id of the comparison, which accepts one vote.
     pub comparison: String,
-    /// Different ones, by the names of the catalogue.
+    /// Distinct models, by their names in the catalogue.
     pub models: Vec<String>,
-    /// The place of the best one among them; `None`: a tie.
+    /// The index of the best model; `None` for a tie.
     pub best: Option<usize>,
 }
 
-/// What became of a vote.
+/// The result of a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Voted {
-    /// The models' ratings with it, in their order, and what it changed.
+    /// The models' new ratings in their order, with the changes.
     Counted(Vec<(Rating, i64)>),
-    /// This comparison has this voter's vote already.
+    /// This voter has already voted in this comparison.
     Twice,
-    /// This voter has voted as often as is allowed.
+    /// This voter has reached the limit of votes.
     TooOften { again_in: Span },
 }
 
-/// What all votes for a model add up to.
+/// The result of all votes for a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rating {
     pub model: String,
@@ -47,12 +47,12 @@ pub struct Rating {
     pub comparisons: u64,
     pub wins: u64,
     pub ties: u64,
-    /// When the last vote was counted.
+    /// The time of the last counted vote.
     pub voted: Time,
 }
 
 impl Rating {
-    /// Of a model without votes.
+    /// The rating of a model without votes.
     fn first(model: &str, now: Time) -> Rating {
         Rating {
             model: model.to_owned(),
@@ -64,7 +64,7 @@ impl Rating {
         }
     }
 
-    fn of(row: &Row) -> Rating {
+    fn from_row(row: &Row) -> Rating {
         let count = |name: &str| from_integer(row.get(name));
         Rating {
             model: row.get("model"),
@@ -82,7 +82,7 @@ impl Rating {
 }
 
 impl Store {
-    /// Counts a vote. `most` is how many a voter may send in a minute.
+    /// Counts a vote. `most` is a voter's limit per minute.
     pub async fn vote(&self, vote: &NewVote, most: u32) -> Result<Voted, StoreFault> {
         self.write("store a vote", async |connection| {
             if is_stored(connection, vote).await? {
@@ -97,17 +97,17 @@ impl Store {
         .await
     }
 
-    /// All ratings, the best first.
+    /// All ratings, best first.
     pub async fn ratings(&self) -> Result<Vec<Rating>, StoreFault> {
         let rows = query("SELECT * FROM ratings ORDER BY rating DESC, model")
             .fetch_all(&self.readers)
             .await
             .map_err(self.failed("read the ratings"))?;
-        Ok(rows.iter().map(Rating::of).collect())
+        Ok(rows.iter().map(Rating::from_row).collect())
     }
 
-    /// Deletes some votes that are too old or too many, and ratings of models without a vote any more; returns how
-    /// many rows. What votes have counted for stays.
+    /// Deletes some votes that are too old or too many, and ratings of models that no longer have a vote. Returns the number of
+    /// rows. Ratings keep the effect of deleted votes.
     pub async fn forget_votes(&self, now: Time, retention: Retention) -> Result<u64, StoreFault> {
         let last = self.last_id_of("votes").await?;
         self.write("delete old votes", async |connection| {
@@ -142,7 +142,7 @@ async fn is_stored(connection: &mut Connection, vote: &NewVote) -> Result<bool, 
     Ok(found.is_some())
 }
 
-/// Until the voter may vote again; `None`: now.
+/// The time until the voter may vote again; `None` means now.
 async fn wait(
     connection: &mut Connection,
     vote: &NewVote,
@@ -177,7 +177,7 @@ async fn insert(connection: &mut Connection, vote: &NewVote) -> Result<(), sqlx:
         .map(|_| ())
 }
 
-/// Changes the ratings of the models by the vote.
+/// Applies the vote to the models' ratings.
 async fn count(
     connection: &mut Connection,
     vote: &NewVote,
@@ -189,11 +189,11 @@ async fn count(
             .fetch_optional(&mut *connection)
             .await?;
         ratings.push(match row {
-            Some(row) => Rating::of(&row),
+            Some(row) => Rating::from_row(&row),
             None => Rating::first(model, vote.at),
         });
     }
-    let before: Vec<i64> = ratings.iter().map(|it| it.millipoints).collect();
+    let before: Vec<i64> = ratings.iter().map(|rating| rating.millipoints).collect();
     let verdict = vote.best.map_or(Verdict::Tie, Verdict::Best);
     let changes = elo::changes(&before, verdict);
     for (place, (rating, change)) in ratings.iter_mut().zip(&changes).enumerate() {

@@ -1,5 +1,5 @@
-//! Administrators' wishes, by model name: overrides of priority and keep-hot, and loads (D1). Each method
-//! returns when the wish is on disk. Wishes that have ended are not removed here.
+//! Administrators' wishes, by model name: overrides of priority and keep-hot, and loads (D1). Each method returns when the wish is
+//! on disk. Expired wishes are not removed here.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use pool::{Priority, Span, Time};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptWish {
     pub model: String,
-    /// Empty when there is only a load.
+    /// Empty if the model only has a load.
     pub over: Override,
     pub load: Option<LoadWish>,
 }
@@ -35,7 +35,7 @@ impl Store {
         .await
     }
 
-    /// Both in one transaction: after a crash either both are stored or neither.
+    /// Saves both in one transaction: after a crash either both are stored or neither.
     pub async fn save_load_and_override(
         &self,
         model: &str,
@@ -58,7 +58,7 @@ impl Store {
         .map(|_| ())
     }
 
-    /// Deletes the loads that existed at that moment; later ones stay.
+    /// Deletes the loads that existed at that time; later ones stay.
     pub async fn forget_loads_before(&self, moment: Time) -> Result<(), StoreFault> {
         self.write("delete the loads", async |connection| {
             query("DELETE FROM loads WHERE since_at <= ?")

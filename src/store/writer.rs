@@ -1,6 +1,6 @@
-//! The only way to write: one transaction on the only writing connection. After a failure the connection is
-//! discarded, since SQLite may have rolled back by itself and the next write would join a transaction that is
-//! never committed; PostgreSQL may be gone. This file also tracks whether the state can be written, and why not.
+//! The only way to write: one transaction on the only writing connection. Discards the connection after a failure, because SQLite
+//! may have rolled back automatically and the next write would join a transaction that is never committed, or because PostgreSQL
+//! may be gone. Also tracks whether the state can be written, and the reason if not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +15,15 @@ use super::{Store, StoreFault};
 
 pub(super) struct Writer {
     database: Database,
-    /// Of SQLite's files.
+    /// Set for SQLite's files.
     files: Option<FileWatch>,
-    /// On PostgreSQL: the writes of its generation count.
+    /// Set on PostgreSQL, where only writes of its generation count.
     tenure: Option<Arc<Tenure>>,
-    /// SQLite has one writer, and a queue here is fairer than its busy timeout. On PostgreSQL the order of writes is the
-    /// order of ids.
+    /// SQLite has one writer, and a queue here is fairer than its busy timeout. On PostgreSQL this makes ids follow the order of
+    /// writes.
     connection: tokio::sync::Mutex<Held>,
     trouble: Mutex<Option<Arc<WriteTrouble>>>,
-    /// Writes that have failed since the start.
+    /// Failed writes since the start.
     failures: AtomicU64,
     /// Records of the history that could not be written and were dropped from memory.
     history_lost: AtomicU64,
@@ -31,7 +31,7 @@ pub(super) struct Writer {
 
 enum Held {
     Open(Connection),
-    /// The last one was discarded; the next write opens another.
+    /// The last connection was discarded; the next write opens another.
     Nothing,
     Closed,
 }
@@ -61,13 +61,13 @@ impl Writer {
     ) -> Result<T, sqlx::Error> {
         let failures = self.failures.load(Ordering::Relaxed);
         let mut held = self.connection.lock().await;
-        // Where a try may take seconds, those that waited behind one that failed do not try one after the other.
+        // If an attempt may take seconds, writes that waited behind a failed one give up without trying.
         if within.is_some() && failures != self.failures.load(Ordering::Relaxed) {
             return Err(sqlx::Error::Io(std::io::Error::other(
-                "the write before it has just failed",
+                "the previous write has just failed",
             )));
         }
-        // It is put back only on success, so that a cancelled write leaves no open transaction.
+        // Put back only on success: a cancelled write leaves no open transaction.
         let former = std::mem::replace(&mut *held, Held::Nothing);
         if matches!(former, Held::Closed) {
             *held = Held::Closed;
@@ -78,7 +78,7 @@ impl Writer {
                 Held::Open(connection) => connection,
                 _ => self.connect().await?,
             };
-            let generation = self.tenure.as_ref().map(|it| it.generation);
+            let generation = self.tenure.as_ref().map(|tenure| tenure.generation);
             let written = async {
                 if let Some(files) = &self.files {
                     files.before_write(&mut connection).await?;
@@ -92,7 +92,7 @@ impl Writer {
             match written.await {
                 Ok(value) => Ok((connection, value)),
                 Err(error) => {
-                    // It must release the file before another one writes.
+                    // The connection must release the file before another one writes.
                     let _ = connection.close_hard().await;
                     Err(error)
                 }
@@ -117,7 +117,7 @@ impl Writer {
         self.database.connect().await
     }
 
-    /// Folds the log into the file as far as no reader needs it; SQLite cannot do this in a transaction.
+    /// Folds the log into the file as far as readers allow. SQLite cannot do this in a transaction.
     async fn fold_log(&self) -> Result<(), sqlx::Error> {
         let mut held = self.connection.lock().await;
         let mut connection = match std::mem::replace(&mut *held, Held::Nothing) {
@@ -132,7 +132,7 @@ impl Writer {
             .await
         {
             Ok(_) => {
-                // The file may be shorter.
+                // The file may have become shorter.
                 self.files.iter().for_each(FileWatch::wrote);
                 *held = Held::Open(connection);
             }
@@ -167,7 +167,9 @@ impl Writer {
                 "the state cannot be written, so administrators' orders are refused: {reason}"
             );
         }
-        let since = trouble.as_ref().map_or_else(SystemTime::now, |it| it.since);
+        let since = trouble
+            .as_ref()
+            .map_or_else(SystemTime::now, |trouble| trouble.since);
         *trouble = Some(Arc::new(WriteTrouble { since, reason }));
     }
 
@@ -181,7 +183,7 @@ impl Writer {
     }
 }
 
-/// The error without the kind that it is wrapped in.
+/// The error's message without its wrapper's.
 fn error_words(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Io(error) => error.to_string(),
@@ -207,7 +209,7 @@ impl Store {
         folded.map_err(self.failed("fold SQLite's log into the database"))
     }
 
-    /// All writes go through here: all of the change is on disk when this returns, or none.
+    /// The entry point of all writes: when it returns, either the complete change is on disk or none of it.
     pub(super) async fn write<T>(
         &self,
         doing: &'static str,
@@ -217,7 +219,7 @@ impl Store {
         self.written(doing, within, work).await
     }
 
-    /// As [`Store::write`], however long it takes.
+    /// Like [`Store::write`], without a time limit.
     pub(super) async fn write_all<T>(
         &self,
         doing: &'static str,
@@ -252,7 +254,7 @@ impl Store {
         })
     }
 
-    /// Why nothing can be stored now, if the last write failed.
+    /// The reason that the state cannot be stored, if the last write failed.
     pub fn trouble(&self) -> Option<Arc<WriteTrouble>> {
         let trouble = self.writer.trouble.lock();
         trouble.unwrap_or_else(PoisonError::into_inner).clone()
@@ -265,13 +267,12 @@ impl Store {
             .fetch_add(records, Ordering::Relaxed);
     }
 
-    /// Their number since the start.
+    /// The number of lost records since the start.
     pub fn history_lost_total(&self) -> u64 {
         self.writer.history_lost.load(Ordering::Relaxed)
     }
 
-    /// Writes as much as a batch of the history needs and deletes it again, to test whether writing works
-    /// again.
+    /// Writes as much as a batch of the history needs and deletes it again, to test whether writing works again.
     pub async fn probe(&self) -> Result<(), StoreFault> {
         const KEY: &str = "probe of the disk";
         self.write("write", async |connection| {
@@ -292,13 +293,13 @@ impl Store {
                 .await
         })
         .await?;
-        // A small write, or one that changes nothing, is no proof that the disk works.
+        // A small write, or a write that changes nothing, does not prove that the disk works.
         self.writer.wrote();
         Ok(())
     }
 }
 
-/// Letters that PostgreSQL cannot store in less space.
+/// Letters that PostgreSQL cannot compress.
 fn incompressible(letters: usize) -> String {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let letter = |_| {
@@ -334,7 +335,7 @@ mod tests {
             assert!(store.trouble().is_some(), "one small row shows nothing");
             store.probe().await.expect("there is room");
             assert!(store.trouble().is_none());
-            // Readers have their own connections: they see what is committed.
+            // Readers have their own connections and see only committed changes.
             assert_eq!(
                 store.meta("a").await.expect("read").as_deref(),
                 Some("kept")

@@ -173,5 +173,5 @@ fn a_backup_needs_a_name_and_a_database() {
     let ended = model_pool(folder.path(), &["backup"], &[]);
     assert_eq!(ended.status, 2, "{ended:?}");
     model_pool(folder.path(), &["backup", "copy.db"], &[])
-        .refused(&["there is no database data/model-pool.db", "--config"]);
+        .refused(&["cannot find the database data/model-pool.db", "--config"]);
 }

@@ -226,7 +226,7 @@ const COMMANDS: [Wrong; 16] = [
     ("model-pool backup", ["<FILE>", "Usage"]),
     (
         "model-pool backup copy.db",
-        ["there is no database", "--config"],
+        ["cannot find the database", "--config"],
     ),
     (
         "model-pool pull two/three/four",

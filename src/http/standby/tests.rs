@@ -101,7 +101,7 @@ async fn d4_without_a_leader_it_says_so_and_when_to_come_back() {
     let response = scene.ask("GET /v1/models HTTP/1.1").await;
     assert!(response.starts_with("HTTP/1.1 503"), "{response}");
     assert!(response.contains("retry-after: 5"), "{response}");
-    assert!(response.contains("no_leader") && response.contains("the one that led is gone"));
+    assert!(response.contains("no_leader") && response.contains("the leader is gone"));
     let ready = scene.ask("GET /llm/ready HTTP/1.1").await;
     assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
     for path in ["/health", "/llm/health"] {

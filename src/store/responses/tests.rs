@@ -1,4 +1,4 @@
-//! Stored responses: whose they are, how conversations are read back, and what is deleted.
+//! Tests of stored responses: their holders, reading conversations, and deletion.
 
 use super::*;
 use crate::ChainBounds;
@@ -38,7 +38,7 @@ async fn add(store: &Store, response: Arc<StoredResponse>, at: u64, bounds: Resp
     added.expect("stored");
 }
 
-/// The ids of a conversation, the latest first.
+/// The ids of a conversation, latest first.
 async fn read(store: &Store, holder: &str, id: &str, bounds: ChainBounds) -> Vec<String> {
     let links = store.conversation(holder, id, bounds).await.expect("read");
     links.into_iter().map(|link| link.id).collect()
@@ -58,7 +58,7 @@ async fn a_response_is_found_by_its_holder_alone_whole_and_by_its_items() {
         assert_eq!(store.items_of("key:1", &["a"]).await.unwrap(), whole);
         let wanted = ["out_a", "in_a", "out_b"];
         let places = store.item_places("key:1", &wanted).await.unwrap();
-        assert!(places.iter().all(|it| it.bytes >= 17) && places.len() == 2);
+        assert!(places.iter().all(|place| place.bytes >= 17) && places.len() == 2);
         let mut items = store.items_at(&places).await.unwrap();
         items.sort_by(|a, b| a.id.cmp(&b.id));
         assert_eq!(items, whole);
@@ -124,7 +124,7 @@ async fn a_conversation_of_ten_thousand_is_read_from_its_end_and_no_further_than
         assert!(links.len() < 5);
         let ids = ["r7", "r3"];
         let items = store.items_of("key:1", &ids).await.unwrap();
-        let items: Vec<&str> = items.iter().map(|it| it.id.as_str()).collect();
+        let items: Vec<&str> = items.iter().map(|item| item.id.as_str()).collect();
         assert_eq!(items, ["in_r7", "out_r7", "in_r3", "out_r3"]);
     }
 }
@@ -144,7 +144,7 @@ async fn what_a_holder_has_beyond_the_bounds_goes_by_conversations_the_least_use
         add(&store, response("a4", "key:1", Some("a3")), 5, few).await;
         assert_eq!(read(&store, "key:1", "b1", FAR).await.len(), 0);
         assert_eq!(read(&store, "key:1", "a4", FAR).await.len(), 4);
-        // A branch pushes out the oldest end of another, never what something continues.
+        // A branch displaces the oldest end of another branch, never a response with a continuation.
         add(&store, response("a5", "key:1", Some("a1")), 6, few).await;
         assert_eq!(read(&store, "key:1", "a5", FAR).await, ["a5", "a1"]);
         assert_eq!(read(&store, "key:1", "a3", FAR).await, ["a3", "a2", "a1"]);

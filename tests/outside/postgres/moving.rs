@@ -301,7 +301,7 @@ fn wrong_moves_are_refused_in_words() {
     let file = |name: &str| format!("sqlite://{}/{name}.db", folder.path().display());
     let with_password = format!("postgres://pool:{PASSWORD}@db/pool");
     for (from, to, part) in [
-        (file("none"), file("other"), "there is no database"),
+        (file("none"), file("other"), "cannot find the database"),
         (file("same"), file("same"), "name two databases"),
         (
             file("none"),

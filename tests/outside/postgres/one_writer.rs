@@ -40,7 +40,7 @@ async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more()
     }
     let fault = first.save_meta("a", "late").await.unwrap_err().to_string();
     assert!(
-        fault.contains("another model-pool has taken this database over; this one ends"),
+        fault.contains("another model-pool has taken over this database; this process ends"),
         "{fault}"
     );
     assert!(first.probe().await.is_err(), "it does not recover");
@@ -95,7 +95,7 @@ async fn what_was_acknowledged_before_a_crash_of_the_server_is_there_after_it() 
     let fault = store.save_meta("lost", "x").await.unwrap_err();
     assert!(matches!(fault, StoreFault::Unwritable { .. }), "{fault}");
     let words = fault.to_string();
-    assert!(words.contains("writing goes on by itself"), "{words}");
+    assert!(words.contains("writing resumes automatically"), "{words}");
     assert!(store.meta("k1").await.is_err(), "reads say so, too");
     tokio::task::block_in_place(|| server.run());
     store.probe().await.expect("it is back");
