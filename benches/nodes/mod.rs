@@ -4,7 +4,7 @@
 //! ```text
 //!  nodes join ─▶ an administrator loads ─▶ nothing more happens ─▶ one node ends ─▶ one stands still
 //!                                          for as long as it is     └── until the history says that
-//!                                          measured                     nothing is heard of it
+//!                                          measured                     it does not respond
 //! ```
 //!
 //! A simulated node sends the same as a real one: a beat and a reading of eight GPUs each second, a report of an engine's memory

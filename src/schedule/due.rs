@@ -3,11 +3,11 @@
 //!
 //! Of several occurrences in an interval only the newest matters, because each closes or opens the pool completely:
 //!
-//! | newest in the stretch | what happens |
+//! | newest in the interval | what happens |
 //! |---|---|
 //! | a cleanup | it runs, however late: its window is still open |
-//! | a reopening | it runs, and a cleanup before it is passed over: its evening has ended |
-//! | both at once | the cleanup runs, then the reopening |
+//! | a reopening | it runs, and an earlier cleanup is skipped: its evening has ended |
+//! | both simultaneously | the cleanup runs, then the reopening |
 //!
 //! At the start of the service three things may have to be made up for (E3), all of them only during the window:
 //!

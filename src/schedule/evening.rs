@@ -9,8 +9,9 @@
 //! The pool is closed if the last cleanup is later than the last reopening. If both fall on the same time, the pool is emptied and
 //! opens again immediately.
 //!
-//! **Only a cleanup**: no window. The pool is emptied and opens again immediately. **Only a reopening**: the pool is never closed;
-//! each reopening brings always-hot models back. **Neither**: nothing ever happens.
+//! - **Only a cleanup**: no window. The pool is emptied and opens again immediately.
+//! - **Only a reopening**: the pool is never closed; each reopening brings always-hot models back.
+//! - **Neither**: nothing ever happens.
 //!
 //! Times are local to the configured zone. A time skipped in spring falls on the end of the gap; a time repeated in autumn counts
 //! only the first time. (Expressions with a `*` in hours, minutes or seconds are intervals and follow elapsed time.)

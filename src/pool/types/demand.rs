@@ -6,7 +6,7 @@
 //! rate  = min( (λ(1 h) + λ(24 h) + λ(7 d)) / 3 , 2 / idle )             busy periods per time
 //! value = √(index × rate)
 //! loss  = value × reload time                       seconds lost per second if it is gone
-//! what greedy eviction sorts by = loss / bytes
+//! sort key of greedy eviction = loss / bytes
 //! ```
 //!
 //! `index` is the Gittins index of keeping the model, given how long it has been idle: the best chance per time that it is needed

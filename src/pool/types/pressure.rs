@@ -1,8 +1,8 @@
 //! Computes when it pays to close the gate of a busy model for others that wait for its place (P3). Arithmetic only.
 //!
-//! Of `k` requests in flight the last one ends, on average, after `s · H(k)`, where `s` is the mean duration of a request and `H(k)
-//! = 1 + 1/2 + … + 1/k`. Another request lengthens that by `s / (k + 1)`. Each request that the model still accepts therefore costs
-//! the waiting requests in total
+//! Let `s` be the mean duration of a request and `H(k) = 1 + 1/2 + … + 1/k`. Of `k` requests in flight the last one ends, on
+//! average, after `s · H(k)`. Another request lengthens that by `s / (k + 1)`. Each request that the model still accepts therefore
+//! costs the waiting requests in total
 //!
 //! ```text
 //! requests that wait · s / (k + 1)

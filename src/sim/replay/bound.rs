@@ -6,7 +6,7 @@
 //! each slice of time, each interval pays for its memory or for its reload, whichever is less, and
 //!
 //! ```text
-//! L(λ) = Σⱼ min(reloadⱼ, sizeⱼ · Σₜ λₜ · shareⱼₜ) − Σₜ λₜ      (sizes as parts of the whole memory)
+//! L(λ) = Σⱼ min(reloadⱼ, sizeⱼ · Σₜ λₜ · shareⱼₜ) − Σₜ λₜ      (sizes as parts of the total memory)
 //! ```
 //!
 //! is below the optimum for every λ, so the largest value found is a bound, however the search went.

@@ -4,7 +4,7 @@
 //! A request waits for at most
 //!
 //! ```text
-//! passed over + Σ rows × one turn, over the models of its priority + what higher ones had
+//! passed over + Σ rows × one turn, over the models of its priority + the time of higher ones
 //! one turn = longest max_turn + longest request + preempt_drain + stop_grace + longest load
 //!            + the time for memory to come back
 //! ```
