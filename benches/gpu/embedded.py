@@ -1,4 +1,4 @@
-"""The embedded engine by itself, for benches/gpu/run: its answers on a GPU beside those on the CPU, its speed, and its sleep."""
+"""The embedded engine alone, for benches/gpu/run: its responses on a GPU compared with the CPU's, its speed, and its sleep."""
 
 import json
 import math
@@ -19,7 +19,7 @@ import models
 START_SECONDS = 120
 ROUNDS = 3
 PROMPT, ANSWER = 512, 64
-# Families that differ in what they compute; all of them would take more than the time.
+# Model families with different computations. All families would take too long.
 FAMILIES = "llama,llama3,mistral,mixtral,qwen2,qwen3,qwen3-moe,gemma2,gemma3,phi3,gpt2,deepseek3"
 
 
@@ -38,7 +38,7 @@ def call(url, body=None, method=None):
 
 
 class Engine:
-    """`PROGRAM engine` on a port of the loopback address, until the end of the block."""
+    """Runs `PROGRAM engine` on a port of the loopback address, until the end of the block."""
 
     def __init__(self, program, folder, device, context=256, concurrency=2):
         self.port = free_port()
@@ -81,7 +81,7 @@ class Engine:
 
 
 def answers(program, folder, device, expected):
-    """Log probabilities of the prompt's tokens, and the greedy continuation as text."""
+    """Returns log probabilities of the prompt's tokens, and the greedy continuation as text."""
     with Engine(program, folder, device) as engine:
         shown = engine.complete(expected["prompt"], 0, echo=True, logprobs=0)
         continued = engine.complete(expected["prompt"], len(expected["greedy"]), ignore_eos=True)
@@ -90,7 +90,7 @@ def answers(program, folder, device, expected):
 
 
 def equal_tokens(text, greedy, end):
-    """How many tokens are those of the reference, from the first on. The token that ends an answer may have no text."""
+    """Returns the number of leading tokens equal to the reference. The token that ends a response may have no text."""
     shown = len(text) // models.WORD
     wanted = greedy if shown == len(greedy) else [token for token in greedy if token != end]
     for nth, token in enumerate(wanted):
@@ -100,7 +100,7 @@ def equal_tokens(text, greedy, end):
 
 
 def correctness(chosen, folder, has_time):
-    """One row: differences to the CPU, which the tests hold to the reference."""
+    """Returns a row of differences to the CPU, which the tests compare with the reference."""
     differences, equal, whole, tried = [], [], 0, 0
     for name in chosen.families.split(","):
         if not has_time():
@@ -125,7 +125,7 @@ def correctness(chosen, folder, has_time):
 
 
 def speed(chosen, folder):
-    """Rows of tokens a second, and the same model with transformers where there is one that sees the GPU."""
+    """Returns rows of tokens per second, also with transformers if an installation sees the GPU."""
     shape = chosen.shape
     prompt = [3 + nth % 200 for nth in range(PROMPT)]
     rows = []
@@ -142,7 +142,7 @@ def speed(chosen, folder):
 
 
 def together(engine, prompt, tokens, count):
-    """Seconds until all of so many requests are answered. Each has another first token, so that none shares a prefix."""
+    """Returns the seconds until this many requests are answered. Their first tokens differ, to avoid shared prefixes."""
     one = lambda nth: engine.complete([3 + nth, *prompt[1:]], tokens, ignore_eos=True)
     began = time.monotonic()
     with ThreadPoolExecutor(count) as threads:
@@ -162,7 +162,7 @@ def transformers(chosen, folder):
 
 
 def sleep(chosen, folder, nvml):
-    """Rows of falling asleep and waking up, and of what stays on the GPU."""
+    """Returns rows about falling asleep, waking up, and the memory that stays on the GPU."""
     with Engine(chosen.cuda, folder, chosen.device, context=1024) as engine:
         weights = call(engine.url("/memory"))["weights_bytes"]
         engine.complete([3, 4, 5], 2, ignore_eos=True)

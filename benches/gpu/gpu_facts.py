@@ -1,4 +1,4 @@
-"""NVML as benches/gpu/run reads it: the facts that the pool relies on, beside what the fake NVML of the tests assumes of them."""
+"""NVML as benches/gpu/run reads it: the facts that the pool relies on, compared with the assumptions of the tests' fake NVML."""
 
 import ctypes
 import os
@@ -26,7 +26,7 @@ class ProcessInfo(ctypes.Structure):
 
 
 class Nvml:
-    """One GPU of it."""
+    """A GPU."""
 
     def __init__(self, index):
         self.library = ctypes.CDLL(os.environ.get(LIBRARY) or "libnvidia-ml.so.1")
@@ -56,14 +56,14 @@ class Nvml:
         return info
 
     def processes(self):
-        """Process ids with their bytes; `None` where the driver does not say them."""
+        """Returns process ids with their bytes; `None` where the driver does not report them."""
         room = (ProcessInfo * PROCESSES_MAX)()
         count = ctypes.c_uint(PROCESSES_MAX)
         self.call("nvmlDeviceGetComputeRunningProcesses_v3", self.device, ctypes.byref(count), room)
         return {one.pid: None if one.bytes == NOT_AVAILABLE else one.bytes for one in room[: count.value]}
 
     def settled_after(self, bytes_before):
-        """Seconds until used memory is back at that, within 16 MiB; `None`: not within ten seconds."""
+        """Returns the seconds until used memory is back at this amount, within 16 MiB; `None` after ten seconds."""
         began = time.monotonic()
         while (passed := time.monotonic() - began) < SETTLE_SECONDS_MAX:
             if self.memory().used <= bytes_before + (16 << 20):
@@ -91,7 +91,7 @@ def rows_before(nvml):
 
 
 def rows_with_engine(nvml, pid, bytes_before):
-    """While an engine of ours holds memory."""
+    """Checks the facts while one of the pool's engines holds memory."""
     listed = nvml.processes()
     grown = nvml.memory().used - bytes_before
     if pid not in listed:

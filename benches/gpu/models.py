@@ -1,5 +1,5 @@
-"""Models for benches/gpu/run that need no download: those of the correctness vectors, and random ones of any size. Their
-tokenizer has a word of four letters for each token, so that an answer is read back as tokens."""
+"""Models for benches/gpu/run that need no download: the models of the correctness vectors, and random models of any size. Their
+tokenizer has a word of four letters for each token, which makes responses readable as tokens."""
 
 import json
 import random
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VECTORS = ROOT / "candle-engine/tests/vectors"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORD = 4
-# Numbers are repeated in blocks of this many: their values do not matter for speed.
+# Numbers repeat in blocks of this size, because their values do not affect the speed.
 BLOCK = 1 << 19
 
 SHAPES = {
@@ -56,7 +56,7 @@ def write_tokenizer(folder, vocabulary):
 
 
 def vector(name, into):
-    """A model of the vectors with a tokenizer; returns its folder and what the reference computed."""
+    """Writes a model of the vectors with a tokenizer; returns its folder and the reference's results."""
     folder = into / name
     shutil.copytree(VECTORS / name, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -67,7 +67,7 @@ def vector(name, into):
 
 
 def random_model(shape, into):
-    """A Llama of this shape with random weights in BF16."""
+    """Writes a Llama of this shape with random BF16 weights."""
     hidden, inner, layers, heads, key_heads, vocabulary = SHAPES[shape]
     folder = into / f"random-{shape}"
     folder.mkdir()

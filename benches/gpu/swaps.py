@@ -1,5 +1,5 @@
-"""Swaps of two models on one GPU through the pool, for benches/gpu/run: the time of a request for a model that is not loaded, once
-with engines that are stopped and once with engines that sleep."""
+"""Measures swaps of two models on one GPU through the pool, for benches/gpu/run: the time of a request for a model that is not loaded,
+with engines that are stopped and with engines that sleep."""
 
 import json
 import os
@@ -16,7 +16,7 @@ SWAPS = 8
 START_SECONDS = 60
 GIB = 1 << 30
 CONTEXT = 1024
-# The engine's own share beside weights and cache, as the pool estimates it, and some more.
+# The engine's overhead in addition to weights and cache, as the pool estimates it, with a margin.
 BESIDE = 2 * GIB
 
 
@@ -25,7 +25,7 @@ def model_gib(folder):
 
 
 class Pool:
-    """The pool on the first GPU of NVML, of which it takes what one model needs and a half."""
+    """The pool on the first GPU of NVML, with memory for one and a half models."""
 
     def __init__(self, chosen, weights, folder, sleeps):
         self.address = f"127.0.0.1:{free_port()}"
@@ -47,7 +47,7 @@ class Pool:
             "evening: {cleanup: null, reopen: null}\npool: {on_restart: stop}\n"
         )
         self.log_file = folder / "log"
-        # A key or a server of whoever runs this must not reach the pool.
+        # The user's own key or server must not reach the pool.
         kept = {name: value for name, value in os.environ.items() if not name.startswith("MODEL_POOL_")}
         if "MODEL_POOL_NVML_LIBRARY" in os.environ:
             kept["MODEL_POOL_NVML_LIBRARY"] = os.environ["MODEL_POOL_NVML_LIBRARY"]
@@ -74,7 +74,7 @@ class Pool:
             self.process.wait()
 
     def ask(self, model):
-        """Seconds until the answer, of one token."""
+        """Returns the seconds until a response of one token."""
         body = json.dumps({"model": model, "prompt": [3, 4, 5], "max_tokens": 1, "ignore_eos": True}).encode()
         request = urllib.request.Request(f"http://{self.address}/v1/completions", body, {"content-type": "application/json"})
         began = time.monotonic()

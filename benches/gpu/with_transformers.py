@@ -1,5 +1,5 @@
 """The same requests with `transformers` on the GPU, for benches/gpu/run: FOLDER PROMPT ANSWER COUNTS. Prints JSON, one object for
-each number of requests at once, with tokens a second. Never listens on a network."""
+each number of simultaneous requests, with tokens per second. Never listens on a network."""
 
 import json
 import statistics

@@ -1,10 +1,10 @@
-"""What the way to a node adds to a request: one model on the controller's own device and one on the device of a `model-pool node`, both
-stub engines, asked in turn over one connection. Prints a Markdown table.
+"""Measures the latency that a node adds to a request: one model on the controller's own device and one on the device of a
+`model-pool node`, both stub engines, called alternately over one connection. Prints a Markdown table.
 
     cargo build --release && cargo build --release -p stub-engine
     python3 benches/hop/run.py [--rounds 10] [--requests 200] [--programs target/release]
 
-Times are those of the client; processor time is that of the controller and of the node together, without the engines and the client.
+Times are measured by the client. Processor time is the sum of the controller and the node, without the engines and the client.
 Everything stays on the loopback address and ends with the script."""
 
 import argparse
@@ -79,7 +79,7 @@ class Pool:
     def __enter__(self):
         self.start("log-controller", "serve", "--config", self.folder / "config.yaml")
         self.wait("the controller", lambda: self.call("GET", "/llm/admin/models"))
-        # Before the node is there, so that it is on the controller's own device.
+        # Loads it before the node joins, to place it on the controller's own device.
         self.call("POST", "/llm/admin/load", {"model": "near", "wait": True})
         token = self.folder / "token"
         token.write_text(self.call("POST", "/llm/admin/nodes/tokens", {})["token"])
@@ -109,7 +109,7 @@ class Client:
         self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, model, stream):
-        """Seconds until the first bytes of the answer's body, and until its end."""
+        """Returns the seconds until the first bytes of the response's body, and until its end."""
         body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "Hi"}]}
         began = time.perf_counter()
         self.connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})

@@ -1,5 +1,5 @@
-"""The pool's rule and least recent use (`pool.policy: lru`) in real time, on the real program with stub engines: two pools get the
-same requests at the same moments, and afterwards the simulator replays the history of each and forecasts both. Prints a Markdown table.
+"""Compares the pool's rule with least recent use (`pool.policy: lru`) in real time, on the real program with stub engines: two pools get
+the same requests at the same times. Afterwards the simulator replays the history of each and forecasts both. Prints a Markdown table.
 
     cargo build --release && cargo build --release -p stub-engine
     python3 benches/rig/run.py [--minutes 30] [--programs target/release] [--seed 7]
@@ -30,7 +30,7 @@ POLICIES = ["adaptive", "lru"]
 
 
 class Pool:
-    """One pool in a folder of its own."""
+    """A pool in a separate folder."""
 
     def __init__(self, policy, programs, folder):
         self.policy, self.programs, self.folder = policy, programs, folder / policy
@@ -72,7 +72,7 @@ class Pool:
         self.process.wait(60)
 
     def ask(self, model, tokens):
-        """Seconds until the whole answer is there; None if there is none."""
+        """Returns the seconds until the complete response; None without a response."""
         body = {"model": model, "max_tokens": tokens, "messages": [{"role": "user", "content": "Hi"}]}
         request = urllib.request.Request(f"http://{self.address}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
         began = time.monotonic()
@@ -90,7 +90,7 @@ class Pool:
             return json.load(answer)["total"]
 
     def forecast(self):
-        """What the simulator says of this pool's history, by policy."""
+        """Returns the simulator's forecast from this pool's history, by policy."""
         words = [self.programs / "model-pool", "simulate", "--workload", self.folder / "data/model-pool.db", "--pool", self.config, "--compare", "lru-best", "--json", "-"]
         done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True)
         if done.returncode:
@@ -99,7 +99,7 @@ class Pool:
 
 
 def schedule(minutes, seed):
-    """Moments in seconds, models and lengths in tokens, of sessions with pauses."""
+    """Generates sessions with pauses: times in seconds, models and lengths in tokens."""
     chance = random.Random(seed)
     requests, at = [], 0.0
     while at < minutes * 60:
@@ -113,7 +113,7 @@ def schedule(minutes, seed):
 
 
 def play(pools, requests):
-    """The same requests at the same moments to each pool: waits by policy."""
+    """Sends the same requests at the same times to each pool; returns waits by policy."""
     waits, began, threads = {pool.policy: [] for pool in pools}, time.monotonic(), []
 
     def one(pool, model, tokens):
@@ -138,7 +138,7 @@ def main():
     parser.add_argument("--json", type=Path, help="also write the simulator's answers here")
     options = parser.parse_args()
     requests = schedule(options.minutes, options.seed)
-    # A setting of whoever runs this is not meant for these pools.
+    # The user's own settings are not meant for these pools.
     for name in [name for name in os.environ if name.startswith("MODEL_POOL")]:
         del os.environ[name]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,13 +1,13 @@
-"""What the pool adds to a real vLLM, measured by vLLM's own load generator (`vllm bench serve`), by guidellm, or by both: the
-same load goes to the engine itself and through the pool, in turn, within one run. Prints a Markdown table for each, with the
-slowest first token by the engine's own count beside what the generator saw: what is far above it was spent in the generator,
-in the pool, or waiting for a processor.
+"""Measures the latency that the pool adds to a real vLLM, with vLLM's own load generator (`vllm bench serve`), guidellm, or both: the
+same load goes to the engine directly and through the pool, alternately, within one run. Prints a Markdown table for each, with the
+slowest first token by the engine's own count next to the generator's figure. Time far above it was spent in the generator, in the
+pool, or waiting for a processor.
 
     bash .ci/vllm guidellm && cargo build --release
     target/vllm/bin/python benches/vllm/run.py [--generator vllm guidellm] [--rounds 3] [--prompts 200]
 
-Everything stays on the loopback address and ends with the script. The model is the demo's, so that the engine takes little
-time and what is added shows."""
+Everything stays on the loopback address and ends with the script. It uses the demo's small model, whose short engine time makes the
+added time visible."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ VENV = ROOT / "target/vllm"
 GUIDELLM = ROOT / "target/guidellm/bin/guidellm"
 MODEL = ROOT / "demo/models/tiny-guide"
 LOAD_SECONDS = 900
-# Tokens of each prompt, and of each answer.
+# Tokens of each prompt, and of each response.
 TOKENS = 64
 
 
@@ -46,7 +46,7 @@ def get(url, key=None):
 
 
 class Pool:
-    """The pool over one vLLM, in a folder of its own."""
+    """The pool in front of one vLLM, in a separate folder."""
 
     def __init__(self, program, folder):
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -65,8 +65,8 @@ class Pool:
             "pool: {on_restart: stop}\n"
         )
         self.log = open(folder / "log", "w")
-        # A session of its own, as a service has: Linux shares the processors out by session first (sched_autogroup), and the
-        # engine has its own in any case, while the pool would have to make do with the generator's.
+        # A separate session, as a service has: Linux divides processors by session first (sched_autogroup). The engine has its own
+        # session in any case, while the pool would share the generator's.
         self.process = subprocess.Popen(
             [program, "--config", config], stderr=self.log, stdout=self.log, start_new_session=True
         )
@@ -123,27 +123,27 @@ def vllm_bench(url, concurrency, prompts, folder):
 
 
 def guidellm(url, concurrency, prompts, folder):
-    """The same load by guidellm 0.8, which sends `ignore_eos` where the length of answers is given."""
+    """The same load with guidellm 0.8, which sends `ignore_eos` if the length of responses is given."""
     path = folder / f"{time.monotonic_ns()}.json"
     words = [
         GUIDELLM, "run", "--profile", f"kind=concurrent,streams={concurrency}",
-        # It would look for /health, which the pool has at another path.
+        # Validation would request /health, which the pool serves at another path.
         "--backend", f"kind=openai_http,target={url},model=real,validate_backend=false",
         "--constraint", f"kind=max_requests,count={prompts}", "--tokenizer", f"kind=hf_auto,model={MODEL}",
         "--data", f"kind=synthetic_text,prompt_tokens={TOKENS},output_tokens={TOKENS}", "--seed", "kind=static,value=7",
-        # All prompts are made before the first is sent. By default another process makes 4,096 of them meanwhile, which keeps one
-        # of the engine's processors for four seconds and more.
+        # Generates all prompts before sending the first. By default another process generates 4,096 of them at the same time, which
+        # occupies a processor of the engine for four seconds or more.
         "--data-loader", f"kind=pytorch,samples={prompts}",
         "--metrics", "kind=generative,sample_size=0", "--output", f"kind=json,path={path}", "--disable-console",
     ]  # fmt: skip
-    # One process sends, as in vLLM's generator: more would take the engine's processors.
+    # A single sending process, as in vLLM's generator: more would take the engine's processors.
     env = {**os.environ, "GUIDELLM__MAX_WORKER_PROCESSES": "1"}
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd=folder, env=env)
     if done.returncode or not path.exists():
         sys.exit(f"guidellm ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     metrics = json.loads(path.read_text())["benchmarks"][0]["metrics"]
     totals = metrics["request_totals"]
-    # Now and then it sends one request fewer than it is to send.
+    # Occasionally it sends one request fewer than configured.
     failed = totals["errored"] + totals["incomplete"]
     if failed or totals["successful"] < prompts - 1:
         sys.exit(f"{failed} requests failed through {url}, {totals['successful']} of {prompts} were answered: {totals}")
@@ -163,7 +163,7 @@ def guidellm(url, concurrency, prompts, folder):
 
 
 def first_tokens(engine):
-    """How many requests had their first token within how many milliseconds, by the engine's own count."""
+    """Returns the number of requests by upper bound of the first token's latency in milliseconds, as counted by the engine."""
     with urllib.request.urlopen(f"{engine}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     buckets = [line for line in lines if line.startswith("vllm:time_to_first_token_seconds_bucket{")]
@@ -171,7 +171,7 @@ def first_tokens(engine):
 
 
 def slowest_within(before, after):
-    """The bound of the slowest of the requests that came between."""
+    """Returns the bound of the slowest request between two counts."""
     more = {bound: count - before.get(bound, 0) for bound, count in after.items()}
     return min(bound for bound, count in more.items() if count == max(more.values()))
 
@@ -181,7 +181,7 @@ GENERATORS = {"vllm": ("vllm bench serve", vllm_bench), "guidellm": ("guidellm",
 
 def table(name, chosen, engine, pool, folder):
     title, generator = GENERATORS[name]
-    # Unmeasured: what comes first pays for what is made on first use.
+    # Warms up without measuring: the first requests pay for initialisation on first use.
     most = max(chosen.concurrency)
     for url in (engine, pool):
         generator(url, most, most, folder)
