@@ -1,5 +1,4 @@
-//! Access to the pool: single sign-on, and the limits of keys and models. The two are independent of each other
-//! and of HTTP.
+//! Access to the pool: single sign-on, and the limits of keys and models. The two are independent of each other and of HTTP.
 
 pub mod limits;
 pub mod oidc;

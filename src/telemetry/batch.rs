@@ -1,18 +1,18 @@
-//! What is sent at once: spans of one service.
+//! A batch to send: spans of one service.
 
 use crate::span::{Attribute, Span, attribute};
 
 pub(crate) const SCOPE: &str = "model-pool";
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Which version of the semantic conventions the attributes follow.
+/// The version of the semantic conventions for the attributes.
 pub(crate) const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.37.0";
 
-/// Where the spans come from.
+/// The source of the spans.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource(pub Vec<Attribute>);
 
 impl Resource {
-    pub fn of(service_name: &str) -> Resource {
+    pub fn new(service_name: &str) -> Resource {
         let mut attributes = vec![
             attribute("service.name", service_name),
             attribute("service.version", VERSION),

@@ -1,10 +1,10 @@
-//! W3C Trace Context: what `traceparent` and `tracestate` say, and the ids of new traces and spans.
+//! W3C Trace Context: parsing of `traceparent` and `tracestate`, and ids of new traces and spans.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A longer `tracestate` is left out, as the specification allows.
+/// A longer `tracestate` is dropped, as the specification allows.
 const STATE_BYTES_MAX: usize = 512;
 const SAMPLED: u8 = 1;
 
@@ -38,7 +38,7 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// A span as other programs name it. It prints as the value of `traceparent`.
+/// A span of another program. Displays as the value of `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     pub trace: TraceId,
@@ -47,7 +47,7 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// `None`: it is not valid, and a new trace begins.
+    /// Returns `None` if the text is not valid, in which case a new trace begins.
     pub fn parse(text: &str) -> Option<TraceParent> {
         let mut parts = text.trim().split('-');
         let version = hex::<1>(parts.next()?)?[0];
@@ -72,7 +72,7 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// Lower-case digits, of exactly so many bytes.
+/// Parses lower-case hexadecimal digits of exactly this many bytes.
 fn hex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -90,22 +90,25 @@ fn hex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
     Some(bytes)
 }
 
-/// What a client's headers say of the trace that its request belongs to.
+/// The trace context in a client's headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParentContext {
     pub parent: TraceParent,
-    /// Passed on as it is.
+    /// The `tracestate`, passed on unchanged.
     pub state: Option<String>,
 }
 
 impl ParentContext {
-    /// `states`: all `tracestate` headers, in their order.
+    /// `states` is all `tracestate` headers, in order.
     pub fn parse<'a>(
         parent: Option<&str>,
         states: impl Iterator<Item = &'a str>,
     ) -> Option<ParentContext> {
         let parent = TraceParent::parse(parent?)?;
-        let states: Vec<&str> = states.map(str::trim).filter(|it| !it.is_empty()).collect();
+        let states: Vec<&str> = states
+            .map(str::trim)
+            .filter(|state| !state.is_empty())
+            .collect();
         let state = states.join(",");
         let is_plain = state.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         let is_kept = !state.is_empty() && state.len() <= STATE_BYTES_MAX && is_plain;
@@ -116,7 +119,7 @@ impl ParentContext {
     }
 }
 
-/// Makes ids: random by the seeds of the standard library's hasher, which cost no system call each.
+/// Generates ids: random by the seeds of the standard library's hasher, which cost no system call each.
 #[derive(Debug, Default)]
 pub struct Ids {
     seeds: RandomState,
@@ -133,17 +136,17 @@ impl Ids {
         SpanId(self.next().to_be_bytes())
     }
 
-    /// Never 0, which stands for no id.
+    /// Never returns 0, which stands for a missing id.
     fn next(&self) -> u64 {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         self.seeds.hash_one(count).max(1)
     }
 }
 
-/// Whether a new trace is sampled: decided by its id alone, so that every program with the same ratio decides the same.
+/// Returns true if a new trace is sampled. Depends only on its id, so every program with the same ratio decides alike.
 pub fn ratio_keeps(trace: TraceId, ratio: f64) -> bool {
     let low = u128::from_be_bytes(trace.0) as u64 >> 1;
-    // A ratio of 1 keeps all, although the product is rounded.
+    // A ratio of 1 keeps all traces, although the product is rounded.
     ratio >= 1.0 || (low as f64) < ratio * (1_u64 << 63) as f64
 }
 
@@ -160,7 +163,7 @@ mod tests {
         assert_eq!(parsed.to_string(), VALID);
         let unsampled = VALID.replace("-01", "-00");
         assert!(!TraceParent::parse(&unsampled).unwrap().is_sampled);
-        // A later version may say more.
+        // A later version may have more parts.
         let later = VALID.replacen("00-", "01-", 1) + "-more";
         assert_eq!(TraceParent::parse(&later), Some(parsed));
     }
@@ -199,9 +202,15 @@ mod tests {
     fn ids_differ_and_the_ratio_keeps_its_share() {
         let ids = Ids::default();
         let traces: Vec<TraceId> = (0..10_000).map(|_| ids.trace()).collect();
-        let unique: std::collections::BTreeSet<[u8; 16]> = traces.iter().map(|it| it.0).collect();
+        let unique: std::collections::BTreeSet<[u8; 16]> =
+            traces.iter().map(|trace| trace.0).collect();
         assert_eq!(unique.len(), traces.len());
-        let kept = |ratio| traces.iter().filter(|it| ratio_keeps(**it, ratio)).count();
+        let kept = |ratio| {
+            traces
+                .iter()
+                .filter(|trace| ratio_keeps(**trace, ratio))
+                .count()
+        };
         assert_eq!((kept(0.0), kept(1.0)), (0, 10_000));
         assert!((2_200..2_800).contains(&kept(0.25)), "{}", kept(0.25));
     }

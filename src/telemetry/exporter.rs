@@ -1,5 +1,5 @@
-//! The queue of finished spans and the task that empties it. A request never waits for it: spans beyond the queue's
-//! limit are dropped and counted, and while the collector cannot be reached the log has a line a minute.
+//! The queue of finished spans and the task that empties it. Requests never wait for it: spans beyond the queue's limit are dropped
+//! and counted. While the collector cannot be reached, the log has a line a minute.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use crate::batch::{Batch, Resource};
 use crate::sender::{ClientError, Encoding, Sender, Sent};
 use crate::span::Span;
 
-/// Spans that wait or are being sent.
+/// Limit of spans that wait or are being sent.
 const QUEUE_MAX: usize = 4_096;
 const BATCH_MAX: usize = 512;
-/// How long the first span of a batch waits for others.
+/// Time for which the first span of a batch waits for others.
 const GATHERED_FOR: Duration = Duration::from_secs(1);
-/// Between tries of one batch; it doubles.
+/// Pause between attempts to send a batch. Doubles each time.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 const TRIES_MAX: u32 = 5;
 const LOG_EVERY: Duration = Duration::from_secs(60);
-/// How long the end waits for the last spans.
+/// Time limit for sending the last spans at the end.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug)]
 pub struct ExporterSettings {
-    /// With its path.
+    /// The endpoint, including its path.
     pub url: Url,
-    /// Secret.
+    /// Contains secrets.
     pub headers: HeaderMap,
     pub encoding: Encoding,
     pub service_name: String,
 }
 
-/// Spans since the start.
+/// Counts of spans since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExporterCounts {
     pub exported: u64,
-    /// For lack of room, or because the collector did not take them in time.
+    /// Dropped for lack of room, or because the collector did not accept them in time.
     pub dropped: u64,
-    /// The collector refused them.
+    /// Refused by the collector.
     pub rejected: u64,
 }
 
@@ -58,7 +58,7 @@ struct Shared {
     ended: CancellationToken,
 }
 
-/// Cheap to clone.
+/// The sending end of the queue. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Exporter {
     spans: mpsc::UnboundedSender<Vec<Span>>,
@@ -66,7 +66,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// The exporter, and the task that sends, which ends after [`Exporter::finish`].
+    /// Returns the exporter and the sending task, which ends after [`Exporter::finish`].
     pub fn new(
         settings: ExporterSettings,
     ) -> Result<(Exporter, impl Future<Output = ()> + Send + 'static), ClientError> {
@@ -75,7 +75,7 @@ impl Exporter {
         let shared = Arc::<Shared>::default();
         let task = Task {
             sender,
-            resource: Resource::of(&settings.service_name),
+            resource: Resource::new(&settings.service_name),
             received,
             shared: Arc::clone(&shared),
             trouble: Trouble::default(),
@@ -83,11 +83,11 @@ impl Exporter {
         Ok((Exporter { spans, shared }, task.run()))
     }
 
-    /// Hands the spans of one request over, or drops them where there is no room.
+    /// Queues the spans of one request, or drops them if the queue is full.
     pub fn send(&self, spans: Vec<Span>) {
         let count = spans.len();
         let before = self.shared.waiting.fetch_add(count, Ordering::Relaxed);
-        // The channel has no limit of its own: the count is of spans, not of requests.
+        // The channel itself is unbounded: the limit counts spans, not requests.
         if before + count > QUEUE_MAX || self.spans.send(spans).is_err() {
             self.shared.waiting.fetch_sub(count, Ordering::Relaxed);
             self.shared
@@ -105,7 +105,7 @@ impl Exporter {
         }
     }
 
-    /// Sends what waits, once, and ends the task; after 3 seconds the rest is left.
+    /// Sends the queued spans once, and ends the task. Drops the rest after 3 seconds.
     pub async fn finish(&self) {
         self.shared.ending.cancel();
         let _ = tokio::time::timeout(ENDS_WITHIN, self.shared.ended.cancelled()).await;
@@ -120,14 +120,14 @@ struct Task {
     trouble: Trouble,
 }
 
-/// What the log says of the collector.
+/// The state of the log lines about the collector.
 #[derive(Default)]
 struct Trouble {
-    /// There was a line, and none since that it is over.
+    /// True after a line about a failure, until a line about its end.
     is_failing: bool,
-    /// Until then the log says nothing of it.
+    /// The time until which no further line is written.
     silent_until: Option<tokio::time::Instant>,
-    /// Spans that were dropped before the last line.
+    /// The number of dropped spans as of the last line.
     reported: u64,
 }
 
@@ -139,7 +139,7 @@ impl Task {
         }
     }
 
-    /// The next batch; `None` after the last one.
+    /// The next batch, or `None` after the last one.
     async fn gather(&mut self) -> Option<Vec<Span>> {
         let ending = self.shared.ending.clone();
         let mut batch = tokio::select! {
@@ -219,7 +219,7 @@ impl Task {
 }
 
 impl Trouble {
-    /// A line, unless there was one within the last minute.
+    /// Writes a line to the log, at most one a minute.
     fn report(&mut self, why: &str, dropped: u64) {
         #[expect(
             clippy::disallowed_methods,
@@ -234,13 +234,13 @@ impl Trouble {
         let lost = dropped - self.reported;
         self.reported = dropped;
         tracing::warn!(
-            "traces do not reach the collector (telemetry.endpoint): {why}; {lost} spans were dropped since the last such line; requests are not concerned"
+            "traces do not reach the collector (telemetry.endpoint): {why}; {lost} spans were dropped since the last such line; requests are not affected"
         );
     }
 
     fn is_over(&mut self) {
         if std::mem::take(&mut self.is_failing) {
-            tracing::info!("the collector takes traces again");
+            tracing::info!("the collector accepts traces again");
         }
     }
 }
@@ -277,7 +277,7 @@ mod tests {
             encoding: Encoding::Protobuf,
             service_name: "test".to_owned(),
         };
-        // The task does not run, as if the collector took forever.
+        // The task does not run, as if the collector never responded.
         let (exporter, task) = Exporter::new(settings).unwrap();
         let ids = Ids::default();
         for _ in 0..1_000 {
@@ -285,7 +285,7 @@ mod tests {
         }
         let dropped = 8_000 - QUEUE_MAX as u64;
         assert_eq!(exporter.counts().dropped, dropped);
-        // Without the task nothing takes them any more.
+        // Without the task, spans are not accepted.
         drop(task);
         exporter.send(spans(&ids, 8));
         assert_eq!(exporter.counts().dropped, dropped + 8);

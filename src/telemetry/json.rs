@@ -1,4 +1,4 @@
-//! OTLP as JSON: ids in hexadecimal, times and whole numbers as texts, enums as numbers.
+//! OTLP as JSON: ids in hexadecimal, times and integers as texts, enums as numbers.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -20,14 +20,14 @@ pub(crate) fn encode(batch: &Batch<'_>) -> Vec<u8> {
     .into_bytes()
 }
 
-/// How many spans the collector refused, and why; 0: none.
+/// The number of spans that the collector refused, and the reason; 0 if it accepted all.
 pub(crate) fn rejected(response: &[u8]) -> (u64, String) {
     let response: Json = serde_json::from_slice(response).unwrap_or_default();
     let partial = &response["partialSuccess"];
     let count = &partial["rejectedSpans"];
     let count = count
         .as_u64()
-        .or_else(|| count.as_str().and_then(|it| it.parse().ok()));
+        .or_else(|| count.as_str().and_then(|text| text.parse().ok()));
     let message = partial["errorMessage"].as_str().unwrap_or_default();
     (count.unwrap_or(0), message.to_owned())
 }
@@ -75,7 +75,7 @@ fn event(event: &SpanEvent) -> Json {
 
 fn attributes(all: &[Attribute]) -> Json {
     all.iter()
-        .map(|it| json!({"key": it.key, "value": value(&it.value)}))
+        .map(|attribute| json!({"key": attribute.key, "value": value(&attribute.value)}))
         .collect()
 }
 
@@ -83,7 +83,10 @@ fn value(value: &Value) -> Json {
     match value {
         Value::Text(text) => json!({"stringValue": text}),
         Value::Texts(texts) => {
-            let texts: Vec<Json> = texts.iter().map(|it| json!({"stringValue": it})).collect();
+            let texts: Vec<Json> = texts
+                .iter()
+                .map(|text| json!({"stringValue": text}))
+                .collect();
             json!({"arrayValue": {"values": texts}})
         }
         Value::Integer(number) => json!({"intValue": number.to_string()}),

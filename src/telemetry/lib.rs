@@ -1,8 +1,8 @@
-//! OpenTelemetry traces: the W3C trace context of a request, spans, and their export over OTLP/HTTP. It knows nothing of
-//! models or of the pool.
+//! OpenTelemetry traces: the W3C trace context of a request, spans, and their export over OTLP/HTTP. Independent of models and the
+//! pool.
 //!
 //! OTLP is a small, stable format, and the program has an HTTP client already. The SDK of OpenTelemetry would bring a
-//! second queue, a second configuration and some twenty crates for what is a few hundred lines here; docs/tracing.md
+//! second queue, a second configuration and some twenty crates for what is a few hundred lines here; docs/guides/tracing.md
 //! has the reasons.
 
 mod batch;

@@ -1,10 +1,10 @@
-//! OTLP as protocol buffers: `ExportTraceServiceRequest` of opentelemetry-proto, written field by field. The numbers are
-//! those of its published files, which are stable.
+//! OTLP as protocol buffers: `ExportTraceServiceRequest` of opentelemetry-proto, written field by field. The field numbers come
+//! from its published files, which are stable.
 
 use crate::batch::{Batch, CONVENTIONS, Resource, SCOPE, VERSION};
 use crate::span::{Attribute, Span, SpanEvent, Value};
 
-/// How a value is encoded after its tag.
+/// The encodings of a value after its tag.
 const VARINT: u32 = 0;
 const FIXED_64: u32 = 1;
 const LENGTH: u32 = 2;
@@ -13,14 +13,14 @@ const FIXED_32: u32 = 5;
 pub(crate) fn encode(batch: &Batch<'_>) -> Vec<u8> {
     let mut request = Message::default();
     request.message(1, |resource_spans| {
-        resource_spans.message(1, |it| resource(it, batch.resource));
+        resource_spans.message(1, |message| resource(message, batch.resource));
         resource_spans.message(2, |scope_spans| {
             scope_spans.message(1, |scope| {
                 scope.text(1, SCOPE);
                 scope.text(2, VERSION);
             });
-            for it in batch.spans {
-                scope_spans.message(2, |message| span(message, it));
+            for item in batch.spans {
+                scope_spans.message(2, |message| span(message, item));
             }
             scope_spans.text(3, CONVENTIONS);
         });
@@ -29,7 +29,7 @@ pub(crate) fn encode(batch: &Batch<'_>) -> Vec<u8> {
     request.0
 }
 
-/// How many spans the collector refused, and why; 0: none.
+/// The number of spans that the collector refused, and the reason; 0 if it accepted all.
 pub(crate) fn rejected(response: &[u8]) -> (u64, String) {
     let partial = fields(response).find_map(|(field, value)| match (field, value) {
         (1, Field::Bytes(partial)) => Some(partial),
@@ -64,8 +64,8 @@ fn span(message: &mut Message, span: &Span) {
     message.fixed_64(7, span.start_unix_nanos);
     message.fixed_64(8, span.end_unix_nanos);
     attributes(message, 9, &span.attributes);
-    for it in &span.events {
-        message.message(11, |message| event(message, it));
+    for item in &span.events {
+        message.message(11, |message| event(message, item));
     }
     if let Some(error) = &span.error {
         message.message(15, |status| {
@@ -84,15 +84,15 @@ fn event(message: &mut Message, event: &SpanEvent) {
 }
 
 fn attributes(message: &mut Message, field: u32, all: &[Attribute]) {
-    for it in all {
+    for attribute in all {
         message.message(field, |pair| {
-            pair.text(1, it.key);
-            pair.message(2, |any| value(any, &it.value));
+            pair.text(1, attribute.key);
+            pair.message(2, |any| value(any, &attribute.value));
         });
     }
 }
 
-/// `AnyValue`: which of its fields is there says of which kind it is, so that zeros are written too.
+/// `AnyValue`: the field that is present determines the type, so zeros are written as well.
 fn value(any: &mut Message, value: &Value) {
     match value {
         Value::Text(text) => any.text(1, text),
@@ -108,7 +108,7 @@ fn value(any: &mut Message, value: &Value) {
     }
 }
 
-/// A message that is being written.
+/// A message being written.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -158,7 +158,7 @@ enum Field<'a> {
     Other,
 }
 
-/// The fields of a message, up to the first that cannot be read.
+/// The fields of a message, up to the first unreadable one.
 fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
     std::iter::from_fn(move || {
         let (tag, rest) = varint(message)?;

@@ -1,4 +1,4 @@
-//! Sends one batch to the collector and says what became of it. It does not wait and does not try again.
+//! Sends one batch to the collector and returns the outcome. Does not retry.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::batch::Batch;
 use crate::{json, protobuf};
 
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// Of one request, as the specification has it.
+/// Time limit per request, as specified.
 const RESPONSE_MAX: Duration = Duration::from_secs(10);
-/// Only the start of an error is of use.
+/// Only the beginning of an error is useful.
 const ERROR_BYTES_MAX: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub enum Encoding {
     Json,
 }
 
-/// There is no HTTP client, such as without certificate authorities.
+/// The HTTP client cannot be created, for example without certificate authorities.
 #[derive(Debug, thiserror::Error)]
-#[error("no client for the collector of traces: {0}")]
+#[error("cannot create an HTTP client for the collector of traces: {0}")]
 pub struct ClientError(String);
 
 pub(crate) struct Sender {
@@ -35,20 +35,20 @@ pub(crate) struct Sender {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The collector has all but so many spans, for this reason.
+    /// The collector accepted all spans except `rejected`, with its reason.
     Accepted { rejected: u64, message: String },
-    /// It may succeed later.
+    /// A retry may succeed.
     Later {
         why: String,
         retry_after: Option<Duration>,
     },
-    /// It never will.
+    /// A retry cannot succeed.
     Refused { why: String },
 }
 
 impl Sender {
     pub fn new(url: Url, headers: HeaderMap, encoding: Encoding) -> Result<Sender, ClientError> {
-        // An earlier call has set the same provider.
+        // An error means that the same provider is already installed.
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .connect_timeout(CONNECT_MAX)
@@ -88,7 +88,7 @@ impl Sender {
         };
         let status = response.status();
         let seconds = response.headers().get(RETRY_AFTER);
-        let seconds = seconds.and_then(|it| it.to_str().ok()?.trim().parse().ok());
+        let seconds = seconds.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let body = start_of(response).await;
         if status.is_success() {
             let (rejected, message) = match self.encoding {
@@ -123,7 +123,7 @@ impl Sender {
     }
 }
 
-/// So much of a response is read; a collector has little to say.
+/// Reads the beginning of a response, which is enough for a collector's message.
 async fn start_of(mut response: reqwest::Response) -> Vec<u8> {
     const RESPONSE_BYTES_MAX: usize = 64 << 10;
     let mut body = Vec::new();
@@ -144,7 +144,7 @@ fn root_of(error: &(dyn std::error::Error + 'static)) -> String {
     cause.to_string()
 }
 
-/// Header lines such as `authorization: Bearer …`; an error says which line, and nothing of it.
+/// Parses header lines such as `authorization: Bearer …`. An error names the line by its number, without its content.
 pub fn parse_headers<'a>(lines: impl Iterator<Item = &'a str>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (nth, line) in lines.enumerate() {
@@ -158,10 +158,10 @@ pub fn parse_headers<'a>(lines: impl Iterator<Item = &'a str>) -> Result<HeaderM
             .ok_or_else(|| wrong("write a header such as `authorization: Bearer …`"))?;
         let name = HeaderName::from_bytes(name.trim().as_bytes());
         let name =
-            name.map_err(|_| wrong("the name of the header has a character that none may have"))?;
+            name.map_err(|_| wrong("the name of the header has a character that is not allowed"))?;
         let value = HeaderValue::from_str(value.trim());
         let mut value = value
-            .map_err(|_| wrong("the value of the header has a character that none may have"))?;
+            .map_err(|_| wrong("the value of the header has a character that is not allowed"))?;
         value.set_sensitive(true);
         headers.append(name, value);
     }

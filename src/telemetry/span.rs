@@ -61,7 +61,7 @@ impl From<bool> for Value {
     }
 }
 
-/// The numbers are those of the protocol.
+/// The numbers of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     Internal = 1,
@@ -69,7 +69,7 @@ pub enum SpanKind {
     Client = 3,
 }
 
-/// Something that happened within a span.
+/// An event within a span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanEvent {
     pub name: Cow<'static, str>,
@@ -82,7 +82,7 @@ pub struct Span {
     pub trace: TraceId,
     pub id: SpanId,
     pub parent: Option<SpanId>,
-    /// The parent is a span of another program.
+    /// True if the parent is a span of another program.
     pub has_remote_parent: bool,
     pub state: Option<Arc<str>>,
     pub name: Cow<'static, str>,
@@ -91,12 +91,12 @@ pub struct Span {
     pub end_unix_nanos: u64,
     pub attributes: Vec<Attribute>,
     pub events: Vec<SpanEvent>,
-    /// What went wrong, if something did.
+    /// The error message, if the operation failed.
     pub error: Option<String>,
 }
 
 impl Span {
-    /// Sampled; whether the parent is remote is known.
+    /// Sampled, with the known bit for a remote parent.
     pub(crate) fn flags(&self) -> u32 {
         0x101 | u32::from(self.has_remote_parent) << 9
     }

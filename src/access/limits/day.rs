@@ -1,4 +1,4 @@
-//! Days from midnight to midnight, where the service lives.
+//! Days from midnight to midnight in the service's time zone.
 
 use chrono::{DateTime, NaiveDate, TimeZone, Utc};
 use chrono_tz::Tz;
@@ -15,7 +15,7 @@ pub(super) struct Day {
 }
 
 impl Day {
-    pub fn of(at: Time, timezone: Tz) -> Day {
+    pub fn from_time(at: Time, timezone: Tz) -> Day {
         let moment = i64::try_from(at.0).unwrap_or(i64::MAX);
         let utc: DateTime<Utc> = Utc
             .timestamp_millis_opt(moment)
@@ -24,7 +24,7 @@ impl Day {
         let date = utc.with_timezone(&timezone).date_naive();
         let number = date.signed_duration_since(NaiveDate::default()).num_days();
         let midnight = date.succ_opt().unwrap_or(date).and_hms_opt(0, 0, 0);
-        // Where clocks go forward at midnight the day begins later.
+        // If clocks go forward at midnight, the day begins later.
         let next = midnight.and_then(|midnight| {
             (0..4).find_map(|hours| {
                 timezone
@@ -48,10 +48,10 @@ mod tests {
     fn a_day_ends_at_midnight_where_the_service_lives_however_long_it_is() {
         // 2026-11-01 05:30 UTC is 00:30 in Chicago, on a day of 25 hours.
         let at = Time(1_793_511_000_000);
-        let day = Day::of(at, chrono_tz::America::Chicago);
+        let day = Day::from_time(at, chrono_tz::America::Chicago);
         assert_eq!(day.rest, Span::from_secs(24 * 3600 + 1800));
-        let later = Day::of(at + day.rest, chrono_tz::America::Chicago);
+        let later = Day::from_time(at + day.rest, chrono_tz::America::Chicago);
         assert_eq!(later.number, day.number + 1);
-        assert_eq!(Day::of(Time(0), chrono_tz::UTC).number, 0);
+        assert_eq!(Day::from_time(Time(0), chrono_tz::UTC).number, 0);
     }
 }

@@ -1,5 +1,5 @@
-//! A leaky bucket. It may be overfull, because the tokens of an answer are only known when it ends; then
-//! nothing more is admitted until enough has leaked.
+//! A leaky bucket. It may be overfull, because the tokens of a response are only known when it ends. While it is overfull, nothing
+//! is admitted.
 
 use pool::{Span, Time};
 
@@ -20,7 +20,7 @@ impl Level {
         self.at = now;
     }
 
-    /// Whether more can be admitted now; otherwise after how long.
+    /// Returns the waiting time as an error if nothing can be admitted now.
     pub fn room(&self, per_minute: u64) -> Result<(), Span> {
         let over = self.full - per_minute as f64;
         if over < 0.0 {

@@ -18,15 +18,16 @@ use super::{Bucket, Day, DayTokens, Figure, Left, Refused, Standing};
 use config::Limit;
 use pool::{Span, Time};
 
-/// Stale counts are removed this often, when there are more than [`KEPT_MIN`].
+/// Interval for removing stale counts, if there are more than [`KEPT_MIN`].
 const SWEEP_EVERY: Span = Span::from_secs(60);
 const KEPT_MIN: usize = 1_000;
-/// More addresses than a lab has: then those that were silent for longest are removed, whatever their counts.
+/// Limit of counts, more than the addresses of a lab. Above it, the addresses that were silent for longest are removed, even if
+/// their counts are not stale.
 const KEPT_MAX: usize = 100_000;
-/// Prefix of the bucket ids of addresses, of which one client may create any number.
+/// Prefix of the bucket ids of addresses. A client may create any number of them.
 const OF_ADDRESS: &str = "address:";
 
-/// A clock that is set by hand, so that all counts use the same time.
+/// A clock that is set manually, which makes all counts use the same time.
 #[derive(Clone, Debug, Default)]
 struct ManualClock(Arc<AtomicU64>);
 
@@ -166,11 +167,14 @@ impl Memory {
         });
     }
 
-    /// Removes the quarter of addresses that was silent for longest, so that the next sweep is not due at once.
+    /// Removes the quarter of addresses that was silent for longest, which postpones the next sweep.
     fn drop_silent(&mut self) {
         let is_silent =
             |id: &String, count: &Count| count.inside == 0 && id.starts_with(OF_ADDRESS);
-        let silent = self.counts.iter().filter(|(id, it)| is_silent(id, it));
+        let silent = self
+            .counts
+            .iter()
+            .filter(|(id, counts)| is_silent(id, counts));
         let mut since: Vec<Time> = silent.map(|(_, count)| count.touched).collect();
         since.sort_unstable();
         let Some(until) = since.get(since.len() / 4).copied() else {
@@ -205,11 +209,11 @@ impl Memory {
     }
 
     pub fn restore_days(&mut self, today: impl Iterator<Item = DayTokens>) {
-        for it in today {
+        for total in today {
             let clock = &self.clock;
-            let count = self.counts.entry(it.bucket);
+            let count = self.counts.entry(total.bucket);
             let count = count.or_insert_with(|| Count::new(Limit::default(), clock));
-            (count.day, count.day_tokens) = (it.day, it.tokens);
+            (count.day, count.day_tokens) = (total.day, total.tokens);
         }
     }
 }
@@ -267,7 +271,7 @@ impl Count {
         }
     }
 
-    /// Adds used tokens; a negative number returns what was only estimated.
+    /// Adds used tokens. A negative number returns tokens that were only estimated.
     fn add(&mut self, tokens: f64) {
         if self.limit.tokens_per_minute.is_some() {
             self.tokens.pour(tokens);

@@ -38,8 +38,7 @@ pub struct Bucket {
     pub limit: Limit,
 }
 
-/// The unit that is counted for an address: an IPv6 user can choose from 64 bits of addresses, so the network
-/// counts.
+/// The unit that counts for an address. An IPv6 user can choose from 64 bits of addresses, so its network counts.
 pub fn place_of(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),
@@ -51,7 +50,7 @@ pub fn place_of(address: IpAddr) -> String {
     }
 }
 
-/// Which limit was reached.
+/// The kind of limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     Requests,
@@ -60,17 +59,17 @@ pub enum Figure {
     Day,
 }
 
-/// Why a request is not admitted.
+/// The reason that a request is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// `retry` is when there is room again; for concurrent requests that is unknown, and it is a second.
+    /// `retry` is the time until there is room again. For concurrent requests it is unknown, and given as a second.
     Over {
         bucket: String,
         figure: Figure,
         most: u64,
         retry: Span,
     },
-    /// The shared counts cannot be reached, and the configuration refuses requests then.
+    /// The shared counts cannot be reached, and the configuration refuses requests in that case.
     Outage,
 }
 
@@ -84,7 +83,7 @@ impl fmt::Display for Refused {
         } = self
         else {
             return f.write_str(
-                "requests cannot be counted now, and this service refuses uncounted requests; try again in a moment",
+                "requests cannot be counted now, and this service refuses uncounted requests; try again later",
             );
         };
         let of = match figure {
@@ -95,13 +94,13 @@ impl fmt::Display for Refused {
         };
         write!(f, "{bucket} has reached its limit of {most} {of}; ")?;
         match figure {
-            Figure::Concurrent => f.write_str("try again when one of them has ended"),
+            Figure::Concurrent => f.write_str("try again when another request has ended"),
             _ => write!(f, "try again in {}", retry),
         }
     }
 }
 
-/// What is left of a limit.
+/// The remaining part of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     pub most: u64,
@@ -110,7 +109,7 @@ pub struct Left {
     pub reset: Span,
 }
 
-/// What is left after an admission: the least of several buckets.
+/// The remaining limits after an admission: the minimum of several buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     pub requests: Option<Left>,
@@ -149,7 +148,7 @@ pub struct Limits {
     asking: TaskTracker,
 }
 
-/// How much may be used, and when a day begins. A reload replaces them; the counts stay.
+/// The configured limits and time zone. A reload replaces them; the counts stay.
 #[derive(Debug)]
 struct Rules {
     section: LimitsSection,
@@ -181,8 +180,7 @@ impl Limits {
     /// `timezone` defines when a day begins.
     ///
     /// # Errors
-    /// When the configuration of the shared counts cannot work: an unreadable password file or an invalid
-    /// address. An unreachable server is no error.
+    /// If the configuration of the shared counts cannot work: an unreadable password file or an invalid address. An unreachable server is not an error.
     pub fn new(
         section: LimitsSection,
         timezone: Tz,
@@ -202,7 +200,7 @@ impl Limits {
         })
     }
 
-    /// Other limits and another time zone from now on. Where they are counted (`redis`) stays as it is.
+    /// Replaces the limits and the time zone. The location of the counts (`redis`) stays as it is.
     pub fn set(&self, section: LimitsSection, timezone: Tz) {
         self.rules.store(Arc::new(Rules::new(section, timezone)));
     }
@@ -232,8 +230,8 @@ impl Limits {
         })
     }
 
-    /// Counts a request in all `buckets`, or in none, except that a refused request may count as tried.
-    /// `estimate`: its expected tokens, as far as known; corrected when it ends.
+    /// Counts a request in all `buckets`, or in none, except that a refused request may count as an attempt. `estimate` is its
+    /// expected tokens, as far as known; corrected when it ends.
     pub async fn admit(
         self: &Arc<Self>,
         mut buckets: Vec<Bucket>,
@@ -255,7 +253,7 @@ impl Limits {
         let at = (self.now)();
         let day = self.day(at);
         if let Some(shared) = &self.shared {
-            // In the shared counts each request has a unique id, so that only its own count is taken back.
+            // In the shared counts each request has a unique id, which limits a withdrawal to the request's own count.
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             admitted.member = format!("{}-{number}", shared.name());
             match self.admit_together(admitted, day).await? {
@@ -273,14 +271,14 @@ impl Limits {
         Ok(admitted)
     }
 
-    /// Counts in the shared server, in a task that continues if the caller leaves: the server's count is then
-    /// known, and dropping the admission takes it back.
+    /// Counts in the shared server, in a task that continues if the caller leaves. The server's count is then known, and dropping
+    /// the admission takes it back.
     async fn admit_together(
         self: &Arc<Self>,
         mut admitted: Admitted,
         day: Day,
     ) -> Result<SharedOutcome, Refused> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let limits = Arc::clone(self);
         self.asking.spawn(async move {
             let Some(shared) = &limits.shared else {
@@ -301,7 +299,7 @@ impl Limits {
             let _ = reply.send(outcome);
         });
         // The channel closes only when the process ends.
-        answer.await.unwrap_or(Err(Refused::Outage))
+        response.await.unwrap_or(Err(Refused::Outage))
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Memory> {
@@ -309,7 +307,7 @@ impl Limits {
     }
 
     fn day(&self, at: Time) -> Day {
-        Day::of(at, self.rules.load().timezone)
+        Day::from_time(at, self.rules.load().timezone)
     }
 
     /// Day totals that have changed since the last call, for the store.
@@ -317,26 +315,25 @@ impl Limits {
         self.own().take_days()
     }
 
-    /// The store failed to save them: they are returned again.
+    /// Records that the store failed to save these totals; they are returned again.
     pub fn not_kept(&self, buckets: impl Iterator<Item = String>) {
         let mut own = self.own();
         buckets.for_each(|bucket| own.not_kept(&bucket));
     }
 
-    /// Restores what was used before this start.
+    /// Restores the usage from before this start.
     pub fn restore_days(&self, days: Vec<DayTokens>) {
         let today = self.day((self.now)()).number;
-        let today = days.into_iter().filter(|it| it.day == today);
+        let today = days.into_iter().filter(|total| total.day == today);
         self.own().restore_days(today);
     }
 
-    /// Earlier days need not be stored.
+    /// Today's number. Earlier days need not be stored.
     pub fn today(&self) -> i64 {
         self.day((self.now)()).number
     }
 
-    /// Renews the leases of this gateway's requests in the shared counts; must be called every
-    /// [`Limits::RENEW_EVERY`].
+    /// Renews the leases of this gateway's requests in the shared counts. Call it every [`Limits::RENEW_EVERY`].
     pub async fn renew(&self) {
         if let Some(shared) = &self.shared {
             shared.renew().await;
@@ -346,10 +343,10 @@ impl Limits {
     pub const RENEW_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
 }
 
-/// The result of asking the shared counts.
+/// The result of a request to the shared counts.
 enum SharedOutcome {
     Answered(Admitted),
-    /// They cannot be reached.
+    /// The shared counts cannot be reached.
     Outage(Admitted),
 }
 
@@ -377,17 +374,17 @@ impl Admitted {
         self.standing
     }
 
-    /// Whether its tokens count against a limit, so that those of an answer that its client leaves do, too.
+    /// Returns true if its tokens count against a limit, including tokens of a response whose client has left.
     pub fn is_limited_by_tokens(&self) -> bool {
-        self.buckets.iter().any(|it| it.limit.has_tokens())
+        self.buckets.iter().any(|bucket| bucket.limit.has_tokens())
     }
 
-    /// The tokens expected before it began.
+    /// The tokens expected before the request began.
     pub fn estimate(&self) -> u64 {
         self.estimate
     }
 
-    /// Adds tokens that it used, prompt and answer together.
+    /// Adds used tokens of prompt and response.
     pub fn took(&self, tokens: u64) {
         self.used.fetch_add(tokens, Ordering::Relaxed);
     }
@@ -417,11 +414,11 @@ impl Drop for Admitted {
     }
 }
 
-/// An admitted request as the parts of its way share it. Without a limit nothing is counted, and nothing is shared but the estimate.
-/// Cheap to clone. The request has ended for its limits when the last clone is dropped.
+/// An admitted request, shared by the parts that handle it. Without a limit, it only holds the estimate. Cheap to clone. For its
+/// limits, the request ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    /// `None`: it has no limit.
+    /// `None` if the request has no limit.
     counted: Option<Arc<Admitted>>,
     estimate: u64,
 }
@@ -436,18 +433,18 @@ impl From<Admitted> for Admission {
 }
 
 impl Admission {
-    /// Whether its tokens count against a limit, so that those of an answer that its client leaves do, too.
+    /// Returns true if its tokens count against a limit, including tokens of a response whose client has left.
     pub fn is_limited_by_tokens(&self) -> bool {
         let counted = self.counted.as_ref();
-        counted.is_some_and(|it| it.is_limited_by_tokens())
+        counted.is_some_and(|admitted| admitted.is_limited_by_tokens())
     }
 
-    /// The tokens expected before it began.
+    /// The tokens expected before the request began.
     pub fn estimate(&self) -> u64 {
         self.estimate
     }
 
-    /// Adds tokens that it used, prompt and answer together.
+    /// Adds used tokens of prompt and response.
     pub fn took(&self, tokens: u64) {
         if let Some(counted) = &self.counted {
             counted.took(tokens);

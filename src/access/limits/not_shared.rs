@@ -1,5 +1,4 @@
-//! In the place of `shared` in a program that is built without the feature `redis`: a configuration with shared counts
-//! is refused at the start.
+//! Replaces `shared` in a program built without the feature `redis`, which refuses a configuration with shared counts at the start.
 
 use super::{Bucket, Day, Now, Refused, Standing};
 use config::{OnOutage, RedisSection};
@@ -7,12 +6,12 @@ use config::{OnOutage, RedisSection};
 #[derive(Debug, thiserror::Error)]
 pub enum SharedError {
     #[error(
-        "limits.redis needs a model-pool that is built with it: build it without `--no-default-features`, or add `--features redis`"
+        "limits.redis needs a model-pool that is built with the feature `redis`: build it without `--no-default-features`, or add `--features redis`"
     )]
     NotBuilt,
 }
 
-/// There is none.
+/// Uninhabited: shared counts do not exist in this build.
 pub(super) enum Shared {}
 
 impl Shared {

@@ -1,6 +1,6 @@
-//! The counts that several gateways share, in a Redis server. Each admission is one script there, so that two
-//! gateways cannot use the same room, and it uses the server's clock. Requests in flight hold a lease that is
-//! renewed, so that a gateway that dies releases them.
+//! Counts that several gateways share in a Redis server. Each admission is one script there, which uses the server's clock and
+//! keeps two gateways from using the same room. Requests in flight hold a lease that is renewed; the requests of a gateway that
+//! dies are released when their leases expire.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use pool::Span;
 
 /// Leases of requests in flight end after this time unless they are renewed.
 const LEASE_MILLISECONDS: u64 = 120_000;
-/// Pause after a failure: requests must not all wait for the server.
+/// Pause after a failure. Without it, all requests would wait for the server.
 const PAUSE: Span = Span::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ struct Inner {
     manager: ConnectionManager,
     prefix: String,
     timeout: Duration,
-    /// This gateway's name among those that share the counts.
+    /// This gateway's name among the gateways that share the counts.
     name: String,
     admit: Script,
     settle: Script,
@@ -96,7 +96,7 @@ impl Shared {
         self.on_outage
     }
 
-    /// `None`: the server cannot be reached.
+    /// Returns `None` if the server cannot be reached.
     pub async fn admit(
         &self,
         buckets: &[Bucket],
@@ -123,17 +123,17 @@ impl Shared {
                 .arg(limit.tokens_per_day.unwrap_or(0));
         }
         let mut manager = inner.manager.clone();
-        let answer: Option<Vec<i64>> = inner.ask(call.invoke_async(&mut manager)).await;
-        let Some(answer) = answer else {
+        let response: Option<Vec<i64>> = inner.ask(call.invoke_async(&mut manager)).await;
+        let Some(response) = response else {
             // A slow server may have counted it nevertheless.
             self.forget(buckets, member, estimate, day.number);
             return None;
         };
-        let outcome = read(&answer, buckets);
+        let outcome = read(&response, buckets);
         if matches!(outcome, Some(Ok(_))) {
             let sets = buckets
                 .iter()
-                .filter(|it| it.limit.concurrent_requests.is_some());
+                .filter(|bucket| bucket.limit.concurrent_requests.is_some());
             let sets: Vec<String> = sets.map(|bucket| inner.keys(bucket)[1].clone()).collect();
             if !sets.is_empty() {
                 inner.under_way().insert(member.to_owned(), sets);
@@ -142,7 +142,7 @@ impl Shared {
         outcome
     }
 
-    /// Sends the settlement in a separate task, so that dropping an admission does not wait.
+    /// Sends the settlement in a separate task, which lets the drop of an admission return immediately.
     pub fn settle(&self, buckets: Vec<Bucket>, member: String, estimate: u64, used: u64, day: i64) {
         let inner = Arc::clone(&self.inner);
         inner.under_way().remove(&member);
@@ -156,11 +156,11 @@ impl Shared {
         });
     }
 
-    /// Takes back an admission whose answer did not arrive, if there was one. The connection keeps the order,
-    /// so the server reads this after the admission. The caller does not wait for it.
+    /// Takes back an admission whose response did not arrive, if it was counted. The connection keeps the order, so the server
+    /// reads this after the admission. The caller does not wait for it.
     fn forget(&self, buckets: &[Bucket], member: &str, estimate: u64, day: i64) {
         let has_places = |bucket: &&Bucket| bucket.limit.concurrent_requests.is_some();
-        // Without concurrent places there is no record of whether it was counted.
+        // Only concurrent places record that a request was counted.
         let buckets: Vec<Bucket> = buckets.iter().filter(has_places).cloned().collect();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -185,7 +185,7 @@ impl Shared {
         for (member, sets) in under_way {
             for set in sets {
                 let mut call = redis::pipe();
-                // Only if it still exists, and extended from now by the server's clock.
+                // Extends the lease only if it still exists, from now by the server's clock.
                 call.cmd("EVAL")
                     .arg(RENEW)
                     .arg(1)
@@ -236,7 +236,7 @@ impl Inner {
         call
     }
 
-    /// The braces place all keys of one request on one node of a cluster.
+    /// The braces place all keys of a request on the same node of a cluster.
     fn keys(&self, bucket: &Bucket) -> [String; 2] {
         let base = format!("{{{}}}:{}", self.prefix, bucket.id);
         [format!("{base}:counts"), format!("{base}:inside")]
@@ -247,11 +247,11 @@ impl Inner {
             return None;
         }
         let why = match tokio::time::timeout(self.timeout, call).await {
-            Ok(Ok(answer)) => {
+            Ok(Ok(response)) => {
                 if self.is_out.swap(false, Ordering::Relaxed) {
                     tracing::info!("the shared counts of limits can be reached again");
                 }
-                return Some(answer);
+                return Some(response);
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {:?}", self.timeout),
@@ -268,13 +268,13 @@ impl Inner {
     }
 }
 
-/// Parses the answer of `admit.lua`. `None` if it has another form.
-fn read(answer: &[i64], buckets: &[Bucket]) -> Option<Result<Standing, Refused>> {
+/// Parses the response of `admit.lua`. Returns `None` if it has another form.
+fn read(response: &[i64], buckets: &[Bucket]) -> Option<Result<Standing, Refused>> {
     let figure = |value: Option<&i64>| u64::try_from(*value?).ok();
-    if *answer.first()? == 0 {
-        let bucket = buckets.get(usize::try_from(*answer.get(1)?).ok()?.checked_sub(1)?)?;
+    if *response.first()? == 0 {
+        let bucket = buckets.get(usize::try_from(*response.get(1)?).ok()?.checked_sub(1)?)?;
         let limit = bucket.limit;
-        let (figure_of, most) = match *answer.get(2)? {
+        let (figure_of, most) = match *response.get(2)? {
             1 => (Figure::Requests, limit.requests_per_minute.map(u64::from)),
             2 => (Figure::Tokens, limit.tokens_per_minute),
             3 => (Figure::Concurrent, limit.concurrent_requests.map(u64::from)),
@@ -284,7 +284,7 @@ fn read(answer: &[i64], buckets: &[Bucket]) -> Option<Result<Standing, Refused>>
             bucket: bucket.description.clone(),
             figure: figure_of,
             most: most?,
-            retry: Span(figure(answer.get(3))?),
+            retry: Span(figure(response.get(3))?),
         }));
     }
     let mut standing = Standing::default();
@@ -298,9 +298,9 @@ fn read(answer: &[i64], buckets: &[Bucket]) -> Option<Result<Standing, Refused>>
         standing.narrow(Standing {
             requests: left(
                 limit.requests_per_minute.map(u64::from),
-                figure(answer.get(1 + 2 * nth)),
+                figure(response.get(1 + 2 * nth)),
             ),
-            tokens: left(limit.tokens_per_minute, figure(answer.get(2 + 2 * nth))),
+            tokens: left(limit.tokens_per_minute, figure(response.get(2 + 2 * nth))),
         });
     }
     Some(Ok(standing))

@@ -1,6 +1,6 @@
-//! The pool as a client of the issuer: sends a browser there (authorization code with PKCE, RFC 7636), and turns the code
-//! that the browser brings back into an identity. Between the two the pool keeps nothing: state, nonce and verifier are
-//! digests of the text in the browser's cookie, by a key of this process.
+//! The pool as a client of the issuer: sends a browser there (authorization code with PKCE, RFC 7636), and exchanges the code that
+//! the browser brings back for an identity. The pool stores no state in between: state, nonce and verifier are digests of the text
+//! in the browser's cookie, keyed by this process.
 //!
 //! ```text
 //!  begin ─▶ address of the issuer, cookie ─▶ the person signs in there ─▶ complete(state, code, cookie)
@@ -25,15 +25,15 @@ use super::{Oidc, TOKEN_BYTES_MAX, head_of};
 use config::oidc::BrowserSection;
 use pool::{Span, Time};
 
-/// How long a person may take at the issuer.
+/// Time limit for signing in at the issuer.
 pub const ATTEMPT_MAX: Span = Span::from_secs(600);
-/// How long the issuer's addresses are kept, and how long a failure to read them is.
+/// Time for which the issuer's addresses, or a failure to read them, are cached.
 const ADDRESSES_KEPT: Span = Span::from_secs(600);
 const FAILURE_KEPT: Span = Span::from_secs(10);
 /// Issuers' codes have some hundred characters.
 const CODE_BYTES_MAX: usize = 4096;
 
-/// A sign-in that has begun: where the browser goes, and what it keeps in a cookie until it comes back.
+/// A sign-in in progress: the address for the browser, and its cookie until it comes back.
 pub struct Begun {
     pub address: Url,
     pub state: String,
@@ -53,7 +53,7 @@ struct Addresses {
     failed: Option<(String, Time)>,
 }
 
-/// What is derived from the text of the cookie.
+/// The values derived from the text of the cookie.
 #[derive(Clone, Copy)]
 enum Part {
     State,
@@ -76,7 +76,7 @@ impl Browser {
         })
     }
 
-    /// Where to send the browser.
+    /// Returns the address to send the browser to.
     pub async fn begin(
         &self,
         issuer: &Issuer,
@@ -109,15 +109,17 @@ impl Browser {
         })
     }
 
-    /// Whether this browser began the sign-in with this state, and not too long ago.
+    /// Checks that this browser began the sign-in with this state, within the time limit.
     pub fn recognize(&self, state: &str, cookie: &str, now: Time) -> Result<(), SignOnError> {
-        let began = cookie.split_once('.').and_then(|it| it.0.parse().ok());
+        let began = cookie
+            .split_once('.')
+            .and_then(|(began, _)| began.parse().ok());
         let began = Time(began.ok_or(SignOnError::Unknown)?);
         let given = URL_SAFE_NO_PAD.decode(state);
         let given = given.map_err(|_| SignOnError::Unknown)?;
         let message = Part::State.message(cookie);
         let is_same = hmac::verify(&self.key, message.as_bytes(), &given).is_ok();
-        // The wall clock may have been set back by a little.
+        // The wall clock may have been set back slightly.
         let age = Span(now.0.abs_diff(began.0));
         if is_same && age < ATTEMPT_MAX {
             Ok(())
@@ -126,7 +128,7 @@ impl Browser {
         }
     }
 
-    /// The ID token for a code, which the issuer gives out once.
+    /// Exchanges a code for the ID token. The issuer accepts each code once.
     pub async fn exchange(
         &self,
         issuer: &Issuer,
@@ -157,26 +159,29 @@ impl Browser {
             Some(secret) => form.extend([("client_id", id), ("client_secret", secret.as_str())]),
             None => form.push(("client_id", id)),
         }
-        let answer = issuer
+        let response = issuer
             .post(&endpoints.token, form_text(&form), basic)
             .await?;
-        let text = |field: &str| answer.body.get(field).and_then(Value::as_str);
-        if let Some(token) = text("id_token").filter(|_| answer.is_success) {
+        let text = |field: &str| response.body.get(field).and_then(Value::as_str);
+        if let Some(token) = text("id_token").filter(|_| response.is_success) {
             return Ok(token.to_owned());
         }
         let words = text("error").unwrap_or("without an ID token");
-        let clean = words.chars().filter(|it| !it.is_control()).take(100);
+        let clean = words
+            .chars()
+            .filter(|letter| !letter.is_control())
+            .take(100);
         Err(SignOnError::Refused {
-            status: answer.status,
+            status: response.status,
             error: clean.collect(),
         })
     }
 
-    /// Whether the ID token was made for this sign-in and for this client.
+    /// Checks that the ID token was made for this sign-in and for this client.
     pub fn check(&self, claims: &Map<String, Value>, cookie: &str) -> Result<(), SignOnError> {
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
         let nonce = self.derive(Part::Nonce, cookie);
-        let is_ours = text("azp").is_none_or(|it| it == self.section.client_id);
+        let is_ours = text("azp").is_none_or(|party| party == self.section.client_id);
         if text("nonce") == Some(nonce.as_str()) && is_ours {
             Ok(())
         } else {
@@ -200,8 +205,8 @@ impl Browser {
         }
     }
 
-    /// The issuer's addresses. One request reads them for all that wait; a failure counts for a while, since anyone may
-    /// begin to sign in.
+    /// The issuer's addresses. One request reads them for all waiting sign-ins. A failure is cached for some time, because any
+    /// visitor may begin to sign in.
     async fn endpoints(&self, issuer: &Issuer, now: Time) -> Result<Endpoints, SignOnError> {
         let is_recent = |since: Time, most: Span| now.0.abs_diff(since.0) < most.0;
         let mut addresses = self.addresses.lock().await;
@@ -247,26 +252,26 @@ impl Part {
 }
 
 impl Oidc {
-    /// Whether browsers may sign in at the issuer: its host, and the address that is registered there.
+    /// The issuer's host and the registered redirect address, if browsers may sign in there.
     pub fn browsers(&self) -> Option<(String, Option<&str>)> {
         let browser = self.browser.as_ref()?;
         let host = self.issuer.host();
         Some((host, browser.section.redirect_uri.as_deref()))
     }
 
-    /// Where to send a browser that wants to sign in; it comes back to `redirect`.
+    /// Returns the address to send a browser to for signing in. It comes back to `redirect`.
     ///
     /// # Errors
-    /// The issuer cannot be reached, or is not for browsers.
+    /// If the issuer cannot be reached, or is not for browsers.
     pub async fn begin(&self, redirect: &str) -> Result<Begun, SignOnError> {
         let browser = self.browser.as_ref().ok_or(SignOnError::Unknown)?;
         browser.begin(&self.issuer, redirect, (self.clock)()).await
     }
 
-    /// Who came back from the issuer, for a session of the configured length.
+    /// The identity of the person who came back from the issuer, for a session of the configured length.
     ///
     /// # Errors
-    /// Why the person is not signed in.
+    /// The reason that the person is not signed in.
     pub async fn complete(
         &self,
         state: &str,

@@ -1,12 +1,12 @@
-//! Checks the claims of a token whose signature is valid: audience and time, and the identity. Pure functions
-//! without a clock.
+//! Checks the claims of a token with a valid signature (audience and times), and extracts the identity. Pure functions without a
+//! clock.
 
 use serde_json::{Map, Value};
 
 use super::fault::OidcError;
 use pool::{Span, Time};
 
-/// Longer than any issuer's; the names appear in logs and the audit.
+/// Longer than any issuer's subjects, which appear in logs and the audit.
 const SUBJECT_MAX: usize = 255;
 const NAME_MAX: usize = 100;
 
@@ -18,7 +18,7 @@ pub(super) struct Rules<'a> {
     pub leeway: Span,
 }
 
-/// What remains of valid claims.
+/// The extracted parts of valid claims.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bearer {
     pub subject: String,
@@ -38,7 +38,9 @@ pub(super) fn check(
     }
     let is_for_us = match claims.get("aud") {
         Some(Value::String(one)) => one == rules.audience,
-        Some(Value::Array(all)) => all.iter().any(|it| it.as_str() == Some(rules.audience)),
+        Some(Value::Array(all)) => all
+            .iter()
+            .any(|audience| audience.as_str() == Some(rules.audience)),
         _ => false,
     };
     if !is_for_us {
@@ -95,7 +97,10 @@ pub(super) fn check(
     };
     Ok(Bearer {
         subject: subject.to_owned(),
-        name: shown(name.filter(|it| !it.trim().is_empty()).unwrap_or(subject)),
+        name: shown(
+            name.filter(|name| !name.trim().is_empty())
+                .unwrap_or(subject),
+        ),
         groups,
         expires,
     })
@@ -110,7 +115,9 @@ fn moment(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<Tim
             .map(|seconds| seconds.saturating_mul(1000))
             // A float beyond the range becomes the nearest limit.
             .or_else(|| {
-                let seconds = value.as_f64().filter(|it| it.is_finite() && *it >= 0.0);
+                let seconds = value
+                    .as_f64()
+                    .filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
                 seconds.map(|seconds| (seconds * 1000.0) as u64)
             }),
     };
@@ -123,7 +130,7 @@ fn moment(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<Tim
     }
 }
 
-/// The claim with this name, which may contain dots, or else the one at the end of this path.
+/// The claim with this name, which may contain dots, or else the value at this path.
 fn at<'a>(claims: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     if let Some(value) = claims.get(path) {
         return Some(value);
@@ -137,7 +144,7 @@ fn at<'a>(claims: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
 fn shown(name: &str) -> String {
     let clean = name
         .chars()
-        .map(|it| if it.is_control() { ' ' } else { it });
+        .map(|letter| if letter.is_control() { ' ' } else { letter });
     clean.take(NAME_MAX).collect::<String>().trim().to_owned()
 }
 
@@ -152,7 +159,7 @@ mod tests {
         judge_at(change, "groups")
     }
 
-    /// Valid claims with these changes; null removes one.
+    /// Valid claims with these changes; null removes a claim.
     fn judge_at(change: Value, groups_claim: &str) -> Result<Bearer, OidcError> {
         let mut claims = json!({
             "iss": "https://a.example", "aud": "pool", "sub": "4711", "preferred_username": "ann",

@@ -1,14 +1,14 @@
-//! Why a token is refused, with messages for its sender, and errors of the issuer, with messages for the log.
-//! Messages to the sender contain no address and no key.
+//! Reasons for refusing a token, with messages for its sender, and errors of the issuer, with messages for the log. Messages to the
+//! sender contain no address and no key.
 
 use std::path::PathBuf;
 
 use pool::Span;
 
-/// Accepted signatures. Algorithms with a shared secret (HS*), or none, are never accepted.
+/// Accepted signature algorithms. Algorithms with a shared secret (HS*) and unsigned tokens are never accepted.
 const ACCEPTED: &str = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA";
 
-/// Why a token is refused.
+/// The reason for refusing a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OidcError {
     #[error("this token has {bytes} bytes; allowed: up to {limit}")]
@@ -36,7 +36,7 @@ pub enum OidcError {
         claim: &'static str,
         problem: &'static str,
     },
-    #[error("this token is from another issuer than the one that this pool trusts")]
+    #[error("this token is from another issuer, which this pool does not trust")]
     Issuer,
     #[error("this token is for another audience; request one for this pool from its issuer")]
     Audience,
@@ -67,11 +67,11 @@ pub enum IssuerFault {
     Client { why: String },
     #[error("{address} cannot be reached: {why}")]
     Unreachable { address: String, why: String },
-    #[error("{address} answers with status {status}; redirects are not followed")]
+    #[error("{address} responds with status {status}; redirects are not followed")]
     Status { address: String, status: u16 },
-    #[error("{address} answers with more than {limit} bytes")]
+    #[error("{address} responds with more than {limit} bytes")]
     TooLarge { address: String, limit: usize },
-    #[error("the answer of {address} does not follow the specification: {why}")]
+    #[error("the response of {address} does not follow the specification: {why}")]
     Shape { address: String, why: String },
     #[error(
         "{address} is the document of the issuer `{found_issuer}`; auth.oidc.issuer must be the same text"
@@ -92,11 +92,11 @@ pub enum IssuerFault {
     NoKeys { address: String },
 }
 
-/// Why a browser could not sign in.
+/// The reason that a browser could not sign in.
 #[derive(Debug, thiserror::Error)]
 pub enum SignOnError {
     #[error(
-        "this sign-in was not begun in this browser and by this process, or more than 10 min ago; begin it again"
+        "this sign-in was not started in this browser and by this process, or more than 10 min ago; start it again"
     )]
     Unknown,
     #[error("the issuer cannot be used to sign in: {why}")]

@@ -1,4 +1,4 @@
-//! Entry points for fuzzers: a token from a client and an issuer's answers. Signatures are not checked.
+//! Entry points for fuzzers: a client's token and an issuer's responses. Signatures are not checked.
 
 use serde_json::{Map, Value};
 

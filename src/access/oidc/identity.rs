@@ -1,4 +1,4 @@
-//! The identity of a token, and what its groups allow.
+//! The identity of a token, and the permissions of its groups.
 
 use sha2::{Digest, Sha256};
 use wildmatch::WildMatch;
@@ -6,28 +6,28 @@ use wildmatch::WildMatch;
 use config::{GrantRole, GrantSection};
 use pool::{KeyId, Time};
 
-/// Keys of the store never have this bit.
+/// A bit that the store's keys never have.
 const OF_A_PERSON: u64 = 1 << 63;
 
 /// A person or a program that an issuer has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The issuer's identifier for it, which never changes.
+    /// The issuer's permanent identifier for it.
     pub subject: String,
     /// For display.
     pub name: String,
-    /// Its id in the queues: the same for each token of the same subject.
+    /// Its id in the queues, equal for all tokens of the same subject.
     pub key: KeyId,
-    /// At least one.
+    /// Has at least one element.
     pub grants: Vec<Grant>,
-    /// The token is invalid from then on; includes the leeway.
+    /// End of the token's validity, including the leeway.
     pub expires: Time,
 }
 
 /// The permissions of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// `None`: the permissions of everybody.
+    /// `None` stands for the permissions of everybody.
     pub group: Option<String>,
     pub role: GrantRole,
     /// Names, with `*` for any characters.
@@ -36,23 +36,23 @@ pub struct Grant {
 }
 
 impl Identity {
-    /// Whether a grant covers this role and this route, a path below the base path.
+    /// Returns true if a grant covers this role and this route, a path below the base path.
     pub fn may(&self, role: GrantRole, route: &str) -> bool {
         self.grants
             .iter()
-            .any(|it| it.role.covers(role) && it.has_route(route))
+            .any(|grant| grant.role.covers(role) && grant.has_route(route))
     }
 
-    /// Whether a grant covers this model on this route.
+    /// Returns true if a grant covers this model on this route.
     pub fn may_use(&self, model: &str, route: &str) -> bool {
         self.grants
             .iter()
-            .any(|it| it.has_route(route) && matches(&it.models, model))
+            .any(|grant| grant.has_route(route) && matches(&grant.models, model))
     }
 }
 
 impl Grant {
-    pub(super) fn of(group: Option<&str>, section: &GrantSection) -> Grant {
+    pub(super) fn new(group: Option<&str>, section: &GrantSection) -> Grant {
         Grant {
             group: group.map(str::to_owned),
             role: section.role,
@@ -67,10 +67,12 @@ impl Grant {
 }
 
 fn matches(patterns: &[String], text: &str) -> bool {
-    patterns.iter().any(|it| WildMatch::new(it).matches(text))
+    patterns
+        .iter()
+        .any(|pattern| WildMatch::new(pattern).matches(text))
 }
 
-/// The top bit and 63 bits of a digest, so that people share queues fairly with keys and each other.
+/// The top bit and 63 bits of a digest. People share queues fairly with keys and with each other.
 pub(super) fn key_of(issuer: &str, subject: &str) -> KeyId {
     let mut digest = Sha256::new();
     digest.update((issuer.len() as u64).to_be_bytes());

@@ -1,4 +1,4 @@
-//! Fetches the issuer's discovery document, its keys and its tokens: over TLS or on this machine, without redirects, with
+//! Fetches the issuer's discovery document, its keys and its tokens, over TLS or on this machine, without redirects, and with
 //! limits of time and size.
 
 use std::error::Error;
@@ -28,7 +28,7 @@ pub(super) struct Issuer {
     description: Url,
 }
 
-/// The fields of the discovery document that are used.
+/// The relevant fields of the discovery document.
 #[derive(Deserialize)]
 struct Description {
     issuer: String,
@@ -38,17 +38,17 @@ struct Description {
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }
 
-/// Where browsers sign in, and where a code becomes a token.
+/// The addresses for signing in and for exchanging a code for a token.
 #[derive(Clone)]
 pub(super) struct Endpoints {
     pub authorization: Url,
     pub token: Url,
-    /// How the client's secret is sent: by HTTP's basic authentication, or in the form.
+    /// True if the client's secret is sent by HTTP basic authentication, false for the form.
     pub takes_basic: bool,
 }
 
-/// The JSON of an answer, whatever its status.
-pub(super) struct TokenAnswer {
+/// The JSON of a response with any status.
+pub(super) struct TokenResponse {
     pub status: u16,
     pub is_success: bool,
     pub body: Map<String, Value>,
@@ -66,7 +66,7 @@ impl Issuer {
             section.issuer.trim_end_matches('/')
         );
         let description = trusted_address(&description).map_err(address)?;
-        // An earlier call has set the same provider.
+        // An error means that the same provider is already installed.
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let mut client = Client::builder()
             .connect_timeout(CONNECT_MAX)
@@ -91,7 +91,7 @@ impl Issuer {
         })
     }
 
-    /// For people: where they sign in.
+    /// The host where people sign in, for display.
     pub fn host(&self) -> String {
         let host = self.description.host_str().unwrap_or_default();
         match self.description.port() {
@@ -106,7 +106,7 @@ impl Issuer {
         self.trusted("jwks_uri", &found.jwks_uri)
     }
 
-    /// Where browsers sign in.
+    /// The addresses for browsers.
     pub async fn endpoints(&self) -> Result<Endpoints, IssuerFault> {
         let found = self.document().await?;
         let needed = |name: &'static str, text: &Option<String>| {
@@ -117,7 +117,7 @@ impl Issuer {
             self.trusted(name, text.as_deref().ok_or_else(missing)?)
         };
         let methods = &found.token_endpoint_auth_methods_supported;
-        let has = |method: &str| methods.iter().flatten().any(|it| it == method);
+        let has = |method: &str| methods.iter().flatten().any(|known| known == method);
         Ok(Endpoints {
             authorization: needed("authorization_endpoint", &found.authorization_endpoint)?,
             token: needed("token_endpoint", &found.token_endpoint)?,
@@ -125,13 +125,13 @@ impl Issuer {
         })
     }
 
-    /// Sends a form; errors of the issuer are answers, too.
+    /// Sends a form. Errors of the issuer are responses as well.
     pub async fn post(
         &self,
         address: &Url,
         form: String,
         authorization: Option<String>,
-    ) -> Result<TokenAnswer, IssuerFault> {
+    ) -> Result<TokenResponse, IssuerFault> {
         let mut request = self.http.post(address.clone()).body(form);
         request = request
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
@@ -139,17 +139,17 @@ impl Issuer {
         if let Some(text) = authorization {
             request = request.header(header::AUTHORIZATION, text);
         }
-        let answer = self.send(address, request).await?;
-        let status = answer.status();
+        let response = self.send(address, request).await?;
+        let status = response.status();
         if status.is_redirection() || status.is_server_error() {
             return Err(IssuerFault::Status {
                 address: address.to_string(),
                 status: status.as_u16(),
             });
         }
-        let body = self.body(address, answer).await?;
+        let body = self.body(address, response).await?;
         let body = serde_json::from_slice(&body).map_err(|error| self.shape(address, error))?;
-        Ok(TokenAnswer {
+        Ok(TokenResponse {
             status: status.as_u16(),
             is_success: status == StatusCode::OK,
             body,
@@ -169,7 +169,7 @@ impl Issuer {
         Ok(found)
     }
 
-    /// An address of the document; what an issuer with TLS names has TLS, too.
+    /// Parses an address of the document. An issuer with TLS may only name addresses with TLS.
     fn trusted(&self, name: &'static str, text: &str) -> Result<Url, IssuerFault> {
         let untrusted = |why: String| IssuerFault::NamedAddress {
             name,
@@ -203,15 +203,15 @@ impl Issuer {
     }
 
     async fn read(&self, address: &Url) -> Result<Vec<u8>, IssuerFault> {
-        let answer = self.send(address, self.http.get(address.clone())).await?;
+        let response = self.send(address, self.http.get(address.clone())).await?;
         // A redirect, which is not a success either, would lead to another server.
-        if answer.status() != StatusCode::OK {
+        if response.status() != StatusCode::OK {
             return Err(IssuerFault::Status {
                 address: address.to_string(),
-                status: answer.status().as_u16(),
+                status: response.status().as_u16(),
             });
         }
-        self.body(address, answer).await
+        self.body(address, response).await
     }
 
     async fn send(&self, address: &Url, request: RequestBuilder) -> Result<Response, IssuerFault> {
@@ -219,9 +219,9 @@ impl Issuer {
         sent.map_err(|error| unreachable(address, error))
     }
 
-    async fn body(&self, address: &Url, answer: Response) -> Result<Vec<u8>, IssuerFault> {
+    async fn body(&self, address: &Url, response: Response) -> Result<Vec<u8>, IssuerFault> {
         let mut body = Vec::new();
-        let mut chunks = answer.bytes_stream();
+        let mut chunks = response.bytes_stream();
         while let Some(chunk) = chunks.next().await {
             body.extend_from_slice(&chunk.map_err(|error| unreachable(address, error))?);
             if body.len() > ANSWER_BYTES_MAX {
@@ -257,7 +257,7 @@ async fn authorities(path: &Path) -> Result<Vec<Certificate>, IssuerFault> {
     }
 }
 
-/// The last cause of an error, which people can usually act on.
+/// The last cause of an error, which is usually the actionable one.
 fn root_of(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

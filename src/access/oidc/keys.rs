@@ -1,5 +1,4 @@
-//! The keys that an issuer publishes (JWKS), as far as they can verify signatures, and the choice of the key
-//! for a token.
+//! The keys that an issuer publishes (JWKS) and that can verify signatures, and the choice of the key for a token.
 
 use jsonwebtoken::jwk::{
     AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse,
@@ -8,7 +7,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Header};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Issuers have two or three; more keys than this are not read.
+/// Limit of keys to read. Issuers have two or three.
 const KEYS_MAX: usize = 100;
 /// 2048 and 8192 bits.
 const MODULUS_BYTES: std::ops::RangeInclusive<usize> = 256..=1025;
@@ -22,19 +21,19 @@ const OF_RSA: &[Algorithm] = &[
     Algorithm::PS512,
 ];
 
-/// The usable keys of one answer.
+/// The usable keys of one response.
 #[derive(Debug)]
 pub(super) struct KeySet(Vec<Key>);
 
 #[derive(Debug)]
 pub(super) struct Key {
     published: Jwk,
-    /// The signature algorithms it may be used for: those of its type, or only the one that its issuer names.
+    /// The signature algorithms of its type, or only the algorithm that its issuer names.
     algorithms: Vec<Algorithm>,
     pub(super) material: DecodingKey,
 }
 
-/// Why no key was found.
+/// The reason that no key was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoKey {
     Unknown,
@@ -58,7 +57,7 @@ struct Published {
 }
 
 impl KeySet {
-    /// Skips keys of unknown types, for encryption, too short or broken.
+    /// Skips keys of unknown types, keys for encryption, and keys that are too short or broken.
     pub fn read(bytes: &[u8]) -> Result<KeySet, serde_json::Error> {
         let published: Published = serde_json::from_slice(bytes)?;
         let each = published.keys.into_iter().take(KEYS_MAX);
@@ -108,7 +107,7 @@ impl Key {
         let point_of = |bytes: usize| {
             material
                 .try_get_as_bytes()
-                .is_ok_and(|it| it.len() == bytes)
+                .is_ok_and(|number| number.len() == bytes)
         };
         let mut algorithms = match &published.algorithm {
             AlgorithmParameters::RSA(_) => {
@@ -118,20 +117,20 @@ impl Key {
                 };
                 MODULUS_BYTES.contains(&n.len()).then(|| OF_RSA.to_vec())?
             }
-            AlgorithmParameters::EllipticCurve(it) => match it.curve {
+            AlgorithmParameters::EllipticCurve(parameters) => match parameters.curve {
                 EllipticCurve::P256 if point_of(65) => vec![Algorithm::ES256],
                 EllipticCurve::P384 if point_of(97) => vec![Algorithm::ES384],
                 _ => return None,
             },
-            AlgorithmParameters::OctetKeyPair(it) => match it.curve {
+            AlgorithmParameters::OctetKeyPair(parameters) => match parameters.curve {
                 EllipticCurve::Ed25519 if point_of(32) => vec![Algorithm::EdDSA],
                 _ => return None,
             },
-            // A shared secret that is published is no secret.
+            // A published shared secret is useless.
             _ => return None,
         };
         if let Some(only) = common.key_algorithm {
-            algorithms.retain(|it| KeyAlgorithm::from(*it) == only);
+            algorithms.retain(|algorithm| KeyAlgorithm::from(*algorithm) == only);
         }
         let key = Key {
             algorithms,

@@ -1,5 +1,5 @@
-//! Single sign-on: verifies bearer tokens of the configured issuer, and determines what the person's groups
-//! allow. It keeps the issuer's keys and the verified identities; of a token it keeps only the digest.
+//! Single sign-on: verifies bearer tokens of the configured issuer, and determines the permissions of the person's groups. Keeps
+//! the issuer's keys and the verified identities; of a token it keeps only the digest.
 //!
 //! | file        | what                                                          |
 //! |-------------|---------------------------------------------------------------|
@@ -49,7 +49,7 @@ const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Verified tokens in the cache; the least recently used one is removed first.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(10_000).expect("is not zero");
 
-/// The accepted token types, in lower case; some issuers write none.
+/// The accepted token types, in lower case. Some issuers write none.
 const KINDS: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
 
 type Clock = dyn Fn() -> Time + Send + Sync;
@@ -60,10 +60,10 @@ pub struct Oidc {
     clock: Box<Clock>,
     issuer: Arc<Issuer>,
     rotation: Arc<Rotation>,
-    /// `None`: browsers do not sign in at the issuer.
+    /// `None` if browsers do not sign in at the issuer.
     browser: Option<Browser>,
     verified: Mutex<LruCache<[u8; 32], Verified>>,
-    /// The names of people who signed in from a browser, whose tokens are not kept.
+    /// The names of people who signed in from a browser, whose tokens are not cached.
     signed_on: Mutex<LruCache<KeyId, String>>,
     /// The second in which a refused token was last logged.
     last_logged: AtomicU64,
@@ -88,12 +88,12 @@ impl Oidc {
     /// start. `clock` is the wall clock for checking tokens.
     ///
     /// # Errors
-    /// A problem that does not pass: an address or a file that cannot be used.
+    /// A permanent problem: an address or a file that cannot be used.
     pub async fn new(
         section: &OidcSection,
         clock: impl Fn() -> Time + Send + Sync + 'static,
     ) -> Result<Oidc, IssuerFault> {
-        // An earlier call may have set the same provider.
+        // An earlier call may have installed the same provider.
         let _ = signature::RING.install_default();
         let issuer = Arc::new(Issuer::new(section).await?);
         let browser = section.browser.as_ref().map(Browser::new).transpose()?;
@@ -112,7 +112,7 @@ impl Oidc {
         })
     }
 
-    /// Whether a bearer text may be an issuer's token: the pool's own keys contain no dots.
+    /// Returns true if a bearer text may be an issuer's token: the pool's own keys contain no dots.
     pub fn is_token(text: &str) -> bool {
         !text.starts_with("mp-") && text.bytes().filter(|byte| *byte == b'.').count() == 2
     }
@@ -120,7 +120,7 @@ impl Oidc {
     /// The identity of the token.
     ///
     /// # Errors
-    /// Why the token is refused, with a message for its sender.
+    /// The reason for refusing the token, with a message for its sender.
     pub async fn verify(&self, token: &str) -> Result<Arc<Identity>, OidcError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(OidcError::TooLong {
@@ -131,7 +131,10 @@ impl Oidc {
         let now = (self.clock)();
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let known = self.rotation.known(now);
-        if let Some(identity) = known.as_ref().and_then(|it| self.recall(&digest, it, now)) {
+        if let Some(identity) = known
+            .as_ref()
+            .and_then(|known| self.recall(&digest, known, now))
+        {
             return Ok(identity);
         }
         let header = head_of(token)?;
@@ -158,16 +161,18 @@ impl Oidc {
             return Some(name.clone());
         }
         let verified = self.verified();
-        let mut known = verified.iter().map(|(_, it)| &it.identity);
-        known.find(|it| it.key == key).map(|it| it.name.clone())
+        let mut known = verified.iter().map(|(_, verified)| &verified.identity);
+        known
+            .find(|identity| identity.key == key)
+            .map(|identity| identity.name.clone())
     }
 
-    /// Its name, as the configuration has it.
+    /// The issuer's name in the configuration.
     pub fn issuer(&self) -> &str {
         &self.section.issuer
     }
 
-    /// Logs at most once a second, because anyone can send tokens.
+    /// Logs at most once a second, because any client can send tokens.
     fn tell(&self, error: &OidcError, header: &Header, now: Time) {
         let second = now.0 / 1000;
         if self.last_logged.swap(second, Ordering::Relaxed) != second {
@@ -212,8 +217,8 @@ impl Oidc {
             Some(known) => known,
             None => self.rotation.newest(now).await.ok_or_else(unavailable)?,
         };
-        // The issuer may have changed its keys since they were read. If the token names no key, this can also
-        // appear as a wrong signature.
+        // The issuer may have changed its keys since they were read. For a token without a key id, this can also appear as a wrong
+        // signature.
         let claims = match claims_of(token, header, &first) {
             Err(Unverified::NoKey(NoKey::Unknown)) => None,
             Err(Unverified::Signature) if header.kid.is_none() => None,
@@ -259,9 +264,14 @@ impl Oidc {
         let of_groups = section.groups.iter();
         let of_groups = of_groups.filter(|(name, _)| bearer.groups.contains(name));
         let mut grants: Vec<Grant> = of_groups
-            .map(|(name, grant)| Grant::of(Some(name), grant))
+            .map(|(name, grant)| Grant::new(Some(name), grant))
             .collect();
-        grants.extend(section.everybody.iter().map(|it| Grant::of(None, it)));
+        grants.extend(
+            section
+                .everybody
+                .iter()
+                .map(|grant| Grant::new(None, grant)),
+        );
         if grants.is_empty() {
             return Err(OidcError::NoGroup { name: bearer.name });
         }
@@ -285,8 +295,7 @@ impl Oidc {
     }
 }
 
-/// The header, if signatures of its kind are accepted at all. It is not trusted before the signature is
-/// checked.
+/// The header, if its signature algorithm is accepted at all. It is not trusted before the signature is checked.
 fn head_of(token: &str) -> Result<Header, OidcError> {
     let header = jsonwebtoken::decode_header(token).map_err(|_| OidcError::Unreadable)?;
     if header.alg.family() == AlgorithmFamily::Hmac {
@@ -294,7 +303,7 @@ fn head_of(token: &str) -> Result<Header, OidcError> {
             algorithm: format!("{:?}", header.alg),
         });
     }
-    // An unknown header parameter that the issuer marks as critical may change what the token means.
+    // An unknown header parameter marked as critical may change the token's meaning.
     if header.crit.is_some() {
         return Err(OidcError::Unreadable);
     }
@@ -303,7 +312,7 @@ fn head_of(token: &str) -> Result<Header, OidcError> {
             Err(OidcError::Kind {
                 kind: kind
                     .chars()
-                    .filter(|it| !it.is_control())
+                    .filter(|letter| !letter.is_control())
                     .take(40)
                     .collect(),
             })

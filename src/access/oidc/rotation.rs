@@ -1,5 +1,5 @@
-//! The issuer's keys: read in the background, kept while the issuer cannot be reached, and never requested more
-//! often than every 10 s, however many tokens name unknown keys.
+//! The issuer's keys: read in the background, kept while the issuer cannot be reached, and requested at most every 10 s, however
+//! many tokens name unknown keys.
 //!
 //! ```text
 //!  verify ──needs a key──▶ read_soon ──at most one in 10 s──▶ task: describe, keys ──▶ known
@@ -18,7 +18,7 @@ use super::issuer::Issuer;
 use super::keys::KeySet;
 use pool::{Span, Time};
 
-/// Between two attempts to read the keys.
+/// Time between two attempts to read the keys.
 pub(super) const PAUSE: Span = Span::from_secs(10);
 /// Keys that could not be refreshed for this long are no longer trusted.
 const TRUSTED_FOR: Span = Span::from_secs(24 * 3600);
@@ -28,7 +28,7 @@ pub(super) struct Rotation {
     refresh: Span,
     known: ArcSwapOption<Known>,
     attempt: Mutex<Option<Attempt>>,
-    /// The address of the keys, and since when it is known. Dropped when it does not work.
+    /// The address of the keys, and the time since which it is known. Dropped when it does not work.
     address: Mutex<Option<(Url, Time)>>,
 }
 
@@ -45,7 +45,7 @@ struct Attempt {
     over: watch::Receiver<bool>,
 }
 
-/// The wall clock may be set back, so a moment in the future counts as past.
+/// The wall clock may be set back, so a time in the future counts as past.
 fn between(one: Time, other: Time) -> Span {
     Span(one.0.abs_diff(other.0))
 }
@@ -79,20 +79,20 @@ impl Rotation {
         self.known(now)
     }
 
-    /// Time until the issuer may be asked again.
+    /// Time until the next request to the issuer is allowed.
     pub fn pause_left(&self, now: Time) -> Span {
         let attempt = self.attempt.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = attempt.as_ref().map(|it| between(now, it.began));
+        let waited = attempt.as_ref().map(|attempt| between(now, attempt.began));
         Span(
             PAUSE
                 .0
-                .saturating_sub(waited.map_or(0, |it| it.0))
+                .saturating_sub(waited.map_or(0, |waited| waited.0))
                 .max(1000),
         )
     }
 
-    /// Starts to read the keys, or joins the attempt that runs or has just ended. The attempt continues when
-    /// its client leaves, because other requests wait for it too.
+    /// Starts to read the keys, or joins the attempt that runs or has just ended. The attempt continues when its client leaves,
+    /// because other requests also wait for it.
     #[expect(
         clippy::disallowed_methods,
         reason = "one at a time, and it ends by its own timeouts"

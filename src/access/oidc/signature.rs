@@ -29,7 +29,7 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
         Algorithm::ES256 => Check::Point(&checks::ECDSA_P256_SHA256_FIXED),
         Algorithm::ES384 => Check::Point(&checks::ECDSA_P384_SHA384_FIXED),
         Algorithm::EdDSA => Check::Point(&checks::ED25519),
-        // Shared secrets, and algorithms that are unknown here.
+        // Shared secrets, and algorithms unknown to this program.
         _ => return Err(ErrorKind::UnsupportedAlgorithm.into()),
     };
     // A key of another family would be misinterpreted.

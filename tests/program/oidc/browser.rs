@@ -313,7 +313,7 @@ fn an_issuer_that_is_down_is_named_and_asked_rarely() {
         let (status, _, head) = scene.get("/llm/session/sign-on", &[]);
         assert_eq!((status, location(&head)), (303, failed("unavailable")));
     }
-    scene.pool.wait_for_log("answers with status 503");
+    scene.pool.wait_for_log("responds with status 503");
     let key = scene.pool.admin_key();
     let (status, _, _) = scene
         .pool

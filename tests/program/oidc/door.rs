@@ -137,7 +137,7 @@ fn the_service_starts_while_the_issuer_is_down_and_says_so() {
     );
     assert!(head.contains("retry-after"), "{head}");
     wait_for("the log to say why", || {
-        pool.log().contains("answers with status 503")
+        pool.log().contains("responds with status 503")
     });
     let admin = pool.admin_key();
     assert_eq!(
