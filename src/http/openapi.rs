@@ -36,19 +36,19 @@ pub(crate) use self::serve::documentation;
 
 const DESCRIPTION: &str = "\
 One OpenAI-compatible endpoint for many models on scarce GPU memory. A model is loaded on the first request for it and
-unloaded when it is idle. Administrators steer with priorities.
+unloaded when it is idle. Administrators control the pool with priorities.
 
 **Keys.** Press *Authorize* and paste a key (`mp-…`). `user_key` is for the inference routes, `admin_key` for the admin
 routes; an admin key works for both. The first admin key is in a file on the server (`auth.admin_key_file`).
 
 **Addresses.** The inference routes exist below this base path and below `/v1` directly, for clients of OpenAI and Anthropic. Addresses
-of Azure, llama.cpp and other services lead to the same routes; docs/api.md lists them.
+of Azure, llama.cpp and other services lead to the same routes; docs/reference/api.md lists them.
 
-<details><summary>What the words mean</summary>
+<details><summary>Glossary</summary>
 
 | word | meaning |
 |---|---|
-| model | an entry of the catalogue: a name, where its weights are, how it runs, its priority |
+| model | an entry of the catalogue: name, location of the weights, engine settings, priority |
 | replica | one engine instance that serves one model; a model has 0 or more |
 | engine | the program that runs a replica |
 | device | one GPU, or the host's memory if there is no GPU |
@@ -56,7 +56,7 @@ of Azure, llama.cpp and other services lead to the same routes; docs/api.md list
 | load, unload | start replicas of a model, or stop them |
 | evict | unload a replica because another model needs its memory |
 | drain | refuse new requests on a replica and let the running ones finish |
-| keep-hot | how long a replica stays after its last request ended |
+| keep-hot | the time for which a replica stays after its last request ended |
 | always-hot | priority 2 and above: loaded at the start, never evicted |
 | evening cleanup | the job that empties the pool |
 | plan | the decision for one load: placement, evictions, reasons; or a refusal with reasons |
@@ -64,7 +64,7 @@ of Azure, llama.cpp and other services lead to the same routes; docs/api.md list
 </details>
 
 Times are written like `10m` or `2h` in requests and are milliseconds (`_ms`) in answers. Memory is in bytes (`_bytes`).
-Moments are RFC 3339 in UTC. A letter with a number, such as P2 or L3, is a rule of the pool (docs/rules.md). Errors are
+Moments are RFC 3339 in UTC. A letter with a number, such as P2 or L3, is a rule of the pool (docs/reference/rules.md). Errors are
 OpenAI's error objects. Every answer has an `x-request-id`.";
 
 /// The tags in the order of the page. Tags without routes are omitted.

@@ -138,7 +138,7 @@ DIALOGS = {
     "cleanup": button("evening", "Run the cleanup…"),
     "reset": button("evening", re.compile("Reset")),
     "new key": button("keys", "New key"),
-    "read again": button("config", "Read it again…"),
+    "read again": button("config", "Reload…"),
     "palette": pressed("Control+k"),
     "help": pressed("?"),
     "account": button("pool", re.compile("Signed in as")),

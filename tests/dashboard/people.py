@@ -18,7 +18,7 @@ def a_viewer_sees_everything_and_changes_nothing(browser):
     panel.get_by_role("button", name="Plan a load").click()
     expect(page.get_by_role("dialog")).to_contain_text("change nothing")
     page.keyboard.press("Escape")
-    for screen, words in (("devices?device=gpu0", "Take out of service…"), ("evening", "Run the cleanup…"), ("config", "Read it again…")):
+    for screen, words in (("devices?device=gpu0", "Take out of service…"), ("evening", "Run the cleanup…"), ("config", "Reload…")):
         expect(it.go(screen).get_by_role("button", name=words)).to_be_disabled()
     it.close()
 

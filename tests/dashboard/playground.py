@@ -118,7 +118,7 @@ def the_names_of_models_are_hidden_until_the_vote(browser):
 def the_playground_shows_how_near_texts_are_and_which_answers_a_question_best(browser):
     it = tab(browser)
     page = it.go("playground?mode=embeddings&models=small")
-    texts = page.get_by_label("Texts, one a line")
+    texts = page.get_by_label("Texts, one per line")
     # The stub's vector is the number of letters, and of words.
     texts.fill("one two\n\none two\n<b>bold</b>")
     page.get_by_role("button", name="Embed", exact=True).click()

@@ -223,7 +223,7 @@ def every_value_of_the_configuration_says_where_it_comes_from(browser):
     row = lambda key: page.locator(".config-rows > div").filter(has=page.get_by_role("button", name=key, exact=True))
     expect(row("provider")).to_contain_text(re.compile(r"fixed\s*line \d+"))
     expect(row("keep_hot")).to_contain_text("default")
-    page.get_by_label("Without defaults").check()
+    page.get_by_label("Hide defaults").check()
     expect(row("keep_hot")).to_have_count(0)
     expect(row("provider")).to_be_visible()
     it.close()

@@ -1,4 +1,4 @@
-// Begins the page: who is there, which screen is shown, and what the keyboard does everywhere.
+// Entry point: session, current screen, and global keyboard shortcuts.
 import { html, render, useEffect, useErrorBoundary } from './lib/view.js';
 import { session, whoAmI } from './lib/api.js';
 import { connect, disconnect, live } from './lib/live.js';
@@ -33,12 +33,12 @@ import { Usage } from './screens/usage.js';
 
 const VIEWS = { home: Home, usage: Usage, pool: Pool, models: Models, queue: Queue, events: Events, timeline: TimeLine, audit: Audit, report: Report, playground: Playground, leaderboard: Leaderboard, logs: Logs, devices: Devices, evening: Evening, keys: KeysScreen, config: Configuration };
 
-/** Where a model's panel opens beside the screen; others use the name for themselves. */
+/** Screens next to which a model's panel opens; other screens use `model` for themselves. */
 const WITH_PANEL = new Set(['pool', 'models', 'queue', 'timeline', 'devices', 'evening', 'report']);
 
 function Screen({ of: View }) {
   const [error, again] = useErrorBoundary(it => console.error(it));
-  if (error) return html`<div class="problem" role="alert"><div><p><b>This screen has failed.</b> The others go on.</p><p class="soft">${String(error.message ?? error)}</p><p><${Button} onClick=${again}>Try again<//></p></div></div>`;
+  if (error) return html`<div class="problem" role="alert"><div><p><b>This screen has failed.</b> Other screens still work.</p><p class="soft">${String(error.message ?? error)}</p><p><${Button} onClick=${again}>Try again<//></p></div></div>`;
   return html`<${View} />`;
 }
 

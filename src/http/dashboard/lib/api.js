@@ -1,11 +1,11 @@
 // Requests to the pool. The session is a cookie that scripts cannot read; changes carry a header that no other site can send.
 import { createStore } from './store.js';
 
-/** The address of the pool, below whatever path a proxy serves it. */
+/** The base URL of the pool, including a proxy's prefix. */
 export const BASE = new URL('.', location.href).href.replace(/\/$/, '');
 const TIMEOUT_MS = 20_000;
 
-/** `who` is null until it is known; `state`: unknown, out, in, ended. */
+/** `who` is null until known; `state`: unknown, out, in, ended. */
 export const session = createStore({ state: 'unknown', who: null, failure: null });
 
 export class Failure extends Error {
@@ -15,7 +15,7 @@ export class Failure extends Error {
   }
 }
 
-const unreachable = () => new Failure({ message: `No answer from ${location.host}. The connection, or the service, is down.` });
+const unreachable = () => new Failure({ message: `No response from ${location.host}. The connection or the service is down.` });
 
 export async function failureOf(response) {
   let body = {};
@@ -23,7 +23,7 @@ export async function failureOf(response) {
   const { error = {}, plan = null } = body ?? {};
   return new Failure({
     status: response.status, code: error.code, param: error.param, plan,
-    message: error.message || `The server, or a proxy in front of it, answered with status ${response.status}.`,
+    message: error.message || `The server, or a proxy in front of it, returned status ${response.status}.`,
     retry: Number(response.headers.get('retry-after')) || null,
   });
 }
@@ -32,7 +32,7 @@ export function headers(method, more = {}) {
   return { ...(method !== 'GET' && { 'x-model-pool-csrf': '1' }), ...more };
 }
 
-/** The JSON of an answer; throws a `Failure`. Without `timeout` an order may take as long as it needs. */
+/** Returns the JSON of a response or throws a `Failure`. With `timeout: 0` an order may take any time. */
 export async function request(method, path, { body, query, timeout = TIMEOUT_MS, signal, asText = false } = {}) {
   const given = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== null && value !== '');
   const address = BASE + path + (given.length ? '?' + new URLSearchParams(given) : '');
@@ -63,14 +63,14 @@ export const get = (path, query, more) => request('GET', path, { query, ...more 
 export const getText = (path, query) => request('GET', path, { query, asText: true });
 export const post = (path, body = {}, more) => request('POST', path, { body, ...more });
 
-/** The server does not know the session any more. */
+/** The session is no longer valid. */
 export function ended() {
   if (session.get().state === 'in') session.set({ state: 'ended' });
 }
 
 const RENEW_MS = 10 * 60_000;
 
-/** Where no key is needed to use models, nobody is signed in yet: administrators have a key, and others may go on without one. */
+/** Without a required key, visitors start signed out: administrators sign in, and others may continue without a key. */
 export async function whoAmI() {
   try {
     const who = await get('/session');
@@ -83,7 +83,7 @@ export async function whoAmI() {
 
 export const goOnWithoutKey = () => session.set({ state: 'in' });
 
-// The server renews the cookie's secret when it is asked, and says when the session is over.
+// The server renews the cookie's secret on this request, and reports when the session has ended.
 setInterval(async () => {
   if (session.get().state !== 'in' || document.hidden) return;
   try { session.set({ who: await get('/session') }); } catch (failure) { if (failure.status === 401) ended(); }
@@ -101,4 +101,4 @@ export async function signOut() {
 
 export const mayChange = () => session.get().who?.role === 'admin';
 export const useMayChange = () => session.use(it => it.who?.role === 'admin');
-export const READ_ONLY = 'You can see everything here and change nothing: your key is a viewer’s.';
+export const READ_ONLY = 'Your key has the role viewer: you can see everything, but change nothing.';

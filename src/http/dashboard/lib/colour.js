@@ -1,12 +1,12 @@
-// Each model has a hue of its own, the same in every place. Lightness and strength belong to the theme. A name alone suggests the hue;
-// where two of a few models would look alike, one of them moves into the largest gap between the others.
+// Assigns each model a hue, used everywhere; lightness and saturation come from the theme. The hue derives from the name;
+// if two of a few models would look alike, one of them moves into the largest gap between the others.
 
 const suggested = new Map(), given = new Map();
 
 function hash(name) {
   let found = 2_166_136_261;
   for (const letter of String(name)) found = Math.imul(found ^ letter.codePointAt(0), 16_777_619);
-  // The last steps of MurmurHash3: names that differ in a few letters lie far apart.
+  // The finalizer of MurmurHash3, which spreads similar names.
   found = Math.imul(found ^ (found >>> 16), 0x85eb_ca6b);
   found = Math.imul(found ^ (found >>> 13), 0xc2b2_ae35);
   return (found ^ (found >>> 16)) >>> 0;
@@ -19,10 +19,10 @@ function suggestion(name) {
 
 const apart = (one, other) => { const by = Math.abs(one - other) % 360; return Math.min(by, 360 - by); };
 
-/** More than these differ by less than an eye sees. */
+/** With more models, hues cannot be distinguished. */
 const MOST = 24;
 
-/** Divides the hues among the models of the catalogue. The same catalogue gives the same colours, in whichever order it comes. */
+/** Distributes hues among the catalogue's models. The result does not depend on their order. */
 export function divide(names) {
   if (names.length === given.size && names.every(name => given.has(name))) return;
   given.clear();
@@ -40,5 +40,5 @@ export function divide(names) {
   }
 }
 
-/** 0 to 359. */
+/** A hue from 0 to 359. */
 export const hue = name => given.get(name) ?? suggestion(name);

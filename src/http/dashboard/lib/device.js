@@ -1,4 +1,4 @@
-// A device's memory as parts that add up to its size, in the order in which they are drawn.
+// Splits a device's memory into parts that add up to its size, in drawing order.
 import { byName } from './live.js';
 
 const number = replica => Number(String(replica).slice(1)) || 0;
@@ -30,7 +30,7 @@ export function replicaOf(part) {
 
 export const sum = (list, of) => list.reduce((total, it) => total + (of(it) || 0), 0);
 
-/** Devices by their nodes. */
+/** Groups devices by node. */
 export function nodes(devices) {
   const found = new Map();
   for (const device of devices) found.set(device.node, [...found.get(device.node) ?? [], device]);
@@ -55,7 +55,7 @@ function replaced(device, victims, added) {
   return next;
 }
 
-/** What the devices would hold after a plan: its victims are gone and its own replica is there. */
+/** The devices after a plan: without its victims, and with its new replica. */
 export function after(plan, devices) {
   const victims = new Set(plan.victims.map(it => it.replica));
   const placed = new Map(plan.placement.map(share => [share.device, share.bytes]));
@@ -69,7 +69,7 @@ export function after(plan, devices) {
   });
 }
 
-/** Squares of a treemap: `items` have a `size`; every one gets x, y, w, h in the unit of the rectangle. */
+/** Lays out a squarified treemap: each of `items` has a `size` and gets x, y, w, h in the unit of the rectangle. */
 export function squarify(items, x, y, w, h) {
   const total = sum(items, it => it.size), out = [];
   if (!total || w <= 0 || h <= 0) return out;

@@ -1,11 +1,11 @@
-// What happened: the newest decisions as they come, pages of older ones, and from them who lived where and when.
+// The history: live decisions, pages of older ones, and the residence of replicas derived from them.
 import { useEffect, useState } from './view.js';
 import { get } from './api.js';
 import { hear, live } from './live.js';
 
 const KEPT = 500;
 
-/** Kinds of events: the word for people, and whether something went wrong. */
+/** Kinds of events: their label, and their tone. */
 export const KINDS = {
   load: ['Load', ''], ready: ['Ready', 'good'], load_failed: ['Load failed', 'bad'], crash: ['Crash', 'bad'], drain: ['Drain', 'going'],
   evict: ['Eviction', 'going'], unload: ['Unload', 'going'], gone: ['Gone', ''], refuse: ['Refusal', 'bad'], set: ['Setting', ''],
@@ -18,22 +18,22 @@ export const KINDS = {
 export const kindWord = kind => KINDS[kind]?.[0] ?? kind;
 export const kindTone = kind => KINDS[kind]?.[1] ?? '';
 
-/** One page, oldest first: the newest events, or those before the event `before`. */
+/** A page, oldest first: the newest events, or the events before `before`. */
 export async function page({ before, limit = 200, model, kind, reason } = {}) {
-  // `until` leaves out its own millisecond, in which there may be more events than that one.
+  // `until` excludes its own millisecond, which may contain further events.
   const until = before && new Date(Date.parse(before.at) + 1).toISOString();
   const { events } = await get('/admin/events', { limit, model, kind, reason, until });
   return before ? events.filter(it => it.id < before.id) : events;
 }
 
-/** One list of both, newest first; `newer` are the newest of all. Where they do not meet, the older ones are dropped: there is a gap. */
+/** Merges two lists, newest first; `newer` has the newest events. If there is a gap between them, the older ones are dropped. */
 function joined(newer, older) {
   const oldest = newer.at(-1)?.id ?? 0, ids = new Set(newer.map(it => it.id));
   if (older.length && newer.length && older[0].id < oldest && !older.some(it => ids.has(it.id))) return newer;
   return [...newer, ...older.filter(it => !ids.has(it.id))].sort((one, other) => other.id - one.id).slice(0, KEPT);
 }
 
-/** The newest events first, followed live. `state`: reading, live, lost, or a failure. */
+/** The newest events first, updated live. `state`: reading, live, lost, or a failure. */
 export function useEvents(limit = 100) {
   const [events, setEvents] = useState([]);
   const [state, setState] = useState('reading');
@@ -54,7 +54,7 @@ export function useEvents(limit = 100) {
       batch = [];
       setEvents(before => [...added.filter(it => it.id > (before[0]?.id ?? 0)), ...before].slice(0, KEPT));
     };
-    // A burst is drawn in few steps.
+    // Batches bursts into few renders.
     const end = hear({ record(event) { batch.push(event); timer ||= setTimeout(flush, 30); }, missed: read });
     read();
     return () => { over = true; clearTimeout(timer); end(); };

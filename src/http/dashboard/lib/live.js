@@ -1,5 +1,5 @@
-// The pool as it is now: one stream feeds every screen, with the view and with what is decided. A tab that was hidden takes a new
-// picture when it is looked at again. Times go by a clock that nobody can set, so that a jump of this machine's does no harm.
+// The live state of the pool: a single stream with the view and decisions feeds every screen. A hidden tab reconnects when it
+// is shown again. Times use a monotonic clock, which is not affected by changes of the system time.
 import { useEffect, useState } from './view.js';
 import { divide } from './colour.js';
 import { createStore } from './store.js';
@@ -8,10 +8,10 @@ import { setPoolZone } from './text.js';
 
 const NONE = { waiting: [], orders: [] };
 
-/** Milliseconds since the page began. */
+/** Milliseconds since the page was loaded. */
 export const ticks = () => performance.now();
 
-/** `status`: connecting, live, lost, paused; `since` and `queue_at` in ticks. `lead_ms`: how far the pool's clock is ahead of the ticks. */
+/** `status`: connecting, live, lost, paused; `since` and `queue_at` in ticks. `lead_ms`: offset of the pool's clock from the ticks. */
 export const live = createStore({ status: 'connecting', since: ticks(), failure: null, has: false, at: null, lead_ms: Date.now() - ticks(),
   models: [], devices: [], queue: NONE, queue_at: 0, evening: null, store: null });
 
@@ -67,7 +67,7 @@ function onEvent(name, text) {
 
 const listeners = new Set();
 
-/** `{record(event), missed()}` hears what is decided from now on, and that something went by unheard. Returns a function that ends it. */
+/** Subscribes `{record(event), missed()}` to new decisions and to gaps. Returns a function to unsubscribe. */
 export function hear(heard) {
   listeners.add(heard);
   return () => listeners.delete(heard);
@@ -95,10 +95,10 @@ export function disconnect() {
   stop = null;
 }
 
-/** The pool's time now, by its own clock. */
+/** The current time of the pool's clock. */
 export const poolNow = () => ticks() + live.get().lead_ms;
 
-/** Draws the component again every so often, and returns the pool's time. */
+/** Renders the component periodically, and returns the pool's time. */
 export function useNow(everyMs = 1000) {
   const [now, setNow] = useState(poolNow);
   useEffect(() => {

@@ -1,10 +1,10 @@
-// What the pool says of the person who is signed in: their models, their requests that wait or run, their key and what they used.
+// Data of the signed-in user: models, waiting and running requests, key and usage.
 import { useEffect, useState } from './view.js';
 import { get } from './api.js';
 import { divide } from './colour.js';
 import { ticks } from './live.js';
 
-/** Reads a path again and again while the page is in sight: [what it says, why it cannot be read, when it was read]. */
+/** Polls a path while the page is visible. Returns [data, failure, time of the data]. */
 function useAgain(path, query, everyMs) {
   const [state, setState] = useState([null, null, 0]), asked = JSON.stringify(query ?? {});
   useEffect(() => {
@@ -25,7 +25,7 @@ function useAgain(path, query, everyMs) {
 
 export function useMe() {
   const state = useAgain('/me', undefined, 2000);
-  // A key for all models then has the colours that administrators see.
+  // A key for all models gets the same colours as administrators.
   if (state[0]) divide(state[0].models.map(it => it.model));
   return state;
 }
@@ -33,7 +33,7 @@ export const useMyUsage = days => useAgain('/me/usage', { days }, 15_000);
 
 export const tokensOf = it => it.prompt_tokens + it.completion_tokens;
 
-/** The sums of some days, by model, the one with most tokens first. */
+/** Sums of several days by model, most tokens first. */
 export function byModel(days) {
   const sums = new Map();
   for (const { models } of days) for (const it of models) {
@@ -44,7 +44,7 @@ export function byModel(days) {
   return [...sums.values()].sort((one, other) => tokensOf(other) - tokensOf(one) || other.requests - one.requests || (one.model < other.model ? -1 : 1));
 }
 
-/** So many days up to `today`, with those in between in which nothing was used. */
+/** The last days up to `today`, including days without usage. */
 export function allDays(usage, many) {
   const known = new Map(usage.days.map(it => [it.day, it])), last = Date.parse(`${usage.today}T00:00:00Z`);
   return Array.from({ length: many }, (_, nth) => {

@@ -1,4 +1,4 @@
-// Orders to the pool, and what they came to. An order goes on when its page is closed; the message says how it ended.
+// Orders to the pool and their results. An order continues if its page is closed; a message reports the outcome.
 import { post, request } from './api.js';
 import { clean, count, short, span } from './text.js';
 import { link } from './route.js';
@@ -8,7 +8,7 @@ const fail = (what, failure) => tell(what, { tone: 'bad', more: failure.message 
 
 const names = list => list.map(it => `${short(it.model, 40)} (${it.replica})`).join(', ');
 
-/** Loads in the background; `expected` is the plan that was confirmed. */
+/** Loads in the background; `expected` is the confirmed plan. */
 export async function load(order, expected) {
   const name = short(order.model, 50), id = `load-${order.model}`;
   tell(`Loading ${name}`, { tone: 'busy', id, more: expected?.expected_seconds ? `about ${span(expected.expected_seconds * 1000)}` : null });
@@ -37,7 +37,7 @@ export async function unload(model, { replica, now } = {}) {
   }
 }
 
-/** Sets priority, keep-hot or lease; null restores the catalogue's value. Resolves to true if it was done. */
+/** Sets priority, keep-hot or lease; null restores the catalogue's value. Resolves to true on success. */
 export async function change(model, patch, words, undo = null) {
   try {
     await request('PATCH', '/admin/models', { query: { model }, body: patch });
@@ -53,17 +53,17 @@ export const plan = (order, signal) => post('/admin/plan', order, { signal });
 
 export const whatIf = (assumed, signal) => post('/admin/what-if', assumed, { signal });
 
-/** `evict tiny-chat`, `evict 3 replicas`; nothing for none. */
+/** Returns `evict tiny-chat` or `evict 3 replicas`; nothing for an empty list. */
 export const counted = (verb, list) => list.length === 0 ? '' : `${verb} ${list.length === 1 ? short(list[0].model, 30) : count(list.length, 'replica')}`;
 
-/** The words of a button that name an order and its effects: `Set priority 2, load tiny-chat and evict tiny-code`. */
+/** A button label with an order and its effects: `Set priority 2, load tiny-chat and evict tiny-code`. */
 export function withEffects(order, effects) {
   const all = [order, ...effects.filter(Boolean)];
   return all.length === 1 ? order : `${all.slice(0, -1).join(', ')} and ${all.at(-1)}`;
 }
 
-/** What makes two previews the same: the replicas that leave, and the loads that begin. */
+/** Identifies a preview by the replicas that leave and the loads that begin. */
 export const signOfEffects = found => JSON.stringify([found.leaving.map(one => one.replica).sort(), found.loads.map(one => [one.model, one.devices])]);
 
-/** What makes two plans the same: who goes where, and who has to leave. */
+/** Identifies a plan by its placement and its victims. */
 export const signOf = it => JSON.stringify([it.feasible, it.placement, it.victims.map(victim => victim.replica).sort(), it.wakes]);

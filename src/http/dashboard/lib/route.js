@@ -1,4 +1,4 @@
-// Where the reader is: `#/models?model=NAME`. The address can be kept, sent and gone back from.
+// The current location, such as `#/models?model=NAME`. It can be bookmarked and shared, and supports going back.
 import { createStore } from './store.js';
 
 function read() {
@@ -19,7 +19,7 @@ export function go(screen, query) {
   location.hash = link(screen, query).slice(1);
 }
 
-/** Changes the query in place, so that going back does not step through every letter of a search. */
+/** Replaces the query without a history entry, so going back does not step through every letter of a search. */
 export function replace(screen, query) {
   history.replaceState(null, '', link(screen, query));
   route.set(read());
@@ -35,7 +35,7 @@ export function openModel(model) {
   go(screen, { ...query, model });
 }
 
-// Signing in at the issuer leaves the page; the tab keeps its place meanwhile. An address with a place of its own counts more.
+// Signing in at the issuer leaves the page; the tab stores its location. A location in the URL takes precedence.
 const PLACE = 'model-pool.place';
 
 export function keepPlace() {

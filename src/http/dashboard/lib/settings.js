@@ -1,4 +1,4 @@
-// What the reader prefers, kept in this browser: theme, time zone, pinned models, layout. Without storage it lives as long as the page.
+// The user's preferences, kept in this browser: theme, time zone, pinned models, layout. Without storage they last as long as the page.
 import { createStore } from './store.js';
 
 const NAME = 'model-pool.dashboard';

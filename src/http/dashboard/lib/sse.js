@@ -1,9 +1,9 @@
-// Reads server-sent events. Unlike EventSource it sees status codes and comments, and notices a stream that has gone silent.
-// A browser has six connections to a server without TLS, for all its tabs together: a hidden tab gives its own back.
+// Reads server-sent events. Unlike EventSource, it exposes status codes and comments, and detects silent streams.
+// Without TLS, browsers open at most six connections per server for all tabs, so a hidden tab closes its connection.
 import { BASE, ended, failureOf, headers } from './api.js';
 
 const SILENT_MS = 30_000;
-/** Stepping through many tabs takes a connection for a moment only. */
+/** Time after which a hidden tab closes its connection. Longer than stepping through tabs takes. */
 const HIDDEN_MS = 3_000;
 
 /**
@@ -83,7 +83,7 @@ export function follow(path, on) {
         }
       }
     } catch { /* It broke, or it was silent for too long. */ }
-    // A tab that was hidden and is seen again has another one by now.
+    // A tab that was hidden and shown again has another connection by now.
     if (abort !== mine) return;
     clearTimeout(silence);
     again(failure);

@@ -1,4 +1,4 @@
-// One value that changes, and the components that show a part of it. A component is drawn again only if its part is another one.
+// An observable value. Components that use a part of it are only rendered again if that part changes.
 import { useLayoutEffect, useState } from './view.js';
 
 export function createStore(initial) {

@@ -1,4 +1,4 @@
-// Figures, times and foreign texts as people read them.
+// Formats numbers and times, and sanitizes external texts.
 import { settings } from './settings.js';
 
 const KIB = 1024;
@@ -13,13 +13,13 @@ export function bytes(count) {
   return `${value.toFixed(digits)}\u00a0${UNITS[unit]}`;
 }
 
-/** From where it is known what memory a model needs. */
+/** The source of a model's memory requirement. */
 export const sourceOf = needs => ({ unfetched: 'a guess until its weights are fetched', unseen: 'the pool does not see its memory' }[needs.source] ?? needs.source);
 
 /** `1 replica`, `3 replicas`. */
 export const count = (number, one, many = one + 's') => `${number}\u00a0${number === 1 ? one : many}`;
 
-/** A length for reading: `850 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`. */
+/** A duration: `850 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`. */
 export function span(ms) {
   if (ms === null || ms === undefined || !Number.isFinite(ms)) return '—';
   if (ms < 1000) return `${Math.max(0, Math.round(ms))}\u00a0ms`;
@@ -39,7 +39,7 @@ export function countdown(ms) {
   return h ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
-/** The configuration's own way to write a length: `10m`, `1h 30m`. */
+/** A duration in the configuration's format: `10m`, `1h 30m`. */
 export function length(ms) {
   const seconds = Math.round(ms / 1000);
   const parts = [['d', 86_400], ['h', 3600], ['m', 60], ['s', 1]];
@@ -83,13 +83,13 @@ const sameDay = (one, other) => inZone(one, DAY) === inZone(other, DAY);
 export function clock(at, now = Date.now()) {
   return sameDay(at, now) ? inZone(at, CLOCK) : `${inZone(at, DAY)} ${inZone(at, SHORT)}`;
 }
-/** A text of the pool, with the moments in it as `clock` shows them. */
+/** A text of the pool, with its timestamps formatted by `clock`. */
 export const withClocks = text => String(text).replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/g, at => clock(at));
 export const timeOfDay = at => inZone(at, CLOCK);
 export const hourMinute = at => inZone(at, SHORT);
 export const day = at => inZone(at, DAY);
 
-/** For a title: the moment in the reader's zone, in the pool's, and as the API writes it. */
+/** For titles: the time in the reader's zone, in the pool's zone, and as written by the API. */
 export function wholeTime(at) {
   if (!Number.isFinite(moment(at))) return '';
   const lines = [`${inZone(at, FULL, ownZone())} (yours: ${ownZone()})`];
@@ -109,18 +109,18 @@ export function ago(at, now) {
   return `${Math.round(ms / 86_400_000)}\u00a0d ago`;
 }
 
-// Colours and cursor movements of terminals, titles of windows, then any other control character.
+// Terminal colours and cursor movements, window titles, then any other control character.
 const SEQUENCES = /\u001b\[[0-?]*[ -/]*[@-~]|\u009b[0-?]*[ -/]*[@-~]|\u001b[\]PX^_][\s\S]*?(?:\u0007|\u001b\\|$)|\u001b[ -/]*[0-~]/g;
-// The pool itself writes a control character of a log as `\u{1b}`.
+// The pool writes control characters in logs as `\u{1b}`.
 const ESCAPED = /\\u\{(?:1b\}\[[0-?]*[ -/]*[@-~]|1b\}\][^\\]*(?:\\u\{7\}|\\u\{1b\}\\|$)|9b\}[0-?]*[ -/]*[@-~])/g;
 const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
-/** A foreign text without terminal sequences; control characters are shown as signs. */
+/** An external text without terminal sequences; other control characters become visible symbols. */
 export function clean(text) {
   return String(text ?? '').replace(SEQUENCES, '').replace(ESCAPED, '').replace(/\r/g, '').replace(CONTROLS, it => it < ' ' ? String.fromCharCode(0x2400 + it.charCodeAt(0)) : '\ufffd');
 }
 
-/** At most so many characters, from the beginning and the end. */
+/** Shortens a text to at most `most` characters, keeping its beginning and end. */
 export function short(text, most = 80) {
   const plain = clean(text);
   if (plain.length <= most) return plain;

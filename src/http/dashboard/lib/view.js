@@ -1,4 +1,4 @@
-// The view library under one name: components are functions that return html`…`. Text in a template is always text, never markup.
+// The view library: components are functions that return html`…`. Text in a template is never interpreted as markup.
 import { h, render, Fragment, createPortal } from '../vendor/preact.js';
 import htm from '../vendor/htm.js';
 

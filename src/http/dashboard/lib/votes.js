@@ -1,10 +1,10 @@
-// A comparison of models: its own name, the order in which its answers stand, and the vote for it.
+// A comparison of models: its name, the order of its answers, and its vote.
 import { post } from './api.js';
 
-/** Of 128 random bits; `crypto.randomUUID` is not there over plain HTTP. */
+/** A name of 128 random bits; `crypto.randomUUID` is not available over plain HTTP. */
 const newName = () => 'c-' + Array.from(crypto.getRandomValues(new Uint8Array(16)), it => it.toString(16).padStart(2, '0')).join('');
 
-/** Every order is as likely as any other. */
+/** Shuffles uniformly. */
 function shuffled(list) {
   const all = [...list], limit = 0x1_0000_0000;
   for (let last = all.length - 1; last > 0; last -= 1) {
@@ -17,11 +17,11 @@ function shuffled(list) {
   return all;
 }
 
-/** `vote` is null until it is counted. In a hidden comparison nothing says which model stands where. */
+/** `vote` is null until it is counted. A hidden comparison does not reveal which answer is from which model. */
 export const newComparison = (models, isHidden) => ({ name: newName(), of: models.join('\n'), order: isHidden ? shuffled(models) : models, isHidden, vote: null });
 
 /** Sends the vote; `winner` is null in a tie. */
 export const sendVote = ({ name, order }, winner) => post('/votes', { comparison: name, models: order, ...(winner === null ? { tie: true } : { winner }) });
 
-/** How an answer is called where its model is not named. */
+/** The label of an answer whose model is hidden. */
 export const letter = place => `Answer ${'ABCD'[place]}`;

@@ -8,10 +8,10 @@ import { createStore } from '../lib/store.js';
 import { explains } from './tip.js';
 import { Name, ofModel, stateTone, stateWord } from './bits.js';
 
-/** The model under the pointer: its blocks on other devices are shown with it. */
+/** The model under the pointer, highlighted on all devices. */
 export const pointed = createStore({ model: null });
 
-/** What is left of the keep-hot time, as a part of it. */
+/** The remaining fraction of the keep-hot time. */
 function left(part) {
   const replica = replicaOf(part), model = byName.get(part.model);
   if (!replica?.expires_at || !model) return null;
@@ -26,7 +26,7 @@ export function describe(part, device) {
   return words.filter(Boolean).join(', ');
 }
 
-/** What the block itself does not show as text, for those who cannot see it. */
+/** Details that the block only shows graphically, for screen readers. */
 function moreWords(part, replica, model, time) {
   return [part.replica, stateWord(part.state), model && `priority ${model.priority}`, replica?.in_flight ? `${replica.in_flight} in flight` : '',
     model?.always_hot ? 'always hot' : time ? `leaves in ${countdown(time.ms)} if unused` : ''].filter(Boolean);

@@ -1,4 +1,4 @@
-// The small words that every screen repeats: a model's name, its state, a moment, a key of the keyboard.
+// Small components used on every screen: names, states, times, keyboard keys, buttons.
 import { html, useEffect, useRef } from '../lib/view.js';
 import { hue } from '../lib/colour.js';
 import { ago, clean, clock, short, span, wholeTime } from '../lib/text.js';
@@ -8,13 +8,13 @@ import { Icon } from './icons.js';
 
 export const LONGEST = 80;
 
-/** The colour of a model for the rules of the stylesheet. */
+/** The colour of a model, for the stylesheet. */
 export const ofModel = name => ({ '--hue': hue(name) });
 
-/** Letters at the end of a name that stay where the room is short: they tell variants of a model apart. */
+/** Number of letters at the end of a name that are never cut, because they distinguish variants of a model. */
 const TAIL = 9;
 
-/** A name without markup: the organisation is quieter than the rest. Where the room is short it is cut once, before its last letters; the title has all of it. */
+/** A name, with a less prominent organisation. In a narrow space it is cut before its last letters; the title has the full name. */
 export function Name({ of: name, most = LONGEST, swatch = true }) {
   const text = short(name, Math.max(most, LONGEST)), cut = text.lastIndexOf('/') + 1, end = text.length - cut > 2 * TAIL ? text.length - TAIL : text.length;
   return html`<span class="name" title=${text.length > 28 || text !== name ? clean(name).slice(0, 6000) : undefined}>${
@@ -32,13 +32,13 @@ const STATES = {
 export const stateWord = state => STATES[state]?.[1] ?? state;
 export const stateTone = state => STATES[state]?.[0] ?? 'none';
 
-/** A sign and a word, so that nobody needs to tell colours apart. */
+/** A sign and a word, readable without distinguishing colours. */
 export function State({ of: state, more }) {
   return html`<span class="state" data-tone=${stateTone(state)}><span class="state-sign" aria-hidden="true"></span><span>${stateWord(state)}</span>${
     more && html`<span class="soft">${more}</span>`}</span>`;
 }
 
-/** What a model's loading replica is at: `weights, 45 %, about 8 s left`; `rest` is without the stage. */
+/** The progress of a model's load: `weights, 45 %, about 8 s left`; `rest` is without the stage. */
 export function progressOf(model) {
   const fetch = model.weights?.fetch;
   if (fetch) {
@@ -51,7 +51,7 @@ export function progressOf(model) {
   return { percent: replica.percent, rest: rest.join(', '), words: [replica.stage && clean(replica.stage_words || replica.stage), ...rest].filter(Boolean).join(', ') };
 }
 
-/** A moment, as long ago. The title has it in every zone. */
+/** A time as its age. The title has it in all zones. */
 export function Ago({ at, none = 'never' }) {
   const now = useNow(at ? 10_000 : 3_600_000);
   if (!at) return html`<span class="faint">${none}</span>`;
@@ -81,12 +81,12 @@ export function Problem({ failure, again }) {
     failure.code && html`<p class="soft figure">${failure.status} ${failure.code}</p>`}${again && html`<p><${Button} onClick=${again}>Try again<//></p>`}</div></div>`;
 }
 
-/** The heading of a screen, with what can be done there. */
+/** The heading of a screen, with its actions. */
 export function Head({ title, children, about }) {
   return html`<header class="head"><div><h1>${title}</h1>${about && html`<p class="soft">${about}</p>`}</div><div class="head-tools">${children}</div></header>`;
 }
 
-/** A choice of few, shown at once. */
+/** A choice between a few visible options. */
 export function Choice({ label, value, of: options, onChange }) {
   return html`<div class="choice" role="group" aria-label=${label}>${options.map(([name, word, icon]) => html`<button type="button" key=${name}
     aria-pressed=${String(value === name)} onClick=${() => onChange(name)}>${icon && html`<${Icon} name=${icon} />`}<span>${word}</span></button>`)}</div>`;
@@ -99,14 +99,14 @@ export function Search({ label, value, onInput, id = 'search' }) {
 
 export const Fact = ({ label, children }) => html`<div class="fact"><dt>${label}</dt><dd>${children}</dd></div>`;
 
-/** The focus goes here when it appears. */
+/** Receives the focus when it appears. */
 export function useFocus(when = true) {
   const it = useRef(null);
   useEffect(() => { if (when) it.current?.focus(); }, [when]);
   return it;
 }
 
-/** Over plain HTTP a browser has no clipboard of its own for pages. */
+/** Falls back to an older method, because browsers have no clipboard API over plain HTTP. */
 export async function copyText(text) {
   try { await navigator.clipboard.writeText(text); return true; } catch { /* Below is the older way. */ }
   const area = document.createElement('textarea');

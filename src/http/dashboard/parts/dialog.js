@@ -1,4 +1,4 @@
-// Dialogs, one at a time, on the browser's own <dialog>: it keeps the focus inside and gives it back, and Escape closes it.
+// Dialogs, one at a time, based on <dialog>, which traps and restores the focus and closes on Escape.
 import { html, useEffect, useRef, useState } from '../lib/view.js';
 import { createStore } from '../lib/store.js';
 import { clean } from '../lib/text.js';
@@ -7,7 +7,7 @@ import { Icon } from './icons.js';
 
 const shown = createStore({ body: null, key: 0 });
 
-/** `body` is a component that gets `close`. */
+/** `body` is a component that receives `close`. */
 export const openDialog = (body, props = {}) => shown.set(({ key }) => ({ body, props, key: key + 1 }));
 export const closeDialog = () => shown.set({ body: null });
 export const isOpen = () => shown.get().body !== null;
@@ -24,7 +24,7 @@ export function Dialog({ title, close, wide, side, children, foot, label }) {
     if (!dialog.open) dialog.showModal();
     const first = dialog.querySelector('[data-first]');
     first?.focus();
-    // What scrolls has to be reached by the keyboard, also where nothing in it takes the focus.
+    // A scrollable body must be reachable by keyboard, even without focusable content.
     const body = dialog.querySelector('.dialog-body');
     const look = () => { if (body.scrollHeight > body.clientHeight) body.tabIndex = 0; else body.removeAttribute('tabindex'); };
     const sizes = new ResizeObserver(look), content = new MutationObserver(look);
@@ -43,7 +43,7 @@ export function Dialog({ title, close, wide, side, children, foot, label }) {
     <div class="dialog-body">${children}</div>${foot && html`<footer class="dialog-foot">${foot}</footer>`}</div></dialog>`;
 }
 
-/** Asks before an order: `children` say what will happen, and `action` names the effect. The dialog stays open if `act` resolves to false, and shows its failure. */
+/** Confirms an order: `children` describe it, and `action` names the effect. Stays open if `act` resolves to false, and shows its failure. */
 export function Confirm({ title, close, children, action, danger, act, disabled, wide }) {
   const [busy, setBusy] = useState(false), [failure, setFailure] = useState(null);
   const carryOut = async () => {
@@ -58,7 +58,7 @@ export function Confirm({ title, close, children, action, danger, act, disabled,
 
 export const FailureLine = ({ failure }) => html`<p class="failure" role="alert"><${Icon} name="alert" /><span>${clean(failure.message)}</span></p>`;
 
-/** A labelled input. `error` belongs to it. */
+/** A labelled input with its `error`. */
 export function Field({ label, help, error, children, id }) {
   return html`<div class="field"><label for=${id}>${label}</label>${children}${help && html`<p class="help" id=${id + '-help'}>${help}</p>`}${
     error && html`<p class="field-error" role="alert">${error}</p>`}</div>`;

@@ -1,4 +1,4 @@
-// The keys of the keyboard, and where answers are.
+// The help dialog with keyboard shortcuts.
 import { html } from '../lib/view.js';
 import { session } from '../lib/api.js';
 import { Dialog, openDialog } from './dialog.js';

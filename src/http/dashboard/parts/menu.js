@@ -1,4 +1,4 @@
-// A button that opens a list of actions. Arrow keys move, Escape closes and gives the focus back.
+// A button that opens a menu. Arrow keys move, Escape closes it and restores the focus.
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../lib/view.js';
 import { Icon } from './icons.js';
 

@@ -1,4 +1,4 @@
-// Short messages at the edge of the page: what an action came to. They are read out, and stay while the pointer is on them.
+// Short messages about the results of actions. Screen readers announce them, and they stay while the pointer is on them.
 import { html } from '../lib/view.js';
 import { createStore } from '../lib/store.js';
 import { clean } from '../lib/text.js';
@@ -19,7 +19,7 @@ export function dismiss(id) {
   messages.set(({ list }) => ({ list: list.filter(it => it.id !== id) }));
 }
 
-/** `tone`: good, bad, busy. What is busy stays until it is changed. `action`: the words of a button and its function. Returns the id. */
+/** `tone`: good, bad, busy; busy messages stay until they are updated. `action`: a button's label and function. Returns the id. */
 export function tell(text, { tone = 'good', more = null, link = null, action = null, id = null } = {}) {
   const known = id !== null && messages.get().list.some(it => it.id === id);
   const message = { id: id ?? next++, text: clean(text), tone, more: more && clean(more), link, action };

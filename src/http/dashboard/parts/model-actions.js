@@ -1,4 +1,4 @@
-// Actions on one model or several. Each that can load, evict or cut shows its effect first and has to be confirmed.
+// Actions on one or several models. Actions that may load, evict or cut show their effect and need confirmation.
 import { html, useEffect, useRef, useState } from '../lib/view.js';
 import { bytes, clean, count, short, span } from '../lib/text.js';
 import { byName, live } from '../lib/live.js';
@@ -34,7 +34,7 @@ export function actionsOf(model) {
   ];
 }
 
-/** The model's file with the settings in force, kept in the browser's downloads. */
+/** Downloads the model's file with the current settings. */
 async function save(name) {
   try {
     const text = await getText('/admin/models/file', { model: name }), link = document.createElement('a');
@@ -47,7 +47,7 @@ async function save(name) {
 }
 
 export const openUnload = (models, replica) => openDialog(UnloadDialog, { models, replica });
-/** `to`: the number to begin with; null for the catalogue's. */
+/** `to`: the initial number; null for the catalogue's. */
 export const openPriority = (models, to) => openDialog(PriorityDialog, { models, to });
 export const openLease = model => openDialog(LeaseDialog, { model });
 export const openBulkLoad = models => openDialog(BulkLoadDialog, { models });
@@ -62,7 +62,7 @@ function UnloadDialog({ models, replica, close }) {
   const flight = sum(list, ({ it }) => it.in_flight), freed = sum(list, ({ it }) => sum(it.devices, share => share.bytes));
   const act = async () => { for (const name of new Set(list.map(({ model }) => model.model))) unload(name, { replica, now }); };
   return html`<${Confirm} title=${models.length === 1 ? `Unload ${short(models[0], 40)}` : `Unload ${count(models.length, 'model')}`} close=${close} danger action=${withEffects(`Unload ${count(list.length, 'replica')}`, [now && flight && `cut ${count(flight, 'request')}`])} disabled=${list.length === 0} act=${act}>
-    <${Gone} names=${gone} />${list.length === 0 && html`<p>Nothing of this is loaded any more.</p>`}
+    <${Gone} names=${gone} />${list.length === 0 && html`<p>None of these is loaded any more.</p>`}
     <ul class="plain lines">${list.map(({ model, it }) => html`<li key=${it.replica}><span class="grow"><${Name} of=${model.model} most=${50} /> <span class="soft figure">${it.replica}</span></span>
       ${it.in_flight > 0 && html`<span class="warn figure">${it.in_flight} in flight</span>`}${model.waiting > 0 && html`<span class="warn figure">${model.waiting} waiting</span>`}<span class="figure">${bytes(sum(it.devices, share => share.bytes))}</span><span class="soft figure">back in ${span(model.load_ms_expected)}</span></li>`)}</ul>
     <p>${bytes(freed)} become free. ${flight ? now ? `${count(flight, 'request')} in flight will be cut.` : `${count(flight, 'request')} in flight may finish first.` : 'No request is in flight.'}
@@ -70,7 +70,7 @@ function UnloadDialog({ models, replica, close }) {
     ${flight > 0 && html`<label class="check"><input type="checkbox" checked=${now} onChange=${event => setNow(event.currentTarget.checked)} /><span>Do not wait: cut the requests in flight</span></label>`}<//>`;
 }
 
-/** Models of one preview. */
+/** Largest number of models per preview. */
 const PREVIEWED = 64;
 
 function PriorityDialog({ models, to, close }) {
@@ -126,7 +126,7 @@ function LeaseDialog({ model, close }) {
     ${assumed && isRight && html`<${WhatIf} assumed=${assumed} onPreview=${setPreview} review=${review} />`}<//>`;
 }
 
-/** Plans of several models, each for the pool as it is now, before one confirmation. */
+/** Plans of several models, each for the current pool, with one confirmation. */
 function BulkLoadDialog({ models, close }) {
   const [plans, setPlans] = useState(new Map()), [isOutdated, setOutdated] = useState(false);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// Chooses a model among many by typing a part of its name: a combobox with a list.
+// A combobox for choosing a model by part of its name.
 import { html, useEffect, useId, useMemo, useRef, useState } from '../lib/view.js';
 import { live } from '../lib/live.js';
 import { short } from '../lib/text.js';
@@ -27,5 +27,5 @@ export function ModelChoice({ label, value, onChange, models: given, clears }) {
       aria-activedescendant=${isOpen && found[at] ? `${id}-${at}` : undefined} autocomplete="off" spellcheck=${false} placeholder=${label} value=${isOpen ? text : short(value ?? '', 80)} onFocus=${() => { setText(''); setAt(0); }} onBlur=${() => setText(null)}
       onInput=${event => { setText(event.currentTarget.value); setAt(0); }} onKeyDown=${onKey} /></span>
     ${isOpen && html`<ul class="combo-list" role="listbox" id=${id + '-list'} aria-label=${label} ref=${list}>${found.map((it, nth) => html`<li key=${it.model} id=${`${id}-${nth}`} role="option" aria-selected=${String(nth === at)} onMouseDown=${event => { event.preventDefault(); choose(it.model); }} onMouseEnter=${() => setAt(nth)}>
-      <span class="swatch" style=${ofModel(it.model)}></span><span class="grow clip">${short(it.model, 70)}</span>${it.state && html`<${State} of=${it.state} />`}</li>`)}${found.length === 0 && html`<li class="soft" role="option" aria-disabled="true" aria-selected="false">No model has this in its name.</li>`}</ul>`}</div>`;
+      <span class="swatch" style=${ofModel(it.model)}></span><span class="grow clip">${short(it.model, 70)}</span>${it.state && html`<${State} of=${it.state} />`}</li>`)}${found.length === 0 && html`<li class="soft" role="option" aria-disabled="true" aria-selected="false">No matching model.</li>`}</ul>`}</div>`;
 }

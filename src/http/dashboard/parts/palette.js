@@ -1,4 +1,4 @@
-// The command palette: every screen, model and action by a few letters. Ctrl+K or / opens it. Actions with an effect on the pool open their dialog.
+// The command palette: finds screens, models and actions by a few letters. Opened with Ctrl+K or /. Actions that affect the pool open their dialog.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../lib/view.js';
 import { live } from '../lib/live.js';
 import { mayChange, session, signOut } from '../lib/api.js';
@@ -17,7 +17,7 @@ export const openPalette = () => openDialog(Palette);
 
 const MODELS_FIRST = 6;
 
-/** How well letters match a text: each has to be there in order; beginnings of words and runs count more. */
+/** Scores a fuzzy match: all letters must occur in order; word beginnings and runs score higher. */
 export function score(letters, text) {
   if (!letters) return 1;
   const low = text.toLowerCase(), whole = low.indexOf(letters);
@@ -59,12 +59,12 @@ function Palette({ close }) {
   const found = useMemo(() => {
     const rated = all.map(one => [score(letters, one.words) * (one.rare ? 0.9 : 1), one]).filter(([points, one]) => points > 0 && (letters || !one.rare));
     if (letters) return rated.sort(([one], [other]) => other - one).slice(0, 40).map(([, one]) => one);
-    // Before a letter is typed: pinned and loaded models, then screens, then the rest.
+    // Initial order: pinned and loaded models, then screens, then the rest.
     const { pins } = settings.get(), first = one => pins.includes(one.model) ? 0 : one.state === 'ready' ? 1 : 2, list = rated.map(([, one]) => one);
     const models = list.filter(one => one.model).sort((one, other) => first(one) - first(other)).slice(0, MODELS_FIRST);
     return [...models, ...list.filter(one => one.isScreen), ...list.filter(one => !one.model && !one.isScreen)];
   }, [letters]);
-  // Before the next key: it belongs to the palette, not to the field that had the focus.
+  // Focused before the next key press, which belongs to the palette rather than the previously focused field.
   useLayoutEffect(() => { const dialog = it.current; dialog.showModal(); return () => { if (dialog.open) dialog.close(); }; }, []);
   useEffect(() => { list.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest' }); }, [at, letters]);
   const carryOut = one => { if (!one) return; close(); one.act(); };
@@ -78,5 +78,5 @@ function Palette({ close }) {
       value=${text} onInput=${event => { setText(event.currentTarget.value); setAt(0); }} onKeyDown=${onKey} /><${Keys} of="Esc" /></div>
     <ul class="palette-list" role="listbox" id="palette-list" aria-label="Commands" ref=${list}>${found.map((one, nth) => html`<li key=${one.words + nth} id=${`command-${nth}`} role="option" aria-selected=${String(nth === at)} onMouseMove=${() => { if (nth !== at) setAt(nth); }} onClick=${() => carryOut(one)}>
       ${one.icon ? html`<${Icon} name=${one.icon} />` : html`<span class="swatch" style=${ofModel(one.model)}></span>`}<span class="grow clip">${short(one.words, 90)}</span><span class="soft">${one.hint}</span></li>`)}
-      ${found.length === 0 && html`<li class="soft" role="option" aria-disabled="true" aria-selected="false">No command has these letters.</li>`}</ul></div></dialog>`;
+      ${found.length === 0 && html`<li class="soft" role="option" aria-disabled="true" aria-selected="false">No matching command.</li>`}</ul></div></dialog>`;
 }

@@ -1,5 +1,5 @@
-// Plan before you load: what would leave and what would be where, as a picture, and then the order. If the pool has changed since,
-// the new plan is shown and has to be confirmed anew.
+// Previews a load with its evictions and placement, then orders it. If the pool has changed since,
+// the new plan is shown and needs another confirmation.
 import { html, useEffect, useMemo, useRef, useState } from '../lib/view.js';
 import { bytes, clean, count, length, short, sourceOf, span } from '../lib/text.js';
 import { after } from '../lib/device.js';
@@ -79,7 +79,7 @@ export function PlanDialog({ model, first, close }) {
       ${input('replicas', 'Replicas', { type: 'number', min: 1, max: 64, placeholder: 'unchanged, at least 1' })}
       ${input('gpus', 'Devices of each', { type: 'number', min: 1, max: 1024, placeholder: 'from the catalogue' })}
       ${input('keep_hot', 'Keep hot', { placeholder: length(byName.get(model)?.keep_hot_ms ?? 600_000), help: 'Such as 30m or 2h.' })}
-      ${input('lease', 'Lease', { placeholder: 'none', help: 'When all of this ends, such as 2h; until then it stays loaded.' })}
+      ${input('lease', 'Lease', { placeholder: 'none', help: 'Time until all of this ends, such as 2h; the model stays loaded until then.' })}
       <div class="field"><label class="check"><input type="checkbox" checked=${fields.force} onChange=${event => set('force', event.currentTarget.checked)} /><span>Force: may evict equal and always-hot models (P4)</span></label></div></div></details>
     ${failure && html`<${FailureLine} failure=${failure} />`}
     <div aria-live="polite" aria-busy=${String(asking)} class=${asking && plan ? 'plan-answer stale' : 'plan-answer'}>
@@ -90,8 +90,8 @@ export function PlanDialog({ model, first, close }) {
 export function PlanAnswer({ plan, devices }) {
   const changes = useMemo(() => after(plan, devices), [plan, devices]);
   const facts = [`${count(plan.needs.devices, 'device')} with ${bytes(plan.needs.bytes_per_device)} each (${sourceOf(plan.needs)})`, `priority ${plan.priority}`,
-    plan.expected_seconds !== null && !plan.already_loaded && `about ${span(plan.expected_seconds * 1000)} to the first answer`, plan.cost.evicted_bytes > 0 && `${bytes(plan.cost.evicted_bytes)} evicted, ${span(plan.cost.expected_reload_ms)} to bring it back`];
-  // A refusal lists what stands in the way on each device, as the candidates below do.
+    plan.expected_seconds !== null && !plan.already_loaded && `about ${span(plan.expected_seconds * 1000)} to the first response`, plan.cost.evicted_bytes > 0 && `${bytes(plan.cost.evicted_bytes)} evicted, ${span(plan.cost.expected_reload_ms)} to bring it back`];
+  // A refusal lists the obstacles on each device, as do the candidates below.
   const reason = clean(plan.reason), verdict = plan.feasible || !plan.candidates.length ? reason : reason.split('; ')[0];
   return html`<p class="plan-verdict" data-tone=${!plan.feasible ? 'bad' : plan.victims.length ? 'going' : 'good'}><${Icon} name=${plan.feasible && !plan.victims.length ? 'check' : 'alert'} /><span>${verdict}</span></p>
     <p class="soft">${facts.filter(Boolean).join(' · ')}</p>

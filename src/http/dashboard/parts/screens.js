@@ -1,4 +1,4 @@
-// The screens: their words, signs, keys, who may see them, and in which group they stand.
+// The screens: labels, icons, shortcuts, permitted roles, and groups.
 const ALL = ['admin', 'viewer'], EVERYBODY = ['admin', 'viewer', 'user'];
 
 export const SCREENS = {

@@ -1,4 +1,4 @@
-// The frame of every screen: where one can go, how the pool is, whether the connection holds, who is signed in.
+// The frame of every screen: navigation, state of the pool and of the connection, and the signed-in user.
 import { html, useEffect, useState } from '../lib/view.js';
 import { session, signOut } from '../lib/api.js';
 import { live, ticks, useNow } from '../lib/live.js';
@@ -12,7 +12,7 @@ import { openHelp } from './help.js';
 import { openPalette } from './palette.js';
 import { SCREENS } from './screens.js';
 
-/** Screens that are as wide as the window. */
+/** Full-width screens. */
 const PICTURES = new Set(['pool', 'timeline', 'config', 'logs', 'playground', 'devices']);
 
 export function Shell({ children, panel }) {
@@ -44,15 +44,15 @@ function Connection() {
   return html`<span class="connection" data-status=${status} role="status"><span class="connection-sign" aria-hidden="true"></span><span class="connection-word">${word}</span></span>`;
 }
 
-/** Says for how long the picture is old, and why. */
+/** Shows the age of an outdated view, and the reason. */
 function Lost() {
   const { status, since, has, failure, store } = live.use(), now = useNow(1000), role = session.use(it => it.who?.role);
   const trouble = store?.trouble;
   if (role === 'user') return null;
   if (status === 'lost' && ticks() - since > 1500) {
-    return html`<p class="lost" role="alert"><${Icon} name="alert" /><span>The connection to the pool is lost${has ? html`; what you see is <b class="figure">${span(Math.max(0, ticks() - since + 0 * now))}</b> old` : ''}. It is tried again by itself.${failure ? ` ${clean(failure.message)}` : ''}</span></p>`;
+    return html`<p class="lost" role="alert"><${Icon} name="alert" /><span>The connection to the pool is lost${has ? html`; what you see is <b class="figure">${span(Math.max(0, ticks() - since + 0 * now))}</b> old` : ''}. Retrying automatically.${failure ? ` ${clean(failure.message)}` : ''}</span></p>`;
   }
-  return trouble ? html`<p class="lost" role="alert"><${Icon} name="alert" /><span>The pool cannot write its state, so that changes are refused; loaded models are served, and others may fail to load. ${clean(trouble)}</span></p>` : null;
+  return trouble ? html`<p class="lost" role="alert"><${Icon} name="alert" /><span>The pool cannot write its state, so changes are refused; loaded models are served, and others may fail to load. ${clean(trouble)}</span></p>` : null;
 }
 
 function PoolClock() {
@@ -63,7 +63,7 @@ function PoolClock() {
 
 function Account() {
   const { who } = session.use(), { theme, zone } = settings.use();
-  const pool = knownPoolZone(), roles = { admin: 'administrator', viewer: 'viewer: sees everything, changes nothing', user: 'user' };
+  const pool = knownPoolZone(), roles = { admin: 'administrator', viewer: 'viewer: can see everything, but change nothing', user: 'user' };
   const items = [
     ...Object.entries(THEMES).map(([name, word]) => [`Theme: ${word}${theme === name ? ' ✓' : ''}`, () => settings.set({ theme: name }), { icon: 'sun' }]), null,
     [`Times: yours, ${ownZone()}${zone === 'own' || !pool ? ' ✓' : ''}`, () => settings.set({ zone: 'own' }), { icon: 'events' }],

@@ -1,4 +1,4 @@
-// A table of any length: only the rows in sight are in the page. Rows have one height; arrow keys move, Enter opens, Space chooses.
+// A virtualized table. All rows have the same height; arrow keys move, Enter opens, Space selects.
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../lib/view.js';
 import { Icon } from './icons.js';
 
@@ -21,7 +21,7 @@ function useHeldRows(rows, id, hold, body) {
       redraw(count => count + 1);
     };
     const enter = () => { isOver.current = true; look(); }, leave = () => { isOver.current = false; look(); };
-    // When `focusout` is heard, the focus has not arrived at the next element yet.
+    // At `focusout`, the focus has not reached the next element yet.
     const soon = () => setTimeout(look);
     const heard = [['pointerenter', enter], ['pointerleave', leave], ['pointercancel', leave], ['focusin', look], ['focusout', soon]];
     for (const [name, act] of heard) element.addEventListener(name, act);

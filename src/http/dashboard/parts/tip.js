@@ -1,4 +1,4 @@
-// An explanation beside what the pointer or the focus is on. It is drawn in one place over the page; Escape hides it.
+// A tooltip for the hovered or focused element, drawn once above the page. Escape hides it.
 import { html, useLayoutEffect, useRef } from '../lib/view.js';
 import { createStore } from '../lib/store.js';
 
@@ -10,7 +10,7 @@ export function hideTip() {
   if (tip.get().body) tip.set({ body: null, at: null });
 }
 
-/** Attributes for an element that explains itself: `body` draws the explanation. */
+/** Attributes for an element with a tooltip, rendered by `body`. */
 export function explains(body) {
   const show = (event, wait) => {
     const element = event.currentTarget;

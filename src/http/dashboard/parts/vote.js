@@ -1,4 +1,4 @@
-// Asks which answer is best when all have come, and says what the vote changed.
+// Votes for the best answer once all are complete, and shows the effect on the ratings.
 import { html, useState } from '../lib/view.js';
 import { session } from '../lib/api.js';
 import { link } from '../lib/route.js';
@@ -8,7 +8,7 @@ import { Button, Name } from './bits.js';
 
 const signed = number => `${number < 0 ? '−' : '+'}${Math.abs(number).toFixed(1)}`;
 
-/** `onVote(answer)` gets what the server answered. */
+/** `onVote(answer)` receives the server's response. */
 export function Vote({ comparison, onVote }) {
   const [busy, setBusy] = useState(false), [failure, setFailure] = useState(null), by = session.use(it => it.who?.by);
   const { order, isHidden, vote } = comparison;

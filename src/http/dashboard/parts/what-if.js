@@ -1,4 +1,4 @@
-// A preview of a cordon or a priority: the pool decides on a copy of its state, before anything is ordered.
+// A preview of a cordon or a priority, computed by the pool on a copy of its state before anything is ordered.
 import { html, useEffect, useState } from '../lib/view.js';
 import { signOfEffects, whatIf } from '../lib/orders.js';
 import { bytes, clean, count, short } from '../lib/text.js';
@@ -56,7 +56,7 @@ export function WhatIf({ assumed, onPreview, review }) {
         it.victims.length > 0 && html`<br /><span class="soft">evicts ${it.victims.map(one => short(one.model, 40)).join(', ')}</span>`}</span>${it.feasible && html`<${Places} of=${it.placement} />`}</li>`)}</ul>`}`}</div>`;
 }
 
-/** The preview without an order. */
+/** The preview only, without an order. */
 export function WhatIfDialog({ title, assumed, close }) {
   return html`<${Dialog} wide title=${title} close=${close} foot=${html`<span class="soft foot-note">Nothing is changed.</span><${Button} kind="main" onClick=${close} data-first>Close<//>`}><${WhatIf} assumed=${assumed} /><//>`;
 }

@@ -1,4 +1,4 @@
-// The audit log: who changed what, from where, and with which result.
+// The audit log: each change with its sender, origin and result.
 import { html, useEffect, useState } from '../lib/view.js';
 import { get } from '../lib/api.js';
 import { clean, short } from '../lib/text.js';

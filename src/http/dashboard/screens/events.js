@@ -1,4 +1,4 @@
-// The history of decisions, newest first, and beside it the decision behind the one that is chosen.
+// The history of decisions, newest first, next to the details of the selected one.
 import { html, useEffect, useMemo, useState } from '../lib/view.js';
 import { get } from '../lib/api.js';
 import { bytes, clean, short, span, withClocks } from '../lib/text.js';
@@ -9,7 +9,7 @@ import { Button, Clock, Empty, Fact, Head, IconButton, Loading, ModelLink, Name,
 import { Icon } from '../parts/icons.js';
 import { Table } from '../parts/table.js';
 
-/** Events whose time is not that of the event: what leaves says how long it had been ready. */
+/** Events whose duration is the time for which the replica had been ready. */
 const wasReady = it => ['evict', 'drain', 'unload'].includes(it.kind);
 
 const COLUMNS = [
@@ -27,7 +27,7 @@ export function Events() {
   const [chosen, setChosen] = useState(null);
   const { of: model = '', kind = '', cause = '', find = '' } = query, filter = { model: model || undefined, kind: kind || undefined, reason: cause || undefined };
   const set = change => replace('events', { ...query, ...change });
-  // A model's or a kind's own pages reach further back than what is shared by all.
+  // Filtered pages reach further back than the shared list.
   useEffect(() => {
     let over = false;
     setOlder([]);
@@ -65,7 +65,7 @@ export function Events() {
       ${id !== null && html`<${Why} key=${id} id=${id} event=${event} onClose=${() => set({ event: '' })} />`}</div>`}`;
 }
 
-/** The decision behind an event: who asked, what could have been chosen, what was, and what it did to the memory. */
+/** The decision behind an event: the caller, the candidates, the choice, and its effect on the memory. */
 export function Why({ id, event: known, onClose }) {
   const [why, setWhy] = useState(null), [failure, setFailure] = useState(null), [event, setEvent] = useState(known);
   const devices = live.use(it => it.devices);

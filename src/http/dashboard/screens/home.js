@@ -1,4 +1,4 @@
-// The first page with an ordinary key: which models one has, how they are, what one's own requests wait for, and trying a model.
+// The first page for users: their models with states, their requests, and a link to try a model.
 import { html, useMemo, useState } from '../lib/view.js';
 import { BASE, session } from '../lib/api.js';
 import { sum } from '../lib/device.js';
@@ -11,7 +11,7 @@ import { Table } from '../parts/table.js';
 import { tell } from '../parts/messages.js';
 import { STAGES } from './queue.js';
 
-/** Of each kind. */
+/** Largest number of cards per kind. */
 const CARDS = 12;
 
 const COLUMNS = [
@@ -22,9 +22,9 @@ const COLUMNS = [
 ];
 
 const ifAsked = it => it.remote ? 'is forwarded to another server' : { ready: 'is answered immediately', asleep: 'wakes it, in seconds', cold: `loads it first, in about ${span(it.load_ms_expected)}`, loading: 'waits for its load', waiting: 'waits for memory', fetching: 'waits for its download', draining: 'loads it again after it has left',
-  cooling: 'waits: its last load failed and is retried soon', quarantined: 'is refused: an administrator has to look at it' }[it.state] ?? '';
+  cooling: 'waits: its last load failed and is retried soon', quarantined: 'is refused until an administrator has checked the model' }[it.state] ?? '';
 
-/** A request that waits: what for, at which place, and how far it is. */
+/** A waiting request: its reason, position and progress. */
 function WaitingCard({ of: it, readAt, now }) {
   const age = Math.max(0, ticks() - readAt) + 0 * now, waited = it.waited_ms + age, left = Math.max(0, it.expected_ms - age);
   return html`<li class="mine"><div class="mine-head"><${Name} of=${it.model} most=${60} /><span class="figure soft">${it.ticket}</span></div>

@@ -1,4 +1,4 @@
-// The models by what people voted in the playground.
+// The models, rated by votes in the playground.
 import { html, useEffect, useState } from '../lib/view.js';
 import { get } from '../lib/api.js';
 import { count } from '../lib/text.js';

@@ -1,4 +1,4 @@
-// What an engine prints: its last lines and those that come, to search and to keep. Lines are text and nothing else.
+// An engine's output: the last lines and new ones, with search and download. Lines are never interpreted as markup.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../lib/view.js';
 import { follow } from '../lib/sse.js';
 import { clean, count, short, timeOfDay, wholeTime } from '../lib/text.js';
@@ -13,9 +13,9 @@ export function Logs() {
   const { query } = route.use();
   const models = live.use(it => it.models);
   const first = models.find(it => it.state === 'ready')?.model ?? models[0]?.model, name = query.model || first;
-  return html`<${Head} title="Logs" about="What the engines print. The pool keeps the last 1,000 lines of each, also after it has ended.">
+  return html`<${Head} title="Logs" about="The output of the engines. The pool keeps the last 1,000 lines of each engine, even after it has ended.">
       <${ModelChoice} label="Model" value=${name} onChange=${model => replace('logs', { model })} /><//>
-    ${name ? html`<${Log} key=${name} name=${name} />` : html`<${Empty} icon="logs" title="No model">There is no engine that could print anything.<//>`}`;
+    ${name ? html`<${Log} key=${name} name=${name} />` : html`<${Empty} icon="logs" title="No model">There is no engine output.<//>`}`;
 }
 
 function Log({ name }) {
@@ -54,18 +54,18 @@ function Log({ name }) {
     anchor.click();
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
   };
-  const words_of = { live: 'following', lost: 'the stream is lost and is opened again', reading: 'reading', refused: 'refused' };
+  const words_of = { live: 'following', lost: 'connection lost, reconnecting', reading: 'reading', refused: 'refused' };
   return html`<div class="filters log-tools"><${Search} label="Find in the log" value=${find} onInput=${setFind} id="log-search" />
       ${words && html`<label class="check"><input type="checkbox" checked=${only} onChange=${event => setOnly(event.currentTarget.checked)} /><span>only these ${hits}</span></label>`}
       ${replicas.length > 1 && html`<label class="select"><span class="quiet">Replica</span><select value=${replica} onChange=${event => setReplica(event.currentTarget.value)}><option value="">Every replica</option>${replicas.map(it => html`<option key=${it} value=${it}>${it}</option>`)}</select></label>`}
       <span class="grow"></span><span class="soft live-sign" data-state=${state}>${words_of[state]}, ${count(lines.length, 'line')}</span>
-      <${Button} icon="down" disabled=${isFollowing} onClick=${() => setFollowing(true)}>To the end<//><${Button} icon="download" disabled=${!matched.length} onClick=${save}>Download<//></div>
-    ${failure ? html`<p class="notice">${clean(failure.message)}</p>` : lines.length === 0 ? html`<div class="log-frame">${state === 'reading' ? html`<${Loading} />` : html`<${Empty} icon="logs" title="Nothing is printed yet">${model?.replicas.length ? 'The engine runs and has printed nothing.' : html`${short(name, 60)} has not run since the pool began. Its lines appear here when it is loaded.`}<//>`}</div>`
+      <${Button} icon="down" disabled=${isFollowing} onClick=${() => setFollowing(true)}>Jump to the end<//><${Button} icon="download" disabled=${!matched.length} onClick=${save}>Download<//></div>
+    ${failure ? html`<p class="notice">${clean(failure.message)}</p>` : lines.length === 0 ? html`<div class="log-frame">${state === 'reading' ? html`<${Loading} />` : html`<${Empty} icon="logs" title="No output yet">${model?.replicas.length ? 'The engine is running and has not printed anything.' : html`${short(name, 60)} has not run since the pool began. Its lines appear here when it is loaded.`}<//>`}</div>`
       : html`<${Lines} lines=${matched} words=${words} isFollowing=${isFollowing} setFollowing=${setFollowing} />`}
     <p class="soft"><a href=${link('models', { model: name })}>About this model</a></p>`;
 }
 
-/** Only the lines in sight are in the page. */
+/** Renders only the visible lines. */
 function Lines({ lines, words, isFollowing, setFollowing }) {
   const frame = useRef(null), [range, setRange] = useState([0, 100]), wide = useMemo(() => Math.min(2000, Math.max(40, ...lines.map(it => it.line.length))), [lines]);
   const look = () => {

@@ -31,7 +31,7 @@ function useEventsOf(name, moment) {
 export function ModelPanel({ name }) {
   live.use(it => it.models);
   const model = byName.get(name), isKnown = live.get().has;
-  // Before the panel is seen: a key that is pressed at once is not lost.
+  // A layout effect, to miss no key pressed immediately after the panel opens.
   useLayoutEffect(() => {
     const onKey = event => { if (event.key === 'Escape' && !document.querySelector('dialog[open]') && !event.target.closest?.('.menu')) close(); };
     addEventListener('keydown', onKey);
@@ -53,9 +53,9 @@ function Body({ model }) {
     <div class="panel-actions"><${Button} kind="main" icon="up" onClick=${() => openPlan(name)}>${isLoaded ? 'Plan a load' : 'Plan and load'}<//>
       ${isLoaded && html`<${Button} icon="eject" disabled=${!may} onClick=${() => openUnload([name])}>Unload<//>`}
       <a class="button" href=${link('logs', { model: name })}><${Icon} name="logs" /><span>Log</span></a><a class="button" href=${link('events', { of: name })}><${Icon} name="why" /><span>Why</span></a></div>
-    ${model.file_error && html`<div class="notice"><${Icon} name="alert" /><div><p>${model.state === 'broken' ? 'The model’s file cannot be used, so that the model is not served.' : 'The model’s file cannot be used. Its last good version is served.'}</p><pre class="wrap">${clean(model.file_error)}</pre></div></div>`}
-    ${model.failures > 0 && html`<div class="notice"><${Icon} name="alert" /><div><p>${count(model.failures, 'failed load')} in a row. ${model.state === 'quarantined' ? 'Nothing is tried any more until an administrator loads it or its configuration changes (L3).' : ''}${model.cooling_until_at && model.state !== 'quarantined' ? html` Next try from <${Clock} at=${model.cooling_until_at} />.` : ''}</p>
-      ${model.last_failure && html`<pre class="wrap">${clean(model.last_failure)}</pre>`}<p><a href=${link('logs', { model: name })}>What the engine printed</a></p></div></div>`}
+    ${model.file_error && html`<div class="notice"><${Icon} name="alert" /><div><p>${model.state === 'broken' ? 'The model’s file cannot be used, so the model is not served.' : 'The model’s file cannot be used. Its last good version is served.'}</p><pre class="wrap">${clean(model.file_error)}</pre></div></div>`}
+    ${model.failures > 0 && html`<div class="notice"><${Icon} name="alert" /><div><p>${count(model.failures, 'failed load')} in a row. ${model.state === 'quarantined' ? 'It is not loaded again until an administrator loads it or its configuration changes (L3).' : ''}${model.cooling_until_at && model.state !== 'quarantined' ? html` Next try from <${Clock} at=${model.cooling_until_at} />.` : ''}</p>
+      ${model.last_failure && html`<pre class="wrap">${clean(model.last_failure)}</pre>`}<p><a href=${link('logs', { model: name })}>Engine output</a></p></div></div>`}
     ${model.warnings?.map(it => html`<p class="notice" key=${it}><${Icon} name="alert" />${clean(it)}</p>`)}
     <dl class="facts">
       <${Fact} label="Priority"><${PriorityField} model=${model} /> <span class="soft">${model.priority_from === 'override' ? 'override' : `from ${model.priority_from}`}</span> <${Lease} model=${model} /><//>
@@ -71,7 +71,7 @@ function Body({ model }) {
       ${model.aliases.length > 0 && html`<${Fact} label="Aliases">${model.aliases.map(it => short(it, 60)).join(', ')}<//>`}
       <${Fact} label="File"><span class="wrap">${clean(model.source)}</span><//></dl>
     <h3>Replicas</h3>${model.replicas.length === 0 ? html`<p class="soft">None. A request or a load order starts one.</p>` : model.replicas.map(it => html`<${Replica} key=${it.replica} replica=${it} model=${model} may=${may} />`)}
-    <h3>Last decisions</h3>${events === null ? html`<p class="soft">Reading…</p>` : events.length === 0 ? html`<p class="soft">Nothing is recorded.</p>` : html`<ol class="plain decisions">${events.map(it => html`<li key=${it.id}><a class="decision" href=${link('events', { of: name, event: it.id })}>
+    <h3>Last decisions</h3>${events === null ? html`<p class="soft">Reading…</p>` : events.length === 0 ? html`<p class="soft">None recorded.</p>` : html`<ol class="plain decisions">${events.map(it => html`<li key=${it.id}><a class="decision" href=${link('events', { of: name, event: it.id })}>
       <span class="decision-head"><span class="kind" data-tone=${kindTone(it.kind)}>${kindWord(it.kind)}</span><${Clock} at=${it.at} /></span><span class="soft decision-why">${clean(it.reason)}</span></a></li>`)}</ol>`}
     <p class="soft panel-keys">Close with <${Keys} of="Esc" /></p></div>`;
 }

@@ -1,4 +1,4 @@
-// All models: search, sort, filter, pin, choose several, and set priorities.
+// All models: search, sort, filter, pin, select several, and set priorities.
 import { html, useEffect, useMemo, useRef, useState } from '../lib/view.js';
 import { bytes, count, short, sourceOf, span } from '../lib/text.js';
 import { byName, live, useNow } from '../lib/live.js';
@@ -32,7 +32,7 @@ export const SORTS = {
   used: it => Date.parse(it.last_used_at) || 0, load: it => it.load_ms_expected, memory: it => measured(it) ?? needed(it), requests: it => it.requests_total,
 };
 
-/** The order of the rows, also for names that are equal in it. */
+/** Filters and sorts the rows; ties are broken by name. */
 export function arranged(models, { text, group, sort, pins }) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean), is = (GROUPS[group] ?? GROUPS.all)[1], of = SORTS[sort.by] ?? SORTS.model, pinned = new Set(pins);
   const rows = models.filter(it => is(it) && words.every(word => it.model.toLowerCase().includes(word) || it.aliases.some(alias => alias.toLowerCase().includes(word)) || it.engine.includes(word)));
@@ -40,14 +40,14 @@ export function arranged(models, { text, group, sort, pins }) {
   return rows.sort((one, other) => Number(pinned.has(other.model)) - Number(pinned.has(one.model)) || compare(one, other));
 }
 
-/** A priority with two buttons and a field. None of them orders anything: they open the dialog that shows the effect. */
+/** A priority with two buttons and a field. They only open the dialog that shows the effect. */
 export function PriorityField({ model }) {
   const may = useMayChange(), [value, setValue] = useState(null), input = useRef(null);
   const review = to => {
     setValue(null);
     if (to !== model.priority && Number.isInteger(to) && to >= 0 && to <= 1_000_000) openPriority([model.model], to);
   };
-  // As in the browser's own fields for numbers: the arrow keys step, and Enter goes on to the effect.
+  // As in the browser's number fields, arrow keys step; Enter opens the preview.
   const onKey = event => {
     const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
     if (step) { event.preventDefault(); setValue(String(Math.max(0, Number(value ?? model.priority) + step || 0))); }
@@ -66,7 +66,7 @@ export function PriorityField({ model }) {
 
 export function Lease({ model }) {
   const now = useNow(1000), end = model.override?.expires_at;
-  return end ? html`<span class="lease figure" title="Protected until then from keep-hot and from equal or lower priorities. Then the catalogue’s values apply again">lease ${countdown(Date.parse(end) - now)}</span>` : null;
+  return end ? html`<span class="lease figure" title="Until then, protected from keep-hot and from equal or lower priorities. Afterwards the catalogue’s values apply again">lease ${countdown(Date.parse(end) - now)}</span>` : null;
 }
 
 function StateCell({ model }) {
@@ -109,10 +109,10 @@ export function Models() {
   const models = live.use(it => it.models), pins = settings.use(it => it.pins), { query } = route.use(), may = useMayChange();
   const [text, setText] = useState(query.find ?? ''), [sort, setSort] = useState({ by: 'state', down: false }), [chosen, setChosen] = useState(new Set());
   const group = GROUPS[query.state] ? query.state : 'all';
-  // The address follows the field; only another address changes the field.
+  // The URL follows the field. The field only changes with another URL.
   const own = useRef(query.find ?? '');
   useEffect(() => {
-    // As it is now: an effect may run after the next letter, and would take that letter back.
+    // Reads the current value: the effect may run after another letter was typed, and would remove it.
     const find = route.get().query.find ?? '';
     if (find !== own.current) { own.current = find; setText(find); }
   }, [query.find]);
@@ -124,8 +124,8 @@ export function Models() {
     <div class="filters" role="group" aria-label="Filter">${Object.entries(GROUPS).filter(([name]) => name === 'all' || name === group || counts[name]).map(([name, [word]]) => html`<button type="button" key=${name} class="chip" aria-pressed=${String(group === name)} data-tone=${name === 'trouble' ? 'bad' : ''}
       onClick=${() => replace('models', { ...query, state: name === 'all' ? '' : name })}>${word} <span class="figure">${counts[name]}</span></button>`)}</div>
     <${Table} label="Models" columns=${COLUMNS} rows=${rows} id=${it => it.model} sort=${sort} onSort=${setSort} chosen=${may ? chosen : undefined} onChoose=${setChosen} onOpen=${it => openModel(it.model)} opened=${query.model}
-      hold=${{ by: `${text} ${group} ${sort.by} ${sort.down} ${pins.join(' ')}`, find: name => byName.get(name) }} rowHeight=${innerWidth < 760 ? 60 : 44} empty=${html`<${Empty} icon="models" title=${models.length ? 'No model is like this' : 'The catalogue is empty'}>${models.length ? 'Search for another part of the name, or take away the filter.' : 'Add a file to the folder of models, or register one.'}<//>`} />
+      hold=${{ by: `${text} ${group} ${sort.by} ${sort.down} ${pins.join(' ')}`, find: name => byName.get(name) }} rowHeight=${innerWidth < 760 ? 60 : 44} empty=${html`<${Empty} icon="models" title=${models.length ? 'No matching model' : 'The catalogue is empty'}>${models.length ? 'Search for another part of the name, or remove the filter.' : 'Add a file to the folder of models, or register one.'}<//>`} />
     ${list.length > 0 && html`<div class="bulk" role="region" aria-label="Chosen models"><span><b class="figure">${list.length}</b> chosen</span>
       <${Button} icon="up" disabled=${!may} title=${may ? undefined : READ_ONLY} onClick=${() => openBulkLoad(list)}>Load…<//><${Button} icon="eject" disabled=${!may} onClick=${() => openUnload(list)}>Unload…<//><${Button} icon="bars" disabled=${!may} onClick=${() => openPriority(list)}>Priority…<//>
-      <${Button} onClick=${() => setChosen(new Set())}>Choose none<//></div>`}`;
+      <${Button} onClick=${() => setChosen(new Set())}>Clear selection<//></div>`}`;
 }

@@ -1,4 +1,4 @@
-// The playground: talking to one model or several side by side, with times, and the same request as a program.
+// The playground: chats with one or several models side by side, with timings, and the request as code.
 import { html, useEffect, useMemo, useRef, useState } from '../lib/view.js';
 import { BASE, failureOf, headers, session } from '../lib/api.js';
 import { conversation, requestOf } from '../lib/conversation.js';
@@ -17,7 +17,7 @@ import { Vote } from '../parts/vote.js';
 
 const MOST = 4;
 
-/** Why there is no vote on the last question of these talks; null if there is one. */
+/** The reason why the last question cannot be voted on, or null. */
 function whyNoVote(talks) {
   const last = talks.map(turns => turns?.at(-1)), asked = turns => JSON.stringify(turns?.map(turn => turn.prompt) ?? []);
   if (last.every(turn => !turn)) return 'Ask them the same question to vote for the better answer.';
@@ -27,7 +27,7 @@ function whyNoVote(talks) {
   return null;
 }
 
-/** The comparison of these models. It stays until others are chosen; drawing it must not cause another drawing. */
+/** The comparison of these models, kept until others are chosen. Must not trigger another render. */
 function comparisonOf(chosen, isHidden) {
   const state = conversation.get(), now = state.comparison;
   if (now && now.of === chosen.join('\n') && (now.isHidden === isHidden || now.vote)) return now;
@@ -35,13 +35,13 @@ function comparisonOf(chosen, isHidden) {
   return state.comparison;
 }
 
-/** A model to begin with: the one that was used last among those that are ready. */
+/** The default model: the most recently used ready model. */
 function likely(models) {
   const used = model => Date.parse(model.last_used_at) || 0;
   return models.filter(model => model.state === 'ready').reduce((best, model) => !best || used(model) > used(best) ? model : best, null)?.model ?? null;
 }
 
-/** The words of the button that sends: what a request does to models that are not loaded. */
+/** The label of the send button, including the effect on models that are not loaded. */
 function useSendWords(chosen, models, isHidden, isTyped) {
   const isUser = session.use(state => state.who?.role === 'user'), [victims, setVictims] = useState([]);
   const idle = chosen.filter(name => ['cold', 'asleep', 'cooling'].includes(models.find(model => model.model === name)?.state)), names = idle.join('\n');
@@ -60,7 +60,7 @@ function useSendWords(chosen, models, isHidden, isTyped) {
 }
 
 const MODES = [['chat', 'Chat'], ['embeddings', 'Embeddings'], ['rerank', 'Rerank']];
-const NUMBERS = [['temperature', 'Temperature', { step: 0.1, min: 0, max: 2, placeholder: 'by the model' }], ['top_p', 'Top p', { step: 0.05, min: 0, max: 1, placeholder: 'by the model' }], ['max_tokens', 'Maximum tokens', { step: 1, min: 1, placeholder: '512' }], ['seed', 'Seed', { step: 1, placeholder: 'random' }]];
+const NUMBERS = [['temperature', 'Temperature', { step: 0.1, min: 0, max: 2, placeholder: 'model default' }], ['top_p', 'Top p', { step: 0.05, min: 0, max: 1, placeholder: 'model default' }], ['max_tokens', 'Maximum tokens', { step: 1, min: 1, placeholder: '512' }], ['seed', 'Seed', { step: 1, placeholder: 'random' }]];
 
 export function Playground() {
   const { query } = route.use(), isUser = session.use(it => it.who?.role === 'user');
@@ -75,7 +75,7 @@ function OfUser({ query }) {
 function Board({ query, models: given }) {
   const pool = live.use(it => it.models), models = given ?? pool, state = conversation.use();
   const { text, system, fields, talks, documents, running } = state, count = running.size, box = useRef(null);
-  // An address with a choice of its own counts more than what the tab has kept.
+  // Models in the URL take precedence over the conversation kept in the tab.
   const isGiven = query.models !== undefined || query.mode !== undefined;
   const chosen = (isGiven ? (query.models ?? '').split(',').filter(Boolean) : state.models ?? []).slice(0, MOST), isHidden = isGiven ? query.hidden === '1' : state.isHidden;
   const wanted = isGiven ? query.mode : state.mode, mode = MODES.some(([name]) => name === wanted) ? wanted : 'chat';
@@ -100,7 +100,7 @@ function Board({ query, models: given }) {
     if (!prompt || !chosen.length || conversation.get().running.size) return;
     conversation.set({ text: '' });
     if (comparison.vote) {
-      // The turns before would give the names away.
+      // Earlier turns would reveal the names.
       conversation.set({ comparison: newComparison(chosen, isHidden), ...(isHidden && { talks: {} }) });
     }
     await Promise.all(chosen.map(model => ask(model, { prompt, system, options })));
@@ -115,14 +115,14 @@ function Board({ query, models: given }) {
     <div class="talks" style=${{ '--count': chosen.length }}>${comparison.order.map((model, place) => html`<${Talk} key=${model} model=${model} hiddenAs=${areNamed ? null : letter(place)} state=${models.find(it => it.model === model)?.state} talk=${talks[model] ?? []} isRunning=${running.has(model)} onStop=${() => running.get(model)?.abort()}
       onClose=${() => { running.get(model)?.abort(); set({ models: chosen.filter(it => it !== model) }); }} />`)}</div>
     ${chosen.length > 1 && (why ? html`<p class="soft vote-why">${why}</p>` : html`<${Vote} key=${comparison.name} comparison=${comparison} onVote=${vote => { conversation.set({ comparison: { ...comparison, vote } }); box.current?.focus(); }} />`)}
-    ${chosen.length > 1 && html`<p class="vote-hide"><label><input type="checkbox" checked=${isHidden} disabled=${count > 0} onChange=${event => { conversation.set({ talks: {} }); set({ isHidden: event.currentTarget.checked }); }} /> Hide names until you vote</label> <span class="soft">The answers then stand in a random order.</span></p>`}
-    <div class="composer"><textarea ref=${box} rows="3" aria-label="Message" placeholder="Ask something. Enter sends, Shift and Enter makes a new line." value=${text} onInput=${event => conversation.set({ text: event.currentTarget.value })} onKeyDown=${onKey}></textarea>
+    ${chosen.length > 1 && html`<p class="vote-hide"><label><input type="checkbox" checked=${isHidden} disabled=${count > 0} onChange=${event => { conversation.set({ talks: {} }); set({ isHidden: event.currentTarget.checked }); }} /> Hide names until you vote</label> <span class="soft">The answers are then shown in random order.</span></p>`}
+    <div class="composer"><textarea ref=${box} rows="3" aria-label="Message" placeholder="Ask something. Enter sends, Shift+Enter adds a new line." value=${text} onInput=${event => conversation.set({ text: event.currentTarget.value })} onKeyDown=${onKey}></textarea>
       <div class="composer-side">${count > 0 ? html`<${Button} icon="stop" onClick=${() => { for (const it of running.values()) it.abort(); }}>Stop<//>` : html`<${Button} kind="main" disabled=${!text.trim()} onClick=${send}>${words}<//>`}<${Button} disabled=${count > 0 || !Object.keys(talks).length} onClick=${() => conversation.set({ comparison: newComparison(chosen, isHidden), talks: {} })}>Start over<//></div></div>
     <details class="plan-more"><summary>Parameters</summary><div class="fields">${NUMBERS.map(([name, word, more]) => html`<${Field} key=${name} label=${word} id=${`play-${name}`}><input id=${`play-${name}`} type="number" value=${fields[name]} onInput=${event => conversation.set({ fields: { ...conversation.get().fields, [name]: event.currentTarget.value } })} ...${more} /><//>`)}</div>
       <${Field} label="System message" id="play-system"><textarea id="play-system" rows="2" value=${system} onInput=${event => conversation.set({ system: event.currentTarget.value })}></textarea><//></details>`}`;
 }
 
-/** Sends one turn and follows its answer, also while another screen is shown. */
+/** Sends one turn and follows the response, even while another screen is shown. */
 async function ask(model, given) {
   const abort = new AbortController(), begun = performance.now(), body = requestOf(model, conversation.get().talks[model] ?? [], given);
   const isForgotten = () => abort.signal.reason === 'forgotten';
@@ -187,11 +187,11 @@ function facts(turn) {
 
 const shell = text => `'${text.replaceAll("'", "'\\''")}'`;
 const curl = body => `curl -N ${shell(`${BASE}/v1/chat/completions`)} \\\n  -H 'Content-Type: application/json' \\\n  -H "Authorization: Bearer $MODEL_POOL_KEY" \\\n  -d ${shell(JSON.stringify(body, null, 2))}\n`;
-/** JSON is Python, but for these three words outside of texts. */
+/** Converts JSON to Python, which differs in three literals outside of strings. */
 const literal = value => JSON.stringify(value, null, 4).replace(/"(?:[^"\\]|\\.)*"|\b(true|false|null)\b/g, (all, word) => word ? { true: 'True', false: 'False', null: 'None' }[word] : all).replaceAll('\n', '\n    ');
 const python = body => `# pip install openai\nimport os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${JSON.stringify(`${BASE}/v1`)}, api_key=os.environ["MODEL_POOL_KEY"])\nstream = client.chat.completions.create(\n${Object.entries(body).map(([name, value]) => `    ${name}=${literal(value)},\n`).join('')})\nfor chunk in stream:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="", flush=True)\n`;
 
-/** Texts line by line: how near they are to each other, or to a question. */
+/** Compares texts, one per line, with each other or with a question. */
 function Vectors({ mode, model, documents, setDocuments }) {
   const [question, setQuestion] = useState(''), [answer, setAnswer] = useState(null), [failure, setFailure] = useState(null), [busy, setBusy] = useState(false);
   const lines = useMemo(() => documents.split('\n').map(it => it.trim()).filter(Boolean).slice(0, 50), [documents]);
@@ -209,8 +209,8 @@ function Vectors({ mode, model, documents, setDocuments }) {
     setBusy(false);
   };
   const near = (one, other) => { let dot = 0, a = 0, b = 0; for (let nth = 0; nth < one.length; nth += 1) { dot += one[nth] * other[nth]; a += one[nth] ** 2; b += other[nth] ** 2; } return dot / Math.sqrt(a * b || 1); };
-  return html`<div class="columns-2"><section class="lines-card"><h2>${mode === 'rerank' ? 'A question and what might answer it' : 'Texts to compare'}</h2>${mode === 'rerank' && html`<${Field} label="Question" id="rerank-question"><input id="rerank-question" value=${question} onInput=${event => setQuestion(event.currentTarget.value)} /><//>`}
-      <${Field} label="Texts, one a line" id="vector-texts" help="At most 50."><textarea id="vector-texts" rows="9" value=${documents} onInput=${event => setDocuments(event.currentTarget.value)}></textarea><//><p class="panel-actions"><${Button} kind="main" busy=${busy} disabled=${!model || !lines.length || mode === 'rerank' && !question.trim()} onClick=${run}>${mode === 'rerank' ? 'Rank' : 'Embed'}<//>${!model && html`<span class="soft">Choose a model first.</span>`}</p></section>
-    <section class="lines-card"><h2>Answer</h2>${failure ? html`<p class="bad-words" role="alert">${clean(failure.message)}</p>` : !answer ? html`<p class="soft">Nothing is asked yet.</p>` : answer.ranks ? html`<div class="table-frame"><table class="plain-table"><thead><tr><th class="right">Score</th><th>Text</th></tr></thead><tbody>${answer.ranks.map(([score, text], nth) => html`<tr key=${nth}><td class="right figure">${Number(score).toFixed(4)}</td><td>${short(text, 200)}</td></tr>`)}</tbody></table></div>`
+  return html`<div class="columns-2"><section class="lines-card"><h2>${mode === 'rerank' ? 'A question and possible answers' : 'Texts to compare'}</h2>${mode === 'rerank' && html`<${Field} label="Question" id="rerank-question"><input id="rerank-question" value=${question} onInput=${event => setQuestion(event.currentTarget.value)} /><//>`}
+      <${Field} label="Texts, one per line" id="vector-texts" help="At most 50."><textarea id="vector-texts" rows="9" value=${documents} onInput=${event => setDocuments(event.currentTarget.value)}></textarea><//><p class="panel-actions"><${Button} kind="main" busy=${busy} disabled=${!model || !lines.length || mode === 'rerank' && !question.trim()} onClick=${run}>${mode === 'rerank' ? 'Rank' : 'Embed'}<//>${!model && html`<span class="soft">Choose a model first.</span>`}</p></section>
+    <section class="lines-card"><h2>Answer</h2>${failure ? html`<p class="bad-words" role="alert">${clean(failure.message)}</p>` : !answer ? html`<p class="soft">No request yet.</p>` : answer.ranks ? html`<div class="table-frame"><table class="plain-table"><thead><tr><th class="right">Score</th><th>Text</th></tr></thead><tbody>${answer.ranks.map(([score, text], nth) => html`<tr key=${nth}><td class="right figure">${Number(score).toFixed(4)}</td><td>${short(text, 200)}</td></tr>`)}</tbody></table></div>`
       : html`<p class="soft">${answer.vectors.length} vectors of ${answer.vectors[0]?.length ?? 0} numbers. How near the texts are (cosine):</p><div class="table-frame"><table class="plain-table"><tbody>${answer.lines.slice(0, 12).map((text, row) => html`<tr key=${row}><td>${short(text, 50)}</td>${answer.vectors.slice(0, 12).map((vector, nth) => html`<td class="right figure" key=${nth} title=${short(answer.lines[nth], 80)}>${near(answer.vectors[row], vector).toFixed(2)}</td>`)}</tr>`)}</tbody></table></div>`}${answer && html`<p class="turn-facts figure">${span(answer.took)}</p>`}</section></div>`;
 }

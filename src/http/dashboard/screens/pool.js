@@ -1,4 +1,4 @@
-// The pool at a glance: every device to scale, who lives there, what waits, and what was decided last.
+// The pool at a glance: every device to scale with its replicas, waiting requests, and the last decisions.
 import { html, useMemo, useState, useEffect, useRef } from '../lib/view.js';
 import { bytes, clean, count, countdown, short } from '../lib/text.js';
 import { live, useNow } from '../lib/live.js';
@@ -72,20 +72,20 @@ function useSize(ref) {
   return size;
 }
 
-/** Devices of one size stand in rows, in their order; others as their sizes allow. */
+/** Devices of equal size are laid out in rows, in order; others by size. */
 function layout(devices, width, height) {
   if (!devices.every(it => it.total_bytes === devices[0].total_bytes)) return squarify(devices.map(device => ({ size: device.total_bytes, device })), 0, 0, width, height);
   const columns = Math.max(1, Math.min(devices.length, Math.round(Math.sqrt(devices.length * width / Math.max(1, height) * 0.8)))), rows = Math.ceil(devices.length / columns);
   return devices.map((device, nth) => ({ item: { device }, x: (nth % columns) * width / columns, y: Math.floor(nth / columns) * height / rows, w: width / columns, h: height / rows }));
 }
 
-/** What is held at the beginning, what is free at the end. */
+/** Lays out a device's parts: used ones first, free ones last. */
 function within(device, x, y, w, h) {
   const all = parts(device).map(part => ({ size: part.bytes, part })), is = it => ['free', 'headroom'].includes(it.part.kind), held = all.filter(it => !is(it)), share = sum(held, it => it.size) / device.total_bytes;
   return w >= h ? [...squarify(held, x, y, w * share, h), ...squarify(all.filter(is), x + w * share, y, w * (1 - share), h)] : [...squarify(held, x, y, w, h * share), ...squarify(all.filter(is), x, y + h * share, w, h * (1 - share))];
 }
 
-/** All devices in one picture, each as large as its memory, and in it its replicas. */
+/** A treemap of all devices, sized by memory, with their replicas. */
 function TreeMap({ devices }) {
   const box = useRef(null), { width, height } = useSize(box), now = pointed.use(it => it.model);
   const cells = useMemo(() => layout(devices, width, height), [devices, width, height]);

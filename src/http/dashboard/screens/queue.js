@@ -1,4 +1,4 @@
-// Who waits for what, since when, at which place, and what for.
+// Waiting requests by model, with their positions, waiting times and reasons.
 import { html, useMemo } from '../lib/view.js';
 import { byName, live, poolNow, ticks, useNow } from '../lib/live.js';
 import { clean, count, countdown, hourMinute, short, span } from '../lib/text.js';
@@ -7,11 +7,11 @@ import { Empty, Head, ModelLink, Name, State, progressOf } from '../parts/bits.j
 export const STAGES = { fetching: 'its weights are downloaded', starting: 'its engine starts', loading: 'its weights are loaded', warming: 'its engine warms up', waiting: 'there is not enough free memory yet', ready: 'all its slots are in use',
   draining: 'its last replica leaves first', cooling: 'a failed load cools down', cold: 'its load has not started', asleep: 'it wakes up' };
 
-/** How long somebody has waited by now: the figure is as old as the picture. */
+/** The current waiting time, extrapolated from the last update. */
 const waited = (it, now) => it.waited_ms + Math.max(0, ticks() - live.get().queue_at) + 0 * now;
 const remains = (it, now) => Math.max(0, it.expected_ms - (ticks() - live.get().queue_at) + 0 * now);
 
-/** What the model waits for: a download, the end of others, or its own engine. */
+/** The reason why the model is not ready: a download, replicas that must leave, or its own engine. */
 export function waitsFor(name) {
   const model = byName.get(name);
   if (!model) return '';

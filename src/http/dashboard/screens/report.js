@@ -1,4 +1,4 @@
-// What happened in a day, a week or a month, in figures: requests, waits, loads, evictions and refusals, by model and in all.
+// Statistics for a day, a week or a month: requests, waits, loads, evictions and refusals, per model and in total.
 import { html, useEffect, useMemo, useState } from '../lib/view.js';
 import { BASE, get } from '../lib/api.js';
 import { count, span } from '../lib/text.js';
@@ -44,7 +44,7 @@ export function Report() {
     ${failure ? html`<${Problem} failure=${failure} />` : !report ? html`<${Loading} />` : html`<div class="tiles" role="group" aria-label="In all">${tile(total.requests.toLocaleString('en'), 'requests')}${tile(total.waited.toLocaleString('en'), 'waited in a queue')}${tile(mean(total.waited_seconds, total.waited), 'mean wait of those')}
       ${tile(total.cold_starts, 'cold starts')}${tile(total.loads, 'loads')}${tile(mean(total.load_seconds, total.loads), 'mean load')}${tile(all(total.evictions), 'evictions')}${tile(total.failed_loads + total.crashes, 'failures', total.failed_loads + total.crashes ? 'bad' : '')}${tile(all(total.refusals), 'refusals', all(total.refusals) ? 'bad' : '')}</div>
       <div class="columns-2"><${Reasons} title="Evictions" of=${total.evictions} /><${Reasons} title="Other unloads" of=${total.unloads} /><${Reasons} title="Refusals" of=${total.refusals} /></div>
-      <${Table} label="By model" columns=${COLUMNS} rows=${rows} id=${it => it.model} sort=${sort} onSort=${setSort} onOpen=${it => openModel(it.model)} opened=${query.model} rowHeight=${innerWidth < 1080 ? 54 : 44} empty=${html`<${Empty} icon="audit" title="No activity">The history has no request and no load in this time.<//>`} />`}`;
+      <${Table} label="By model" columns=${COLUMNS} rows=${rows} id=${it => it.model} sort=${sort} onSort=${setSort} onOpen=${it => openModel(it.model)} opened=${query.model} rowHeight=${innerWidth < 1080 ? 54 : 44} empty=${html`<${Empty} icon="audit" title="No activity">The history has no request and no load in this period.<//>`} />`}`;
 }
 
 function Reasons({ title, of }) {

@@ -1,4 +1,4 @@
-// Signing in: with a key, which is sent once, or at the issuer of the single sign-on. What stays is a cookie that scripts
+// Signing in with a key, which is sent once, or at the single sign-on issuer. The session is a cookie that scripts
 // cannot read.
 import { html, useEffect, useState } from '../lib/view.js';
 import { BASE, get, goOnWithoutKey, session, signIn, whoAmI } from '../lib/api.js';
@@ -8,13 +8,13 @@ import { Button, useFocus } from '../parts/bits.js';
 import { FailureLine } from '../parts/dialog.js';
 import { Icon } from '../parts/icons.js';
 
-/** What the server says in the address when signing in at the issuer has failed. */
+/** Messages for the reasons in the URL after a failed sign-in at the issuer. */
 const FAILED = {
-  denied: 'The issuer did not sign you in, or you stopped.',
-  unknown: 'That took more than ten minutes, or was begun in another browser. Sign in again.',
+  denied: 'The issuer did not sign you in, or you cancelled.',
+  unknown: 'The sign-in took more than ten minutes, or was started in another browser. Sign in again.',
   no_group: 'You are signed in there, but none of your groups may use this pool. Ask an administrator to add one.',
-  unavailable: 'The issuer cannot be reached by the pool at the moment. Try again later, or sign in with a key.',
-  refused: 'The pool did not accept what the issuer sent. The pool’s log has the reason.',
+  unavailable: 'The pool cannot reach the issuer at the moment. Try again later, or sign in with a key.',
+  refused: 'The pool did not accept the issuer’s response. The server log has the reason.',
   too_many: 'Too many attempts to sign in failed from your address. Try again in a minute.',
 };
 
@@ -31,7 +31,7 @@ export function SignIn({ isEnded }) {
   const submit = async event => {
     event.preventDefault();
     const text = key.trim();
-    if (!/^[\x21-\x7e]+$/.test(text)) { setFailure({ message: text ? 'A key has no spaces and no special letters. Copy it again.' : 'Enter a key first.' }); input.current?.focus(); return; }
+    if (!/^[\x21-\x7e]+$/.test(text)) { setFailure({ message: text ? 'A key has no spaces or special characters. Copy it again.' : 'Enter a key first.' }); input.current?.focus(); return; }
     setBusy(true);
     setFailure(null);
     try { await signIn(text); } catch (error) { setFailure(error); setBusy(false); input.current?.focus(); }
@@ -46,5 +46,5 @@ export function SignIn({ isEnded }) {
     <div class="field"><label for="key">Key</label><input id="key" ref=${input} type="password" autocomplete="current-password" spellcheck=${false} placeholder="mp-…" value=${key} onInput=${event => setKey(event.currentTarget.value)} aria-invalid=${String(Boolean(failure))} aria-describedby="key-help" />
       <p class="help" id="key-help">The first admin key was written on the server when it started: <code>admin.key</code> in its data folder, and <code>admin-client keys create</code> makes others.</p></div>
     ${failure && html`<${FailureLine} failure=${failure} />`}<${Button} kind=${issuer ? '' : 'main'} type="submit" busy=${busy}>${issuer ? 'Sign in with the key' : 'Sign in'}<//>
-    ${who?.by === 'nothing' && html`<p class="soft">You need no key to use models from here: <button type="button" class="text-button" onClick=${goOnWithoutKey}>go on without one</button>.</p>`}</form></main>`;
+    ${who?.by === 'nothing' && html`<p class="soft">You need no key to use models from here: <button type="button" class="text-button" onClick=${goOnWithoutKey}>continue without one</button>.</p>`}</form></main>`;
 }

@@ -1,4 +1,4 @@
-// Who lived on which device, over hours to weeks: loads, residence, evictions, cleanups. Zoom, move, and play a night back.
+// The replicas on each device over hours to weeks: loads, residence, evictions, cleanups. With zoom, pan and playback.
 import { html, useEffect, useMemo, useRef, useState } from '../lib/view.js';
 import { bytes, clean, clock, count, day, hourMinute, short, span, timeOfDay } from '../lib/text.js';
 import { kindWord, page, residence, useEvents } from '../lib/history.js';
@@ -13,7 +13,7 @@ const HOUR = 3_600_000, PAGES = 12, PAGE = 1000, DRAWN = 2500, PLAY_MS = 20_000;
 const RANGES = [['1', '1 h'], ['6', '6 h'], ['24', '24 h'], ['168', '7 d'], ['720', '30 d']];
 const STEPS = [60_000, 300_000, 900_000, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, 24 * HOUR, 72 * HOUR, 168 * HOUR];
 
-/** Events back to `from`, oldest first, as far as is reasonable to read. */
+/** Events since `from`, oldest first, up to a reasonable number. */
 function useHistory(from) {
   const [state, setState] = useState({ events: [], from: Infinity, isWhole: false, failure: null, reading: true });
   const [newest] = useEvents(200), at = useRef({ events: [], done: false });
@@ -43,7 +43,7 @@ function useHistory(from) {
   return { ...state, events };
 }
 
-/** Places spans of one device above each other by their bytes, so that the lane shows how full it was. */
+/** Stacks the spans of a device by their bytes, which shows how full it was. */
 function stacked(spans, total) {
   const placed = [];
   for (const it of [...spans].sort((one, other) => one.from - other.from)) {
@@ -62,7 +62,7 @@ export function TimeLine() {
   const [cursor, setCursor] = useState(wanted), [isPlaying, setPlaying] = useState(false), frame = useRef(null), drag = useRef(null), [width, setWidth] = useState(900);
   const from = view.sticks ? now - (view.to - view.from) : view.from, to = view.sticks ? now : view.to, range = to - from;
   const history = useHistory(from), isFitted = useRef(Boolean(wanted));
-  // A pool that is young fills the picture at the first look.
+  // A young pool initially fills the chart.
   useEffect(() => {
     if (isFitted.current || history.reading) return;
     isFitted.current = true;
@@ -155,7 +155,7 @@ export function TimeLine() {
           ${shownMarks.filter(it => ['device_failed', 'cordon', 'uncordon'].includes(it.event.kind) && it.event.reason?.includes(lane.name)).map(it => html`<span class="time-mark" key=${it.event.id} style=${{ left: `${x(it.at) * 100}%` }} title=${`${kindWord(it.event.kind)}: ${clean(it.event.reason)}`}></span>`)}</div>`)}
         ${poolMarks.map(it => html`<span class="time-event" data-kind=${it.event.kind} key=${it.event.id} style=${{ left: `${x(it.at) * 100}%` }} title=${`${kindWord(it.event.kind)}, ${clock(it.at)}: ${clean(it.event.reason)}`}><span>${kindWord(it.event.kind)}</span></span>`)}
         ${cursor !== null && cursor >= from && cursor <= to && html`<span class="time-cursor" style=${{ left: `${x(cursor) * 100}%` }}><span class="figure">${timeOfDay(cursor)}</span></span>`}</div></div>
-      <p class="soft time-help">${matchMedia('(pointer: coarse)').matches ? 'Drag to move, + and − zoom, tap to see a moment. ' : 'Drag to move, Ctrl and wheel to zoom, click to see a moment. '}${count(shownMarks.filter(it => it.event.kind === 'evict').length, 'eviction')}, ${count(shownMarks.filter(it => it.event.kind === 'load_failed' || it.event.kind === 'crash').length, 'failure')} and ${count(shownMarks.filter(it => it.event.kind === 'refuse').length, 'refusal')} in this range; <a href=${link('events')}>as a list</a>.</p>
+      <p class="soft time-help">${matchMedia('(pointer: coarse)').matches ? 'Drag to move, + and − zoom, tap to see a point in time. ' : 'Drag to move, Ctrl and wheel to zoom, click to see a point in time. '}${count(shownMarks.filter(it => it.event.kind === 'evict').length, 'eviction')}, ${count(shownMarks.filter(it => it.event.kind === 'load_failed' || it.event.kind === 'crash').length, 'failure')} and ${count(shownMarks.filter(it => it.event.kind === 'refuse').length, 'refusal')} in this range; <a href=${link('events')}>as a list</a>.</p>
       ${cursor !== null && html`<${Moment} at=${cursor} lanes=${lanes} onClose=${() => { setCursor(null); setPlaying(false); }} />`}`}`;
 }
 
@@ -168,9 +168,9 @@ function Span({ span: it, lane, x, now, from, to, height, width }) {
     style=${{ ...ofModel(it.model), left: `${left * 100}%`, width: `max(2px, ${part * 100}%)`, bottom: `${3 + it.y * unit}px`, height: `${Math.max(3, it.bytes * unit - 1)}px`, '--ready': ready }}>${part * width > 46 && it.bytes * unit > 13 && html`<span class="block-name">${short(it.model, 50).split('/').at(-1)}</span>`}</a>`;
 }
 
-/** The devices as they were at one moment. */
+/** The devices at a point in time. */
 function Moment({ at, lanes, onClose }) {
-  return html`<section class="lines-card moment" aria-label="The pool at this moment"><div class="queue-head"><h2>The pool at <span class="figure">${clock(at)}</span></h2><span class="grow"></span><${Button} icon="close" onClick=${onClose}>Close<//></div>
+  return html`<section class="lines-card moment" aria-label="The pool at this time"><div class="queue-head"><h2>The pool at <span class="figure">${clock(at)}</span></h2><span class="grow"></span><${Button} icon="close" onClick=${onClose}>Close<//></div>
     <div class="cells">${lanes.filter(it => it.device).map(lane => {
       const there = lane.spans.filter(it => it.from <= at && (it.to ?? Infinity) > at), owners = there.map(it => ({ replica: it.replica, model: it.model, bytes: it.bytes, measured_bytes: null, state: it.ready !== null && it.ready <= at ? it.leaves !== null && it.leaves <= at ? 'draining' : 'ready' : 'launching' }));
       const device = { ...lane.device, owners, reserved_bytes: sum(owners, it => it.bytes), settling_bytes: 0, excess_bytes: 0, foreign_bytes: 0, cordon: null };

@@ -1,4 +1,4 @@
-// What somebody with an ordinary key used, by day and model, and the key itself with its limits and its end.
+// A user's usage, by day and model, and the key with its limits and expiry.
 import { html, useMemo, useState } from '../lib/view.js';
 import { session } from '../lib/api.js';
 import { sum } from '../lib/device.js';
@@ -11,7 +11,7 @@ const LIMITS = [['requests_per_minute', 'requests per minute'], ['tokens_per_min
 const number = it => it.toLocaleString('en');
 const words = day => new Intl.DateTimeFormat('en-GB', { timeZone: 'UTC', weekday: 'short', day: 'numeric', month: 'short' }).format(Date.parse(`${day}T00:00:00Z`));
 
-/** A column for each day, in which each model has its colour. The table below says the same in figures. */
+/** A stacked column per day, coloured by model. The table below has the same data. */
 function Days({ days, of, word, top }) {
   const most = Math.max(1, ...days.map(it => sum(it.models, of)));
   const about = day => [words(day.day), `${number(sum(day.models, of))} ${word}`, ...byModel([day]).map(it => `${short(it.model, 60)}: ${number(of(it))}`)].join('\n');
@@ -40,8 +40,8 @@ export function Usage() {
   const tile = (value, word) => html`<div class="tile"><span class="tile-value figure">${value}</span><span class="tile-word">${word}</span></div>`;
   return html`<${Head} title="Usage and key" about=${usage ? `Days begin at midnight where the pool is. Today is ${words(usage.today)}.` : undefined}><${Choice} label="Figure" value=${what} of=${WHAT} onChange=${setWhat} /><${Choice} label="Time" value=${many} of=${RANGES} onChange=${setMany} /><//>
     ${failure && html`<${Problem} failure=${failure} />`}${!usage && !failure && html`<${Loading} />`}
-    ${usage && (who?.by === 'nothing' ? html`<${Empty} icon="report" title="Nothing is counted without a key">Sign in with a key to see what it used.<//>` : models.length === 0 ? html`<${Empty} icon="report" title="Nothing was used in this time">Requests and tokens of your key are counted here, by day and model.<//>` : html`
-      <div class="tiles" role="group" aria-label="In all">${tile(number(sum(models, it => it.requests)), 'requests')}${tile(number(sum(models, it => it.prompt_tokens)), 'tokens of prompts')}${tile(number(sum(models, it => it.completion_tokens)), 'tokens of answers')}${tile(models.length, models.length === 1 ? 'model' : 'models')}</div>
+    ${usage && (who?.by === 'nothing' ? html`<${Empty} icon="report" title="Nothing is counted without a key">Sign in with a key to see what it used.<//>` : models.length === 0 ? html`<${Empty} icon="report" title="No usage in this period">Requests and tokens of your key are counted here, by day and model.<//>` : html`
+      <div class="tiles" role="group" aria-label="In all">${tile(number(sum(models, it => it.requests)), 'requests')}${tile(number(sum(models, it => it.prompt_tokens)), 'prompt tokens')}${tile(number(sum(models, it => it.completion_tokens)), 'completion tokens')}${tile(models.length, models.length === 1 ? 'model' : 'models')}</div>
       <${Days} days=${days} of=${of} word=${what} top=${models.map(it => it.model)} />
       <div class="table-frame usage-table"><table class="plain-table"><thead><tr><th>Model</th><th class="right">Requests</th><th class="right wide-only">Prompts</th><th class="right wide-only">Answers</th><th class="right">Tokens</th><th class="share">Share</th></tr></thead>
         <tbody>${models.slice(0, 200).map(it => html`<tr key=${it.model}><td><${Name} of=${it.model} /></td><td class="right figure">${number(it.requests)}</td><td class="right figure wide-only">${number(it.prompt_tokens)}</td><td class="right figure wide-only">${number(it.completion_tokens)}</td><td class="right figure">${number(tokensOf(it))}</td>
