@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# model-pool with its embedded engine on the CPU. docs/install.md says how to run it, and how to add other engines.
+# model-pool with its embedded engine on the CPU. docs/start/install.md says how to run it, and how to add other engines.
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
@@ -25,7 +25,7 @@ COPY deploy/model-pool.yaml model_reference.json /etc/model-pool/
 COPY deploy/models/README /etc/model-pool/models/
 COPY LICENSE-APACHE LICENSE-MIT /usr/share/doc/model-pool/
 
-# Any configuration key can be set like this: docs/configuration.md. A container is reached over its network, never over
+# Any configuration key can be set like this: docs/reference/configuration.md. A container is reached over its network, never over
 # its loopback, so every request from outside needs a key unless auth.inference is open.
 ENV MODEL_POOL__SERVER__LISTEN=0.0.0.0:8080 \
     MODEL_POOL__SOURCES__CACHE_DIR=/models \

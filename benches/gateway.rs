@@ -1,7 +1,7 @@
 //! Measures the cost of the gateway: `model-pool bench` against an engine with a known response, against the pool in front of that
 //! engine, and against nginx as a plain reverse proxy in front of the same engine, if nginx is on the path. All take turns in the
-//! same rounds, because the machine may be shared: compare columns of one run, not two runs. See docs/benchmarks.md for usage and
-//! results.
+//! same rounds, because the machine may be shared: compare columns of one run, not two runs. See docs/internals/benchmarks.md for
+//! usage and results.
 //!
 //! `cargo bench --bench gateway -- [--quick] [--json FILE] [--beside PROGRAM] [--only PART,…]`; `--beside` names another build of
 //! model-pool to measure in the same rounds.

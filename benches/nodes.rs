@@ -1,5 +1,5 @@
 //! Measures a controller with a thousand nodes and ten thousand replicas, and how quickly it decides that a node is lost. Prints a
-//! Markdown table of results and aims. See docs/benchmarks.md for usage.
+//! Markdown table of results and aims. See docs/internals/benchmarks.md for usage.
 //!
 //! `cargo bench --bench nodes -- [--nodes N] [--replicas N] [--seconds N] [--load-ms N] [--check]`; with `--check` the exit status
 //! is 1 if an aim is missed.

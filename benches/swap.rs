@@ -1,4 +1,5 @@
-//! Measures the cost of a swap beyond the engine's own time, with the default configuration. See docs/swapping.md for results.
+//! Measures the cost of a swap beyond the engine's own time, with the default configuration. See docs/guides/swapping.md for
+//! results.
 //!
 //! `cargo bench --bench swap -- [--only PART,…] [--check]`; the parts are `real` (a real llama-server compared with its own router,
 //! skipped if `.ci/llama-server` has not built one), `defaults` (one client alternates between two models), `sharing` (two clients

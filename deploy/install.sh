@@ -5,7 +5,7 @@
 #   sh install.sh --version 0.1.0 --prefix /usr/local
 #   sh install.sh --from DIR            from files that are there already; nothing is downloaded
 #
-# docs/install.md says what is installed and how to remove it. POSIX sh; needs tar, a program that computes SHA-256, and
+# docs/start/install.md says what is installed and how to remove it. POSIX sh; needs tar, a program that computes SHA-256, and
 # curl or wget unless --from is used.
 set -eu
 
@@ -84,7 +84,7 @@ case "$system/$processor" in
 Linux/x86_64 | Linux/amd64) target=x86_64-unknown-linux-gnu ;;
 Linux/aarch64 | Linux/arm64) target=aarch64-unknown-linux-gnu ;;
 Darwin/arm64) target=aarch64-apple-darwin ;;
-*) fail "there is no release for $system on $processor; build it from source: docs/install.md" ;;
+*) fail "there is no release for $system on $processor; build it from source: docs/start/install.md" ;;
 esac
 
 if has sha256sum; then
@@ -186,7 +186,7 @@ for program in model-pool admin-client; do
     chmod 0755 "$unpacked/$program"
     found="$("$unpacked/$program" --version 2>"$work/error")" ||
         fail "$program does not run on this machine: $(head -n 1 "$work/error")
-  On a system with an older C library build it from source: docs/install.md.
+  On a system with an older C library build it from source: docs/start/install.md.
   If programs may not be run in ${TMPDIR:-/tmp}, set TMPDIR to another folder."
     [ "$found" = "$program $version" ] || fail "$program says that it is \"$found\", not $version"
 done

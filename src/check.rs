@@ -75,7 +75,7 @@ pub fn run(args: &CheckArgs) -> Result<(), String> {
     }
     if is_whole && catalog.entries().is_empty() && errors.is_empty() {
         println!(
-            "notice: there is no model yet; put a model file into {} (docs/models.md, docs/examples), or register one with `admin-client register`",
+            "notice: there is no model yet; put a model file into {} (docs/guides/models.md, docs/examples), or register one with `admin-client register`",
             config.catalog.models_dir.display()
         );
     }

@@ -79,7 +79,7 @@ fn open(config: &Config) -> Result<OpenedCluster, String> {
     OpenedCluster::open(&config.cluster).ok_or_else(|| {
         let place = config.file.as_ref();
         let place = place.map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string());
-        format!("cluster.kind is none in {place}; set it to slurm, pbs, kubernetes, ray or command, and list cluster.shapes (docs/slurm.md, docs/pbs.md, docs/kubernetes.md, docs/ray.md)")
+        format!("cluster.kind is none in {place}; set it to slurm, pbs, kubernetes, ray or command, and list cluster.shapes (docs/guides/slurm.md, docs/guides/pbs.md, docs/guides/kubernetes.md, docs/guides/ray.md)")
     })
 }
 
@@ -90,7 +90,7 @@ fn no_exclusion_of(cluster: &OpenedCluster, exclude: &[String]) -> Result<(), St
             "--exclude has no effect in Kubernetes, whose scheduler chooses the machine; `kubectl cordon MACHINE` excludes one"
         }
         OpenedCluster::Pbs(_) => {
-            "--exclude has no effect in PBS, whose requests cannot exclude a node; ask its administrators to give the good nodes a resource, and name it in cluster.pbs.select (docs/pbs.md)"
+            "--exclude has no effect in PBS, whose requests cannot exclude a node; ask its administrators to give the good nodes a resource, and name it in cluster.pbs.select (docs/guides/pbs.md)"
         }
         OpenedCluster::Slurm(_) | OpenedCluster::Ray(_) | OpenedCluster::Command(_) => {
             return Ok(());

@@ -1,6 +1,6 @@
 //! model-pool: one OpenAI-compatible endpoint for all the models of a lab, on GPU memory that is
 //! always too small. This package is the program: it combines the crates of `src/` and re-exports
-//! them for the tests. docs/architecture.md describes each crate.
+//! them for the tests. docs/internals/architecture.md describes each crate.
 
 pub use {
     access, catalog, cluster, config, controller, engine, guardian, http, inventory, pool,

@@ -1,4 +1,4 @@
-//! The aims of the gateway bench next to the results, as a table for docs/benchmarks.md and as JSON.
+//! The aims of the gateway bench next to the results, as a table for docs/internals/benchmarks.md and as JSON.
 
 use serde_json::{Value, json};
 

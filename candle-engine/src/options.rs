@@ -198,7 +198,7 @@ impl EngineOptions {
         if budgets.prefill == Some(0) {
             return Err(EngineError::option(
                 "max_batch_prefill_tokens",
-                "0 tokens are no prompt; give at least 1, or leave it out",
+                "0 tokens are not a prompt; give at least 1, or leave it out",
             ));
         }
         if budgets
@@ -245,9 +245,7 @@ impl EngineOptions {
             return wrong("no device is named; give one, such as cpu".to_owned());
         };
         if before.contains(&DeviceChoice::Cpu) {
-            return wrong(
-                "the CPU stands before another device; name it once, as the last one".to_owned(),
-            );
+            return wrong("the CPU precedes another device; name it once, and last".to_owned());
         }
         let kinds = [
             self.devices
@@ -259,7 +257,7 @@ impl EngineOptions {
         ];
         if kinds == [true, true] {
             return wrong(
-                "CUDA and Metal devices are not mixed; name devices of one kind".to_owned(),
+                "CUDA and Metal devices cannot be mixed; name devices of one kind".to_owned(),
             );
         }
         let mut each = self.devices.iter().enumerate();
@@ -307,9 +305,7 @@ impl FromStr for Task {
         [Self::Generate, Self::Embed, Self::Rerank]
             .into_iter()
             .find(|task| task.to_string() == text)
-            .ok_or_else(|| {
-                format!("`{text}` is nothing that a model is served for; write generate, embed or rerank")
-            })
+            .ok_or_else(|| format!("`{text}` is not a task; write generate, embed or rerank"))
     }
 }
 
@@ -322,7 +318,7 @@ impl FromStr for Quantization {
             "q8_0" => Ok(Self::Q8_0),
             "q4_k" => Ok(Self::Q4K),
             _ => Err(format!(
-                "`{text}` is no form that weights are written in at load; write q8_0 or q4_k"
+                "`{text}` is not a quantisation; write q8_0 or q4_k"
             )),
         }
     }
@@ -342,7 +338,7 @@ impl FromStr for DeviceChoice {
             ("cuda", Some(ordinal)) => Ok(Self::Cuda(ordinal)),
             ("metal", Some(ordinal)) => Ok(Self::Metal(ordinal)),
             _ => Err(format!(
-                "`{text}` is no device; write cpu, cuda:N or metal:N"
+                "`{text}` is not a device; write cpu, cuda:N or metal:N"
             )),
         }
     }
@@ -369,7 +365,7 @@ impl DeviceChoice {
             Self::Cpu => Ok((Device::Cpu, DType::F32)),
             Self::Cuda(_) if !candle_core::utils::cuda_is_available() => Err(EngineError::option(
                 "device",
-                "this engine was built without CUDA; use model-pool-cuda, the build with `--features cuda` (docs/gpu.md), or the CPU",
+                "this engine was built without CUDA; use model-pool-cuda, the build with `--features cuda` (docs/guides/gpu.md), or the CPU",
             )),
             Self::Cuda(ordinal) => Ok((Device::new_cuda(ordinal).map_err(failed)?, DType::BF16)),
             Self::Metal(_) if !candle_core::utils::metal_is_available() => {

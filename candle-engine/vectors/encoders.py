@@ -1,5 +1,5 @@
 """Makes tiny encoders, cross-encoders, and decoders that embed or rank (`reading_decoders.py`), with random weights, and what `transformers` and `sentence-transformers` compute
-with them, or checks (`--check`) that those kept are what it makes. See docs/embeddings.md.
+with them, or checks (`--check`) that those kept are what it makes. See docs/guides/embeddings.md.
 
     python3 -m venv VENV && VENV/bin/pip install -r requirements.txt sentence-transformers==6.2.0
     VENV/bin/python encoders.py [--check] [NAME...]

@@ -1,5 +1,5 @@
 """Makes the correctness vectors of the embedded engine with `transformers`, or checks (`--check`) that those kept are what
-it makes. See docs/engine-correctness.md.
+it makes. See docs/internals/engine-correctness.md.
 
     python3 -m venv VENV && VENV/bin/pip install -r requirements.txt
     VENV/bin/python make.py [--check] [decoders|templates|tokenizers] [NAME...]

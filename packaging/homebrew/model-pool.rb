@@ -1,5 +1,5 @@
 # Builds both programs from the source archive of a release. The release workflow publishes a copy with the repository,
-# the version and the digest of that release in the places of OWNER/model-pool, 0.1.0 and the zeros. docs/install.md says
+# the version and the digest of that release in the places of OWNER/model-pool, 0.1.0 and the zeros. docs/start/install.md says
 # how to use it.
 class ModelPool < Formula
   desc "OpenAI-compatible endpoint for all models of a lab, on shared GPUs"
@@ -19,7 +19,7 @@ class ModelPool < Formula
     generate_completions_from_executable(bin/"admin-client", "completions", shells: [:bash, :zsh, :fish])
 
     (buildpath/"model-pool.yaml").write <<~YAML
-      # Only what differs from the defaults: docs/configuration.md explains every key.
+      # Only what differs from the defaults: docs/reference/configuration.md explains every key.
       state:
         dir: #{var}/model-pool/data
       catalog:

@@ -87,7 +87,7 @@ const IDLE_VALUES: &[(&str, &str)] = &[
 ];
 
 /// A sorted Markdown table of every key of older systems that is accepted without effect, with its replacement. Part of
-/// docs/rayllm.md.
+/// docs/reference/compatibility.md.
 pub fn table_of_keys_without_effect() -> String {
     let form = |dropped: &dropped::Dropped| {
         let keys: Vec<&str> = dropped.keys().collect();

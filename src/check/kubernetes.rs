@@ -7,7 +7,7 @@ use config::{ClusterKind, Config};
 pub(super) fn run(config: &Config) -> Result<(), String> {
     if config.cluster.kind != ClusterKind::Kubernetes {
         return Err(
-            "cluster.kind is not kubernetes; write cluster: {kind: kubernetes, …} into the configuration (docs/kubernetes.md), then check again".to_owned(),
+            "cluster.kind is not kubernetes; write cluster: {kind: kubernetes, …} into the configuration (docs/guides/kubernetes.md), then check again".to_owned(),
         );
     }
     super::findings::print("Kubernetes", Kubernetes::new(&config.cluster).inspect())

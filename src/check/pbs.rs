@@ -7,7 +7,7 @@ use config::{ClusterKind, Config};
 pub(super) fn run(config: &Config) -> Result<(), String> {
     if config.cluster.kind != ClusterKind::Pbs {
         return Err(
-            "cluster.kind is not pbs; write cluster: {kind: pbs, …} into the configuration (docs/pbs.md), then check again".to_owned(),
+            "cluster.kind is not pbs; write cluster: {kind: pbs, …} into the configuration (docs/guides/pbs.md), then check again".to_owned(),
         );
     }
     super::findings::print("PBS", Pbs::new(&config.cluster).inspect())

@@ -14,7 +14,7 @@ pub(super) fn run(config: &Config, address: &str) -> Result<(), String> {
     }
     if section.kind != ClusterKind::Ray {
         return Err(
-            "cluster.kind is not ray; write cluster: {kind: ray, …} into the configuration (docs/ray.md), or pass the address of Ray's dashboard to --ray".to_owned(),
+            "cluster.kind is not ray; write cluster: {kind: ray, …} into the configuration (docs/guides/ray.md), or pass the address of Ray's dashboard to --ray".to_owned(),
         );
     }
     super::findings::print("Ray", Ray::new(&section).inspect())

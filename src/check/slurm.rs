@@ -7,7 +7,7 @@ use config::{ClusterKind, Config};
 pub(super) fn run(config: &Config) -> Result<(), String> {
     if config.cluster.kind != ClusterKind::Slurm {
         return Err(
-            "cluster.kind is not slurm; write cluster: {kind: slurm, …} into the configuration (docs/slurm.md), then check again".to_owned(),
+            "cluster.kind is not slurm; write cluster: {kind: slurm, …} into the configuration (docs/guides/slurm.md), then check again".to_owned(),
         );
     }
     super::findings::print("Slurm", Slurm::new(&config.cluster).inspect())

@@ -1,5 +1,5 @@
 //! A site's own programs as a cluster. Each program gets a JSON object on standard input and responds with a JSON object on
-//! standard output (docs/slurm.md). Exit status 75 means that the cluster does not respond.
+//! standard output (docs/guides/slurm.md). Exit status 75 means that the cluster does not respond.
 
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ fn parsed<T: for<'de> Deserialize<'de>>(
     read.map_err(|error| {
         unusable(
             command,
-            &format!("it is not the JSON of docs/slurm.md: {error}"),
+            &format!("it is not the JSON of docs/guides/slurm.md: {error}"),
         )
     })
 }
@@ -289,7 +289,7 @@ mod tests {
         let down = cluster.release(&id, Release::Now).await.expect_err("down");
         assert!(down.is_unknown() && down.to_string().contains("try again later"));
         let nonsense = cluster.status().await.expect_err("nonsense");
-        assert!(nonsense.is_unknown() && nonsense.to_string().contains("docs/slurm.md"));
+        assert!(nonsense.is_unknown() && nonsense.to_string().contains("docs/guides/slurm.md"));
     }
 
     #[tokio::test]

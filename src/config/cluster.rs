@@ -18,7 +18,7 @@ use super::renew_before::RenewBefore;
 use super::units::Length;
 use pool::Span;
 
-/// Nodes from a cluster (S2): docs/slurm.md, docs/pbs.md, docs/kubernetes.md, docs/ray.md.
+/// Nodes from a cluster (S2): docs/guides/slurm.md, docs/guides/pbs.md, docs/guides/kubernetes.md, docs/guides/ray.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterSection {

@@ -11,7 +11,7 @@ use pool::Span;
 pub(super) const ARGUMENTS_MAX: usize = 100;
 const TIMEOUT: (Span, Span) = (Span::from_secs(1), Span::from_secs(600));
 
-/// Programs that start and end nodes. Each reads a JSON object from standard input: docs/slurm.md.
+/// Programs that start and end nodes. Each reads a JSON object from standard input: docs/guides/slurm.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CommandSection {

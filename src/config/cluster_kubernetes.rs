@@ -19,7 +19,7 @@ const NAMESPACE_MAX: usize = 63;
 /// Each Deployment without a pod is checked while a request is open.
 const DEPLOYMENTS_MAX: usize = 256;
 
-/// Pods as nodes: docs/kubernetes.md.
+/// Pods as nodes: docs/guides/kubernetes.md.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KubernetesSection {

@@ -1,4 +1,4 @@
-//! Enables routes for clients of older systems (docs/compatibility.md). All are off by default.
+//! Enables routes for clients of older systems (docs/reference/compatibility.md). All are off by default.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct CompatSection {
     pub aviary: bool,
     /// NCSA's LLM Serving: `admin/get_model` and similar routes below the base path, with the key in the body.
     pub ncsa: bool,
-    /// Ollama's API below `/api/`, with and without the base path (docs/ollama.md).
+    /// Ollama's API below `/api/`, with and without the base path (docs/guides/ollama.md).
     pub ollama: bool,
     /// RayLLM: names with `--` for `/` in `/v1/models/{id}`, DELETE on it, and `/v1/health_check`.
     pub rayllm: bool,

@@ -76,7 +76,7 @@ impl CudaProgram {
             }),
             CudaProgram::Absent { executable } => Some(CudaTrouble {
                 problem: format!(
-                    "there is no {}, the program that computes on NVIDIA GPUs: build it with `bash .ci/cuda` and copy it there, or name it in {CUDA_PROGRAM_KEY}, then start model-pool again (docs/gpu.md); or write device: cpu",
+                    "there is no {}, the program that computes on NVIDIA GPUs: build it with `bash .ci/cuda` and copy it there, or name it in {CUDA_PROGRAM_KEY}, then start model-pool again (docs/guides/gpu.md); or write device: cpu",
                     executable.display()
                 ),
                 failure: Failure::BinaryMissing,

@@ -130,7 +130,7 @@ fn of_line(line: &str) -> Option<CudaTrouble> {
     if line.contains("built without CUDA") {
         return Some(CudaTrouble::new(
             Failure::NotExecutable,
-            "it is a model-pool without CUDA: build it with `--features cuda` (docs/gpu.md)",
+            "it is a model-pool without CUDA: build it with `--features cuda` (docs/guides/gpu.md)",
         ));
     }
     line.contains("unrecognized subcommand").then(|| {

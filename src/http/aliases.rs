@@ -1,5 +1,5 @@
 //! Paths of other services and the routes that they are mapped to. Clients with a fixed base URL or path can reach the pool without
-//! a rewriting proxy. docs/api.md has the table.
+//! a rewriting proxy. docs/reference/api.md has the table.
 
 use std::borrow::Cow;
 

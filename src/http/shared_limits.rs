@@ -1,5 +1,5 @@
-//! All limits, pools and queues that callers share (B1): the rows of the table in docs/security.md. A test compares the rows with
-//! the constructs in the code, and another exhausts each limit as a single caller.
+//! All limits, pools and queues that callers share (B1): the rows of the table in docs/guides/security.md. A test compares the rows
+//! with the constructs in the code, and another exhausts each limit as a single caller.
 
 use crate::auth::failures::{
     FAILING_ADDRESSES_MAX, FailureLimit, WRONG_LOGINS, WRONG_NODE_TOKENS, WRONG_SIGN_ONS,

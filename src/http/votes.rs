@@ -74,8 +74,8 @@ fn wrong(field: &str, problem: String) -> Failure {
 /// Vote for the best of several answers
 ///
 /// Records that you sent the same prompt to two to four models and found one response best, or none. The vote changes the models'
-/// ratings on the leaderboard (docs/dashboard.md has the formula). A comparison takes one vote per key, and a key has 30 votes per
-/// minute. Prompts and responses are not sent and not stored.
+/// ratings on the leaderboard (docs/guides/dashboard.md has the formula). A comparison takes one vote per key, and a key has 30
+/// votes per minute. Prompts and responses are not sent and not stored.
 ///
 /// Every key that may use the models may call this, even if models need no key.
 #[utoipa::path(post, path = "/votes", tag = "comparison", operation_id = "vote", security(("user_key" = [])),

@@ -81,7 +81,7 @@ pub struct Listening {
 pub fn host_and_port_of(proxy: &str) -> Result<(String, String), String> {
     let Some(rest) = proxy.strip_prefix("http://") else {
         return Err(format!(
-            "is reached at {proxy}; the pool reaches its engines by plain http on 127.0.0.1. An endpoint of another server is a RemoteEngine (docs/remote.md)"
+            "is reached at {proxy}; the pool reaches its engines by plain http on 127.0.0.1. An endpoint of another server is a RemoteEngine (docs/guides/remote.md)"
         ));
     };
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -103,7 +103,7 @@ pub fn host_and_port_of(proxy: &str) -> Result<(String, String), String> {
         Ok((host.to_owned(), port.to_owned()))
     } else {
         Err(format!(
-            "is reached at {host}, which is another machine; an endpoint of another server is a RemoteEngine (docs/remote.md)"
+            "is reached at {host}, which is another machine; an endpoint of another server is a RemoteEngine (docs/guides/remote.md)"
         ))
     }
 }

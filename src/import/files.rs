@@ -101,7 +101,7 @@ impl Import {
         let mut settings = self.settings.clone();
         settings.insert("catalog".to_owned(), json!({"models_dir": absolute}));
         let head = format!(
-            "# Configuration of model-pool, from {} of {}. Keys that are not here have their\n# defaults: docs/configuration.md.\n",
+            "# Configuration of model-pool, from {} of {}. Keys that are not here have their\n# defaults: docs/reference/configuration.md.\n",
             self.source.display(),
             self.program
         );
@@ -110,7 +110,7 @@ impl Import {
 
     fn model_text(&self, model: &ImportedModel, path: &Path) -> Result<String, WriteFault> {
         let mut head = format!(
-            "# From {} of {}, {}. docs/models.md explains every key.\n",
+            "# From {} of {}, {}. docs/guides/models.md explains every key.\n",
             one_line(&self.source.display().to_string()),
             self.program,
             one_line(&model.key),

@@ -1,5 +1,5 @@
 //! The maximum time from SIGTERM to the end of the service. A service manager that allows less kills it, with the requests and
-//! engines that it waits for. `deploy/` and docs/operations.md allow this much.
+//! engines that it waits for. `deploy/` and docs/guides/operations.md allow this much.
 
 use std::time::Duration;
 

@@ -56,7 +56,7 @@ pub struct SimulateArgs {
         allow_hyphen_values = true
     )]
     pub capacity: Option<String>,
-    /// The keep-hot time of every model: a duration, or `adaptive`.
+    /// The keep-hot time of every model: a duration, `adaptive` or `until_needed`.
     #[arg(
         long,
         value_name = "TIME",
@@ -105,11 +105,11 @@ pub struct SimulateArgs {
     )]
     pub stretch: f64,
     /// Compare the pool with every other policy on all traces of benches/traces at four capacities; print the table of
-    /// docs/policy.md.
+    /// docs/internals/policy.md.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, default_missing_value = "benches/traces", group = "measured", conflicts_with_all = ["workload", "story"])]
     pub bench: Option<PathBuf>,
     /// Compare the pool with plain LRU on small labs: 2 to 10 models, 1 to 4 devices, loads from 30 ms to 3 minutes, quiet to
-    /// overloaded; print the table of docs/policy.md.
+    /// overloaded; print the table of docs/internals/policy.md.
     #[arg(long, group = "measured", conflicts_with_all = ["workload", "story", "bench"])]
     pub labs: bool,
     /// With --labs: show every rule's wait on every lab as a heat map instead of the table.

@@ -2,7 +2,7 @@
 
     MODEL_POOL_ROOT         the pool's address without a path: http://127.0.0.1:8080
     MODEL_POOL_ADMIN_KEY    an admin key, to look at the pool
-    OPEN_WEBUI_URL          Open WebUI, which is set up as docs/clients.md says
+    OPEN_WEBUI_URL          Open WebUI, which is set up as docs/guides/clients.md says
     MODEL_POOL_SCREENSHOTS  a folder for pictures; without it there are none
 
 The pool has `tiny-guide`, and engines of the tests: `writer` says what it is scripted to say, `echo` repeats the request, `slow` talks

@@ -7,11 +7,11 @@ import pathlib
 import jsonschema
 
 FOLDER = pathlib.Path(__file__).parent / "schema"
-# What vLLM and the embedded engine add to a choice that a stop string or token ended (docs/api.md).
+# What vLLM and the embedded engine add to a choice that a stop string or token ended (docs/reference/api.md).
 OF_CHOICES = ["stop_reason"]
-# What vLLM, llama.cpp and OpenRouter add to a model (docs/api.md).
+# What vLLM, llama.cpp and OpenRouter add to a model (docs/reference/api.md).
 OF_MODELS = ["kind", "aliases", "root", "max_model_len", "context_length", "meta"]
-# What engines with reasoning add to the message of a chat (docs/clients.md).
+# What engines with reasoning add to the message of a chat (docs/guides/clients.md).
 OF_MESSAGES = ["reasoning_content"]
 # The API's own examples of responses have it, and its schema has not.
 OF_RESPONSES = ["store"]

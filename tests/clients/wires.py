@@ -1,4 +1,4 @@
-"""Rows of the table in docs/clients.md: what a client can do over one of the wires, found by trying it.
+"""Rows of the table in docs/guides/clients.md: what a client can do over one of the wires, found by trying it.
 
 The engine behind the model is scripted: it reasons, calls a tool once, says JSON where a form is wanted. Each cell is a
 function; one that raises ends the script with 1. A row is one line of JSON, which tests/outside/table.rs reads."""

@@ -1,4 +1,4 @@
-"""outlines, inspect-ai and lm-eval: rows of the table in docs/clients.md. lm-eval runs as its command, with a task of two
+"""outlines, inspect-ai and lm-eval: rows of the table in docs/guides/clients.md. lm-eval runs as its command, with a task of two
 questions that lies in a file."""
 
 import asyncio

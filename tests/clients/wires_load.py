@@ -1,4 +1,4 @@
-"""aiperf as its command, with a bounded load and a tokenizer that is made here: rows of the table in docs/clients.md."""
+"""aiperf as its command, with a bounded load and a tokenizer that is made here: rows of the table in docs/guides/clients.md."""
 
 import json
 import pathlib

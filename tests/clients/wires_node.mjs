@@ -1,4 +1,4 @@
-// The `openai` package of npm and the AI SDK over every wire that they have: rows of the table in docs/clients.md.
+// The `openai` package of npm and the AI SDK over every wire that they have: rows of the table in docs/guides/clients.md.
 // wires.py says what a row is; the scripted engine is the same.
 
 import assert from "node:assert/strict";

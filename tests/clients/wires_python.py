@@ -1,4 +1,4 @@
-"""openai, anthropic, LangChain and pydantic-ai over every wire that they have: rows of the table in docs/clients.md."""
+"""openai, anthropic, LangChain and pydantic-ai over every wire that they have: rows of the table in docs/guides/clients.md."""
 
 import asyncio
 

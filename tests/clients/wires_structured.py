@@ -1,4 +1,4 @@
-"""instructor, in the modes that it has for OpenAI, and LlamaIndex: rows of the table in docs/clients.md. They need an
+"""instructor, in the modes that it has for OpenAI, and LlamaIndex: rows of the table in docs/guides/clients.md. They need an
 older `openai` package than the other scripts."""
 
 import instructor

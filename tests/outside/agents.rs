@@ -1,6 +1,6 @@
 //! Coding agents as people start them, against the real program with a scripted engine: each edits a file, continues its
 //! conversation, and shows an error. `.ci/clients` installs pinned versions; they know no other address than the pool's.
-//! docs/clients.md has a table of their features.
+//! docs/guides/clients.md has a table of their features.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Open WebUI in a real Chromium, set up as docs/clients.md says, against the real program. The checks are
+//! Open WebUI in a real Chromium, set up as docs/guides/clients.md says, against the real program. The checks are
 //! `tests/clients/open_webui.py`; `.ci/open-webui` installs Open WebUI and `.ci/dashboard` what drives it.
 
 use std::fs::{self, File};
@@ -39,9 +39,9 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// The settings in docs/clients.md, for this pool.
+/// The settings in docs/guides/clients.md, for this pool.
 fn settings(pool: &Pool, key: &str) -> Vec<(String, String)> {
-    let page = fs::read_to_string(root().join("docs/clients.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/guides/clients.md")).unwrap();
     let section = page.split("\n## Open WebUI\n").nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();
     let blocks = section.split("```sh\n").skip(1);

@@ -1,4 +1,4 @@
-//! The table in docs/clients.md: which client can do what over which wire. The tests of clients find it out and print
+//! The table in docs/guides/clients.md: which client can do what over which wire. The tests of clients find it out and print
 //! rows of JSON; here they are compared with the document. UPDATE=1 writes them there.
 
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::clients::root;
 
-const DOCUMENT: &str = "docs/clients.md";
+const DOCUMENT: &str = "docs/guides/clients.md";
 const BEGIN: &str =
     "<!-- clients: written by `UPDATE=1 cargo test --test outside -- wires:: agents::` -->\n";
 const END: &str = "<!-- clients: end -->";

@@ -1,5 +1,5 @@
 //! Client libraries over every wire that they have, against the real program with a scripted engine: scripts in
-//! tests/clients try them and print rows of the table in docs/clients.md. Answers themselves are held to what OpenAI and
+//! tests/clients try them and print rows of the table in docs/guides/clients.md. Answers themselves are held to what OpenAI and
 //! Anthropic published.
 
 use std::path::Path;

@@ -13,10 +13,17 @@ fn read(path: &Path) -> String {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The Markdown files of `docs`, of its reference and of the repository's top, below it.
+/// The Markdown files of the repository's top folder, of `docs` and of its four folders.
 fn pages() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for folder in ["", "docs", "docs/reference"] {
+    for folder in [
+        "",
+        "docs",
+        "docs/start",
+        "docs/guides",
+        "docs/reference",
+        "docs/internals",
+    ] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let name = PathBuf::from(entry.unwrap().file_name());
             if name.extension().is_some_and(|extension| extension == "md") {
@@ -151,11 +158,11 @@ fn no_page_has_a_placeholder_that_a_browser_takes_for_a_tag() {
 
 #[test]
 fn a_link_to_nowhere_is_found() {
-    let page = Path::new("docs/keys.md");
-    assert_eq!(problem(page, "rules.md"), None);
+    let page = Path::new("docs/guides/keys.md");
+    assert_eq!(problem(page, "../reference/rules.md"), None);
     assert_eq!(problem(page, "https://example.org/x#y"), None);
     assert!(problem(page, "no-such-page.md").is_some());
-    assert!(problem(page, "rules.md#no-such-heading").is_some());
+    assert!(problem(page, "../reference/rules.md#no-such-heading").is_some());
     assert_eq!(
         links("[a](b.md#c) and `[no](d)`, [e](f \"g\")"),
         ["b.md#c", "f"]

@@ -93,7 +93,7 @@ fn the_default_file_shows_every_section() {
 
 #[test]
 fn the_manual_explains_every_key() {
-    let manual = std::fs::read_to_string(repository("docs/configuration.md")).unwrap();
+    let manual = std::fs::read_to_string(repository("docs/reference/configuration.md")).unwrap();
     for (section, keys) in Config::default().effective_json().as_object().unwrap() {
         let after = manual
             .split(&format!("\n### {section}\n"))

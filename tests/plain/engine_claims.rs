@@ -1,4 +1,4 @@
-//! The table in docs/engines.md of what was tried with which engine is made here. Each cell names the test that it rests
+//! The table in docs/guides/engines.md of what was tried with which engine is made here. Each cell names the test that it rests
 //! on, and that test has to be there.
 //! One file because the table is one list.
 
@@ -385,7 +385,7 @@ fn what_a_claim_rests_on_is_there() {
 
 #[test]
 fn the_table_in_the_manual_is_this_one() {
-    let path = root().join("docs/engines.md");
+    let path = root().join("docs/guides/engines.md");
     let text = std::fs::read_to_string(&path).expect("the manual");
     let (before, rest) = text.split_once("<!-- claims").expect("the beginning");
     let (head, rest) = rest.split_once("-->\n").expect("its end");
@@ -400,6 +400,6 @@ fn the_table_in_the_manual_is_this_one() {
     }
     assert!(
         wanted == text,
-        "docs/engines.md is not up to date; run UPDATE=1 cargo test --test plain engine_claims::"
+        "docs/guides/engines.md is not up to date; run UPDATE=1 cargo test --test plain engine_claims::"
     );
 }

@@ -227,7 +227,7 @@ fn an_adapter_has_its_own_prompt_format_and_what_it_leaves_out_is_its_base_model
 #[test]
 fn the_tests_that_the_table_of_old_features_names_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(root.join("docs/compatibility.md")).unwrap();
+    let page = std::fs::read_to_string(root.join("docs/reference/compatibility.md")).unwrap();
     let (_, table) = page
         .split_once("## Old features and their place here")
         .expect("the table");

@@ -307,7 +307,7 @@ fn the_configuration_of_llm_serving_loads_and_each_of_its_keys_has_its_place() {
 fn the_table_of_keys_without_effect_in_the_documentation_is_the_one_of_the_code() {
     const BEGIN: &str = "<!-- keys without effect -->\n";
     const END: &str = "<!-- end of keys without effect -->\n";
-    let file = repository("docs/rayllm.md");
+    let file = repository("docs/reference/compatibility.md");
     let text = std::fs::read_to_string(&file).unwrap();
     let made = table_of_keys_without_effect();
     let (before, rest) = text.split_once(BEGIN).expect("where the table begins");
@@ -317,6 +317,6 @@ fn the_table_of_keys_without_effect_in_the_documentation_is_the_one_of_the_code(
     }
     assert!(
         kept == made,
-        "docs/rayllm.md is not up to date; run UPDATE=1 cargo test --test plain old_keys::"
+        "docs/reference/compatibility.md is not up to date; run UPDATE=1 cargo test --test plain old_keys::"
     );
 }

@@ -31,23 +31,6 @@ fn resolved<'a>(schema: &'a Value, place: &'a Value) -> &'a Value {
     }
 }
 
-/// The permitted names of a key with a fixed set of values.
-fn choices(value: &Value) -> Vec<String> {
-    let of_variant = |variant: &Value| match (&variant["const"], &variant["enum"]) {
-        (Value::String(name), _) => vec![name.clone()],
-        (_, Value::Array(names)) => names
-            .iter()
-            .filter_map(|name| name.as_str().map(str::to_owned))
-            .collect(),
-        _ => Vec::new(),
-    };
-    let variants = value["oneOf"].as_array();
-    match variants {
-        Some(variants) => variants.iter().flat_map(of_variant).collect(),
-        None => of_variant(value),
-    }
-}
-
 fn default_of(value: &Value) -> String {
     match value {
         Value::Null => "`null`".to_owned(),
@@ -61,66 +44,43 @@ fn rows(schema: &Value, section: &Value, path: &str, default: &Value, text: &mut
     for (name, place) in section["properties"].as_object().unwrap() {
         let key = format!("{path}.{name}");
         let target = resolved(schema, place);
-        let own = place["description"].as_str();
-        let described = own.or(target["description"].as_str()).unwrap_or_default();
         let default = &default[name];
         let inner = target["properties"].is_object();
         if inner && !default.is_null() {
             rows(schema, target, &key, default, text);
             continue;
         }
-        let names = choices(target);
-        let names = if names.is_empty() {
-            String::new()
-        } else {
-            format!(" One of `{}`.", names.join("`, `"))
-        };
         let when = match applies(&key).expect("every key has its class") {
             Applies::AtOnce => "reload",
             Applies::ToNewEngines => "reload, for new engines",
             Applies::ByRestart => "restart",
         };
-        let shown = default_of(default);
-        let described = cell(&format!("{described}{names}"));
-        let described = described.trim();
-        text.push_str(&format!(
-            "| `{key}` | {} | {described} | {when} |\n",
-            cell(&shown)
-        ));
+        let shown = cell(&default_of(default));
+        text.push_str(&format!("| `{key}` | {shown} | {when} |\n"));
         if inner {
             // Not there by default: the keys that it would have.
             for (name, place) in target["properties"].as_object().unwrap() {
-                let of_inner = resolved(schema, place);
-                let own = place["description"].as_str();
-                let described = own.or(of_inner["description"].as_str()).unwrap_or_default();
                 let default = match place.get("default") {
                     Some(value) => default_of(value),
                     None => "required".to_owned(),
                 };
-                let described = cell(described);
-                text.push_str(&format!(
-                    "| `{key}.{name}` | {} | {described} | {when} |\n",
-                    cell(&default)
-                ));
+                let shown = cell(&default);
+                text.push_str(&format!("| `{key}.{name}` | {shown} | {when} |\n"));
             }
         }
     }
 }
 
 #[test]
-fn the_page_of_configuration_keys_is_made_from_the_types() {
+fn the_table_of_configuration_keys_is_made_from_the_types() {
     let (schema, effective) = (Config::schema(), Config::default().effective_json());
     let mut text = format!(
-        "# Configuration keys\n\n\
-         Every key with its default, as the program has it. [configuration.md](../configuration.md) explains how they go together. A key\n\
-         `section.key` is also the variable `{ENVIRONMENT_PREFIX}SECTION__KEY`. The last column says when a change is in force.\n\n\
-         This page is made from the code by a test; edits are overwritten.\n"
+        "\nThe key `section.key` is also the variable `{ENVIRONMENT_PREFIX}SECTION__KEY`. The last column says what applies a change.\n\n\
+         This part is made from the code by a test; edits are overwritten.\n\n\
+         | key | default | in force by |\n|---|---|---|\n"
     );
     for (name, place) in schema["properties"].as_object().unwrap() {
         let section = resolved(&schema, place);
-        let described = section["description"].as_str().unwrap_or_default();
-        text.push_str(&format!("\n## {name}\n\n{described}\n\n"));
-        text.push_str("| key | default | meaning | in force by |\n|---|---|---|---|\n");
         rows(&schema, section, name, &effective[name], &mut text);
     }
     for (section, keys) in effective.as_object().unwrap() {
@@ -131,7 +91,8 @@ fn the_page_of_configuration_keys_is_made_from_the_types() {
             );
         }
     }
-    check("configuration-keys.md", &text);
+    let heading = "Every key and its default";
+    support::reference::check_below("configuration.md", heading, &text, "plain");
 }
 
 fn table(title: &str, rows: &[(&str, &str)]) -> String {
@@ -149,7 +110,7 @@ fn the_page_of_events_is_made_from_the_core() {
         "# Events and reasons\n\n\
          What the pool decided is in its history: `admin-client events`, `GET /llm/admin/events` (also live, as a stream), and the dashboard. An\n\
          event has a kind, and most have a reason, by which you can filter: `admin-client events --kind evict --reason preempted`. Beside the name\n\
-         stands the reason as a sentence with its figures. Rules such as P2 are in [rules.md](../rules.md).\n\n\
+         stands the reason as a sentence with its figures. Rules such as P2 are in [rules.md](rules.md).\n\n\
          This page is made from the code by a test; edits are overwritten.\n\n\
          ## Kinds\n\n{}\n## Why a model is loaded\n\n{}\n## Why a replica leaves\n\n{}\n## Why something is refused\n\n{}",
         table("kind", &kinds),

@@ -70,11 +70,11 @@ fn a_longer_drain_is_a_longer_stop() {
 fn the_pages_name_what_is_shipped() {
     let seconds = length(values(&read("deploy/model-pool.service"), "TimeoutStopSec=")[0]);
     let seconds = seconds.as_secs();
-    for file in ["docs/install.md", "Dockerfile"] {
+    for file in ["docs/start/install.md", "Dockerfile"] {
         let command = format!("docker stop -t {seconds}");
         assert!(read(file).contains(&command), "{file}: {command}");
     }
-    let operations = read("docs/operations.md");
+    let operations = read("docs/guides/operations.md");
     let minutes = format!("`TimeoutStopSec` ({} min", seconds / 60);
     assert!(operations.contains(&minutes), "{minutes}");
 }

@@ -131,7 +131,7 @@ fn files_do_not_import_each_other_in_large_circles() {
             sources.add(&file[folder.len()..], &read(root(), file));
         }
         let circle = sources.largest_circle();
-        // `-- --nocapture` prints the figures of docs/development.md.
+        // `-- --nocapture` prints the figures of docs/internals/development.md.
         println!("{folder}: {}", circle.len());
         if circle.len() > CIRCLE_MAX {
             let circle = format!("{} files: {}", circle.len(), circle.join(" "));
@@ -150,7 +150,7 @@ fn the_table_of_crates_says_what_the_manifests_say() {
     };
     let crates: BTreeSet<String> = files.iter().filter_map(|file| manifest(file)).collect();
     assert!(crates.contains("pool"), "{crates:?}");
-    let page = read(root(), "docs/architecture.md");
+    let page = read(root(), "docs/internals/architecture.md");
     let mut breaches = Vec::new();
     for name in &crates {
         let text = read(root(), &format!("src/{name}/Cargo.toml"));
@@ -167,7 +167,9 @@ fn the_table_of_crates_says_what_the_manifests_say() {
         let written = last.unwrap_or_default().split('`').skip(1).step_by(2);
         let written: BTreeSet<&str> = written.collect();
         if row.is_none() || written != used {
-            breaches.push(format!("docs/architecture.md: {name} depends on {used:?}"));
+            breaches.push(format!(
+                "docs/internals/architecture.md: {name} depends on {used:?}"
+            ));
         }
     }
     assert_none(&breaches);
@@ -189,7 +191,7 @@ fn the_map_of_the_readme_has_every_crate() {
 
 #[test]
 fn the_ways_through_the_code_name_functions_that_are_there() {
-    let page = read(root(), "docs/architecture.md");
+    let page = read(root(), "docs/internals/architecture.md");
     let mut breaches = Vec::new();
     let mut cited = 0;
     for (file, rest) in page
@@ -296,18 +298,18 @@ fn every_unsafe_block_has_a_reason_and_stands_in_the_documentation() {
         }
     }
     assert_none(&without);
-    let page = read(root(), "docs/security.md");
+    let page = read(root(), "docs/guides/security.md");
     let (before, rest) = page
         .split_once(UNSAFE_BEGIN)
         .expect("where the table begins");
     let (written, after) = rest.split_once(UNSAFE_END).expect("where the table ends");
     if std::env::var_os("UPDATE").is_some() {
         let page = format!("{before}{UNSAFE_BEGIN}{table}{UNSAFE_END}{after}");
-        return fs::write(root().join("docs/security.md"), page).unwrap();
+        return fs::write(root().join("docs/guides/security.md"), page).unwrap();
     }
     assert_eq!(
         written, table,
-        "the table of docs/security.md is not up to date; run UPDATE=1 cargo test --test plain tidy::"
+        "the table of docs/guides/security.md is not up to date; run UPDATE=1 cargo test --test plain tidy::"
     );
 }
 

@@ -1,5 +1,5 @@
-//! The alerts and the dashboard of `deploy` against a running service: every metric that they name is exposed, and every
-//! alert has its section in the documentation.
+//! The alerts and the dashboard in `deploy`, compared with a running service: every metric they name is exposed, and every alert
+//! has a section in the documentation.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,14 +14,14 @@ fn read(path: &str) -> String {
     fs::read_to_string(format!("{ROOT}/{path}")).unwrap()
 }
 
-/// The families that an expression names.
+/// Metric families in an expression.
 fn families(text: &str, exposed: &BTreeSet<String>) -> BTreeSet<String> {
     let names = text.match_indices(PREFIX).map(|(at, _)| {
         let rest = &text[at..];
         let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
         rest[..end.unwrap_or(rest.len())].to_owned()
     });
-    // A histogram is exposed as its family, and read by its parts.
+    // A histogram is exposed as a family, and queried by its parts.
     let family = |name: String| {
         let parts = ["_bucket", "_sum", "_count"];
         let whole = parts.iter().find_map(|part| name.strip_suffix(part));
@@ -50,7 +50,7 @@ fn the_alerts_and_the_dashboard_name_metrics_that_are_exposed() {
     });
     let dashboard: Value = serde_json::from_str(&read("deploy/grafana/model-pool.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
-    // A row only has a title.
+    // A row has only a title.
     let targets = panels
         .iter()
         .filter(|panel| panel["type"] != "row")
@@ -78,15 +78,16 @@ fn the_alerts_and_the_dashboard_name_metrics_that_are_exposed() {
 #[test]
 fn every_alert_has_a_runbook() {
     let rules = read("deploy/prometheus/rules.yml");
-    let headings: BTreeSet<String> = read("docs/operations.md")
+    let headings: BTreeSet<String> = read("docs/guides/operations.md")
         .lines()
         .filter_map(|line| line.strip_prefix("### "))
         .map(|heading| heading.to_lowercase().replace(' ', "-"))
         .collect();
     let alerts = rules.matches("- alert: ").count();
-    let runbooks = rules
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("runbook: docs/operations.md#"));
+    let runbooks = rules.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("runbook: docs/guides/operations.md#")
+    });
     let runbooks: Vec<&str> = runbooks.collect();
     assert!(
         alerts > 6 && runbooks.len() == alerts,
@@ -95,7 +96,7 @@ fn every_alert_has_a_runbook() {
     for anchor in runbooks {
         assert!(
             headings.contains(anchor),
-            "docs/operations.md has no section {anchor}"
+            "docs/guides/operations.md has no section {anchor}"
         );
     }
 }

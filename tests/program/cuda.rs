@@ -1,5 +1,5 @@
-//! The embedded engine on a GPU that is not there: which program it is started with, and what the pool answers and logs where that
-//! program is missing or cannot start.
+//! The embedded engine on a fake GPU: the program it starts, and the pool's responses and log if that program is missing or cannot
+//! start.
 
 use std::path::Path;
 use std::process::Command;
@@ -96,7 +96,7 @@ fn without_the_program_models_on_the_cpu_are_served_and_others_say_what_to_do() 
         &[
             "nowhere",
             "inventory.cuda_program",
-            "docs/gpu.md",
+            "docs/guides/gpu.md",
             "device: cpu",
         ],
     );

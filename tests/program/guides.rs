@@ -1,6 +1,5 @@
-//! The guides in `docs/`: their commands exist, their files are what the program writes or accepts, and what they tell
-//! users to send is answered.
-//! One file because every guide is held to the same rules.
+//! The guides in `docs/`: their commands exist, their files match the program's output or are accepted, and their requests succeed.
+//! One file because every guide is checked by the same rules.
 
 use std::fs;
 use std::path::Path;
@@ -14,22 +13,32 @@ use support::whole::Pool;
 
 use super::commands::{Ended, model_pool};
 
-const GUIDES: [&str; 7] = [
-    "moving-from-llama-swap.md",
-    "moving-from-litellm.md",
-    "moving-from-llm-serving.md",
-    "moving-from-rayllm.md",
-    "moving-from-vllm.md",
-    "gpu-server.md",
-    "for-users.md",
+const GUIDES: [&str; 6] = [
+    "guides/moving-from-llama-swap.md",
+    "guides/moving-from-litellm.md",
+    "guides/moving-from-vllm.md",
+    "start/gpu-server.md",
+    "start/for-users.md",
+    OLDER_SYSTEMS,
 ];
+
+const OLDER_SYSTEMS: &str = "reference/compatibility.md";
 
 fn guide(name: &str) -> String {
     let path = support::root().join("docs").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The contents of the blocks of this language.
+/// The section of the page on older systems below this heading.
+fn section(heading: &str) -> String {
+    let page = guide(OLDER_SYSTEMS);
+    let (_, rest) = page
+        .split_once(&format!("\n## {heading}\n"))
+        .unwrap_or_else(|| panic!("{OLDER_SYSTEMS} has no section {heading}"));
+    rest.split("\n## ").next().unwrap_or_default().to_owned()
+}
+
+/// Contents of the code blocks in this language.
 pub(super) fn blocks(text: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
     let mut blocks = Vec::new();
@@ -40,7 +49,7 @@ pub(super) fn blocks(text: &str, language: &str) -> Vec<String> {
     blocks
 }
 
-/// The words of each command line, without `sudo` and variables before them.
+/// The words of each command line, without leading `sudo` and variables.
 pub(super) fn commands(text: &str) -> Vec<Vec<String>> {
     let lines = blocks(text, "sh").join("\n").replace("\\\n", " ");
     let words = lines.lines().map(|line| shlex::split(line).expect(line));
@@ -71,7 +80,7 @@ fn every_command_of_the_guides_is_one_of_the_programs() {
                 }
                 "admin-client" => {
                     seen += 1;
-                    // Nobody listens on port 1: a command that is right cannot reach the server.
+                    // Port 1 has no listener: a valid command fails to reach the server.
                     let output = Command::new(&client)
                         .args(&words[1..])
                         .env("MODEL_POOL_SERVER", "http://127.0.0.1:1")
@@ -92,20 +101,20 @@ fn every_command_of_the_guides_is_one_of_the_programs() {
 fn every_guide_has_a_table_and_links_that_lead_somewhere() {
     for name in GUIDES {
         let text = guide(name);
-        assert!(text.contains("## There → here\n"), "{name} has no table");
-        let readme = fs::read_to_string(support::root().join("README.md")).unwrap();
-        assert!(
-            readme.contains(&format!("docs/{name}")),
-            "README does not name {name}"
-        );
+        let has_table = text.contains("## There → here\n") || name == OLDER_SYSTEMS;
+        assert!(has_table, "{name} has no table");
         for link in text.split("](").skip(1) {
             let target = link.split(')').next().unwrap_or_default();
             let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
-            let file = if file.is_empty() { name } else { file };
             if file.contains("://") {
                 continue;
             }
-            let path = support::root().join("docs").join(file);
+            let page = support::root().join("docs").join(name);
+            let path = if file.is_empty() {
+                page
+            } else {
+                page.with_file_name("").join(file)
+            };
             let text = fs::read_to_string(&path)
                 .unwrap_or_else(|_| panic!("{name}: {target} is not there"));
             let slug = |line: &str| {
@@ -124,8 +133,8 @@ fn every_guide_has_a_table_and_links_that_lead_somewhere() {
     }
 }
 
-/// Runs the import of a guide on its own example, and compares one file with what the guide shows. The weights that the
-/// example names lie in the folder of the test.
+/// Runs the import of a guide with its example, and compares a file with the guide. The example's weights are in the folder of the
+/// test.
 fn import(name: &str, source: &str, shown: &str) -> tempfile::TempDir {
     let text = guide(name);
     let yaml = blocks(&text, "yaml");
@@ -158,7 +167,7 @@ fn import(name: &str, source: &str, shown: &str) -> tempfile::TempDir {
     folder
 }
 
-/// Four GPUs of 80 GiB, whatever machine this is.
+/// Four GPUs of 80 GiB, independent of the machine.
 const GPUS: [(&str, &str); 2] = [
     ("MODEL_POOL__INVENTORY__PROVIDER", "fixed"),
     (
@@ -170,7 +179,7 @@ const GPUS: [(&str, &str); 2] = [
 #[test]
 fn the_guide_for_llama_swap_shows_what_its_example_becomes() {
     import(
-        "moving-from-llama-swap.md",
+        "guides/moving-from-llama-swap.md",
         "llama-swap.yaml",
         "imported/models/qwen3-8b.yaml",
     );
@@ -179,7 +188,7 @@ fn the_guide_for_llama_swap_shows_what_its_example_becomes() {
 #[test]
 fn the_guide_for_litellm_shows_what_its_example_becomes() {
     let folder = import(
-        "moving-from-litellm.md",
+        "guides/moving-from-litellm.md",
         "litellm.yaml",
         "imported/models/lab-llama.yaml",
     );
@@ -223,7 +232,7 @@ fn checked(files: &[&str], config: &str) -> Ended {
 
 #[test]
 fn the_files_of_the_guide_for_a_gpu_server_run_vllm() {
-    let yaml = blocks(&guide("gpu-server.md"), "yaml");
+    let yaml = blocks(&guide("start/gpu-server.md"), "yaml");
     let [config, chat, large] = &yaml[..] else {
         panic!("a configuration and two models, not {}", yaml.len());
     };
@@ -241,7 +250,7 @@ fn the_files_of_the_guide_for_a_gpu_server_run_vllm() {
 
 #[test]
 fn the_file_of_the_guide_for_vllm_is_its_command() {
-    let text = guide("moving-from-vllm.md");
+    let text = guide("guides/moving-from-vllm.md");
     let yaml = blocks(&text, "yaml");
     let said = checked(&[&yaml[0]], "{}\n").stdout;
     let line = text
@@ -281,7 +290,7 @@ fn has_curl() -> bool {
 
 #[test]
 fn what_the_guide_for_llm_serving_writes_and_sends_is_understood() {
-    let text = guide("moving-from-llm-serving.md");
+    let text = section("From LLM Serving");
     let yaml = blocks(&text, "yaml");
     let [config, model] = &yaml[..] else {
         panic!("a configuration and a model, not {}", yaml.len());
@@ -311,7 +320,7 @@ fn what_the_guide_for_llm_serving_writes_and_sends_is_understood() {
 
 #[test]
 fn the_guide_for_rayllm_shows_what_its_file_becomes_and_asks_what_is_answered() {
-    let text = guide("moving-from-rayllm.md");
+    let text = section("From RayLLM and Aviary");
     let [file] = &blocks(&text, "yaml")[..] else {
         panic!("one file");
     };
@@ -353,7 +362,7 @@ fn what_users_are_told_to_send_is_answered() {
     let made: Value = serde_json::from_str(&made).expect("JSON");
     let key = made["key"].as_str().expect("a key").to_owned();
     let base = format!("http://{}/v1", pool.address());
-    let text = guide("for-users.md");
+    let text = guide("start/for-users.md");
     let lines = blocks(&text, "sh").join("\n");
     let calls: Vec<&str> = lines
         .lines()
@@ -380,7 +389,7 @@ fn what_users_are_told_to_send_is_answered() {
 
 #[test]
 fn the_programs_for_users_are_python_and_javascript() {
-    let text = guide("for-users.md");
+    let text = guide("start/for-users.md");
     let folder = tempfile::tempdir().expect("a folder");
     for (language, file, program, words) in [
         ("python", "ask.py", "python3", ["-m", "py_compile"]),

@@ -1,5 +1,5 @@
-//! The pages of the reference that are made from the programs: every command's help, and the metrics. With `UPDATE=1` they are
-//! written; without it a page that is not up to date fails. `tests/plain/reference.rs` makes the others.
+//! The reference pages generated from the programs: every command's help, and the metrics. `UPDATE=1` writes them; otherwise an
+//! outdated page fails. `tests/plain/reference.rs` generates the other pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -8,13 +8,16 @@ use serde_json::json;
 use support::servers::dead_url;
 use support::whole::{Pool, wait_for};
 
-const MADE: &str = "This page is made from the program by a test; edits are overwritten.";
+const MADE: &str = "This part is made from the program by a test; edits are overwritten.";
+
+/// The heading of a page of commands, above their help.
+const COMMANDS: &str = "Every command";
 
 fn check(name: &str, made: &str) {
     support::reference::check(name, made, "program");
 }
 
-/// The help of a command, in an empty environment, whose variables it would show.
+/// The help of a command. The environment is empty because the help shows its variables.
 fn help(program: &str, words: &[String]) -> Option<String> {
     let output = Command::new(support::profile_dir().join(program))
         .args(words)
@@ -33,7 +36,7 @@ fn help(program: &str, words: &[String]) -> Option<String> {
     (output.status.success() && is_it).then_some(text)
 }
 
-/// The words that may be commands: they are indented, and come before the arguments and options.
+/// Words that may be commands: indented, and before the arguments and options.
 fn commands(help: &str) -> Vec<String> {
     let mut lines = help.lines().skip_while(|line| !line.starts_with("Usage:"));
     lines.next();
@@ -57,7 +60,7 @@ fn write(program: &str, words: &[String], text: &mut String, found: &mut usize) 
     let name = [&[program.to_owned()][..], words].concat().join(" ");
     let shown: Vec<&str> = help.lines().map(str::trim_end).collect();
     text.push_str(&format!(
-        "\n## {name}\n\n```text\n{}\n```\n",
+        "\n### {name}\n\n```text\n{}\n```\n",
         shown.join("\n").trim_end()
     ));
     for command in commands(&help) {
@@ -67,26 +70,23 @@ fn write(program: &str, words: &[String], text: &mut String, found: &mut usize) 
 
 #[test]
 fn the_page_of_the_servers_commands_is_made_from_its_help() {
-    let mut text = format!("# Commands of model-pool\n\n{MADE}\n");
+    let mut text = format!("\n{MADE}\n");
     let mut found = 0;
     write("model-pool", &[], &mut text, &mut found);
     assert!(found > 15, "{found}");
-    check("model-pool.md", &text);
+    support::reference::check_below("model-pool.md", COMMANDS, &text, "program");
 }
 
 #[test]
 fn the_page_of_the_administrators_commands_is_made_from_its_help() {
-    let mut text = format!(
-        "# Commands of admin-client\n\n[admin-client.md](../admin-client.md) shows them in use. {MADE}\n"
-    );
+    let mut text = format!("\n{MADE}\n");
     let mut found = 0;
     write("admin-client", &[], &mut text, &mut found);
     assert!(found > 30, "{found}");
-    check("admin-client.md", &text);
+    support::reference::check_below("admin-client.md", COMMANDS, &text, "program");
 }
 
-/// Labels of families that have no samples in this test: of adapters, downloads, nodes, and figures that engines report of
-/// themselves.
+/// Labels of metric families without samples in this test: adapters, downloads, nodes, and engines' own metrics.
 const LABELS: &[(&str, &[&str])] = &[
     ("model_pool_adapter_loads_total", &["model"]),
     ("model_pool_cooldown", &["model"]),
@@ -106,7 +106,7 @@ struct Family {
     has_samples: bool,
 }
 
-/// The families of an exposition, by name.
+/// Metric families by name.
 fn families(text: &str) -> BTreeMap<String, Family> {
     let mut families = BTreeMap::<String, Family>::new();
     let mut last = String::new();
@@ -176,10 +176,10 @@ fn the_page_of_metrics_is_made_from_a_running_service() {
     );
     let mut text = format!(
         "# Metrics\n\n\
-         What `/metrics` has for Prometheus. [keys.md](../keys.md#prometheus) says how Prometheus may read it, and\n\
-         [operations.md](../operations.md#alerts) has alerts and a dashboard. Labels have the names of the catalogue and known codes, never text from a client. A\n\
+         What `/metrics` has for Prometheus. [keys.md](../guides/keys.md#prometheus) says how Prometheus may read it, and\n\
+         [operations.md](../guides/operations.md#alerts) has alerts and a dashboard. Labels have the names of the catalogue and known codes, never text from a client. A\n\
          histogram has a label `le`, too.\n\n\
-         {MADE}\n\n\
+         This page is made from the program by a test; edits are overwritten.\n\n\
          | metric | kind | labels | meaning |\n|---|---|---|---|\n"
     );
     for (name, family) in &found {

@@ -1,5 +1,5 @@
-//! Limits that callers share (B1): one caller fills each, and another is served as before. The table of docs/security.md names
-//! these tests, and UPDATE=1 writes it.
+//! Limits that callers share (B1): one caller fills each, and another is served as before. The table of docs/guides/security.md
+//! names these tests, and UPDATE=1 writes it.
 
 mod bodies;
 mod frames;
@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 use support::whole::Pool;
 
-/// The longest delay that a caller who fills a limit causes to another.
+/// Maximum delay that a caller who fills a limit causes to others.
 const DELAY_MAX: Duration = Duration::from_millis(250);
-/// Requests of which the median counts: a machine with other tests may stop for a time.
+/// Number of requests for the median: other tests may delay single requests.
 const REQUESTS: usize = 9;
 
 /// A pool whose users have keys, with these variables in addition.

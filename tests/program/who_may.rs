@@ -1,5 +1,5 @@
 //! Permissions with the real program: every route, with and without an entry in the OpenAPI document, called by every kind of
-//! caller. docs/security.md contains the table; UPDATE=1 writes it.
+//! caller. docs/guides/security.md contains the table; UPDATE=1 writes it.
 
 mod browsers;
 mod callers;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use callers::{CALLERS, Scene};
 pub(crate) use callers::{admin, key, log_in, models};
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md");
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/security.md");
 const BEGIN: &str = "<!-- who may: written by `UPDATE=1 cargo test --test program who_may::` -->\n";
 const END: &str = "<!-- who may: end -->";
 
@@ -24,10 +24,10 @@ const END: &str = "<!-- who may: end -->";
 #[derive(Clone, Debug)]
 struct Route {
     method: String,
-    /// Below the base path, as the document has it.
+    /// Path below the base path, as in the document.
     path: String,
     body: String,
-    /// Of the body.
+    /// Content type of the body.
     kind: String,
     names_model: bool,
 }
@@ -55,12 +55,12 @@ impl Route {
             || (self.method == "DELETE" && self.path.contains("{model}"))
     }
 
-    /// Reads, or previews.
+    /// Routes that read or preview.
     fn only_reads(&self) -> bool {
         self.method == "GET" || ["/admin/plan", "/admin/what-if"].contains(&self.path.as_str())
     }
 
-    /// Logging in and out: for everybody but pages of other sites.
+    /// Login and logout: for all callers except pages of other sites.
     fn is_login(&self) -> bool {
         self.path == "/session" && self.method != "GET"
     }
@@ -82,14 +82,14 @@ impl Route {
     }
 
     fn target(&self) -> String {
-        // Elsewhere it is one part of a path, which the alias is, too.
+        // In other routes it is a single path segment, as is the alias.
         let model = if self.path.starts_with("/v1/") {
             "lab/base"
         } else {
             "base"
         };
         self.path
-            // The stream would never end; what it does not know is read after the key.
+            // The stream would never end, so an unknown query parameter is used, which is read after the key.
             .replace("/admin/live", "/admin/live?no_such_field=1")
             .replace("{model}", model)
             .replace("{id}", "resp_1")
@@ -150,7 +150,7 @@ fn documented(document: &Value) -> Vec<Route> {
     routes
 }
 
-/// The example of a body, or the first of several.
+/// The example of a body, or its first example.
 fn example(content: &Value) -> Option<&Value> {
     let first = |all: &'_ Value| all.as_object()?.keys().next().cloned();
     content.get("example").or_else(|| {
@@ -193,7 +193,7 @@ fn verdict(status: u16, body: &str) -> String {
                 .any(|code| **code == "model_not_found" || **code == "not_found_error"));
     match status {
         0 => panic!("no answer"),
-        // Let in, and refused since a file has the model.
+        // Permitted, and refused because a file defines the model.
         403 if body["error"]["code"] == "from_file" => "yes".to_owned(),
         401 | 403 | 415 | 421 | 429 => status.to_string(),
         404 if is_unknown_model => "404".to_owned(),
@@ -201,7 +201,7 @@ fn verdict(status: u16, body: &str) -> String {
     }
 }
 
-/// One row: what each caller gets.
+/// A row: the result for each caller.
 fn row(scene: &Scene, route: &Route) -> Vec<String> {
     let ask = |caller: &callers::Caller| {
         let mut verdicts = route.addresses().into_iter().map(|address| {
@@ -295,6 +295,6 @@ fn every_route_lets_in_whom_the_table_in_the_documentation_says() {
     }
     assert_eq!(
         written, table,
-        "the table of docs/security.md is not what the program does; look at the difference, and run UPDATE=1 cargo test --test program who_may:: if it is meant"
+        "the table of docs/guides/security.md is not what the program does; look at the difference, and run UPDATE=1 cargo test --test program who_may:: if it is meant"
     );
 }

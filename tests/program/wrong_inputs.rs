@@ -1,5 +1,6 @@
 //! Wrong inputs as people write them: in the configuration, in model files, on the command line and in requests. What the
-//! program says of each must name the place and tell what to write instead. docs/development.md has all of them as a table;
+//! program says of each must name the place and tell what to write instead. docs/internals/development.md has all of them as a
+//! table;
 //! `UPDATE=1 cargo test --test program wrong_inputs::` writes it.
 //! One file because it is one list of mistakes, and the table in the documentation is made from it.
 
@@ -10,7 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 use support::whole::Pool;
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/development.md");
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/internals/development.md");
 const BEGIN: &str = "<!-- wrong inputs: begin -->\n";
 const END: &str = "<!-- wrong inputs: end -->";
 
@@ -130,7 +131,7 @@ const CONFIGURATION: [Wrong; 26] = [
     ),
 ];
 
-/// The file `m.yaml`; `…` stands for an engine that is right.
+/// The file `m.yaml`; `…` stands for a valid engine.
 const MODEL_FILES: [Wrong; 19] = [
     ("engine_config: {type: VLLMEngine}", ["m.yaml", "model_id"]),
     (
@@ -201,7 +202,7 @@ const MODEL_FILES: [Wrong; 19] = [
     ),
 ];
 
-/// `model-pool` or `admin-client` with these words.
+/// `model-pool` or `admin-client` with these arguments.
 const COMMANDS: [Wrong; 16] = [
     (
         "model-pool serv",
@@ -332,7 +333,7 @@ fn main_folder(config: &str, model: Option<&str>) -> tempfile::TempDir {
     folder
 }
 
-/// The lines that say what is wrong, in one; a command that was content is a fault of the table.
+/// The joined error lines. A command that succeeds is an error in the table.
 fn said(folder: &Path, program: &Path, words: &[&str], env: &[(&str, &str)]) -> String {
     let mut command = Command::new(program);
     command.args(words).current_dir(folder).env("NO_COLOR", "1");
@@ -424,7 +425,7 @@ fn rows(title: &str, wrong: &[Wrong], said: impl Fn(&str) -> String) -> (String,
                 lacking.push(format!("`{input}` should say `{part}`: {said}"));
             }
         }
-        // Outside of code a browser takes `<FILE>` for a tag, and shows nothing.
+        // Outside code, a browser treats `<FILE>` as a tag and hides it.
         let said = cell(&said).replace('<', "&lt;");
         table += &format!("| `{}` | {said} |\n", cell(input));
     }
@@ -457,6 +458,6 @@ fn every_answer_to_a_wrong_input_names_the_place_and_says_what_to_do() {
     }
     assert_eq!(
         written, table,
-        "the table of docs/development.md is not what the program says; look at the difference, and run UPDATE=1 cargo test --test program wrong_inputs:: if it is meant"
+        "the table of docs/internals/development.md is not what the program says; look at the difference, and run UPDATE=1 cargo test --test program wrong_inputs:: if it is meant"
     );
 }

@@ -1,4 +1,5 @@
-//! The pages of `docs/reference`, which tests generate from the code and the programs. `UPDATE=1` writes them.
+//! The pages of `docs/reference` that tests generate from the code and the programs, completely or below a heading. `UPDATE=1`
+//! writes them.
 use std::fs;
 
 /// Compares a page with its generated text, or writes it. `tests` is the test program that generates it.
@@ -13,4 +14,15 @@ pub fn check(name: &str, made: &str, tests: &str) {
         kept == made,
         "docs/reference/{name} is not up to date; run UPDATE=1 cargo test --test {tests} reference::"
     );
+}
+
+/// Does the same for the end of a page: `made` is the text below `heading`, the last one of its level.
+pub fn check_below(name: &str, heading: &str, made: &str, tests: &str) {
+    let path = crate::root().join("docs/reference").join(name);
+    let page = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let start = format!("\n## {heading}\n");
+    let (above, _) = page
+        .split_once(&start)
+        .unwrap_or_else(|| panic!("docs/reference/{name} has no heading {heading}"));
+    check(name, &format!("{above}{start}{made}"), tests);
 }

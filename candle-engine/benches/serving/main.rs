@@ -1,6 +1,6 @@
 //! Compares the embedded engine with llama-server and `transformers`, on random models of 110 M and 1.1 B parameters, with the same
-//! files and threads. Engines alternate within each round, because the machine may be shared. docs/engine-speed.md describes how to
-//! run it, and has results. Only the order is defined here; the measurements are in `measures`.
+//! files and threads. Engines alternate within each round, because the machine may be shared. docs/internals/engine-speed.md
+//! describes how to run it, and has results. Only the order is defined here; the measurements are in `measures`.
 //!
 //! `cargo bench -p candle-engine --bench serving -- [--shapes 110m,1.1b] [--files q8_0,q4_k_m,bf16] [--engines ours,llama,transformers]
 //! [--rounds N] [--threads N] [--tokens N] [--quick] [--json FILE]`; files are also f16 and f32, and for ours bf16+q8_0 and

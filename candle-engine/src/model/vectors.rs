@@ -1,5 +1,5 @@
 //! Compares the network with `transformers`: a tiny model of every family with the reference's results, stored in `tests/vectors`
-//! (docs/engine-correctness.md describes how they are generated).
+//! (docs/internals/engine-correctness.md describes how they are generated).
 
 use super::{Decoder, Hidden, Placement, Resources};
 use crate::files::{LoadPlan, ModelFiles};

@@ -1,5 +1,5 @@
 //! Keys of older systems that are accepted without effect, with their replacements. The single source for warnings about a file and
-//! for docs/rayllm.md.
+//! for docs/reference/compatibility.md.
 
 /// Keys of a section, with their replacement.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 //! removes pending and unready pods before it considers their `pod-deletion-cost`, so a pending request would go instead of an idle
 //! node. Setting that cost would also need the right to change pods. A StatefulSet with one pod would reuse the pod's name on
 //! another machine, and the controller could not distinguish the new node from the one it has lost; the pods of a Deployment have
-//! new names. See docs/kubernetes.md.
+//! new names. See docs/guides/kubernetes.md.
 
 mod api;
 mod inspection;

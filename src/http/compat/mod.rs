@@ -1,5 +1,5 @@
-//! Routes for clients of older systems, mapped onto current routes and orders; docs/compatibility.md has the table. Only the routes
-//! enabled by `compat` in the configuration exist.
+//! Routes for clients of older systems, mapped onto current routes and orders; docs/reference/compatibility.md has the table. Only
+//! the routes enabled by `compat` in the configuration exist.
 
 mod aviary;
 mod keyed;

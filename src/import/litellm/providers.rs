@@ -191,7 +191,7 @@ pub fn provider_of(
     };
     let refused = |prefix: &str| {
         format!(
-            "models of `{prefix}` cannot be reached with OpenAI's API and a bearer token, which a RemoteEngine uses (docs/remote.md)"
+            "models of `{prefix}` cannot be reached with OpenAI's API and a bearer token, which a RemoteEngine uses (docs/guides/remote.md)"
         )
     };
     if let Some(custom) = custom {

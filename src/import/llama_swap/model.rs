@@ -414,7 +414,7 @@ fn command_notes(argv: &[String]) -> Vec<String> {
         .map(base)
         .any(|word| ["docker", "podman", "nerdctl"].contains(&word.as_str()))
     {
-        notes.push("runs a container directly: the pool cannot remove it after a crash, nor see its memory. Use the engine's own type with command_prefix and {{ container }}: docs/engines.md#containers".to_owned());
+        notes.push("runs a container directly: the pool cannot remove it after a crash, nor see its memory. Use the engine's own type with command_prefix and {{ container }}: docs/guides/engines.md#containers".to_owned());
     }
     if argv.iter().any(|word| word.starts_with("--api-key")) {
         notes.push("--api-key was left out: only this machine reaches engines, and clients use keys of the pool".to_owned());

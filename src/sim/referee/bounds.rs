@@ -1,5 +1,5 @@
 //! The referee's check of the cost of following the better of two rules (P3, P5). The costs are the pool's own sums of estimates;
-//! the referee checks them against the bounds stated in docs/policy.md.
+//! the referee checks them against the bounds stated in docs/internals/policy.md.
 
 use super::Referee;
 use pool::{ClosingCosts, ShadowCosts};

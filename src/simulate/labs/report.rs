@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Compared, Cost, Estimate, LOADS, Lab, PARTS, RULES, USE_PERCENT, all, compare, cost};
 
-/// Prints the table of docs/policy.md.
+/// Prints the table of docs/internals/policy.md.
 ///
 /// # Errors
 /// A rule that the pool broke.

@@ -208,7 +208,7 @@ pub fn table(pool: &Pool, rounds: usize, streams: usize) -> Vec<[f64; KINDS.len(
     all.into_iter().map(|row| row.map(median)).collect()
 }
 
-/// The table as docs/benchmarks.md has it: times, and how they stand to a text's in OpenAI's chat.
+/// The table as docs/internals/benchmarks.md has it: times, and how they stand to a text's in OpenAI's chat.
 pub fn printed(table: &[[f64; KINDS.len()]]) -> String {
     let mut text = "| API | text | reasoning | tool call |\n|---|---|---|---|\n".to_owned();
     let plain = table[0][0];

@@ -2,8 +2,8 @@
 //! against the embedded engine, too, and what schemathesis makes of the document.
 //!
 //! Excludes everything that needs an engine with scripted output, which the demo model cannot produce: agents, the wires of
-//! docs/clients.md, and responses compared with the published schemas. vLLM's complete responses reach the client unchanged, with
-//! vLLM's additional fields.
+//! docs/guides/clients.md, and responses compared with the published schemas. vLLM's complete responses reach the client unchanged,
+//! with vLLM's additional fields.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -118,7 +118,7 @@ fn yaml_yml_and_json_files_are_read_and_others_are_not() {
 
 #[test]
 fn the_examples_of_the_manual_load() {
-    let manual = std::fs::read_to_string(repository("docs/models.md")).unwrap();
+    let manual = std::fs::read_to_string(repository("docs/guides/models.md")).unwrap();
     let world = World::new();
     let examples: Vec<&str> = manual
         .split("```yaml\n")

@@ -1,12 +1,12 @@
 //! Hints that a server may disregard: none is refused, each is carried out or named; nonsense is refused with what is allowed.
-//! The table in docs/clients.md is held to what happens here.
+//! The table in docs/guides/clients.md is held to what happens here.
 
 use serde_json::{Value, json};
 use support::whole::Pool;
 
 use super::{CHAT, MESSAGES, OLLAMA, RESPONSES, ask, chat, message, named, pool, response, with};
 
-/// A hint, and what becomes of it with an engine of which nothing is known: named so, or carried out.
+/// A hint, and its result with an unknown engine: the name under which it is reported as ignored, or its effect.
 const CASES: &[(&str, &str, &str, &str)] = &[
     (CHAT, "store", "true", ""),
     (CHAT, "metadata", r#"{"a":"b"}"#, ""),
@@ -127,7 +127,7 @@ fn every_hint_is_carried_out_or_named_and_none_is_refused() {
     let pool = pool(&[]);
     for (path, field, value, names) in CASES {
         let value: Value = serde_json::from_str(value).unwrap();
-        // A stub takes whatever it is sent, as an engine of which nothing is known.
+        // Like an unknown engine, the stub accepts every field.
         let (status, response, ignored) = ask(&pool, path, &body(path, &json!({*field: value})));
         assert_eq!(status, 200, "{path} {field}: {response}");
         assert_eq!(sorted(&ignored), sorted(names), "{path} {field}");
@@ -136,14 +136,14 @@ fn every_hint_is_carried_out_or_named_and_none_is_refused() {
 
 #[test]
 fn the_documents_table_names_every_hint() {
-    let page = std::fs::read_to_string(support::root().join("docs/clients.md")).unwrap();
+    let page = std::fs::read_to_string(support::root().join("docs/guides/clients.md")).unwrap();
     for (path, field, _, _) in CASES {
         let row = page.lines().find(|line| {
             line.starts_with('|') && line.contains(&format!("`{field}`")) && line.contains(path)
         });
         assert!(
             row.is_some(),
-            "docs/clients.md has no row for {field} of {path}"
+            "docs/guides/clients.md has no row for {field} of {path}"
         );
     }
 }
@@ -251,7 +251,7 @@ fn a_hint_that_is_none_is_refused_with_its_field_and_what_is_allowed() {
     }
 }
 
-/// Words that a hint may get from a newer or another service, and what they are named as. The embedded engine is known.
+/// Values of hints from newer or other services, and the names under which they are reported. The embedded engine is known.
 const WORDS: &[(&str, &str, &str, &str)] = &[
     (CHAT, "reasoning_effort", r#""ultra""#, "reasoning_effort"),
     (

@@ -1,5 +1,5 @@
-//! Every flag that the pool can write for an engine is in the list that was read from the engine's own
-//! sources, and takes what that list says.
+//! Every flag that the pool can write for an engine is in the list extracted from the engine's sources, with the same type of
+//! value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ fn list_of(engine: &Engine) -> &'static str {
     }
 }
 
-/// From each spelling to what follows it.
+/// Value types by spelling of the flag.
 fn flags_of(engine: &Engine) -> BTreeMap<&'static str, &'static str> {
     let lines = list_of(engine)
         .lines()
@@ -95,7 +95,7 @@ fn every_flag_that_can_be_written_is_one_of_the_engines_own() {
     }
 }
 
-/// Most of vLLM's and llama.cpp's flags are taken or refused with a reason; none is forgotten.
+/// Flags of vLLM and llama.cpp are accepted or refused with a reason; none is missing.
 #[test]
 fn every_flag_of_an_engine_is_taken_or_refused_with_a_reason() {
     // Of a command line alone.
@@ -174,8 +174,11 @@ fn the_version_that_an_installed_vllm_is_compared_with_is_that_of_the_list_and_o
         list.contains(&format!("source package vllm {major}.{minor}.")),
         "tests/fixtures/vllm_flags.txt is not of {major}.{minor}: PACKAGE in src/catalog/engines/vllm.rs"
     );
-    let manual = support::root().join("docs/engines.md");
+    let manual = support::root().join("docs/guides/engines.md");
     let manual = std::fs::read_to_string(manual).expect("the manual");
     let section = format!("Flags of vLLM {major}.{minor}.");
-    assert!(manual.contains(&section), "docs/engines.md: {section}");
+    assert!(
+        manual.contains(&section),
+        "docs/guides/engines.md: {section}"
+    );
 }

@@ -1,11 +1,11 @@
-//! The commands of docs/ollama.md, run as they stand.
+//! The commands of docs/guides/ollama.md, run as they stand.
 
 use std::fs;
 use std::process::Command;
 
 use super::demo;
 
-const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/ollama.md");
+const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/ollama.md");
 /// Address of the pool in the guide.
 const ADDRESS: &str = "127.0.0.1:8080";
 

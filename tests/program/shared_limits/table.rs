@@ -1,4 +1,4 @@
-//! The table of shared limits in docs/security.md, and its rows compared with the code.
+//! The table of shared limits in docs/guides/security.md, and its rows compared with the code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const BEGIN: &str =
     "<!-- shared limits: written by `UPDATE=1 cargo test --test program shared_limits::` -->\n";
 const END: &str = "<!-- shared limits: end -->";
-/// Rooms of the code whose callers are users, nodes or strangers.
+/// Parts of the code whose callers are users, nodes or strangers.
 const ROOMS: [&str; 5] = ["access", "controller", "http", "node", "source"];
 /// The constructs of shared limits.
 const CONSTRUCTS: [&str; 5] = [
@@ -118,7 +118,7 @@ fn the_table_of_shared_limits_is_up_to_date() {
         )
         .unwrap();
     }
-    let path = root().join("docs/security.md");
+    let path = root().join("docs/guides/security.md");
     let page = fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(BEGIN).expect("the mark before the table");
     let (written, after) = rest.split_once(END).expect("the mark after the table");
@@ -127,6 +127,6 @@ fn the_table_of_shared_limits_is_up_to_date() {
     }
     assert_eq!(
         written, table,
-        "docs/security.md is not up to date: run UPDATE=1 cargo test --test program shared_limits::"
+        "docs/guides/security.md is not up to date: run UPDATE=1 cargo test --test program shared_limits::"
     );
 }

@@ -1,4 +1,4 @@
-//! Ollama's API (`compat.ollama`, docs/ollama.md): its routes, mapped onto the gateway, the catalogue and current orders.
+//! Ollama's API (`compat.ollama`, docs/guides/ollama.md): its routes, mapped onto the gateway, the catalogue and current orders.
 
 mod cards;
 mod embed;

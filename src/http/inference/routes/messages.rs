@@ -20,7 +20,7 @@ use crate::state::App;
 ///
 /// The pool translates the request into a chat request, which every engine that generates text can answer. If the model is not
 /// loaded, the pool loads it and the request waits. Clients may send the key as `x-api-key` instead. Any `anthropic-version` is
-/// accepted. Errors have Anthropic's form. docs/api.md lists what is supported.
+/// accepted. Errors have Anthropic's form. docs/reference/api.md lists what is supported.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(

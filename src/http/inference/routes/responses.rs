@@ -25,8 +25,8 @@ use crate::state::App;
 /// Continue a conversation (OpenAI's Responses)
 ///
 /// The pool translates the request into a chat request, which every engine that generates text can answer. If the model is not
-/// loaded, the pool loads it and the request waits. Unsupported fields are refused with a 400 that names them. docs/api.md lists
-/// what is supported.
+/// loaded, the pool loads it and the request waits. Unsupported fields are refused with a 400 that names them.
+/// docs/reference/api.md lists what is supported.
 ///
 /// Every key that may use the model may call this.
 #[utoipa::path(

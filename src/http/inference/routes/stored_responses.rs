@@ -68,7 +68,7 @@ fn value<'a>(query: &'a QueryPairs, name: &str) -> Option<&'a str> {
 /// Show a stored response (OpenAI's Responses)
 ///
 /// A response is stored if its request says `"store": true`, and for a short time if the request does not say `store`. Only the key
-/// that created it can see it. docs/clients.md says how long it is kept.
+/// that created it can see it. docs/guides/clients.md says how long it is kept.
 ///
 /// Every key may call this.
 #[utoipa::path(get, path = "/v1/responses/{id}", tag = "chat", operation_id = "get_response",

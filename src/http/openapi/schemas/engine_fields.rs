@@ -4,8 +4,8 @@
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Extensions of engines. docs/engines.md lists the fields of each engine. A field that the model's engine does not support returns
-/// 400 with the field's name.
+/// Extensions of engines. docs/guides/engines.md lists the fields of each engine. A field that the model's engine does not support
+/// returns 400 with the field's name.
 #[derive(ToSchema)]
 pub struct EngineFields {
     /// Sample from this many likeliest tokens; 0 or -1 for all.
@@ -48,7 +48,7 @@ pub struct EngineFields {
     /// vLLM: token ids that the response may contain.
     pub allowed_token_ids: Option<Vec<u32>>,
 
-    /// Embedded engine: decoding strategy. docs/engines.md describes the strategies.
+    /// Embedded engine: decoding strategy. docs/guides/engines.md describes the strategies.
     pub decoding_strategy: Option<DecodingStrategy>,
     /// Embedded engine: number of beams in a beam search.
     #[schema(minimum = 2, maximum = 8)]

@@ -1,4 +1,4 @@
-//! Bodies of the routes for clients of older systems; docs/compatibility.md lists the routes.
+//! Bodies of the routes for clients of older systems; docs/reference/compatibility.md lists the routes.
 
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -142,7 +142,7 @@ pub struct AviaryCompletion {
 
 /// A response in Aviary's form.
 #[derive(ToSchema)]
-pub struct AviaryAnswer {
+pub struct AviaryResponse {
     /// Null if there is an error.
     pub generated_text: Option<String>,
     pub num_input_tokens: Option<u64>,

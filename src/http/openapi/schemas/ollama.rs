@@ -1,4 +1,4 @@
-//! Requests of Ollama's API (`compat.ollama`); docs/ollama.md describes the treatment of each field.
+//! Requests of Ollama's API (`compat.ollama`); docs/guides/ollama.md describes the treatment of each field.
 
 use serde_json::Value;
 use utoipa::openapi::schema::{AnyOf, ObjectBuilder, Schema, Type};

@@ -49,7 +49,7 @@ pub struct ResponseRequest {
     #[schema(value_type = Option<Object>)]
     pub client_metadata: Option<Value>,
     /// Storage of the response for later requests. `true` stores it on disk before the response ends. By default it is kept for a
-    /// short time. docs/clients.md has the details.
+    /// short time. docs/guides/clients.md has the details.
     pub store: Option<bool>,
     /// Server-side context management, without effect here.
     #[schema(value_type = Option<Vec<Value>>)]
