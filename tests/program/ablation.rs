@@ -1,4 +1,4 @@
-//! `model-pool simulate --bench --ablation`: the pool without each of its parts on recorded traces.
+//! `model-pool simulate --bench --ablation`: recorded traces with single parts of the policy turned off.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -31,7 +31,7 @@ fn an_ablation_on_traces_shows_the_pool_without_each_part_beside_the_one_with_al
         let head = "timestamp_ms,context_tokens,generated_tokens\n";
         std::fs::write(at.join(name), format!("{head}{requests}")).expect("written");
     }
-    // A folder is read as the archive of that name.
+    // A folder is accepted in place of the archive of the same name.
     let clients = at.join("servegen.tar.xz");
     std::fs::create_dir(&clients).expect("created");
     for client in 0..4 {

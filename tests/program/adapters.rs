@@ -1,4 +1,4 @@
-//! LoRA adapters that are looked for by their names: with the embedded engine, which computes them, and with vLLM's double.
+//! LoRA adapters that are found by name: with the embedded engine, which computes them, and with vLLM's double.
 
 mod lookups;
 mod sglang;
@@ -14,7 +14,7 @@ use support::whole::{Pool, wait_for};
 
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
 
-/// The demo's chat model with the adapters of a folder, and room for two of them.
+/// The demo's chat model with a folder of adapters, and room for two.
 fn model(adapters: &Path, more: &str) -> (String, String) {
     let file = format!(
         "engine_config:\n  model_id: lab/tiny\n  type: CandleEngine\n  model_path: {TINY:?}\n  max_total_tokens: 128\nlora_config: {{dynamic_lora_loading_path: {:?}, max_num_adapters_per_replica: 2, max_lora_rank: 16, base_models: [tiny-chat]}}\n{more}",
@@ -71,7 +71,7 @@ fn listed(pool: &Pool) -> Vec<String> {
 #[test]
 fn three_adapters_take_turns_in_room_for_two_and_answer_as_those_that_are_written_down() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Both ways to name the folder.
+    // Both forms of an adapter's folder name.
     write(&folder.path().join("polite:1"), "org/tiny-chat", 4, 1);
     write(&folder.path().join("lab/tiny:terse:1"), "lab/tiny", 8, 2);
     write(&folder.path().join("odd:1"), "/models/tiny-chat/", 4, 3);
@@ -200,7 +200,7 @@ fn an_adapter_that_cannot_be_used_is_refused_with_what_is_wrong_and_the_model_go
         &whole[..whole.len() / 2],
     )
     .expect("written");
-    // Well formed, and of matrices that the model does not have.
+    // Well formed, with matrices that the model does not have.
     write(&at("foreign:1"), "lab/tiny", 4, 1);
     let text = String::from_utf8_lossy(&whole[8..8 + 4096]).into_owned();
     assert!(text.contains("layers.2."));

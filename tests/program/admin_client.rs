@@ -1,5 +1,4 @@
-//! `admin-client` against a real pool: what people see when they ask for too much, mistype a name, or use the
-//! wrong scheme, and that its exit status says the same.
+//! `admin-client` with a real pool: its errors and exit statuses for impossible requests, mistyped names and the wrong scheme.
 
 use std::process::{Command, Stdio};
 
@@ -91,7 +90,7 @@ fn an_unknown_name_is_answered_with_the_nearest_by_every_command() {
     assert_eq!(response.status, 1, "{response:?}");
     has(&response.stderr, &["no key has the id", " is k1"]);
     assert_eq!(client(&pool, &["audit", "--of", "k1"]).status, 0);
-    // It is registered, removed, and its history stays.
+    // The model is registered and removed, and its history stays.
     let file = pool.folder().join("gone.yaml");
     let text = "engine_config: {model_id: gone, type: CommandEngine, listen: port, command: [x, \"{{ port }}\"]}\npool_config: {memory_gib: 0.01}\n";
     std::fs::write(&file, text).unwrap();

@@ -7,7 +7,7 @@ use support::net::stub;
 use support::terminal::Terminal;
 use support::whole::Pool;
 
-/// Whatever is left of the program's screen after it: the alternate screen, the mouse, a hidden cursor.
+/// Terminal modes that the program failed to reset: the alternate screen, the mouse, a hidden cursor.
 const RESTORED: [&str; 3] = ["\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h"];
 
 fn at_terminal(pool: &Pool, words: &[&str], size: (u16, u16)) -> Terminal {
@@ -32,7 +32,7 @@ fn piped(pool: &Pool, words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The line of the models' pane that begins with the name.
+/// The line in the models pane that begins with the name.
 fn row<'a>(screen: &'a str, model: &str) -> &'a str {
     let begin = format!("{model} ");
     let is_row = |line: &&str| line.trim_start_matches(['│', ' ']).starts_with(&begin);
@@ -68,7 +68,7 @@ fn a_load_that_is_started_with_a_key_is_seen_through_to_ready_and_unloaded_again
         });
         top.keys("\r");
         top.wait_for_screen("it cold", |screen| row(screen, "slow").contains("cold"));
-        // The newest event has its decision behind it.
+        // The newest event has a stored decision.
         top.keys("4w");
         top.wait_for_screen("the decision", |screen| screen.contains("(event "));
         top.keys("\x1b");
@@ -134,7 +134,7 @@ fn a_lost_connection_is_said_and_the_picture_comes_back_by_itself() {
 #[test]
 fn what_an_engine_prints_is_harmless_on_the_screen() {
     let (name, file) = stub("m", &["--stderr", "LINE"]);
-    // In the escapes of YAML: clear the screen, set the title, a colour.
+    // YAML escapes that clear the screen, set the title, and set a colour.
     let file = file.replace("LINE", r"\e[2J\e]0;taken\adanger\x9b31m");
     let pool = Pool::with_models(&[(name, file)], "");
     piped(&pool, &["load", "m"]);

@@ -1,5 +1,5 @@
-//! Engines that outlive the service that started them (D2): found again by the next one after a
-//! `kill -9`, with their time counting on; and everything else that it may find then.
+//! Engines that outlive their service (D2): the next service finds them after a `kill -9` and continues their timers. Also other
+//! leftovers that it may find.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -11,8 +11,7 @@ use support::whole::{Pool, wait_for};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Of a start. A program without optimisation is slow on a busy machine; an engine that had to be
-/// given up would cost five seconds.
+/// Time limit of a start. An unoptimised program is slow on a busy machine; waiting for a lost engine would take five seconds.
 const SOON: Duration = Duration::from_secs(if cfg!(debug_assertions) { 4 } else { 1 });
 
 fn time(value: &serde_json::Value) -> DateTime<Utc> {
@@ -22,7 +21,7 @@ fn time(value: &serde_json::Value) -> DateTime<Utc> {
     DateTime::parse_from_rfc3339(text).unwrap().to_utc()
 }
 
-/// The replica of each name, once all are shown.
+/// The replica of each model, once all are listed.
 fn replicas(pool: &Pool) -> [serde_json::Value; 3] {
     let mut replicas = NAMES.map(|_| serde_json::Value::Null);
     wait_for("a replica of each", || {
@@ -61,7 +60,7 @@ fn after_kill_9_under_load_all_engines_are_hot_and_answer_soon() {
     let adopted = told(&pool, "adopt", 3);
     assert_eq!(adopted.len(), 3, "{adopted:?}");
     assert!(adopted[0].contains("found ready for"), "{adopted:?}");
-    // Their memory is reserved, and they are stopped as any other.
+    // Their memory is reserved, and they are stopped like any other engine.
     drop(again);
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(20)));
@@ -81,7 +80,7 @@ fn the_keep_hot_time_counts_on_over_the_restart() {
         time(&shown_at)
     };
     let before = expires(&pool);
-    // The journal tells it a little after the replica is ready.
+    // The journal records it shortly after the replica is ready.
     let mut ready_at = None;
     wait_for("the journal to tell since when it is ready", || {
         let record = pool.journal().into_iter().next();
@@ -161,7 +160,7 @@ fn with_stop_the_next_service_starts_from_nothing() {
     pool.kill_and_restart();
     assert!(family.alive().is_empty(), "before it serves");
     assert!(pool.journal().is_empty());
-    // Kept by the service that started it, and unwanted by the next one.
+    // Meant for adoption by the service that started it, and stopped by the next one.
     let mut pool = Pool::that_adopts(&[stub("a", &[])], "", "1m");
     assert_eq!(asks(&pool, "a").0, 200);
     let family = Family::new(&pool);
@@ -207,7 +206,7 @@ fn what_has_no_room_any_more_is_stopped_and_the_memory_is_never_given_twice() {
         assert_eq!(asks(&pool, name).0, 200);
     }
     pool.kill();
-    // A little more than two of them need.
+    // Slightly more than two of them need.
     pool.set_env(
         "MODEL_POOL__INVENTORY__DEVICES",
         r#"[{"name": "gpu0", "memory": "1200MiB"}]"#,
@@ -317,14 +316,14 @@ fn numbers_that_were_given_to_other_processes_fool_nobody() {
         }
         fs::write(&paths[nth], record.to_string()).unwrap();
     };
-    // One has the number and another start; one has both, and not the token.
+    // The first has the process id with another start time; the second has both, but not the token.
     let (one, two) = (other.0.id(), young.0.id());
     rewrite(0, one, started(one) - 1);
     rewrite(1, two, started(two));
     fs::write(pool.data().join("engines/r99.json"), "no JSON").unwrap();
     pool.restart();
     assert!(is_alive(one) && is_alive(two), "left alone");
-    // The real guardians are in our folder, and no file speaks of them any more.
+    // The real guardians are in our folder, and their files have been removed.
     assert!(family.alive().is_empty());
     let told = told(&pool, "adopt", 3).join("\n");
     assert!(told.contains("now belongs to another process"), "{told}");
@@ -371,7 +370,7 @@ fn twenty_engines_are_adopted_soon() {
     assert_eq!(pool.engine_pids(), family.engines, "all were hot");
 }
 
-/// A state folder whose sockets have longer paths than the system takes.
+/// A state folder whose socket paths exceed the system's limit.
 #[test]
 fn an_engine_below_a_long_path_is_found_again() {
     let home = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Coding agents and other clients as they come: their first requests, hints of every API, reasoning through several turns,
-//! custom tools, errors by their words. The binary is the real one; engines say what a script tells them.
+//! Requests of coding agents and other clients: their first requests, hints of every API, reasoning over several turns, custom
+//! tools, and error messages. The binary is real; engines follow a script.
 
 mod bodies;
 mod embedded;
@@ -30,7 +30,7 @@ fn pool(flags: &[&str]) -> Pool {
     Pool::with_models(&[model(flags)], "")
 }
 
-/// Status, answer, and what it names as ignored.
+/// Status, response, and the fields reported as ignored.
 fn ask(pool: &Pool, path: &str, body: &Value) -> (u16, Value, String) {
     ask_with(pool, path, body, &[])
 }
@@ -48,7 +48,7 @@ fn ignored(head: &str) -> String {
     names.unwrap_or_default().to_owned()
 }
 
-/// The data of a stream's events; comments, pings and the end are left out.
+/// The data of a stream's events, without comments, pings and the end.
 fn events(text: &str) -> Vec<Value> {
     let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
     let events = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());

@@ -1,5 +1,4 @@
-//! The audit: what is kept, that it is there when the answer is, that no key is in it, and that it
-//! outlives the process.
+//! The audit log: its entries are stored before the response, contain no keys, and survive a restart.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -109,7 +108,7 @@ fn entries(pool: &Pool, query: &str) -> Vec<Value> {
     list["entries"].as_array().unwrap().clone()
 }
 
-/// The fields that a test names, of each entry.
+/// The named fields of each entry.
 fn seen(entries: &[Value], fields: &[&str]) -> Vec<Value> {
     let chosen = |entry: &Value| {
         let pairs = fields.iter();
@@ -302,7 +301,7 @@ fn attempts_without_a_key_do_not_fill_the_audit() {
         assert!(head.starts_with("HTTP/1.1 401"), "{head}");
     }
     let kept = entries(&pool, "?limit=1000").len();
-    // A minute may have ended in between.
+    // A new minute may have begun in between.
     assert!((120..=240).contains(&kept), "{kept}");
     wait_for("the log to say so", || {
         pool.log().contains("more than 120 attempts")

@@ -142,7 +142,7 @@ fn a_pool_that_lost_its_folder_has_all_of_it_back_from_a_copy_taken_while_it_ran
 fn a_copy_that_does_not_fit_leaves_nothing_behind() {
     let pool = Pool::with_models(&[stub("small", &[])], "");
     let config = pool.folder().join("config.yaml");
-    // A limit on the size of files is a disk that ends in the middle of one.
+    // A limit on file sizes acts like a disk that fills up in the middle of a file.
     let limited = "trap '' XFSZ; ulimit -f 8; exec \"$@\"";
     let output = Command::new("sh")
         .args(["-c", limited, "sh"])

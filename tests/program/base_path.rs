@@ -1,4 +1,4 @@
-//! Another base path than `/llm`: every route of the service lies below it, and every hint names it.
+//! A base path other than `/llm`: every route is below it, and every hint names it.
 
 use serde_json::Value;
 use support::whole::Pool;

@@ -1,5 +1,4 @@
-//! `model-pool bench` as a program: against the stub engine, and through a pool in front of it. What it
-//! counts must be what the engine counted.
+//! `model-pool bench` with the stub engine, directly and through a pool. Its counts must equal the engine's.
 
 mod unknown_model;
 
@@ -12,7 +11,7 @@ use serde_json::Value;
 use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
-/// A stub that listens, without a pool.
+/// A listening stub without a pool.
 struct Engine {
     child: Child,
     address: String,
@@ -74,7 +73,7 @@ fn bench(url: &str, words: &[&str]) -> Output {
     command(url, words).output().unwrap()
 }
 
-/// The result of a bench that succeeds.
+/// The result of a successful bench.
 fn result(url: &str, words: &[&str]) -> Value {
     let output = bench(url, &[words, &["--json"]].concat());
     let said = String::from_utf8_lossy(&output.stderr);

@@ -50,7 +50,7 @@ fn reload(pool: &Pool) -> Value {
     response
 }
 
-/// State and error of each model, by name.
+/// State and file error of each model.
 fn states(pool: &Pool) -> Vec<(String, String, Option<String>)> {
     let (status, response) = admin(pool, "GET", "/llm/admin/models", "");
     assert_eq!(status, 200, "{response}");
@@ -243,7 +243,7 @@ fn the_last_good_version_is_served_while_its_file_is_broken() {
     );
     assert_eq!((ask(&pool, "a").0, ask(&pool, "b").0), (200, 200));
     let engines = pool.engine_pids();
-    // Each in another way; the second says another name, too.
+    // Each is broken in another way; the second also contains another name.
     std::fs::write(pool.models().join("a.yaml"), "engine_config: [\n").unwrap();
     let text = "engine_config: {model_id: c, type: Foo}\n";
     std::fs::write(pool.models().join("b.yaml"), text).unwrap();
@@ -266,7 +266,7 @@ fn the_last_good_version_is_served_while_its_file_is_broken() {
     );
     pool.wait_for_log("its last good version is served");
 
-    // A second reload changes nothing either, and a mended file is read.
+    // A second reload also changes nothing, and a corrected file is read.
     assert_eq!(reload(&pool)["broken"].as_array().unwrap().len(), 2);
     let (_, text) = model("a.yaml", "a", "pool_config: {aliases: [gpt-5]}\n");
     std::fs::write(pool.models().join("a.yaml"), text).unwrap();
@@ -288,7 +288,7 @@ fn of_two_files_with_one_model_the_one_that_is_served_stays() {
     assert_eq!(ask(&pool, "a").0, 200);
     assert_eq!(pool.engine_pids(), engines);
 
-    // Nor does the other one step in when the file of the model that is served breaks.
+    // The other file does not take over when the file of the served model breaks.
     std::fs::write(pool.models().join("second.yaml"), "engine_config: [\n").unwrap();
     let response = reload(&pool);
     assert_eq!(response["broken"][0]["model"], "a", "{response}");
@@ -338,7 +338,7 @@ fn a_takeover_is_refused_if_it_would_lose_a_model_that_is_loaded() {
     assert_eq!(ask(&pool, "a").0, 200);
     let engines = pool.engine_pids();
     std::fs::write(pool.models().join("a.yaml"), "engine_config: [\n").unwrap();
-    // The file's name alone says which model it is about.
+    // Only the file name identifies the model.
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_model-pool"))
         .args(["serve", "--takeover", "--config"])
         .arg(pool.folder().join("config.yaml"))

@@ -1,4 +1,4 @@
-//! Many clients at the same moment: their connections are taken while the service itself is busy.
+//! Many clients at the same time: their connections are accepted while the service is busy.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -7,9 +7,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::whole::Pool;
 
-/// Beyond the 128 that the standard library asks for.
+/// More than the standard library's backlog of 128.
 const CLIENTS: usize = 400;
-/// A connection that finds no place in the queue is tried again by the system after a second.
+/// The system retries a connection after a second if the backlog is full.
 const AT_ONCE: Duration = Duration::from_millis(900);
 
 #[test]

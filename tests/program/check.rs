@@ -7,7 +7,7 @@ mod engines;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder with a configuration, a copy of a tiny model, and a file for it.
+/// A folder with a configuration, a copy of a tiny model, and its model file.
 struct World {
     folder: tempfile::TempDir,
 }
@@ -338,7 +338,7 @@ fn the_models_of_the_repository_and_their_configuration_are_in_order() {
         said.has(&[&format!("model {model}: would run: ")]);
     }
     assert!(!said.out.contains("warning"), "{}", said.out);
-    // From any other folder, too.
+    // Also from any other folder.
     let (other, models) = (tempfile::tempdir().unwrap(), root().join("config/models"));
     let said = check(other.path(), &[models.to_str().unwrap()]);
     assert_eq!(said.status, Some(0), "{}", said.all());
@@ -386,7 +386,7 @@ fn an_installed_service_is_in_order_as_it_is_delivered() {
     assert_eq!(said.status, Some(0), "{}", said.all());
     assert!(!said.all().contains("warning"), "{}", said.all());
     assert!(!system.path().join("var").exists(), "nothing is written");
-    // The example of the README there, once it is a file.
+    // The example in that folder's README works as a model file.
     let readme = std::fs::read_to_string(deploy.join("models/README")).unwrap();
     let example: String = readme
         .lines()

@@ -1,5 +1,5 @@
-//! `model-pool check` on the model files of every release of RayLLM, Aviary and Anyscale's templates that the fixtures have:
-//! none is refused, and none is said to be impossible before its weights are fetched.
+//! `model-pool check` with the model files of every release of RayLLM, Aviary and Anyscale's templates in the fixtures: none is
+//! refused, and none is called impossible before its weights are downloaded.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

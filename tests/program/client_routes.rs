@@ -1,5 +1,5 @@
-//! Routes, addresses and headers by which known clients call the program, each over its real socket.
-//! One file because every test sends what a client sends, and looks at what comes back.
+//! Routes, addresses and headers of known clients, over the real socket. One file because every test sends a client's request and
+//! checks the response.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -483,7 +483,7 @@ fn the_service_listens_on_a_unix_socket_with_its_permissions() {
     assert_eq!(mode & 0o777, 0o660);
     let (status, text) = over_socket(&socket, "");
     assert_eq!(status, 200, "{text}");
-    // Whom a proxy speaks for is not on this machine.
+    // A client behind a proxy does not count as local.
     for line in [
         "X-Forwarded-For: 127.0.0.1\r\n",
         "X-Forwarded-For: 192.0.2.1\r\n",
@@ -492,7 +492,7 @@ fn the_service_listens_on_a_unix_socket_with_its_permissions() {
         let (status, text) = over_socket(&socket, line);
         assert_eq!(status, 401, "{line}: {text}");
     }
-    // Another one is not let in, and a new one takes over without a pause.
+    // A service with another state cannot take the socket; a new process takes over without a pause.
     let other = tempfile::tempdir().unwrap();
     assert!(
         !on_socket(other.path(), &socket, &[])
@@ -531,7 +531,7 @@ fn behind_a_proxy_that_removes_a_prefix_pages_cookies_and_the_document_work() {
     };
     assert_eq!(server("/llm/openapi.json", &forwarded), "/ai/llm");
     assert_eq!(server("/llm/openapi.json", &[]), "/llm");
-    // Swagger UI resolves it against the address of the document, as the browser sees that.
+    // Swagger UI resolves it relative to the document's address in the browser.
     assert_eq!(server("/llm/openapi.json?relative", &[]), ".");
     let (_, page, _) = pool.request_with("GET", "/llm/docs/swagger-initializer.js", "", &[]);
     assert!(page.contains("../openapi.json?relative"), "{page}");
@@ -542,7 +542,7 @@ fn behind_a_proxy_that_removes_a_prefix_pages_cookies_and_the_document_work() {
         ];
         assert_eq!(server("/llm/openapi.json", &lines), "/llm", "{prefix}");
     }
-    // A browser keeps a cookie without a path for the folder of the route as it sees it: /ai/llm.
+    // A browser stores a cookie without a path for the folder of the visible route: /ai/llm.
     let own = format!("http://{}", pool.address());
     let login = json!({"key": pool.admin_key()}).to_string();
     let lines = [("Origin", own.as_str()), ("Sec-Fetch-Site", "same-origin")];

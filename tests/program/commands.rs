@@ -39,7 +39,7 @@ impl Ended {
     }
 }
 
-/// The command in this folder, with these variables.
+/// Runs the command in this folder, with these variables.
 pub fn model_pool(folder: &Path, words: &[&str], env: &[(&str, &str)]) -> Ended {
     let output = Command::new(support::program())
         .args(words)

@@ -16,7 +16,7 @@ fn stub(name: &str, flags: &[&str], more: &str) -> (String, String) {
     (format!("{}.yaml", name.replace('/', "-")), file)
 }
 
-/// As `requests.post(url, json=body)` of the old admin client.
+/// Like `requests.post(url, json=body)` in the previous admin client.
 fn post(pool: &Pool, path: &str, body: &Value) -> (u16, Value) {
     let (status, text) = pool.post(path, &body.to_string());
     (
@@ -180,10 +180,10 @@ fn the_key_in_the_body_is_held_to_the_same_check_as_a_bearer() {
             "{path}"
         );
     }
-    // Today's answer to today's question.
+    // The current API's response.
     let (_, response, _) = pool.request("POST", "/llm/admin/reset", "{}", Some(&admin));
     assert_eq!(response, r#"{"unloaded":[]}"#);
-    // The key comes before everything else that could be wrong.
+    // The key is checked before everything else.
     assert_eq!(
         post(&pool, "/llm/admin/get_model", &json!({"key": "no", "x": 1})).0,
         403

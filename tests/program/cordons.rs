@@ -1,5 +1,4 @@
-//! Devices out of service (M7), through the real program: what an administrator asks over HTTP, what
-//! the engines meet, and what a restart remembers.
+//! Devices out of service (M7), with the real program: orders over HTTP, their effect on engines, and restarts.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
@@ -27,7 +26,7 @@ fn device(pool: &Pool, name: &str) -> Value {
         .expect("the device")
 }
 
-/// The device that the model's replica stands on, once readers see it.
+/// The device of the model's replica, once it is listed.
 fn stands_on(pool: &Pool, model: &str) -> String {
     let mut found = None;
     wait_for("the replica to be seen", || {
@@ -195,7 +194,7 @@ fn a_wrong_cordon_is_refused_with_the_devices_that_there_are() {
     }
 }
 
-/// `admin-client`, with what it says on standard error.
+/// Runs `admin-client` and returns its output, including standard error.
 fn client(pool: &Pool, words: &[&str]) -> (Option<i32>, String) {
     let output = std::process::Command::new(support::profile_dir().join("admin-client"))
         .args(words)

@@ -1,5 +1,5 @@
-//! Weights that are damaged on this machine: administrators see it, nothing is evicted for a load that would fail, and
-//! mended ones are loaded.
+//! Damaged weights on this machine: administrators see the damage, nothing is evicted for a load that would fail, and repaired
+//! weights are loaded.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use support::whole::{Pool, wait_for};
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
 const WEIGHTS: &str = "model.safetensors";
 
-/// A copy of the demo's model that takes most of the device.
+/// A copy of the demo model that uses most of the device.
 fn model(folder: &Path, name: &str, priority: u32) -> (String, String) {
     let copy = folder.join(name);
     fs::create_dir(&copy).expect("a folder");
@@ -40,7 +40,7 @@ fn cut(weights: &Path) {
     opened.expect("weights").set_len(100_000).expect("cut off");
 }
 
-/// Loads a model by an administrator's order; returns the status and the answer.
+/// Loads a model by an administrator's order, and returns status and response.
 fn load(pool: &Pool, model: &str) -> (u16, Value) {
     pool.admin("POST", "/llm/admin/load", &json!({"model": model}))
 }

@@ -21,7 +21,7 @@ fn ask(pool: &Pool, path: &str, body: &Value) -> (u16, Value) {
     (status, response.unwrap_or(Value::String(text)))
 }
 
-/// The data of a stream's events, each of which names its type.
+/// The data of a stream's events, which must contain their type.
 fn events(text: &str) -> Vec<Value> {
     let mut events: Vec<Value> = Vec::new();
     for event in text.split("\n\n").filter(|event| event.contains("data: ")) {

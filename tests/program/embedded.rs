@@ -8,7 +8,7 @@ use support::whole::{Pool, wait_for};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// A demo model that computes several answers at a time, which takes a while.
+/// A demo model that computes several choices at a time, which is slow.
 fn tiny() -> [(String, String); 1] {
     let folder = support::root().join("demo/models/tiny-chat");
     let text = format!(
@@ -17,7 +17,7 @@ fn tiny() -> [(String, String); 1] {
     [("tiny.yaml".to_owned(), text)]
 }
 
-/// The service with the model, once that has answered.
+/// The service, after the model's first response.
 fn ready(config: &str) -> Pool {
     let pool = Pool::that_adopts(&tiny(), config, "1m");
     assert_eq!(asks(&pool, "tiny").0, 200);
@@ -25,7 +25,7 @@ fn ready(config: &str) -> Pool {
 }
 
 fn loads_and_answers(pool: &Pool) {
-    // An administrator need not wait until it has cooled down.
+    // Administrators need not wait for the cool-down.
     let (status, response) = pool.admin("POST", "/llm/admin/load", &json!({"model": "tiny"}));
     assert_eq!(status, 200, "{response}");
     assert_eq!(asks(pool, "tiny").0, 200);

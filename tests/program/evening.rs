@@ -8,7 +8,7 @@ use chrono::{TimeDelta, Utc};
 use support::family::{chat, reasons, shown, stub, told};
 use support::whole::{Pool, wait_for};
 
-/// From the start of a test to its cleanup: a start on a busy machine takes seconds.
+/// Time from the start of a test to its cleanup: a start on a busy machine takes seconds.
 const AHEAD: TimeDelta = TimeDelta::seconds(12);
 const TALK: [&str; 4] = ["--tokens", "2400", "--token-ms", "25"];
 
@@ -52,7 +52,7 @@ fn ends(mut process: Child) {
     });
 }
 
-/// Talks, and is being drained by the evening's cleanup; `late` was loaded since.
+/// A pool whose evening cleanup is draining a busy model, with `late` loaded afterwards.
 fn in_the_middle_of_a_cleanup() -> (Pool, support::whole::Stream) {
     let models = [stub("talker", &TALK), stub("late", &[])];
     let pool = pool_with(&models, AHEAD);

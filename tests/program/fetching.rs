@@ -20,7 +20,7 @@ fn model(name: &str, more: &str) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-/// A folder of this machine.
+/// A local folder.
 fn local(name: &str) -> (String, String) {
     let text = format!(
         "engine_config: {{model_id: {name}, type: CandleEngine, model_path: {TINY:?}, max_total_tokens: 64}}\n"
@@ -277,7 +277,7 @@ fn weights_that_somebody_deleted_are_fetched_again() {
     let (status, _) = admin(&pool, "POST", "/unload", &json!({"model": "far"}));
     assert_eq!(status, 200);
     std::fs::remove_dir_all(lab.cache.path().join("models--lab--far")).unwrap();
-    // The load that finds nothing fails, and the pool looks why.
+    // The load that finds no file fails, and the pool examines the cause.
     let (status, text) = pool.post("/v1/chat/completions", &body("far", false));
     assert_eq!(status, 503, "{text}");
     wait_for("it to be missed", || {

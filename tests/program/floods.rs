@@ -13,9 +13,9 @@ use support::net::{chat, connect, engine, head, stats, stub};
 use support::whole::{Pool, wait_for};
 
 const STREAMS: usize = 64;
-/// Half of the decisions and plans take less than this while tokens flood.
+/// Median time of decisions and plans during a flood of tokens.
 const DECISION_MAX: Duration = Duration::from_secs(2);
-/// Nine of ten tokens come within this time after the one before, which is due after 20 ms, while decisions flood.
+/// Nine of ten tokens arrive within this time after the previous token (due after 20 ms) during a flood of decisions.
 const TOKEN_MAX: Duration = Duration::from_millis(500);
 const LOADED: [&str; 5] = ["one", "two", "three", "four", "five"];
 /// Clients that send orders, plans and reads simultaneously.
@@ -37,7 +37,7 @@ fn open_stream(pool: &Pool) -> TcpStream {
     socket
 }
 
-/// Streams that are read as fast as they come, until it is dropped.
+/// Streams that are read as fast as they arrive, until dropped.
 struct Flood {
     sockets: Vec<TcpStream>,
     readers: Vec<JoinHandle<()>>,
@@ -156,7 +156,7 @@ impl Drop for OverAtDrop<'_> {
     }
 }
 
-/// Orders, plans and reads until `is_over`; returns how many were answered.
+/// Sends orders, plans and reads until `is_over`, and returns the number of responses.
 fn decide(pool: &Pool, name: &str, is_over: &AtomicBool) -> u64 {
     let key = pool.admin_key();
     let model = json!({"model": name});

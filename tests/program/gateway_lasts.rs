@@ -1,4 +1,4 @@
-//! A gateway that lasts: the real program as clients of all manners meet it. Each theme has a file.
+//! Robustness of the gateway: the real program with clients of all kinds. Each topic has a file.
 
 mod both_ways;
 mod grammars;

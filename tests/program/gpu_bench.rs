@@ -7,11 +7,11 @@ use support::cuda_stand_in::CudaStandIn;
 use support::machine::{GIB, Machine};
 use support::required;
 
-/// The script's own parts, each with what its row says on the CPU.
+/// The parts of the script, with their expected rows on the CPU.
 const ROWS: &[(&str, &[&str])] = &[
     ("GPU", &["NVIDIA L4"]),
     ("used + free + reserved", &["0.00 GiB"]),
-    // The stand-in takes no memory on the GPU.
+    // The stand-in uses no GPU memory.
     (
         "the engine's own process",
         &["no; the list has 0 processes"],

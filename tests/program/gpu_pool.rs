@@ -31,7 +31,7 @@ fn devices(pool: &Pool) -> Vec<Value> {
     response["devices"].as_array().expect("devices").clone()
 }
 
-/// The GPUs of one loaded replica, by the answer to its load.
+/// The GPUs of a replica, from the response to its load.
 fn placed(response: &Value) -> Vec<String> {
     let shares = response["ready_replicas"][0]["devices"].as_array();
     let name = |share: &Value| share["device"].as_str().expect("a name").to_owned();
@@ -156,7 +156,7 @@ fn memory_that_comes_back_late_is_waited_for() {
     ];
     let pool = Pool::on_gpus(&files, &machine.library(), "");
     assert_eq!(ask(&pool, "slow-to-go").0, 200);
-    // The engine of `next` fails if it starts before the memory is there (M4).
+    // The engine of `next` fails if it starts before the memory is free (M4).
     let response = load(&pool, json!({"model": "next"}));
     assert_eq!(response["evicted"][0]["model"], "slow-to-go", "{response}");
     assert!(response["took_ms"].as_u64() >= Some(1400), "{response}");

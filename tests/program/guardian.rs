@@ -1,5 +1,5 @@
-//! Guardians of engines, as the real program starts them: what becomes of an engine and of all that
-//! it started when the service, the guardian or the engine itself is killed.
+//! Guardians of engines with the real program: the fate of an engine and its descendants after the service, the guardian or the
+//! engine itself is killed.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use support::family::{Family, after, asks, is_alive, kill, pid_in, reasons, stub};
 use support::whole::{Pool, wait_for};
 
-/// Two processes that hide as well as they can: one left the session and the environment behind,
-/// one has a parent that is gone. Their numbers come into the files.
+/// Two processes that hide: the first left the session and cleared its environment, the second is orphaned. Their process ids are
+/// written to the files.
 fn hidden(home: &std::path::Path) -> String {
     let home = home.display();
     format!(
@@ -99,7 +99,7 @@ fn a_guardian_that_is_told_to_end_stops_its_engine_when_no_service_is_there() {
     let mut pool = Pool::that_adopts(&[model], "", "1h");
     assert_eq!(asks(&pool, "told").0, 200);
     let family = Family::new(&pool);
-    // The service decides as long as it is there.
+    // The service decides as long as it runs.
     kill(family.guardians[0], Signal::SIGTERM);
     assert_eq!(asks(&pool, "told").0, 200);
     pool.kill();
@@ -136,7 +136,7 @@ fn an_engine_whose_guardian_is_killed_ends_and_what_it_started_too() {
         reasons.iter().any(|reason| reason.contains("its guardian"))
     });
     assert!(!is_alive(marked));
-    // One without any mark is known by its control group alone, where there can be one.
+    // A process without any mark is found only by its control group, if the system supports them.
     if group.contains("/model-pool-") {
         assert!(!is_alive(bare))
     } else {
@@ -180,7 +180,7 @@ fn a_gigabyte_of_output_that_nobody_reads_costs_bounded_disk_and_no_stall() {
     pool.kill();
     let began = SystemTime::now();
     fs::write(&go, "go\n").unwrap();
-    // Bounded by the test's patience: a pipe that is not drained would never let it end.
+    // With a time limit: a pipe that is not drained would block its end.
     let mut last = 0;
     while !done.exists() {
         let size = bytes_of_logs(&pool);
@@ -211,7 +211,7 @@ fn bytes_of_logs(pool: &Pool) -> u64 {
     sizes.sum()
 }
 
-/// Anonymous memory: the program's own pages are shared by all guardians.
+/// Anonymous memory only: all guardians share the program's pages.
 fn resident_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon"));
@@ -273,7 +273,7 @@ fn fifty_idle_engines_cost_next_to_nothing() {
     let share = |ticks: u64| ticks as f64 / 100.0 / window.as_secs_f64() * 100.0;
     let (service, guardians) = (share(after.0 - before.0), share(after.1 - before.1));
     println!("50 engines: service {service:.2} %, all guardians {guardians:.2} % of a core");
-    // A build without optimisation, on a machine that others use.
+    // For an unoptimised build on a shared machine.
     let (most, most_of_guardians) = if cfg!(debug_assertions) {
         (15.0, 2.0)
     } else {

@@ -1,5 +1,5 @@
-//! A thousand clients that hang up at random moments: within their head, their body, the queue, the answer.
-//! Nothing of them stays, neither in the engine nor in the service.
+//! A thousand clients that disconnect at random times: within their head, their body, the queue, or the response. They leave
+//! nothing in the engine or the service.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -18,10 +18,10 @@ const AT_ONCE: usize = 50;
 const SEED: u64 = 0x6861_6e67_7570;
 const GROWTH_KIB_MAX: u64 = 48 << 10;
 
-/// The longest that a client stays, in milliseconds.
+/// Maximum time that a client stays, in milliseconds.
 const STAY_MS_MAX: u64 = 150;
 
-/// Over HTTP/1.1, gone after a random part of its request or a random time.
+/// Over HTTP/1.1, disconnects after a random part of its request or a random time.
 fn leaves(pool: &Pool, chance: &mut Pcg64) {
     let body = chat("talker", chance.random());
     let length = format!("Content-Length: {}\r\n", body.len());
@@ -85,7 +85,7 @@ fn storm(pool: &Pool, seed: u64, clients: usize) {
 
 #[test]
 fn a_thousand_clients_that_hang_up_leave_nothing_behind() {
-    // Some of them wait for the load, and each answer would take a minute.
+    // Some clients wait for the load, and each response would take a minute.
     let talk = [
         "--ready-after-ms",
         "300",

@@ -1,5 +1,5 @@
-//! `model-pool import`: configurations of llama-swap and LiteLLM become model files that the program checks and serves.
-//! One file because both importers are held to the same promises.
+//! `model-pool import`: configurations of llama-swap and LiteLLM become model files that the program checks and serves. One file
+//! because both importers have the same requirements.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use support::whole::Pool;
 
 use super::commands::{Ended, model_pool};
 
-/// The import of this text below a new folder.
+/// Imports this text into a new folder.
 fn import(
     kind: &str,
     text: &str,
@@ -28,7 +28,7 @@ fn import(
     (folder, ended)
 }
 
-/// With what these models need, where their files do not say it.
+/// Adds the memory needs that the models' files do not contain.
 fn check(folder: &Path, reference: &str) -> Ended {
     fs::write(folder.join("reference.json"), reference).expect("written");
     let env = [
@@ -104,7 +104,7 @@ fn models_of_llama_swap_are_served_as_before() {
     assert_eq!(models["models"][0]["priority"], 2, "{text}");
 }
 
-/// As a site has them: a launcher that has its port inside, and an address below /v1.
+/// As in real installations: a launcher with a fixed port, and an address below /v1.
 #[test]
 fn a_launcher_with_a_port_of_its_own_is_served() {
     let stub = support::stub::stub_engine().display().to_string();
@@ -196,7 +196,7 @@ fn providers_with_an_endpoint_like_openais_are_imported() {
         let text = &files.iter().find(|(own, _)| *own == file).expect(name).1;
         has(text, &[&format!("url: {url}\n"), key]);
     }
-    // Without the variables, only what needs them is left out.
+    // Without the variables, only the models that need them are left out.
     let (_, ended) = import("litellm", text, &[], &[]);
     let refused = ended.refused(&["2 of 7 models were left out"]);
     has(
@@ -208,7 +208,7 @@ fn providers_with_an_endpoint_like_openais_are_imported() {
     );
 }
 
-/// Every key that llama-swap's own example shows.
+/// Every key of llama-swap's own example.
 const EVERYTHING: &str = r#"
 healthCheckTimeout: 500
 logLevel: info

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
 
-/// A model whose answers take `token_ms` for each of their ten tokens.
+/// A model with responses of ten tokens that take `token_ms` each.
 fn model(name: &str, token_ms: u32) -> (String, String) {
     let program = support::stub::stub_engine().display().to_string();
     let text = format!(
@@ -236,7 +236,7 @@ fn who_leaves_before_the_engine_has_counted_has_had_what_came() {
     assert_eq!(chat(&pool, "small", &key).0, 429);
 }
 
-/// A model whose engine has this flag, and 800 tokens' worth of a request for it.
+/// A model whose engine has this flag, and a request of 800 tokens.
 fn odd(name: &str, flag: &[&str]) -> ((String, String), String) {
     let program = support::stub::stub_engine().display().to_string();
     let flags: Vec<String> = flag.iter().map(|word| format!(", {word:?}")).collect();
@@ -313,7 +313,7 @@ fn tokens_are_counted_as_they_were_used_also_those_of_streams_and_a_day_survives
         );
         assert!(stream.whole().contains("[DONE]"));
     }
-    // Ten tokens of each answer and its prompt's: one more request may still begin.
+    // Ten tokens per response, plus the prompt's: one more request may still begin.
     wait_for("the tokens to be used up", || {
         chat(&pool, "small", &minute).0 == 429
     });

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
-/// A model whose engine is the stub, with weights of which only the size is known.
+/// A model with the stub as engine, and weights of known size only.
 fn stub(name: &str, weights: &str, flags: &[&str]) -> (String, String) {
     let extra: String = flags.iter().map(|flag| format!(", {flag:?}")).collect();
     let file = format!(

@@ -20,7 +20,7 @@ fn pool() -> Pool {
     Pool::with_models(&[model("a", ""), model("b", ", priority: 1")], "")
 }
 
-/// A page that follows.
+/// A page that follows the stream.
 struct Page(BufReader<TcpStream>);
 
 impl Page {
@@ -50,7 +50,7 @@ impl Page {
         (count > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// The next event with its data; nothing at the end of the stream.
+    /// The next event with its data; `None` at the end of the stream.
     fn next(&mut self) -> Option<(String, Value)> {
         let mut name = None;
         loop {
@@ -72,7 +72,7 @@ fn by_name(list: &Value, key: &str) -> std::collections::BTreeMap<String, Value>
         .collect()
 }
 
-/// Takes a change in, as a page does.
+/// Applies a change, as a page does.
 fn take(view: &mut Value, change: &Value) {
     for (part, key) in [("models", "model"), ("devices", "device")] {
         let Some(of_part) = change.get(part) else {
@@ -224,7 +224,7 @@ fn a_page_gets_the_view_and_every_decision_over_one_connection() {
         let (name, data) = page.next().expect("the stream goes on");
         match name.as_str() {
             "record" if data["kind"] == "set" => ids.push(data["id"].as_i64().unwrap()),
-            // From priority 2 on the model is loaded, too.
+            // From priority 2 on, the model is also loaded.
             "record" => {}
             "change" => {
                 let changed = data["models"]["changed"].as_array().cloned();

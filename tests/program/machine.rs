@@ -8,7 +8,7 @@ use support::machine::{GIB, Machine};
 use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
-/// A model whose engine is the stub, which takes this much of its GPU.
+/// A model with the stub as engine, which uses this much of its GPU.
 fn model(machine: &Machine, name: &str, gib: u64, flags: &[&str]) -> (String, String) {
     let (state, bytes) = (machine.state_file(), (gib * GIB).to_string());
     let state = state.display().to_string();

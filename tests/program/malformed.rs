@@ -1,5 +1,5 @@
-//! Ten thousand requests that are wrong in every way a seed can think of, over raw sockets that are kept
-//! open: each is refused with 4xx or its connection closed, and the service is as it was before.
+//! Ten thousand malformed requests from a seed, over kept connections: each is refused with 4xx or its connection is closed, and
+//! the service is unaffected.
 
 mod cases;
 
@@ -19,7 +19,7 @@ const SEED: u64 = 0x6d6f_6465_6c70_6f6f;
 /// Permitted growth of a process, to allow for its allocator.
 const GROWTH_KIB_MAX: u64 = 48 << 10;
 
-/// The status of one answer, and whether the connection may be used again; nothing if it was closed.
+/// The status of a response, and true if the connection may be reused; `None` if it was closed.
 fn respond(socket: &mut TcpStream) -> Option<(u16, bool)> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
@@ -56,7 +56,7 @@ fn respond(socket: &mut TcpStream) -> Option<(u16, bool)> {
     }
 }
 
-/// Sends one case, on the connection of the one before if that is still good.
+/// Sends one case, on the previous connection if it is still open.
 fn send(pool: &Pool, kept: &mut Option<TcpStream>, case: &Case) {
     let mut socket = kept.take().unwrap_or_else(|| connect(pool));
     let written = socket.write_all(&case.bytes);
@@ -104,7 +104,7 @@ fn ten_thousand_malformed_requests_are_refused_and_leave_nothing_behind() {
         pool.post("/v1/chat/completions", &chat("talker", false)).0,
         200
     );
-    // Pools of threads, buffers and connections find their size.
+    // Warms up the pools of threads, buffers and connections.
     storm(&pool, SEED + 1, REQUESTS / 10);
     let files = open_files(pool.pid());
     let memory = memory_kib(pool.pid());

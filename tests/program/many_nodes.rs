@@ -1,4 +1,4 @@
-//! The bench of a controller with a thousand nodes, in small: twenty nodes and a hundred replicas.
+//! A small version of the benchmark of a controller with a thousand nodes: twenty nodes and a hundred replicas.
 
 #[path = "../../benches/nodes/mod.rs"]
 mod nodes;

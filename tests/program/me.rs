@@ -38,7 +38,7 @@ fn chat(pool: &Pool, key: &str, model: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Requests, tokens of prompts and of answers, in all days.
+/// Requests, prompt tokens and response tokens, over all days.
 fn used(usage: &Value, model: &str) -> [u64; 3] {
     let days = usage["days"].as_array().unwrap();
     let models = days

@@ -62,7 +62,7 @@ fn a_missing_program_evicts_nothing_and_its_return_ends_the_quarantine() {
     let (status, text) = chat(&pool, "moved");
     assert_eq!(status, 200, "{text}");
 
-    // It vanishes while the service runs.
+    // The program vanishes while the service runs.
     let unload = json!({"model": "moved"});
     let (status, response) = pool.admin("POST", "/llm/admin/unload", &unload);
     assert_eq!(status, 200, "{response}");

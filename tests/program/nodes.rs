@@ -31,7 +31,7 @@ struct Node {
 }
 
 impl Node {
-    /// With one device of 4 GiB and a fresh token.
+    /// Starts a node with one device of 4 GiB and a new token.
     fn start(pool: &Pool, name: &'static str) -> Node {
         let folder = tempfile::tempdir().unwrap();
         let token = token(pool, json!({}));
@@ -363,7 +363,7 @@ fn secrets_of_a_model_reach_its_engine_and_no_log() {
     assert_eq!(other.name, "gpu-2");
 }
 
-/// Of the time that nodes add, for people.
+/// The time that nodes add, for display.
 #[test]
 fn a_node_adds_little_time_to_a_request() {
     let here = Pool::with_models(&[stub("a", &[])], "");

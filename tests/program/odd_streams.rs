@@ -1,5 +1,5 @@
-//! Engines whose streams are unusual, or that have none: what clients get of them, complete, streamed and in other APIs.
-//! The engine is a small server that sends what each test says, as a `RemoteEngine`.
+//! Engines with unusual streams or without streams: the responses that clients get, complete, streamed and in other APIs. The
+//! engine is a small scripted server, used as a `RemoteEngine`.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use support::routed::serve;
 use support::whole::Pool;
 
-/// The engine's way with requests.
+/// The engine's behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Way {
     #[default]
     Streams,
-    /// It answers each request with one JSON object.
+    /// Responds to each request with one JSON object.
     OnlyJson,
     RefusesStream,
     RefusesOptions,
@@ -29,7 +29,7 @@ struct Engine {
     way: Way,
     /// The events of a stream.
     events: String,
-    /// The body breaks off behind them.
+    /// The body breaks off after them.
     breaks: bool,
     vector: Value,
     received: Vec<Value>,
@@ -169,7 +169,7 @@ fn a_body_that_ends_behind_its_finish_reason_is_complete_and_one_that_breaks_off
     let finished = format!("{begun}{}", event(json!({}), Some("stop")));
     for (events, breaks, is_complete) in [
         (finished.clone(), false, true),
-        // Without its last line ends.
+        // Without its final line breaks.
         (finished.trim_end().to_owned(), false, true),
         (finished.clone(), true, false),
         (begun.clone(), false, false),
@@ -181,7 +181,7 @@ fn a_body_that_ends_behind_its_finish_reason_is_complete_and_one_that_breaks_off
         }
         let (status, response) = ask(&pool, "/v1/chat/completions", &body(false));
         let stream = stream(&pool);
-        // A connection that breaks may take what was sent before with it.
+        // A broken connection may lose data that was sent before.
         assert!(breaks || stream.contains("hello"), "{stream}");
         if is_complete {
             assert_eq!(status, 200, "{response}");

@@ -1,5 +1,5 @@
-//! Single sign-on against an issuer that signs on this machine: what counts, what does not and why,
-//! keys that change, and an issuer that is down. The clock is the test's own.
+//! Single sign-on with a local issuer: accepted and rejected tokens, changing keys, and an issuer that is down. Tests control the
+//! clock.
 
 mod browser;
 mod door;
@@ -18,7 +18,7 @@ use support::issuer::Issuer;
 
 const NOW_SECONDS: u64 = 1_800_000_000;
 
-/// One pool's view of an issuer, at a time of the test's choice.
+/// A pool's view of an issuer, at a time that the test sets.
 struct Scene {
     issuer: Issuer,
     oidc: Arc<Oidc>,
@@ -31,7 +31,7 @@ impl Scene {
         Scene::with(issuer, &json!({"issuer": name})).await
     }
 
-    /// With these keys of the section instead.
+    /// As `new`, with these keys of the section.
     async fn with(issuer: Issuer, changes: &Value) -> Scene {
         let clock = Arc::new(AtomicU64::new(NOW_SECONDS * 1000));
         let reads = Arc::clone(&clock);
@@ -49,7 +49,7 @@ impl Scene {
         self.oidc.verify(token).await
     }
 
-    /// The words of the refusal.
+    /// The error message.
     async fn refusal(&self, token: &str) -> String {
         self.verify(token)
             .await
@@ -61,7 +61,7 @@ impl Scene {
         self.clock.fetch_add(seconds * 1000, Ordering::Relaxed);
     }
 
-    /// Claims that are in order, with these instead; null removes one.
+    /// Valid claims with these replacements; null removes a claim.
     fn claims(&self, changes: Value) -> Value {
         claims_of(&self.issuer.now().name, NOW_SECONDS, changes)
     }

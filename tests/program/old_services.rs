@@ -39,7 +39,7 @@ fn aviarys_client_asks_once_several_times_and_for_lines() {
             (status, &response["generated_text"]),
             (200, &json!("Hello from org/one and goodbye"))
         );
-        // As the client of 0.0 reads it.
+        // In the form that the client of 0.0 reads.
         assert_eq!(
             response["org/one"]["generated_text"],
             response["generated_text"]
@@ -87,7 +87,7 @@ fn aviarys_client_asks_once_several_times_and_for_lines() {
 #[test]
 fn the_requests_of_aviarys_own_clients_are_understood_to_the_letter() {
     let pool = Pool::with_models(&[stub("org/one", "")], "compat: {aviary: true}\n");
-    // Without AVIARY_TOKEN the client sends an empty one.
+    // Without AVIARY_TOKEN the client sends an empty token.
     let headers = [
         ("Authorization", ""),
         ("User-Agent", "python-requests/2.31.0"),
@@ -113,7 +113,7 @@ fn the_requests_of_aviarys_own_clients_are_understood_to_the_letter() {
         metadata["metadata"]["model_config"].is_object(),
         "{metadata}"
     );
-    // `completions(model, prompt)` and `query`: 0.0 has no `use_prompt_format`, and reads the answer by the model's name.
+    // `completions(model, prompt)` and `query`: 0.0 has no `use_prompt_format`, and reads the response by the model's name.
     let old = value(&send("POST", "/query/org--one", r#"{"prompt": "Hello"}"#));
     assert_eq!(
         old["org/one"]["generated_text"],
@@ -141,7 +141,7 @@ fn the_requests_of_aviarys_own_clients_are_understood_to_the_letter() {
     let several = r#"[{"prompt": "Hello", "use_prompt_format": true}, {"prompt": "Again", "use_prompt_format": false}]"#;
     let responses = value(&send("POST", "/query/batch/org--one", several));
     assert_eq!(responses.as_array().unwrap().len(), 2);
-    // `stream(model, prompt)` takes a line with an `error`, even null, for the end.
+    // `stream(model, prompt)` treats a line with an `error`, even null, as the end.
     let lines = send("POST", "/stream/org--one", new);
     let lines: Vec<Value> = lines
         .lines()
@@ -231,7 +231,7 @@ fn what_aviarys_client_asks_wrongly_has_its_real_status() {
         );
     }
     assert_eq!(get(&pool, "/metadata/nobody").0, 404);
-    // Of a batch each prompt has its own answer or error.
+    // In a batch, each prompt has its own response or error.
     let mixed = json!([{"prompt": "x"}, {"prompt": "x", "parameters": {"stopping_sequences": ["1", "2", "3", "4", "5", "6", "7", "8", "9"]}}]);
     let (status, responses) = post(&pool, "/query/batch/one", &mixed);
     assert_eq!(status, 200, "{responses}");

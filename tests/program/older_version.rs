@@ -1,7 +1,7 @@
-//! A start on a data folder that an older version wrote: keys, overrides, an ordered load, registrations, history, audit
-//! and measurements are what they were.
+//! A start with an older version's data folder: keys, overrides, an ordered load, registrations, history, audit log and
+//! measurements are preserved.
 //!
-//! `tests/fixtures/older_version/state.sql` is the database that the program wrote when it had seven migrations.
+//! `tests/fixtures/older_version/state.sql` is a database of the version with seven migrations.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const ANN: &str = "mp-erH3fqGnvHCRLn3vDyMp0vghn1e-MLaZfF8Ic_bmroY";
 const REVOKED: &str = "mp-59Z35leNN-Gcu5hkcN2zEI_SxXD_NoO7wTARpNZdeHc";
 const PLANNER: &str = "mp-PM23KyQuQEZR5f8ooSETmvVeyXMST5FGwl_Fl2JX6Nw";
 
-/// The folder as that version left it a day ago: rows that are too old would be deleted.
+/// The folder as that version left it a day ago. Older rows would be deleted as expired.
 async fn write_older_folder(folder: &Path) {
     let sql = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/older_version/state.sql");
     let sql = std::fs::read_to_string(sql).expect("the fixture");
@@ -49,7 +49,7 @@ fn model(name: &str) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-/// An answer of the admin API to this key.
+/// A response of the admin API to this key.
 fn get(pool: &Pool, path: &str, key: &str) -> Value {
     let (status, text, _) = pool.request("GET", &format!("/llm/admin/{path}"), "", Some(key));
     assert_eq!(status, 200, "{path}: {text}");
@@ -85,7 +85,7 @@ fn a_data_folder_of_an_older_version_keeps_its_keys_wishes_and_history() {
 }
 
 fn all_is_as_it_was(pool: &Pool, start: &str) {
-    // The keys, with what each may do.
+    // The keys with their permissions.
     assert_eq!(chat(pool, "small", ANN), 200, "{start}");
     assert_eq!(
         chat(pool, "other", ANN),
@@ -107,7 +107,7 @@ fn all_is_as_it_was(pool: &Pool, start: &str) {
     assert_eq!(ann["limits"]["requests_per_minute"], 30, "{ann}");
     assert_eq!(named("gone"), None, "{start}: it stays revoked");
 
-    // The overrides, and the load that was ordered.
+    // The overrides and the ordered load.
     let shown = |name: &str| get(pool, &format!("models?model={name}"), ADMIN)["models"][0].clone();
     wait_for("both models to be loaded", || {
         ["small", "other"]
@@ -139,7 +139,7 @@ fn all_is_as_it_was(pool: &Pool, start: &str) {
         "{start}: load times are remembered"
     );
 
-    // The history and the audit: the old rows under their numbers, and no number given again.
+    // History and audit log: old rows keep their ids, and ids are not reused.
     let events = get(pool, "events?limit=1000", ADMIN);
     let events = events["events"].as_array().expect("a list");
     let old: Vec<(u64, &str)> = events[..15]

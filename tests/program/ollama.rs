@@ -32,14 +32,14 @@ fn pool(name: &str, flags: &[&str]) -> Pool {
     Pool::with_models(&[stub(name, flags, "")], ON)
 }
 
-/// Status, answer and head.
+/// Status, response and head.
 fn ask(pool: &Pool, path: &str, body: &Value, key: Option<&str>) -> (u16, Value, String) {
     let (status, text, head) = pool.request("POST", path, &body.to_string(), key);
     let response = serde_json::from_str(&text);
     (status, response.unwrap_or(Value::String(text)), head)
 }
 
-/// The answer of a request that succeeds.
+/// The response of a successful request.
 fn answered(pool: &Pool, path: &str, body: &Value) -> Value {
     let (status, response, _) = ask(pool, path, body, None);
     assert_eq!(status, 200, "{path} {body}: {response}");
@@ -52,14 +52,14 @@ fn get(pool: &Pool, path: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Lines of JSON, and nothing else.
+/// Only lines of JSON.
 fn lines(text: &str) -> Vec<Value> {
     assert!(text.ends_with('\n'), "{text:?}");
     let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line:?}"));
     text.lines().map(read).collect()
 }
 
-/// The names of the models that are loaded.
+/// Names of loaded models.
 fn loaded(pool: &Pool) -> Vec<String> {
     let running = get(pool, "/api/ps");
     let models = running["models"].as_array().unwrap().iter();

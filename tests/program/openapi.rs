@@ -1,5 +1,5 @@
-//! The OpenAPI document of the running program: its examples run as they stand, it names models only to those who may use
-//! them, and it follows the configuration.
+//! The OpenAPI document of the running program: its examples run unchanged, it names models only to callers that may use them, and
+//! it follows the configuration.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ fn document(pool: &Pool, key: Option<&str>) -> Document {
     Document::read(&text)
 }
 
-/// One example of an operation, as a request.
+/// An example of an operation, as a request.
 struct Example {
     place: String,
     method: String,
@@ -27,7 +27,7 @@ struct Example {
     body: Option<Value>,
 }
 
-/// The examples of a body, by name.
+/// Examples of a body, by name.
 fn bodies(content: &Value) -> Vec<(String, Value)> {
     let one = content
         .get("example")
@@ -108,22 +108,22 @@ fn turn(example: &Example) -> u8 {
 /// Expected statuses other than success, with the demo models and a pool of a single machine.
 fn expected(example: &Example) -> &'static [u16] {
     match (example.method.as_str(), example.path.as_str()) {
-        // No demo model makes vectors, ranks or sounds.
+        // The demo models support no embeddings, reranking or speech.
         (_, "/v1/embeddings" | "/v1/rerank" | "/v1/score" | "/v1/audio/speech") => &[501],
-        // They have no llama-server, make no images, and conversations are not compacted.
+        // They have no llama-server and generate no images, and conversations are not compacted.
         (_, "/v1/images/generations" | "/v1/infill" | "/v1/completion") => &[501],
         (_, "/v1/audio/voices" | "/v1/responses/compact") => &[501],
         (_, "/api/embed" | "/api/embeddings") => &[501],
-        // Models are not written over Ollama's API.
+        // Models cannot be created over Ollama's API.
         (_, "/api/copy" | "/api/create" | "/api/delete" | "/api/push") => &[501],
-        // No response has the id of the example.
+        // The example's response id does not exist.
         (_, "/v1/responses/{id}" | "/v1/responses/{id}/input_items") => &[404],
         // The examples name devices, nodes and tokens that the demo pool may not have.
         (_, "/admin/what-if") => &[200, 404],
         (_, path) if path.starts_with("/admin/nodes/") => &[200, 404],
-        // The example before it has removed the model.
+        // The preceding example has removed the model.
         ("DELETE", "/v1/models/{model}") => &[404],
-        // The example before it has unloaded the model, or the pool is empty already.
+        // The preceding example has unloaded the model, or the pool is already empty.
         (_, "/admin/delete_model") => &[200, 409],
         // The demo pool has no issuer at which a browser signs in.
         ("GET", "/session/sign-on" | "/session/signed-on") => &[404],
@@ -132,7 +132,7 @@ fn expected(example: &Example) -> &'static [u16] {
         ("DELETE", "/session") => &[204],
         // The model may be cold, and nothing is loaded for it.
         ("POST", "/test") => &[200, 503],
-        // Nothing may have been decided of the model yet.
+        // There may be no decision about the model yet.
         (_, "/admin/why") => &[200, 404],
         // An example does not wait for the end of the load.
         ("POST", "/admin/load") => &[200, 202],
@@ -152,7 +152,7 @@ fn every_example_is_valid_and_runs_as_it_stands_on_the_demo_pool() {
     assert!(examples.len() > 60, "{}", examples.len());
     for example in &examples {
         let (place, method, path) = (&example.place, &example.method, &example.path);
-        // A stream that has no end is tried where its events are.
+        // Endless streams are tested with their events.
         let content = &document.0["paths"][path][method.to_lowercase()]["responses"]["200"];
         let kinds = content["content"].as_object();
         if kinds.is_some_and(|kinds| kinds.len() == 1 && kinds.contains_key("text/event-stream")) {

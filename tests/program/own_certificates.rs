@@ -1,5 +1,5 @@
-//! A pool behind TLS without a public certificate: clients say what is wrong with it, and trust it once its file, or
-//! that of its authority, is named.
+//! A pool with a private TLS certificate: clients report the problem, and trust the certificate once its file or its authority's is
+//! configured.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use support::whole::Pool;
 
 use super::commands::Ended;
 
-/// A pool with a certificate for `localhost`, and the file to name for it.
+/// A pool with a certificate for `localhost`, and the file that clients must trust.
 struct Lab {
     pool: Pool,
     ca_file: PathBuf,
@@ -35,7 +35,7 @@ fn pool_with(folder: tempfile::TempDir, cert: &str, key: &str, ca_file: &str) ->
     }
 }
 
-/// As `openssl req -x509` makes it: the server's certificate is an authority's, too.
+/// As created by `openssl req -x509`: the server's certificate is also an authority.
 fn own_certificate() -> Lab {
     let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -45,7 +45,7 @@ fn own_certificate() -> Lab {
     pool_with(folder, &cert, &key.serialize_pem(), &cert)
 }
 
-/// Signed by an authority of the lab.
+/// Signed by a private authority.
 fn own_authority() -> Lab {
     let mut of_authority = CertificateParams::default();
     of_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

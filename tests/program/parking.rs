@@ -50,7 +50,7 @@ fn get(pool: &Pool, path: &str) -> Value {
     admin(pool, "GET", path, &Value::Null)
 }
 
-/// Seconds until the answer; it must be one.
+/// Seconds until the response, which must succeed.
 #[expect(clippy::disallowed_methods, reason = "real programs in real time")]
 fn ask(pool: &Pool, model: &str) -> f64 {
     let began = Instant::now();
@@ -113,7 +113,7 @@ fn two_models_that_exclude_each_other_take_turns_by_sleeping_and_waking() {
         (&host["sleepers"], &host["held_bytes"]),
         (&json!(1), &json!(1 << 20))
     );
-    // Nothing that only looks wakes it (L2).
+    // Reading the status does not wake it (L2).
     get(&pool, "/v1/models");
     get(&pool, "/metrics");
     assert_eq!(status(&pool, "a"), "asleep");
@@ -194,7 +194,7 @@ fn without_room_on_the_host_engines_are_ended_as_before() {
     let none = "parking: {host_memory: 0%}\n";
     let pool = Pool::on_gpus(&files, &machine.library(), none);
     ask(&pool, "a");
-    // It is no longer on the list while it still ends.
+    // It disappears from the list while it is still exiting.
     wait_for("it to be unloaded", || {
         status(&pool, "a") == "cold" && machine.used(0) == 0
     });
@@ -221,7 +221,7 @@ fn programs_can_put_any_engine_to_sleep_and_wake_it() {
         "{pid}"
     );
     assert_eq!(host(&pool)["held_bytes"], GIB);
-    // A program that fails has the engine ended, and says why.
+    // If the program fails, the engine is stopped and the reason reported.
     std::fs::remove_file(&slept).expect("there");
     std::fs::create_dir(&slept).expect("in the way");
     ask(&pool, "any");
@@ -236,7 +236,7 @@ fn programs_can_put_any_engine_to_sleep_and_wake_it() {
     });
 }
 
-/// A demo model of the embedded engine, on the machine's own memory.
+/// A demo model with the embedded engine in host memory.
 fn embedded(name: &str) -> (String, String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("demo/models")
@@ -247,7 +247,7 @@ fn embedded(name: &str) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-/// Two do not fit there, one and a sleeper do.
+/// Two models do not fit there, but a model and a sleeper do.
 const MACHINE: &str =
     "inventory: {provider: host, host_memory: 45MiB, headroom: 0%}\nparking: {reserve: 0%}\n";
 

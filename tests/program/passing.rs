@@ -215,7 +215,7 @@ fn texts_become_tokens_and_tokens_texts_in_the_same_words() {
     assert_eq!((status, response), (200, json!({"input_tokens": 6})));
 }
 
-/// A form with a sound of some bytes.
+/// A form with a few bytes of audio.
 fn form(pool: &Pool, path: &str, fields: &[(&str, &str)]) -> (u16, String, String) {
     let mut body = "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\nContent-Type: audio/wav\r\n\r\nRIFF\r\n".to_owned();
     for (name, value) in fields {

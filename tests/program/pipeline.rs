@@ -1,4 +1,4 @@
-//! The GPT-J pipeline as it was: its own model with its own search, and its validator, which works while the generator is
+//! The GPT-J pipeline with its original behaviour: its model and search, and its validator, which works while the generator is
 //! busy. The real binary over HTTP.
 
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use support::stub::stub_engine;
 use support::whole::{Pool, wait_for};
 
-/// A GPT-J with random weights, and what `transformers` computes of it.
+/// A GPT-J with random weights, and the outputs that `transformers` computes.
 fn gpt_j() -> (PathBuf, Value) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("candle-engine/tests/vectors/gpt-j");
     let expected = std::fs::read(folder.join("expected.json")).unwrap();
     (folder, serde_json::from_slice(&expected).unwrap())
 }
 
-/// The text of tokens by the model's tokenizer, in which each is a word.
+/// The text of tokens in the model's tokenizer, where each token is a word.
 fn text_of(folder: &Path, tokens: &Value) -> String {
     let tokenizer = std::fs::read(folder.join("tokenizer.json")).unwrap();
     let tokenizer: Value = serde_json::from_slice(&tokenizer).unwrap();

@@ -12,8 +12,7 @@ use support::machine::{GIB, Machine};
 use support::net::{connect, engine, head, rest};
 use support::whole::{Pool, split, wait_for};
 
-/// The double of vLLM on a GPU that is not there: keys of its `pool_config`, its variables as YAML, and more of the
-/// configuration.
+/// vLLM's double on a fake GPU: keys of its `pool_config`, its variables as YAML, and additional configuration.
 struct Double {
     pool: Pool,
     _folder: tempfile::TempDir,
@@ -76,7 +75,7 @@ fn direct(pool: &Pool, body: &str) -> String {
     split(rest(&mut socket).as_bytes()).1
 }
 
-/// A number of an engine's own metrics.
+/// A value of the engine's own metrics.
 fn number(metrics: &str, name: &str) -> u64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(name));
     let value = line.and_then(|line| line.rsplit(' ').next());
@@ -178,7 +177,7 @@ fn a_plain_client_that_leaves_stops_the_embedded_engine() {
         number(&text, &format!("candle_engine_{name} "))
     };
     let before = own("sampled_tokens_total");
-    // Each of the answers is as long as the context allows.
+    // Each choice is as long as the context allows.
     let body = json!({"model": "tiny", "n": 8, "ignore_eos": true, "messages": [{"role": "user", "content": "Hi"}]});
     let mut socket = connect(&pool);
     socket
@@ -223,7 +222,7 @@ fn an_engine_whose_counter_moves_is_alive_however_long_a_plain_answer_takes() {
     assert_eq!(plain_requests(&pool), before + 1);
 }
 
-/// The largest memory that a process has had.
+/// Peak memory of a process.
 fn peak_kib(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));

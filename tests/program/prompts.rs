@@ -271,6 +271,6 @@ fn a_prompt_that_cannot_fit_is_refused_before_it_is_taken_apart() {
         .unwrap()
         .parse()
         .unwrap();
-    // The program itself, and the text a few times; taken apart it was 70 times its size.
+    // Allows for the program and a few copies of the text. Parsed, it was 70 times its size.
     assert!(kib < 120 << 10, "{kib} KiB");
 }

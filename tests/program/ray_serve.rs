@@ -1,4 +1,4 @@
-//! Models in Ray Serve: the real binary, and a double of Ray's dashboard and of Serve's proxy that answers as a real one did.
+//! Models in Ray Serve: the real binary, and a double of Ray's dashboard and Serve's proxy with recorded responses.
 
 use std::time::{Duration, SystemTime};
 
@@ -65,7 +65,7 @@ fn a_model_is_deployed_beside_others_answers_and_is_removed() {
     assert_eq!(shown["replicas"][0]["devices"], elsewhere, "{shown}");
     assert!(pool.engine_pids().is_empty(), "nothing was started here");
 
-    // The pool does not see the memory of a second one.
+    // The pool does not see the memory of a second model.
     let two = json!({"model": "far", "replicas": 2});
     let (status, refused) = pool.admin("POST", "/llm/admin/load", &two);
     assert_eq!(status, 400, "{refused}");
@@ -149,7 +149,7 @@ fn a_dashboard_that_is_down_is_unknown_and_an_application_that_is_gone_is_gone()
     wait_for("the replica to be gone", || {
         view(&pool)["replicas"] == Value::Array(Vec::new())
     });
-    // After its end the model cools down for a moment.
+    // After its end the model cools down shortly.
     wait_for("an answer of another application", || {
         let (status, body) = pool.post("/v1/chat/completions", &chat(false));
         status == 200 && body.contains("model-pool.lab.r2")
@@ -194,7 +194,7 @@ fn two_names_of_one_ray_do_not_remove_each_others_applications() {
     assert_eq!(ray.names(), both);
     let writes = ray.writes().len();
 
-    // Each address lists both; neither is left over at the other.
+    // Both addresses list both applications; neither counts as a leftover of the other.
     pool.kill();
     pool.restart();
     assert_eq!(ray.names(), both);
@@ -372,7 +372,7 @@ fn the_file_of_used_rays_of_an_earlier_version_is_imported_and_removed() {
     other.set_down(true);
     pool.restart();
     assert!(!file.exists());
-    // From now on only the store knows the address.
+    // Only the store knows the address from now on.
     pool.kill();
     other.set_down(false);
     pool.restart();

@@ -38,7 +38,7 @@ fn model(folder: &Path, name: &str, priority: u32) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-/// The line in which the service says that it has begun to read a model's weights.
+/// The log line at the start of reading a model's weights.
 fn reads(pool: &Pool, model: &str) -> bool {
     let log = pool.log();
     let mut lines = log
@@ -83,7 +83,7 @@ fn reading_ahead_that_is_switched_off_reads_for_no_load_either() {
         shown(&pool, "slow")["state"] == "draining"
     });
     assert!(!reads(&pool, "urgent"));
-    // With the end of its stream the victim leaves.
+    // The victim leaves at the end of its stream.
     drop(streamed);
     wait_for("the load", || waiting.text().contains("content"));
     assert!(!reads(&pool, "urgent"), "{}", pool.log());

@@ -1,4 +1,4 @@
-//! The README as a newcomer types it: its commands exist, and what it shows works on a clone.
+//! The README's commands and examples, run on a clone.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn calls(heading: &str, program: &str) -> Vec<Vec<String>> {
     calls
 }
 
-/// A pool as the README starts it: with the three models of the clone, in 64 MiB.
+/// A pool started as in the README: the clone's three models in 64 MiB.
 fn clone() -> Pool {
     let models = support::root().join("config/models");
     let files = fs::read_dir(models).expect("the models of the clone");
@@ -63,7 +63,7 @@ fn clone() -> Pool {
     pool
 }
 
-/// Runs a command of the README, as it is written, against this pool.
+/// Runs an unchanged command of the README with this pool.
 fn typed(pool: &Pool, folder: &Path, words: &[String]) -> Ended {
     let program = support::profile_dir().join(first(words));
     let mut command = Command::new(program);
@@ -137,7 +137,7 @@ fn a_first_own_model_is_read_reloaded_and_responds() {
     let pool = clone();
     let yaml = blocks(&section("Your first own model"), "yaml");
     assert_eq!(yaml.len(), 2, "one for the CPU and one for a GPU");
-    // The weights of the clone stand for a file that is downloaded.
+    // The clone's weights replace a downloaded file.
     let weights = support::root().join("demo/models/tiny-chat");
     let path = yaml[0]
         .lines()
@@ -157,7 +157,7 @@ fn a_first_own_model_is_read_reloaded_and_responds() {
             typed(&pool, folder, &words).done();
         }
     }
-    // The other file is for a machine with GPUs.
+    // The other file requires GPUs.
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("gpu.yaml"), &yaml[1]).expect("written");
     let gpus = [

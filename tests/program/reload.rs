@@ -32,7 +32,7 @@ fn body(model: &str, stream: bool) -> String {
         .to_string()
 }
 
-/// Tokens of the longest answer: what its context leaves.
+/// Tokens of the longest response, limited by the context.
 fn longest(pool: &Pool, model: &str) -> u64 {
     let (status, text) = pool.post("/v1/chat/completions", &body(model, false));
     assert_eq!(status, 200, "{text}");

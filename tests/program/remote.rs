@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use support::servers::KEY;
 use support::whole::Pool;
 
-/// The value of a further header, as secret as the key.
+/// The value of an additional secret header.
 pub const TEAM: &str = "team-9f8e7d6c5b4a";
 
 pub fn chat(stream: bool) -> String {
@@ -41,7 +41,7 @@ pub fn view(pool: &Pool) -> Value {
     models["models"][0].clone()
 }
 
-/// Readers may see an older picture for some milliseconds.
+/// Readers may see an older snapshot for some milliseconds.
 pub fn until_state(pool: &Pool, state: &str) {
     support::whole::wait_for(&format!("the model to be {state}"), || {
         view(pool)["state"] == json!(state)
@@ -56,7 +56,7 @@ pub fn message(body: &str) -> String {
         .to_owned()
 }
 
-/// Neither the key nor the header's value stands anywhere in what the pool says, logs or keeps.
+/// Neither the key nor the header's value appears in responses, logs or stored data.
 pub fn assert_secrets_are_kept(pool: &Pool) {
     let mut said = vec![("the log".to_owned(), pool.log())];
     for path in [

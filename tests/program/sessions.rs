@@ -1,4 +1,4 @@
-//! Logging in from a browser: the cookie stands for its key, for pages of the service alone, until either ends.
+//! Browser login: the cookie represents its key, only for the service's own pages, until either expires.
 
 use serde_json::{Value, json};
 use support::whole::{Pool, wait_for};
@@ -11,7 +11,7 @@ fn pool() -> Pool {
     Pool::with_models(&models(), "auth: {inference: key}\n")
 }
 
-/// A log-in with these additional lines.
+/// A login with these additional header lines.
 fn log_in(pool: &Pool, key: &str, lines: &[(&str, &str)]) -> (u16, Value, String) {
     let body = json!({ "key": key }).to_string();
     let (status, text, head) = pool.request_with("POST", "/llm/session", &body, lines);
@@ -51,7 +51,7 @@ fn a_session_stands_for_its_key_and_is_only_a_hash_and_a_strict_cookie() {
     for part in ["httponly", "samesite=strict", "max-age=43200"] {
         assert!(line.contains(part), "{line}");
     }
-    // A proxy may have put the route below a prefix, which only the browser knows.
+    // A proxy may add a prefix to the route, which only the browser knows.
     assert!(!line.contains("path="), "{line}");
     assert!(!line.contains("secure"), "there is no TLS here: {line}");
     let session = cookie(&pool, &pool.admin_key());

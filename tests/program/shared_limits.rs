@@ -1,5 +1,5 @@
-//! Limits that callers share (B1): one caller fills each, and another is served as before. The table of docs/guides/security.md
-//! names these tests, and UPDATE=1 writes it.
+//! Shared limits (B1): one caller fills each limit, and other callers are served as before. The table in docs/guides/security.md
+//! lists these tests, and UPDATE=1 writes it.
 
 mod bodies;
 mod frames;

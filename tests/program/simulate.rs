@@ -1,5 +1,4 @@
-//! `model-pool simulate` as a person uses it: workloads in every form, what is wrong with them, and what
-//! comes out.
+//! `model-pool simulate`: workloads in every form, errors in them, and the output.
 
 mod configured;
 mod devices;

@@ -30,7 +30,7 @@ fn view(pool: &Pool, name: &str) -> Value {
 #[test]
 fn the_hub_says_how_large_a_model_is_before_it_is_fetched() {
     let hub = Hub::start();
-    // By its name it would need more than any device has.
+    // The estimate from its name exceeds every device.
     hub.add_folder("lab/tiny-70b", Path::new(TINY));
     let cache = tempfile::tempdir().unwrap();
     let config = format!(
@@ -82,7 +82,7 @@ fn a_reload_tries_a_model_again_whose_files_have_changed() {
         assert_ne!(status, 200, "{text}");
         state() == "cooling"
     });
-    // Nothing has changed: the next try has to wait.
+    // Nothing has changed, so the next attempt must wait.
     assert_eq!(admin(&pool, "POST", "/llm/admin/reload", "").0, 200);
     assert_eq!(state(), "cooling");
     std::fs::copy(Path::new(TINY).join("tokenizer.json"), &tokenizer).unwrap();

@@ -37,7 +37,7 @@ fn id(response: &Value) -> &str {
     response["id"].as_str().expect("an id")
 }
 
-/// The messages that the engine got, which it repeated as its answer.
+/// The messages that the engine received and repeated in its response.
 fn engine_got(response: &Value) -> Value {
     let last = response["output"].as_array().unwrap().last().unwrap();
     let text = last["content"][0]["text"].as_str().expect("a text");
@@ -53,7 +53,7 @@ fn following(previous: &Value, input: &Value) -> Value {
     json!({"model": "writer", "input": input, "store": true, "previous_response_id": previous["id"]})
 }
 
-/// A key of a user, of a pool that needs keys.
+/// A user's key in a pool that requires keys.
 fn key(pool: &Pool, name: &str) -> String {
     let body = json!({"name": name, "role": "user"});
     let admin = pool.admin_key();
@@ -117,7 +117,7 @@ fn on_disk(pool: &Pool) -> String {
     last.unwrap_or_default().to_owned()
 }
 
-/// Ends the service, which first writes what is to be written.
+/// Stops the service, which first writes pending data.
 fn end(pool: &mut Pool) {
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(60)), "it ends");
@@ -127,7 +127,7 @@ fn end(pool: &mut Pool) {
 fn items_are_referred_to_by_their_ids_where_the_request_did_not_say_store() {
     let pool = pool(&["--echo"], "");
     let tools = json!([{"type": "function", "name": "weather", "parameters": {"type": "object"}}]);
-    // As the AI SDK does: `store` is not there, and the next turn names the items of the answer.
+    // Like the AI SDK: without `store`, and the next turn refers to the response's items.
     let first = created(
         &pool,
         &json!({"model": "writer", "input": [{"role": "user", "content": "One"}], "tools": tools}),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use support::whole::{Pool, wait_for};
 
-/// An engine on 10 of the device's 16 GiB.
+/// An engine that uses 10 of the device's 16 GiB.
 fn model(name: &str, loads_in: Duration, more: &str) -> (String, String) {
     let loads_ms = loads_in.as_millis().to_string();
     let flags = [
@@ -38,7 +38,7 @@ fn one_client_that_asks_two_models_in_turn_waits_for_the_load_alone() {
         .collect();
     waits.sort();
     assert!(waits[0] >= load, "they exclude each other: {waits:?}");
-    // Starting and stopping processes takes its time on a busy machine; the constants of before took five seconds.
+    // Starting and stopping processes takes time on a busy machine; the former constants took five seconds.
     assert!(waits[3] < load + Duration::from_secs(2), "{waits:?}");
     assert!(pool.log().contains("idle: b waits (P3)"), "{}", pool.log());
 }

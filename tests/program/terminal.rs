@@ -1,4 +1,4 @@
-//! `model-pool chat`, `run` and `pull` as people and scripts use them: at a pseudo-terminal, and with pipes.
+//! `model-pool chat`, `run` and `pull` for people and scripts: at a pseudo-terminal, and with pipes.
 
 mod chat;
 mod evaluate;
@@ -12,7 +12,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 use support::servers::{Written, http};
 
-/// A server that answers every request for a model with this body of a stream, and knows every model.
+/// A server that knows every model and responds to each request with this stream.
 fn streaming(events: &[Value]) -> Written {
     let data: String = events
         .iter()
@@ -35,7 +35,7 @@ fn raw_stream(body: String) -> Written {
     })
 }
 
-/// A piece of an answer.
+/// A chunk of a response.
 fn piece(text: &str) -> Value {
     json!({"choices": [{"index": 0, "delta": {"content": text}}]})
 }

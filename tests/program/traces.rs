@@ -1,5 +1,5 @@
-//! Traces over OTLP: the spans of requests as a collector gets them, the trace context from the client to the engine,
-//! and collectors that are down or silent.
+//! Traces over OTLP: the spans of requests that a collector receives, the trace context from the client to the engine, and
+//! collectors that are down or silent.
 
 mod collector;
 mod mistakes;
@@ -25,7 +25,7 @@ fn traceparent() -> String {
     format!("00-{TRACE}-{PARENT}-01")
 }
 
-/// A model of the stub engine, which prints the trace context that it gets.
+/// A model with the stub engine, which prints the trace context it receives.
 fn model(name: &str, memory_gib: u32, flags: &str) -> (String, String) {
     let program = stub_engine().display().to_string();
     let text = format!(
@@ -175,7 +175,7 @@ fn a_load_shows_for_how_long_others_had_to_leave_and_who_joined_it() {
         [&first, &second].map(began_before),
         [json!(false), json!(true)]
     );
-    // Of the load it has the part for which it waited.
+    // It contains the part of the load for which it waited.
     assert_eq!(times(second.get("load"))[0], times(second.get("queue"))[0]);
     assert!(of(&second, "make_room") < of(&first, "make_room"));
 }
@@ -217,7 +217,7 @@ fn a_refused_request_and_a_failed_load_say_why_in_their_traces() {
     let why = spans.get("start")["status"]["message"].as_str().unwrap();
     assert!(why.contains("out of luck"), "{why}");
     assert_eq!(spans.get("queue")["status"]["code"], 2);
-    // The server is to blame.
+    // An error of the server.
     assert_eq!(spans.get("POST /v1/chat/completions")["status"]["code"], 2);
 }
 
@@ -233,7 +233,7 @@ fn the_standard_variables_are_enough_and_protocol_buffers_the_default() {
         ("OTEL_TRACES_SAMPLER_ARG", "0"),
     ];
     let pool = Pool::with_env(&[model("m", 1, "")], "", &env);
-    // Nothing is sampled but what the client samples.
+    // Only requests that the client samples are sampled.
     assert_eq!(pool.post(CHAT, &ask("m", false)).0, 200);
     let traceparent = traceparent();
     let lines = [("traceparent", traceparent.as_str())];
@@ -266,7 +266,7 @@ fn the_standard_variables_are_enough_and_protocol_buffers_the_default() {
     assert_eq!(hexadecimal(&field(root, 1)[0]), TRACE);
     assert_eq!(hexadecimal(&field(root, 4)[0]), PARENT);
     assert_eq!(field(names["inference"], 4), field(root, 2));
-    // The secret is nowhere, and the configuration names the variables.
+    // The secret appears nowhere, and the configuration names the variables.
     let get = |path: &str| pool.request("GET", path, "", Some(&pool.admin_key())).1;
     let origins = get("/llm/admin/config/origins");
     assert!(origins.contains("OTEL_EXPORTER_OTLP_ENDPOINT"), "{origins}");
@@ -310,7 +310,7 @@ fn a_collector_that_is_down_costs_a_line_of_the_log_and_no_request() {
         assert_eq!(pool.post(CHAT, &ask("m", false)).0, 200);
     }
     wait_for("the line of the log", || pool.log().contains(NOT_REACHED));
-    // After five tries the spans are given up.
+    // After five attempts the spans are dropped.
     wait_for("the dropped spans", || count(&pool, "dropped") > 0);
     assert_eq!(count(&pool, "exported"), 0);
     assert_eq!(pool.log().matches(NOT_REACHED).count(), 1, "{}", pool.log());
@@ -356,7 +356,7 @@ fn what_a_collector_refuses_is_counted_and_the_end_sends_what_waits() {
     let config = collector.section("protocol: http/json");
     let mut pool = Pool::with_models(&[model("m", 1, "")], &config);
     assert_eq!(pool.post(CHAT, &ask("m", false)).0, 200);
-    // At once, before a batch would be due.
+    // Immediately, before a batch is due.
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(15)), "{}", pool.log());
     collector.trace_with("POST /v1/chat/completions");

@@ -13,7 +13,7 @@ fn stub(name: &str, pool_config: &str) -> (String, String) {
     support::stub::model(name, &[], pool_config)
 }
 
-/// State, and the device of its replica.
+/// State of a model, and the device of its replica.
 fn model(pool: &Pool, name: &str) -> (String, String) {
     let path = format!("/llm/admin/models?model={name}");
     let (_, list) = pool.admin("GET", &path, &Value::Null);

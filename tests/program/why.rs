@@ -38,7 +38,7 @@ fn client(pool: &Pool, arguments: &[&str]) -> (Option<i32>, String, String) {
     (run.status.code(), text(run.stdout), text(run.stderr))
 }
 
-/// `low` was thrown out by a request for `high` of the key `ann`.
+/// `low` was evicted by a request for `high` with the key `ann`.
 fn evicted() -> (Pool, String) {
     let pool = Pool::with_models(&[model("low", ""), model("high", ", priority: 1")], "");
     let ann = key(&pool, json!({"role": "user"}));
@@ -80,7 +80,7 @@ fn an_eviction_names_who_asked_what_was_compared_and_the_memory() {
         "{why}"
     );
 
-    // The end of the replica leads back to the eviction, and the load that caused it shares the decision.
+    // The replica's end refers to the eviction, and the load that caused it shares the decision.
     wait_for("the end of the replica", || {
         !get(&pool, "/events?model=low&kind=gone").1["events"]
             .as_array()

@@ -1,4 +1,4 @@
-//! Lookups of adapters: one caller's share of them (B1), files that never end, and links out of the folder.
+//! Lookups of adapters: the limit per caller (B1), files that never end, and links that leave the folder.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn b1_one_user_who_invents_names_leaves_lookups_to_others() {
             }
         };
         let floods: Vec<_> = (0..4).map(|thread| scope.spawn(flood(thread))).collect();
-        // Names that no request has used, of which each has to be looked for.
+        // Names that no request has used, which all need a lookup.
         for nth in 0..20 {
             let status = look(&other, &format!("lab/tiny:own:{nth}"));
             if status != 200 {
@@ -125,7 +125,7 @@ fn files_that_never_end_hold_no_lookup_up() {
 
 #[test]
 fn a_link_of_another_account_out_of_the_folder_is_not_followed() {
-    // Only root can make files of other accounts.
+    // Only root can create files of other accounts.
     if fs::metadata("/proc/self")
         .map(|own| std::os::unix::fs::MetadataExt::uid(&own))
         .ok()

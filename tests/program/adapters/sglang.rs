@@ -1,4 +1,4 @@
-//! The same with the double in SGLang's form, whose routes and names of adapters differ.
+//! Adapters with the double in SGLang's form, whose routes and adapter names differ.
 
 use serde_json::json;
 use support::adapters::write;

@@ -1,4 +1,4 @@
-//! The same with vLLM's double, which takes adapters as vLLM does.
+//! Adapters with vLLM's double, which loads them like vLLM.
 
 use serde_json::json;
 use support::adapters::write;

@@ -16,7 +16,7 @@ fn demo() -> Pool {
     Pool::demo_with(ON)
 }
 
-/// A request of each API with this text.
+/// A request in each API with this text.
 fn request(path: &str, text: &Value, more: &Value) -> Value {
     let messages = json!([{"role": "user", "content": text}]);
     let body = match path {
@@ -30,7 +30,7 @@ fn request(path: &str, text: &Value, more: &Value) -> Value {
     with(with(body, &json!({"model": "tiny-guide"})), more)
 }
 
-/// A function in the words of each API.
+/// A function in each API's form.
 fn tool(path: &str) -> Value {
     let schema = json!({"type": "object", "properties": {}});
     match path {
@@ -83,7 +83,7 @@ fn a_model_without_tools_answers_with_the_tools_named_unless_a_call_is_demanded(
             let (status, response, _) = ask(&pool, path, &body(choice));
             assert_eq!(status, 400, "{path} {choice}: {response}");
             assert!(
-                response.to_string().contains("no place for `tools`"),
+                response.to_string().contains("does not support `tools`"),
                 "{response}"
             );
         }
@@ -153,7 +153,7 @@ fn fields_that_clients_add_within_a_request_are_no_reason_to_refuse_it() {
             "{path} {more}: {response}"
         );
     }
-    // A slip in a top-level name is still said.
+    // A misspelled top-level field is still reported.
     let (status, response, _) = ask(
         &pool,
         CHAT,
@@ -163,7 +163,7 @@ fn fields_that_clients_add_within_a_request_are_no_reason_to_refuse_it() {
         (status, &response["error"]["param"]),
         (400, &json!("temprature"))
     );
-    // An engine of which nothing is known gets all of it.
+    // An unknown engine receives all fields.
     let pool = super::pool(&["--echo"]);
     let more = with(
         sent_back(&json!({"parsed": {"a": true}})),
@@ -180,7 +180,7 @@ fn fields_that_clients_add_within_a_request_are_no_reason_to_refuse_it() {
     assert_eq!(got["vad_filter"], true);
 }
 
-/// The names of all fields of a schema.
+/// Names of all fields in a schema.
 fn properties(document: &Value, schema: &Value, names: &mut BTreeSet<String>) {
     if let Some(place) = schema["$ref"].as_str() {
         let place = place.trim_start_matches('#');

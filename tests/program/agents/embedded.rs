@@ -1,5 +1,5 @@
-//! The embedded engine behind the pool: messages as OpenAI sends them, tools that are counted, forms of answers by every name,
-//! and switches of a template.
+//! The embedded engine behind the pool: OpenAI's messages, tokens of tools, response formats under every name, and template
+//! variables.
 
 use std::ops::Deref;
 
@@ -14,7 +14,7 @@ const TEMPLATE: &str = "{% if tools %}<tools>{% for tool in tools %}{{ tool.func
     {% for call in message.tool_calls or [] %}<tool_call>{{ call.function.name }}</tool_call>{% endfor %}<|im_end|>\n{% endfor %}\
     <|im_start|>assistant\n{% if enable_thinking is defined and enable_thinking %}<think>\n{% endif %}";
 
-/// A pool, and the folder of its model.
+/// A pool and the folder of its model.
 struct Thinker {
     pool: Pool,
     _folder: TempDir,
@@ -28,7 +28,7 @@ impl Deref for Thinker {
     }
 }
 
-/// A demo model with a template that knows tools and reasoning.
+/// A demo model with a template that supports tools and reasoning.
 fn pool(more: &str) -> Thinker {
     let folder = tempfile::tempdir().unwrap();
     let demo = support::root().join("demo/models/tiny-chat");

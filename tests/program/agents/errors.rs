@@ -1,5 +1,5 @@
-//! Errors by the words and statuses that clients act on, signs of life while a model is silent, and the routes that clients
-//! look at before they send anything.
+//! Error messages and statuses that clients depend on, keep-alives while a model is silent, and routes that clients probe before
+//! they send requests.
 
 use serde_json::json;
 use support::whole::{Pool, wait_for};
@@ -72,7 +72,7 @@ fn a_refusal_before_the_first_token_of_a_stream_has_its_own_status() {
     ] {
         let text = error.to_string();
         let pool = pool(&["--error-event", &text]);
-        // The first finds the model cold; a stream that began while it waited tells the error in itself.
+        // The first request finds the model cold. A stream that started while it waited reports the error in an event.
         let _ = ask(&pool, CHAT, &chat(&json!({})));
         for is_stream in [false, true] {
             let more = json!({"stream": is_stream});

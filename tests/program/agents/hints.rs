@@ -1,5 +1,5 @@
-//! Hints that a server may disregard: none is refused, each is carried out or named; nonsense is refused with what is allowed.
-//! The table in docs/guides/clients.md is held to what happens here.
+//! Hints that a server may disregard: none is refused; each takes effect or is reported as ignored. Invalid values are refused with
+//! the permitted ones. The table in docs/guides/clients.md is compared with this behaviour.
 
 use serde_json::{Value, json};
 use support::whole::Pool;

@@ -16,14 +16,14 @@ fn in_flight(pool: &Pool, model: &str) -> Value {
     one["replicas"][0]["in_flight"].clone()
 }
 
-/// A model `writer` that works on one request at a time: the next one shows that its seat is free.
+/// A model `writer` that serves one request at a time: the next request shows that its seat is free.
 fn one_seat(flags: &[&str]) -> (String, String) {
     let (name, text) = model(flags);
     let seats = "deployment_config: {max_ongoing_requests: 1}\n";
     (name, text + seats)
 }
 
-/// A request of each API, and what stands in an event of the kind that the caller waits for.
+/// A request in each API, and text of the event that the caller waits for.
 fn bodies(tools: bool) -> [(&'static str, Value, &'static str); 3] {
     let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
     let function = json!({"name": "weather", "parameters": parameters});
@@ -108,7 +108,7 @@ fn reasoning_that_never_ends_comes_as_it_is_made_and_ends_with_its_client() {
         });
         drop(stream);
         wait_for("its seat to be free", || in_flight(&pool, "writer") == 0);
-        // A client that waits no longer says so, and gets an answer.
+        // A request with a time limit ends with 504 and frees its seat.
         let plain = with(body, &json!({"stream": false})).to_string();
         let patience = [("x-request-timeout", "1")];
         let (status, text, _) = pool.request_with("POST", path, &plain, &patience);

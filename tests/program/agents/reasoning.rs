@@ -137,7 +137,7 @@ fn a_response_has_an_item_which_comes_back_sealed() {
     assert_eq!(done.unwrap()["text"], "Two and two.");
     let again = |pool: &Pool, item: &Value| {
         let mut item = item.clone();
-        // As clients send it back: what it says in plain words stays away.
+        // As clients send it back, without the plain text.
         item.as_object_mut().unwrap().shift_remove("content");
         let input = json!([{"role": "user", "content": "a"}, item, {"role": "assistant", "content": "b"},
             {"role": "user", "content": "c"}]);

@@ -1,4 +1,4 @@
-//! `model-pool bench` of a model that does not exist, or no longer does.
+//! `model-pool bench` with a model that does not exist, or is removed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -24,7 +24,7 @@ fn a_model_that_does_not_exist_ends_it_at_the_first_answer() {
     }
 }
 
-/// An endpoint with one connection, whose requests get these answers in turn.
+/// An endpoint with one connection that sends these responses in turn.
 fn answering(responses: &'static [(u16, &'static str)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());

@@ -9,14 +9,14 @@ const DEVICE: &str =
     "inventory: {provider: fixed, devices: [{name: gpu0, memory: 80GiB}], headroom: 0%}\n";
 
 impl World {
-    /// On a GPU that holds an engine with its cache.
+    /// A GPU that fits an engine with its cache.
     fn with_gpu() -> World {
         let world = World::new();
         world.config(DEVICE);
         world
     }
 
-    /// A file of this name for an engine of the table, of the tiny model with this chat template.
+    /// A file of this name for an engine of the table, with the tiny model and this chat template.
     fn of_template(&self, name: &str, engine: &str, template: &str, kwargs: &str) {
         let folder = self.path("weights").join(name);
         std::fs::create_dir_all(&folder).unwrap();
@@ -123,7 +123,7 @@ fn a_parser_that_the_file_names_stands_and_is_not_shown_as_chosen() {
     assert!(!command.contains("--reasoning-parser"), "{command}");
 }
 
-/// The model with a vLLM whose packages are of this environment.
+/// The model with a vLLM that has the packages of this environment.
 fn check_of(world: &World, fill: impl FnOnce(&std::path::Path)) -> Said {
     let root = world.path("venv");
     let program = vllm_script(&root, "exit 1\n");
@@ -176,7 +176,7 @@ fn a_vllm_without_its_name_or_half_installed_is_told_before_a_load_fails() {
     let said = check_of(&World::with_gpu(), |root| {
         let metadata = installed_package(root, "vllm", "0.33.0");
         let file = std::fs::File::options().write(true).open(metadata);
-        // Within the version.
+        // Cut off in the middle of the version.
         file.unwrap()
             .set_len("Metadata-Version: 2.4\nName: vllm\nVersion: 0.3".len() as u64)
             .unwrap();

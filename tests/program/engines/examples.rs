@@ -1,5 +1,5 @@
-//! The files in `docs/examples`: each loads as it stands, each engine has one, and what it would run has
-//! no flag that the engine does not know.
+//! The files in `docs/examples`: each loads unchanged, each engine has one, and its command line has only flags that the engine
+//! knows.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub fn examples() -> Catalog {
     Catalog::load(&config).expect("every example loads").0
 }
 
-/// The words from the engine's program on; those before it are the container's.
+/// The words from the engine's program on, without the container's.
 fn engine_words<'a>(recipe: &ServerRecipe, words: &'a [String]) -> &'a [String] {
     let program = recipe
         .program

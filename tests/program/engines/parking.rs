@@ -1,5 +1,5 @@
-//! The double as vLLM sleeps: its routes are there only where vLLM's are, its memory moves between the GPU
-//! and the host, and the calls of the engine's own table put it to sleep and wake it.
+//! Sleep in vLLM's double: its routes exist only where vLLM's do, its memory moves between GPU and host, and the calls of the
+//! engine table put it to sleep and wake it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -49,7 +49,7 @@ impl Double {
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        // It listens a moment after it has said so.
+        // It listens shortly after it has printed the line.
         let mut stream = loop {
             match TcpStream::connect(("127.0.0.1", self.port)) {
                 Ok(stream) => break stream,
@@ -81,7 +81,7 @@ impl Double {
             .0
     }
 
-    /// Of its own memory on the host, in bytes.
+    /// Its private host memory in bytes.
     fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
             .expect("a process");
@@ -152,7 +152,7 @@ fn dropped_weights_are_read_again_before_it_answers() {
     let parking = find_engine("VLLMEngine").and_then(|engine| engine.parks(Sleep::Discard));
     let parking = parking.expect("it sleeps");
     double.call(&parking.sleep);
-    // Awake, and without its weights.
+    // Awake, but without its weights.
     double.call(&Call {
         method: "POST",
         path: "/wake_up",

@@ -13,7 +13,7 @@ use support::whole::{Pool, wait_for};
 
 const H100: &str = "NVIDIA H100 80GB HBM3";
 
-/// A model of the double: keys of `engine_config` and of `pool_config`, as YAML in one line, and variables.
+/// A model of the double, with keys of `engine_config` and `pool_config` as inline YAML, and variables.
 fn model(machine: &Machine, name: &str, engine: &str, pool: &str, env: &str) -> (String, String) {
     let state = machine.state_file().display().to_string();
     let program = vllm_double().display().to_string();
@@ -63,7 +63,7 @@ fn a_model_is_loaded_with_a_part_of_the_gpu_that_is_what_was_reserved() {
         "{held} of {}",
         40 * GIB
     );
-    // It needs both, and the first has the lower priority.
+    // It needs both GPUs, and the first model has the lower priority.
     let (status, text) = ask(
         &pool,
         "wide",
@@ -178,7 +178,7 @@ fn docker(folder: &Path, rm_seconds: u32) -> String {
     path.display().to_string()
 }
 
-/// A model in a container, ready; and where the names of removed containers are noted.
+/// A ready model in a container, and the file with the names of removed containers.
 fn boxed(folder: &Path) -> (Pool, std::path::PathBuf) {
     boxed_with(folder, 0)
 }

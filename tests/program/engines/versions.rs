@@ -1,5 +1,5 @@
-//! A vLLM of another version than the one whose flags the pool knows: a start that fails for a flag that it does not know
-//! says which version is installed and what to do.
+//! A vLLM of another version than the pool's flag table: a start that fails because of an unknown flag reports the installed
+//! version and the remedy.
 
 use super::assert_has;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Models of the hub that users bring in: the pool's own token, the texts that they read, and their share of lookups (B1).
+//! Hub models that users register: the pool's token, error messages, and the limit of lookups per user (B1).
 
 use super::*;
 
@@ -94,7 +94,7 @@ fn of_users_who_bring_in_models_at_the_same_moment_no_more_than_the_limit_succee
         ("MODEL_POOL__CATALOG__UNKNOWN_LIMIT", "1"),
     ];
     let pool = lab.pool_with(&[model("unused", "")], "", &env);
-    // Some ask for the same one: who comes second gets what the first has brought in.
+    // Several users request the same model: later ones use the first registration.
     let names = ["lab/far", "lab/other", "lab/third", "lab/far", "lab/other"];
     let mut responses: Vec<(&str, u16)> = std::thread::scope(|scope| {
         let asked = names.map(|name| {

@@ -1,4 +1,4 @@
-//! Chats and texts go past the routing table, and with `server.cors` through it. Both ways answer the same.
+//! Chats and completions bypass the routing table, except with `server.cors`. Both paths give the same responses.
 
 use support::net::{chat, raw, stub};
 use support::whole::Pool;

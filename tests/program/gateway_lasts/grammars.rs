@@ -14,7 +14,7 @@ const HEALTH_WITHIN: Duration = Duration::from_secs(2);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
 const TOGETHER: usize = 8;
 
-/// A rule that uses itself in eight places, and is never complete.
+/// A rule that refers to itself in eight places and never terminates.
 fn of_itself(nth: usize) -> String {
     format!("start: \"a{nth}\" | x\nx: {}", ["x"; 8].join("|"))
 }
@@ -23,7 +23,7 @@ fn grammar_of(definition: &str) -> Value {
     json!({"syntax": "lark", "definition": definition})
 }
 
-/// Below the length of bodies that are always read apart.
+/// Below the length at which bodies are always parsed on a separate thread.
 fn requests() -> [(&'static str, Value); 2] {
     let of_response = |nth: usize| {
         let mut format = grammar_of(&of_itself(nth));
@@ -48,7 +48,7 @@ fn requests() -> [(&'static str, Value); 2] {
     ]
 }
 
-/// Says that it is enough, also when a request fails.
+/// Ends the watch, also when a request fails.
 struct Enough<'a>(&'a AtomicBool);
 
 impl Drop for Enough<'_> {

@@ -152,7 +152,7 @@ fn a_head_that_is_too_large_is_refused_in_either_version() {
         let response = h2(&pool).await.send_request(fine).await.unwrap();
         assert_eq!(response.status(), 200);
     });
-    // Neither version: closed, and nothing is said that could be taken for an answer.
+    // Neither version: the connection is closed without bytes that could be taken for a response.
     let mut socket = connect(&pool);
     std::io::Write::write_all(&mut socket, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
         .unwrap();

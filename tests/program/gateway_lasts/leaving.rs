@@ -1,5 +1,5 @@
-//! A client that leaves stops the engine's work within a tenth of a second, whatever it waited for, as
-//! the engine itself tells it.
+//! A client that disconnects stops the engine's work within a tenth of a second in every state, according to the engine's own
+//! counters.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use support::net::{chat, engine, h2, post, runtime, stats, stub};
 use support::whole::{Pool, wait_for};
 
 const WITHIN: Duration = Duration::from_millis(100);
-/// A machine that is busy with other tests may look away for a moment; of several tries the best counts.
+/// Other tests may delay a measurement, so the best of several tries counts.
 const TRIES: usize = 5;
 
 fn start() -> (Pool, String) {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use support::net::{ask, chat, h2, raw, runtime, status, stub};
 use support::whole::Pool;
 
-/// The error of an answer, which has OpenAI's shape.
+/// The error of a response, in OpenAI's form.
 fn error(response: &str) -> Value {
     let body = response.split_once("\r\n\r\n").unwrap().1;
     let body: Value =

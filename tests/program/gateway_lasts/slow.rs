@@ -1,4 +1,4 @@
-//! Clients that take their time: with a head, with a body, with nothing at all, with reading.
+//! Slow clients: slow heads, slow bodies, idle connections, and slow reads.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use support::net::{
 };
 use support::whole::{Pool, wait_for};
 
-/// Runs with these keys of the `server` section.
+/// A pool with these keys of the `server` section.
 fn start(models: &[(String, String)], keys: &[(&str, &str)]) -> Pool {
     let names: Vec<String> = keys
         .iter()
@@ -23,7 +23,7 @@ fn start(models: &[(String, String)], keys: &[(&str, &str)]) -> Pool {
     Pool::with_env(models, "", &env)
 }
 
-/// Seconds until the service closes, and what it said before.
+/// Seconds until the service closes the connection, and the text it sent before.
 fn until_closed(socket: &mut TcpStream) -> (f64, String) {
     let began = SystemTime::now();
     let said = rest(socket);
@@ -135,7 +135,7 @@ fn a_client_that_reads_nothing_gives_its_place_back() {
     assert_eq!(stats(&engine)["running"], 1);
     wait_for("the engine to be freed", || stats(&engine)["running"] == 0);
     assert_eq!(stats(&engine)["abandoned"], 1);
-    // The same over HTTP/2, where the socket takes everything and the stream nothing.
+    // Over HTTP/2, where the socket accepts everything and the stream nothing.
     runtime().block_on(async {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(2_000);
@@ -173,11 +173,11 @@ fn bodies_share_a_bounded_memory_and_small_ones_find_room() {
         socket
             .write_all(head("POST", "/v1/completions", &length).as_bytes())
             .unwrap();
-        // As much as gives it three seconds more than the others wait.
+        // Enough to give it three seconds more than the others wait.
         socket.write_all(&[b' '; 48 << 10]).unwrap();
         socket
     };
-    // A caller has half of the three quarters of large bodies, which the first takes. The second waits in vain.
+    // A caller may use half of the three quarters for large bodies, which the first body takes. The second waits in vain.
     let mut first = open(large);
     let pause = Duration::from_millis(200);
     std::thread::park_timeout(pause);

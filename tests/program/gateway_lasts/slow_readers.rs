@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use support::net::{connect, engine, head, memory_kib, stats, stub};
 use support::whole::{Pool, wait_for};
 
-/// Of tokens that take 200 bytes each: more than all buffers and what the memory may grow by.
+/// Tokens of 200 bytes each: more than all buffers and the permitted memory growth.
 const TOKENS: &str = "2000000";
-/// Pieces of an answer that wait for a client are at most 1 MiB of the engine's bytes. In other dialects they are longer.
+/// At most 1 MiB of the engine's bytes wait for a client. The translated form in other dialects is longer.
 const GROWTH_KIB_MAX: u64 = 8 << 10;
 const GROWTH_ANEW_KIB_MAX: u64 = 16 << 10;
 /// An engine is throttled if it produces no token during this many polls, 10 ms apart.
 const LOOKS: u32 = 20;
-/// Between two looks a slow client reads this much.
+/// Bytes that a slow client reads between two polls.
 const SIP: usize = 256 << 10;
 /// Number of times that the engine is allowed to continue.
 const ROUNDS: usize = 1;
 
-/// A client of a stream, and the engine that makes it.
+/// A client of a stream, and its engine.
 struct Reader {
     socket: TcpStream,
     engine: String,
@@ -51,7 +51,7 @@ impl Reader {
         stats(&self.engine)["tokens"].as_u64().unwrap()
     }
 
-    /// Reads nothing until the engine makes no more tokens.
+    /// Waits without reading until the engine produces no more tokens.
     fn until_held_back(&mut self) {
         let (mut last, mut looks) = (0, 0);
         wait_for("the engine to be held back", || {
@@ -62,7 +62,7 @@ impl Reader {
         });
     }
 
-    /// Reads until the engine makes tokens again.
+    /// Reads until the engine produces tokens again.
     fn until_it_goes_on(&mut self) {
         let before = self.tokens();
         let mut sip = vec![0; SIP];

@@ -1,5 +1,4 @@
-//! TLS: both versions of HTTP by what is agreed on, new certificates without a dropped connection, and
-//! files that cannot be used.
+//! TLS: both HTTP versions by negotiation, new certificates without dropped connections, and invalid files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use support::net::{chat, h2_over, post, runtime, stub, text};
 use support::whole::{Pool, wait_for};
 
-/// Writes a new certificate with its key, and gives the certificate.
+/// Writes a new certificate with its key, and returns the certificate.
 fn certificate(folder: &Path) -> String {
     let names = ["localhost".to_owned()];
     let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -38,7 +37,7 @@ fn start(folder: &Path) -> Pool {
     Pool::with_env(&[talk], "", &[("MODEL_POOL__SERVER__TLS", &files(folder))])
 }
 
-/// A connection that trusts this certificate alone.
+/// A connection that trusts only this certificate.
 async fn shake(
     pool: &Pool,
     certificate: &str,

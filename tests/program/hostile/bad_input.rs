@@ -1,4 +1,4 @@
-//! Models whose files are wrong in ways that show only when the engine is started.
+//! Models with errors in their files that only the engine's start reveals.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -8,7 +8,7 @@ use super::scene::{Scene, model};
 use support::stub::stub_engine;
 use support::whole::wait_for;
 
-/// The model's program is this.
+/// A model with this program.
 fn program(path: &str, flags: &[&str]) -> Scene {
     Scene::played(|machine, mark| model(machine, "bad", path, flags, "", mark))
 }

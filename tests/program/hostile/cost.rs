@@ -67,7 +67,7 @@ fn fifty_idle_engines_are_watched_for_a_small_part_of_a_core() {
         passed.as_secs_f64(),
         used.as_millis()
     );
-    // A build without optimisation, on a machine that others use.
+    // For an unoptimised build on a shared machine.
     let most = if cfg!(debug_assertions) { 15.0 } else { 1.0 };
     assert!(share <= most, "{share:.2} % of a core");
 }

@@ -19,7 +19,7 @@ fn an_engine_that_dies_in_the_middle_of_a_stream_leaves_an_error_and_no_false_en
 #[test]
 fn an_engine_that_exits_with_0_right_after_it_was_ready_has_crashed() {
     let scene = Scene::new(&["--exit-when-ready"]);
-    // It may get its answer out before it goes.
+    // It may still send its response before it exits.
     let response = scene.ask();
     let fits = response.status == 200 || response.code == "engine_crashed";
     assert!(fits, "{response:?}");

@@ -1,4 +1,4 @@
-//! Engines that do not become ready, or not when they should.
+//! Engines that become ready too early, too late, or never.
 
 use super::scene::Scene;
 use support::whole::wait_for;

@@ -36,7 +36,7 @@ pub struct Scene {
     crowd: Crowd,
     machine: Machine,
     pool: Arc<Pool>,
-    /// In the environment of every process that an engine of this scene ever began.
+    /// Part of the environment of every process of this scene's engines.
     mark: String,
     _folder: TempDir,
 }
@@ -47,7 +47,7 @@ impl Scene {
         Scene::with(flags, &[])
     }
 
-    /// `pool` is more of its `pool_config`, or instead of what it has there.
+    /// `pool` adds or replaces keys of its `pool_config`.
     pub fn with(flags: &[&str], pool: &[(&str, &str)]) -> Scene {
         let own = |key: &str| pool.iter().any(|(name, _)| *name == key);
         let limits = LIMITS.iter().filter(|(name, _)| !own(name));
@@ -62,7 +62,7 @@ impl Scene {
         })
     }
 
-    /// The bad model's file is made by the caller; `mark` goes into its environment.
+    /// The caller writes the bad model's file; `mark` is added to its environment.
     pub fn played(bad: impl FnOnce(&Machine, &str) -> (String, String)) -> Scene {
         let folder = tempfile::tempdir().expect("a folder");
         let machine = Machine::new(folder.path()).gpus(GPUS, "NVIDIA H100 80GB HBM3", 80 * GIB);
@@ -89,7 +89,7 @@ impl Scene {
         &self.machine
     }
 
-    /// A plain question to the bad model: status, error code, message or answer.
+    /// A plain request to the bad model: status, error code, and message or response.
     pub fn ask(&self) -> Answer {
         let (status, text) = self
             .pool
@@ -142,7 +142,7 @@ impl Scene {
             .collect()
     }
 
-    /// Waits for a record of the kind that says so.
+    /// Waits for a record of this kind with this text.
     pub fn told(&self, kind: &str, words: &str) {
         wait_for(&format!("a {kind} with {words:?}"), || {
             let history = self.history(kind);
@@ -176,12 +176,12 @@ impl Scene {
         socket
     }
 
-    /// Living processes of the bad model's engine and their descendants, wherever they went.
+    /// Living processes of the bad model's engine and all their descendants.
     pub fn bad_processes(&self) -> BTreeSet<u32> {
         marked(&format!("{}=bad", self.mark))
     }
 
-    /// Ends the scene, and looks at what is left of it.
+    /// Ends the scene, and checks for remains.
     pub fn end(mut self) {
         wait_for("the others to have been asked often", || {
             self.crowd.asked.load(Ordering::SeqCst) >= 10
@@ -223,7 +223,7 @@ impl Answer {
     }
 }
 
-/// A stream that was cut: no false end, and an error of this code with these words.
+/// A stream that was cut: without a regular end, and with an error of this code and text.
 pub fn is_cut(text: &str, code: &str, words: &[&str]) {
     assert!(!text.contains("[DONE]"), "a false end: {text}");
     let last = text.trim_end().rsplit("data: ").next().unwrap_or_default();
@@ -264,7 +264,7 @@ pub fn model(
     (format!("{name}.yaml"), file)
 }
 
-/// Processes that carry the mark in their environment; zombies have none any more.
+/// Processes with the mark in their environment, which excludes zombies.
 fn marked(mark: &str) -> BTreeSet<u32> {
     let carries = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -279,7 +279,7 @@ fn marked(mark: &str) -> BTreeSet<u32> {
         .collect()
 }
 
-/// Those who use the other models all the time.
+/// Clients that constantly use the other models.
 struct Crowd {
     enough: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
@@ -320,7 +320,7 @@ impl Crowd {
                     if ready != 200 {
                         failures.lock().unwrap().push(format!("not ready: {why}"));
                     }
-                    // People read what they got.
+                    // Clients pause between requests to read the response.
                     thread::park_timeout(Duration::from_millis(20));
                 }
             }));

@@ -1,4 +1,4 @@
-//! Engines that live and say nothing, or say it wrong: the port is open, health is green.
+//! Engines with an open port and good health that send no response or a wrong one.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ fn an_idle_engine_that_is_stopped_is_found_and_killed_and_comes_back_when_it_is_
     signal(scene.pid(), Signal::SIGSTOP);
     scene.told("crash", "answered no health probe for");
     wait_for("the engine's end", || scene.bad_processes().is_empty());
-    // It had just been loaded, so users wait for the cool-down; an administrator need not.
+    // It had just been loaded, so users wait for the cool-down; administrators need not.
     scene
         .ask()
         .is(503, "cooling_down", &["answered no health probe"]);
@@ -160,7 +160,7 @@ fn connections_that_are_closed_without_a_word_are_found_after_five() {
             .ask()
             .is(502, "engine_error", &["it closed the connection early"]);
     }
-    // The fifth may hear of the end already.
+    // The fifth request may already see the end.
     assert!(scene.ask().status >= 500);
     scene.told("crash", "closes the connection on every request");
     scene.end();

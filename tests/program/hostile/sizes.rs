@@ -12,11 +12,11 @@ use support::stub;
 use support::whole::Pool;
 
 const COUNT: usize = 2_000;
-/// Four times as much takes about four times as long; what grows with the square, sixteen times.
+/// Four times the size takes about four times as long; quadratic cost would take sixteen times as long.
 const TIMES_FOR_FOUR: u32 = 9;
-/// Shorter times are mostly what every request costs, and ticks of the clock.
+/// Shorter times consist mostly of the fixed cost of a request and clock ticks.
 const LEAST: Duration = Duration::from_millis(100);
-/// The longest wait of a health check, on a busy machine.
+/// Maximum time of a health check on a busy machine.
 const WELL_WITHIN: Duration = Duration::from_secs(3);
 
 /// An engine's stream with this many of one thing.
@@ -85,7 +85,7 @@ fn event(choices: Vec<Value>) -> String {
     format!("data: {chunk}\n\n")
 }
 
-/// Each API that is translated, and the chat itself.
+/// Each translated API, and the chat itself.
 fn requests() -> Vec<(&'static str, Value)> {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     let mut requests = Vec::new();
@@ -113,7 +113,7 @@ impl Drop for Enough<'_> {
     }
 }
 
-/// Asks for the health again and again until it is enough; the longest wait.
+/// Repeats health checks until stopped, and returns the longest time.
 fn longest_wait(pool: &Pool, enough: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !enough.load(Ordering::SeqCst) {

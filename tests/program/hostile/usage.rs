@@ -1,4 +1,4 @@
-//! Engines that report more tokens than there are, and rows that the database refuses: no other key's usage is held back.
+//! Engines that report impossible token counts, and rows that the database refuses: usage of other keys is still stored.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn ask(pool: &Pool, key: &str, model: &str, stream: bool) {
     assert_eq!(status, 200, "{text}");
 }
 
-/// Requests and tokens of the key's models, all days together.
+/// Requests and tokens of the key's models, summed over all days.
 fn used(pool: &Pool, key: &str, model: &str) -> [u64; 2] {
     let (status, usage) = pool.call(Some(key), "GET", "/llm/me/usage", &Value::Null);
     assert_eq!(status, 200, "{usage}");
@@ -86,7 +86,7 @@ fn a_usage_that_no_engine_can_have_counted_counts_nowhere_and_ends_no_saving() {
     assert_eq!(used(&pool, &key, "good")[0], 1);
 }
 
-/// Carries a statement out in the database of a pool that runs.
+/// Executes a statement in the database of a running pool.
 fn in_database(pool: &Pool, statement: &'static str) {
     use sqlx::Connection;
     let url = format!("sqlite://{}", pool.data().join("model-pool.db").display());
@@ -120,7 +120,7 @@ fn usage_that_the_database_refuses_is_in_the_readiness_and_holds_no_other_back()
         details(&pool).contains("refuses the usage of 1 ")
     });
     pool.wait_for_log("cannot save the usage of keys");
-    // The other row is on disk, and this one once it can be.
+    // The other row is on disk; this row follows once the database accepts it.
     pool.kill_and_restart();
     assert_eq!(used(&pool, &key, "two")[0], 1);
     assert_eq!(used(&pool, &key, "one")[0], 0);

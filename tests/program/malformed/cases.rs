@@ -11,7 +11,7 @@ pub enum Expect {
     Refused,
     /// Bytes that need not be a request: refused, or the connection closed.
     RefusedOrClosed,
-    /// A mutation that may have left it right.
+    /// A mutation that may still be valid.
     RefusedOrServed,
 }
 
@@ -72,7 +72,7 @@ fn plain(kind: &'static str, bytes: impl Into<Vec<u8>>) -> Case {
     }
 }
 
-/// The first line.
+/// The request line.
 fn line(chance: &mut Pcg64) -> Case {
     let lines = [
         "GET /v1/models HTTP/1.2",
@@ -100,7 +100,7 @@ fn line(chance: &mut Pcg64) -> Case {
         bytes[at] = chance.random();
     }
     bytes.extend_from_slice(b"\r\nHost: localhost\r\n\r\n");
-    // A lucky byte may make `GET /v1/models` of it.
+    // A lucky byte may turn it into `GET /v1/models`.
     Case {
         kind: "line",
         bytes,
@@ -108,7 +108,7 @@ fn line(chance: &mut Pcg64) -> Case {
     }
 }
 
-/// One header among good ones.
+/// One bad header among good ones.
 fn header(chance: &mut Pcg64) -> Case {
     let long = format!("x: {}", "y".repeat(chance.random_range(66_000..90_000)));
     let many = "a: b\r\n".repeat(chance.random_range(101..300));
@@ -158,7 +158,7 @@ fn length(chance: &mut Pcg64) -> Case {
     )
 }
 
-/// Bodies that are no JSON.
+/// Bodies that are not JSON.
 fn json(chance: &mut Pcg64) -> Case {
     let mut body = match chance.random_range(0..4) {
         0 => VALID.as_bytes()[..chance.random_range(0..VALID.len())].to_vec(),
@@ -166,12 +166,12 @@ fn json(chance: &mut Pcg64) -> Case {
         2 => format!("{VALID}{VALID}").into_bytes(),
         _ => b"\xef\xbb\xbf{".to_vec(),
     };
-    // Noise that is JSON by chance is so no longer.
+    // Makes noise invalid that is JSON by chance.
     body.push(b'\\');
     with_body("json", target(chance), &body, Expect::Refused)
 }
 
-/// A good body with a few bytes changed.
+/// A valid body with a few changed bytes.
 fn mutated(chance: &mut Pcg64) -> Case {
     let mut body = VALID.as_bytes().to_vec();
     for _ in 0..chance.random_range(1..6) {
@@ -206,7 +206,7 @@ fn keys(chance: &mut Pcg64) -> Case {
     with_body("keys", TARGETS[0], body.as_bytes(), Expect::Refused)
 }
 
-/// Text that is no UTF-8, or no Unicode.
+/// Text that is not UTF-8, or not Unicode.
 fn utf8(chance: &mut Pcg64) -> Case {
     let bad: [&[u8]; 7] = [
         b"\xff",
@@ -300,7 +300,7 @@ fn address(chance: &mut Pcg64) -> Case {
     plain("address", bytes)
 }
 
-/// Whatever comes, and the beginnings of other protocols.
+/// Random bytes, and the beginnings of other protocols.
 fn garbage(chance: &mut Pcg64) -> Case {
     let mut bytes: Vec<u8> = match chance.random_range(0..4) {
         0 => b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
@@ -312,7 +312,7 @@ fn garbage(chance: &mut Pcg64) -> Case {
     plain("garbage", bytes)
 }
 
-/// A good request that ends in the middle.
+/// A valid request that is cut off.
 fn cut(chance: &mut Pcg64) -> Case {
     let mut case = with_body("cut", TARGETS[0], VALID.as_bytes(), Expect::RefusedOrClosed);
     let end = chance.random_range(1..case.bytes.len());

@@ -12,7 +12,7 @@ use support::whole::{Pool, wait_for};
 
 use super::{Node, node, pool_with, token, until};
 
-/// The controller's response to a node that greets so, and the connection.
+/// The controller's response to this greeting, and the connection.
 pub(super) fn greet(pool: &Pool, token: &str, hello: &Value) -> (Value, TcpStream) {
     let mut connection = TcpStream::connect(pool.address()).unwrap();
     connection
@@ -48,7 +48,7 @@ fn send(connection: &mut TcpStream, frame: &Value) {
     connection.write_all(frame.as_bytes()).unwrap();
 }
 
-/// A node without devices that keeps to all the rules.
+/// A well-behaved node without devices.
 pub(super) fn hello(name: &str) -> Value {
     let relay = json!({"address": "127.0.0.1:1", "secret": "s".repeat(64), "fingerprint": null});
     json!({
@@ -88,7 +88,7 @@ fn b1_wrong_tokens_keep_no_node_out_that_has_a_right_one() {
     let stays = Node::start_in(tempfile::tempdir().unwrap(), &pool, "gpu-2", &good);
     until(&pool, "gpu-2", "joined");
     assert_eq!(attempt().0, 429, "all this was within the ten seconds");
-    // The same for a node that comes back with its credential.
+    // A node that returns with its credential.
     stays.signal("-STOP");
     until(&pool, "gpu-2", "silent");
     while attempt().0 == 401 {}
@@ -180,7 +180,7 @@ fn b3_a_node_that_comes_back_with_other_devices_leaves_no_records_of_them() {
     send(&mut first, &json!({"running": []}));
     wait_for("the devices to be listed", || listed() == before + 256);
     for turn in 1..5 {
-        // The same process as before: it cannot have others.
+        // The same process as before, which cannot have other devices.
         said["devices"] = json!(devices(turn));
         let (response, _) = greet(&pool, &good, &said);
         let message = response["refused"]["message"].as_str().unwrap_or_default();
@@ -188,7 +188,7 @@ fn b3_a_node_that_comes_back_with_other_devices_leaves_no_records_of_them() {
         assert_eq!(listed(), before + 256);
     }
     for turn in 1..5 {
-        // A new one at the same place, whose devices replace the former ones.
+        // A new process in its place, whose devices replace the former ones.
         said["devices"] = json!(devices(turn));
         said["epoch"] = json!(turn + 1);
         let (response, mut connection) = greet(&pool, &good, &said);

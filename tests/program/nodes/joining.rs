@@ -133,7 +133,7 @@ fn a_node_that_has_its_controller_again_stays_however_long_that_lasts() {
     wait_for("the node to join again", || {
         other.log().matches("joined http").count() == 2
     });
-    // Twice as long as it would stay alone.
+    // The stream lasts twice the time that a node stays without a controller.
     let stream = pool.stream("/v1/chat/completions", &chat("a", true));
     assert!(stream.whole().contains("[DONE]"), "{}", other.log());
     assert!(other.child.try_wait().unwrap().is_none(), "{}", other.log());

@@ -1,5 +1,5 @@
-//! Kubernetes brings nodes (S2): the API server and what is behind it are a double, and its pods are real processes of
-//! `model-pool node`.
+//! Nodes from Kubernetes (S2): the API server and the parts behind it are a double, and its pods are real `model-pool node`
+//! processes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ use super::{NO_ROOM, node, one_device, requested_node, token};
 const ONE: &str = "pool-one-1";
 const TWO: &str = "pool-one-2";
 
-/// `idle`: how long a node without a model is kept.
+/// `idle` is the time that a node without a model is kept.
 fn cluster_section(kubernetes: &Kubernetes, idle: &str) -> String {
     format!(
         "cluster:
@@ -40,7 +40,7 @@ fn kubernetes(gpus: u32) -> Kubernetes {
     kubernetes
 }
 
-/// A model that takes most of a node.
+/// A model that uses most of a node.
 fn model(name: &str, flags: &[&str]) -> (String, String) {
     let engine = support::stub::stub_engine().display().to_string();
     let flags: String = flags.iter().map(|flag| format!(", {flag:?}")).collect();
@@ -55,7 +55,7 @@ fn pool(kubernetes: &Kubernetes, models: &[(String, String)], idle: &str) -> Poo
     Pool::with_devices(models, &config)
 }
 
-/// Pods run as the chart has it: each starts alike, and knows no more than its name. Ends with the test.
+/// Runs pods as in the chart: all start the same way, and know only their names. Ends with the test.
 fn pods_run_nodes(kubernetes: &Kubernetes, pool: &Pool) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");

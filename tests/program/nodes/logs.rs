@@ -19,7 +19,7 @@ fn lines(pool: &Pool, model: &str) -> Vec<String> {
     texts.map(str::to_owned).collect()
 }
 
-/// Its engine prints two lines and ends.
+/// Its engine prints two lines and exits.
 fn short_lived(name: &str) -> (String, String) {
     after(name, "echo first line; echo last line; exit 3;", "")
 }
@@ -34,7 +34,7 @@ fn assert_log_of_short_lived(pool: &Pool, model: &str) {
     });
 }
 
-/// Its engine serves, and prints a line once there is this file.
+/// Its engine serves, and prints a line once this file exists.
 fn prints_at(name: &str, mark: &Path) -> (String, String) {
     let script = format!(
         "(while [ ! -e {} ]; do sleep 0.05; done; echo later line) &",

@@ -138,7 +138,7 @@ impl Cluster {
         Pool::with_devices(&[stub("a", &[])], &config)
     }
 
-    /// The job gets its machine. The address of the pool was not known when its configuration was read.
+    /// The job gets its machine. The pool's address is set now because the configuration could not contain it.
     fn starts(&mut self, pool: &Pool, number: u32) {
         self.program(
             "node",

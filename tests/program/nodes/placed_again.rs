@@ -45,7 +45,7 @@ fn a_request_without_a_token_on_a_killed_node_is_placed_again() {
     load(&pool, 1);
     let _stays = start(&pool, "gpu-2");
     load(&pool, 2);
-    // Of several conversations some are for the first one.
+    // Some of several conversations go to the first replica.
     let ask = |nth: u32| {
         let messages = [json!({"role": "user", "content": format!("Question {nth}?")})];
         let body = json!({"model": "a", "messages": messages}).to_string();

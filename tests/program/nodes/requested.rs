@@ -1,5 +1,5 @@
-//! The pool requests nodes from a cluster and gives them back (S2). The cluster is three programs of the site, whose
-//! leases are files that the test changes; the nodes are real ones.
+//! The pool requests nodes from a cluster and returns them (S2). The cluster consists of three site programs whose leases are files
+//! that the test changes; the nodes are real.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -86,13 +86,13 @@ impl Cluster {
         fs::read_dir(self.path("leases")).unwrap().count()
     }
 
-    /// The machine of this lease starts, with its node.
+    /// Starts the machine of this lease with its node.
     fn starts(&self, pool: &Pool, id: &'static str) -> Node {
         let mut lease = self.lease(id).unwrap();
         let demand = lease["demand"].to_string();
         lease["state"] = json!("running");
         lease["host"] = json!("rack-7");
-        // Whole at every moment, for a look may come in between.
+        // Replaced atomically, because a poll may come at any time.
         let new = self.path("new");
         fs::write(&new, lease.to_string()).unwrap();
         fs::rename(new, self.path("leases").join(id)).unwrap();
@@ -212,7 +212,7 @@ fn s2_a_request_that_nobody_waits_for_is_taken_back_and_one_of_before_a_kill_is_
         wait_for("the lease of before to be used", || {
             requested_node(&pool)["reason"] == "lease vm-1: no machine is free"
         });
-        // A cluster that does not answer has not ended anything.
+        // A cluster that does not respond has not ended any node.
         fs::write(cluster.path("away"), "").unwrap();
         wait_for("the trouble to be shown", || {
             requested_node(&pool)["reason"]

@@ -1,5 +1,5 @@
-//! Three nodes under load, of which one is killed and one freezes for half a minute: what is lost is what was in flight on
-//! the killed one, and no model ever has two engines.
+//! Three nodes under load. One is killed and one freezes for half a minute: only requests in flight on the killed node are lost,
+//! and no model ever has two engines.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A model that fills most of a device of 4 GiB, and answers in half a second.
+/// A model that fills most of a device of 4 GiB, and responds in half a second.
 fn large(name: &str) -> (String, String) {
     let (file, text) = stub(name, &["--tokens", "20", "--token-ms", "25"]);
     (file, text.replace("memory_gib: 0.5", "memory_gib: 3"))
@@ -62,7 +62,7 @@ fn load_on(pool: &Pool, model: &str, device: &str) {
     assert_eq!(found, device);
 }
 
-/// Asks for the model one request after the other until it is to end.
+/// Sends requests for the model one after the other until stopped.
 fn load(pool: &Pool, model: &'static str, ends: &AtomicBool) -> Vec<Asked> {
     let mut asked = Vec::new();
     while !ends.load(Ordering::Relaxed) {
@@ -167,7 +167,7 @@ fn only_what_was_in_flight_on_a_dead_node_is_lost_and_no_model_has_two_engines()
         );
         assert!(lost.ended > killed, "{} {}", lost.status, lost.text);
     }
-    // One engine for each model, wherever it is now.
+    // Each model has exactly one engine, on any node.
     let engines = [second.engines(), third.engines()].concat();
     let alive = engines.iter().filter(|pid| is_alive(**pid)).count();
     assert_eq!(alive, 3, "{engines:?}");

@@ -51,7 +51,7 @@ impl Scene {
         drain(&self.pool, &self.first);
     }
 
-    /// Requests for files of weights that the hub has had.
+    /// Number of requests for weights that the hub received.
     fn asked_for_weights(&self) -> usize {
         let asked = self.hub.asked().into_iter();
         asked
@@ -82,7 +82,7 @@ fn start(pool: &Pool, hub: &Hub, name: &'static str) -> Node {
     node
 }
 
-/// Takes a node out of service; what it has in its cache stays.
+/// Takes a node out of service. Its cache stays.
 fn drain(pool: &Pool, node: &Node) {
     let body = json!({"node": node.name, "wait": false}).to_string();
     let key = pool.admin_key();

@@ -1,4 +1,4 @@
-//! Signing in from a browser at the issuer: each step as a browser takes it, and what happens to those who take another one.
+//! Browser sign-in at the issuer: each step, and deviations from it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use support::whole::Pool;
 
 const BACK: &str = "/llm/session/signed-on";
 
-/// Status, body and head of an answer.
+/// Status, body and head of a response.
 type Answer = (u16, String, String);
 
 /// A pool and its issuer, at which `ann` and `bob` have accounts.
@@ -46,7 +46,7 @@ impl Scene {
         say(self.pool.address(), "GET", path, lines, "")
     }
 
-    /// The address of the issuer and the cookie of a sign-in that begins.
+    /// Starts a sign-in, and returns the issuer's address and the cookie.
     fn begin(&self) -> (String, String) {
         let (status, body, head) = self.get("/llm/session/sign-on", &[]);
         assert_eq!(status, 303, "{body}");
@@ -67,7 +67,7 @@ impl Scene {
         back[back.find(BACK).expect(&back)..].to_owned()
     }
 
-    /// All steps of this person; returns the last answer.
+    /// Takes all steps for this person, and returns the last response.
     fn sign_in(&self, person: &str) -> Answer {
         let (address, cookie) = self.begin();
         let back = self.at_issuer(&address, person);
@@ -172,7 +172,7 @@ fn a_code_counts_once_and_only_in_the_browser_that_began() {
     let (_, other) = scene.begin();
     let back = scene.at_issuer(&address, "ann");
     let unknown = failed("unknown");
-    // Without a cookie, with that of another attempt under either name, with another state, and with half of the parameters.
+    // Without a cookie, with the cookie of another attempt under either name, with another state, and with half of the parameters.
     let (name, _) = cookie.split_once('=').unwrap();
     let mixed = format!("{name}={}", other.split_once('=').unwrap().1);
     let code = back
@@ -241,7 +241,7 @@ fn other_ends_are_named_at_the_dashboard() {
     let denied = format!("{BACK}?error=access_denied&state={state}");
     let (_, _, head) = scene.get(&denied, &with);
     assert_eq!(location(&head), failed("denied"));
-    // Another issuer may not send this one's browsers back (RFC 9207).
+    // Another issuer may not complete this issuer's sign-in (RFC 9207).
     let mixed = format!("{BACK}?code=x&state={state}&iss=https%3A%2F%2Fevil.example");
     let (_, _, head) = scene.get(&mixed, &with);
     assert_eq!(location(&head), failed("refused"));
@@ -327,7 +327,7 @@ fn a_client_with_a_secret_sends_it_and_no_log_has_it() {
     let file = folder.path().join("secret");
     fs::write(&file, "a secret: with signs\n").unwrap();
     let scene = Scene::with(json!({"client_secret_file": file}));
-    // As RFC 6749 has it, name and secret are encoded before they are joined.
+    // RFC 6749 encodes name and secret before they are joined.
     scene.provider.now().secret = Some("a+secret%3A+with+signs".to_owned());
     let (_, _, head) = scene.sign_in("ann");
     assert_eq!(

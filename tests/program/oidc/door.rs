@@ -79,7 +79,7 @@ fn staff_steers_the_pool_and_students_chat() {
     ];
     for (method, path, body, code) in refused {
         let (status, text) = ask(method, path, &body, &student);
-        // A model that is not for them does not exist for them.
+        // A forbidden model does not exist for them.
         let wanted = if code == "model_not_found" { 404 } else { 403 };
         assert_eq!(status, wanted, "{path}: {text}");
         let error: Value = serde_json::from_str(&text).unwrap();

@@ -140,7 +140,7 @@ async fn keys_are_read_anew_by_themselves_and_stay_for_a_day_while_they_cannot_b
     scene.verify(&at(0)).await.unwrap();
     scene.pass_seconds(3600);
     scene.verify(&at(3600)).await.unwrap();
-    // In the background: the token before did not wait for it.
+    // In the background, without delaying the previous token.
     let patience = std::time::Duration::from_secs(20);
     let read_anew = async {
         while scene.issuer.keys_given() < 2 || scene.issuer.described() < 2 {
@@ -238,6 +238,6 @@ async fn an_issuer_behind_tls_is_believed_by_its_authority_alone() {
     let trusting = json!({"ca_file": authority});
     assert_eq!(told(trusting.clone(), false).await, "ann");
     assert!(told(json!({}), false).await.contains("not known now"));
-    // Keys that come in the open are as good as an issuer that does.
+    // An HTTPS issuer's keys are not accepted over plain HTTP.
     assert!(told(trusting, true).await.contains("not known now"));
 }

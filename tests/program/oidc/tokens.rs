@@ -73,7 +73,7 @@ async fn groups_may_lie_deeper_and_everybody_may_be_given_something() {
     let staff = scene.verify(&staff).await.unwrap();
     assert_eq!(staff.name, "ann@lab.example");
     assert!(staff.may(GrantRole::Admin, "/admin/load"));
-    // The claim that was looked for before is another one now.
+    // The default claim `groups` no longer counts.
     let guest = key.token("EdDSA", &scene.claims(json!({})));
     let guest = scene.verify(&guest).await.unwrap();
     assert_eq!(guest.grants.len(), 1);
@@ -120,7 +120,7 @@ async fn a_head_that_lies_about_the_signature_helps_nobody() {
             assert!(told.contains("not accepted"), "{none}: {told}");
         }
     }
-    // The public key as the shared secret, in all the forms that a careless reader would try.
+    // The public key as shared secret, in every form that a careless verifier would accept.
     let published = rsa.published();
     let modulus = published["n"].as_str().unwrap();
     for secret in [modulus.as_bytes(), published.to_string().as_bytes()] {
@@ -134,7 +134,7 @@ async fn a_head_that_lies_about_the_signature_helps_nobody() {
             assert!(told.contains(&format!("signed with {algorithm}")), "{told}");
         }
     }
-    // A key of one kind under the name of another.
+    // A key under the id of a key of another type.
     for (signer, algorithm, id) in [
         (&point, "ES256", "r"),
         (&rsa, "RS256", "s"),

@@ -207,7 +207,7 @@ fn pages_of_strangers_and_wrong_keys_get_nothing() {
         assert!(status == 401 && !text.contains("mp-no-such-key"), "{text}");
     }
     assert!(pool.engine_pids().is_empty());
-    // Programs that leave the type out, and `curl -d`, which gives it that of a form.
+    // Programs that omit the type, and `curl -d`, which sends a form's type.
     for kind in ["", "text/plain", "application/x-www-form-urlencoded"] {
         let body = json!({"model": "writer", "prompt": "Hi", "stream": false}).to_string();
         let (status, text, _) = pool.request_as(kind, "/api/generate", &body);

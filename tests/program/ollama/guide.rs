@@ -1,4 +1,4 @@
-//! The commands of docs/guides/ollama.md, run as they stand.
+//! The commands of docs/guides/ollama.md, run unchanged.
 
 use std::fs;
 use std::process::Command;

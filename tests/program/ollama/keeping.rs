@@ -21,7 +21,7 @@ fn ends_in(pool: &Pool) -> i64 {
     seconds(&ends) - seconds(now)
 }
 
-/// Seconds since some day of a moment in UTC; good for differences within years.
+/// Seconds of a UTC time since an arbitrary day; valid for differences within years.
 fn seconds(moment: &str) -> i64 {
     let number = |range: std::ops::Range<usize>| moment[range].parse::<i64>().unwrap();
     let (year, month, day) = (number(0..4), number(5..7), number(8..10));

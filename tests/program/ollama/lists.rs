@@ -49,7 +49,7 @@ fn models_are_listed_with_what_their_files_say() {
                 .starts_with(&format!("FROM {name}\n"))
         );
     }
-    // The same without its tag, and by the older name of the field.
+    // Without its tag, and with the older name of the field.
     let shown = answered(&pool, "/api/show", &json!({"name": "tiny-chat"}));
     assert_eq!(shown["details"], list["models"][0]["details"]);
     assert_eq!(
@@ -93,7 +93,7 @@ fn what_is_loaded_is_listed_until_when_and_asking_loads_nothing() {
         ends[0] > ends[1],
         "an hour is longer than ten minutes: {ends:?}"
     );
-    // No such tag, though there is such a name.
+    // The name exists, but not the tag.
     let (status, response, _) = ask(&pool, "/api/show", &json!({"model": "two"}), None);
     assert_eq!(status, 404, "{response}");
 }

@@ -1,4 +1,4 @@
-//! Chats, prompts, tools and embeddings: what Ollama's clients get.
+//! Chats, prompts, tools and embeddings over Ollama's API.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Streams of lines that wait, break off, or are left by their clients.
+//! Streams of JSON lines that wait, break off, or lose their client.
 
 use serde_json::json;
 use support::net::{engine, stats};

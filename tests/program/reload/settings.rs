@@ -1,5 +1,5 @@
-//! The configuration file changes while the service runs: a reload puts in force what needs no restart, names the
-//! rest, and changes nothing if anything is wrong.
+//! The configuration file changes while the service runs: a reload applies changes that need no restart, lists the others, and
+//! changes nothing if the file is invalid.
 
 use std::io::{Read, Write};
 
@@ -13,7 +13,7 @@ use super::reload;
 
 const KEEPS: &str = "pool: {keep_hot: 30m}\n";
 
-/// The configuration file with one text for another.
+/// Replaces a text in the configuration file.
 fn edit(pool: &Pool, from: &str, to: &str) {
     let file = pool.folder().join("config.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -294,11 +294,11 @@ fn an_evening_that_is_moved_comes_at_its_new_time() {
     assert_eq!(reasons(&pool, "cleanup").len(), 1);
 }
 
-/// A zone in which it is this hour now, whatever the time of day.
+/// A time zone in which it is currently this hour.
 fn zone_where_it_is(hour: i64) -> String {
     let utc = i64::from(chrono::Timelike::hour(&Utc::now()));
     let ahead = (hour - utc).rem_euclid(24);
-    // The sign of these names is reversed, and they end at 14 hours ahead.
+    // The sign of these zone names is inverted, and they end at 14 hours ahead.
     match ahead {
         ahead @ 0..=14 => format!("Etc/GMT-{ahead}"),
         ahead => format!("Etc/GMT+{}", 24 - ahead),

@@ -59,7 +59,7 @@ fn a_server_that_dies_mid_stream_ends_the_stream_with_an_error_and_never_with_do
     assert!(stream.contains("Hello"), "{stream}");
     assert!(stream.contains("\"error\""), "{stream}");
     assert!(!stream.contains("[DONE]"), "{stream}");
-    // The connections of the pool are of no use any more, and the next request says why.
+    // The pool's connections are unusable, and the next request reports the reason.
     let (status, response) = pool.post("/v1/chat/completions", &chat(false));
     assert_eq!(status, 502, "{response}");
     assert!(message(&response).contains(&stub.address), "{response}");

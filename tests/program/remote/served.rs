@@ -67,7 +67,7 @@ fn a_request_goes_below_the_prefix_with_the_pools_own_key_and_headers() {
         if request.starts_with("GET") {
             http("200 OK", "", "{}")
         } else {
-            // A server that repeats in its error all that it was sent.
+            // A server that repeats the complete request in its error.
             http("400 Bad Request", "content-type: text/plain\r\n", request)
         }
     });

@@ -1,4 +1,4 @@
-//! Memory for bodies, and the workers that read them.
+//! Memory for bodies, and the workers that parse them.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 /// Announced by idle connections: more than twice `server.bodies_memory`.
 const LARGE: usize = 40;
 const SMALL: usize = 600;
-/// Another machine of the loopback network.
+/// Another address of the loopback network.
 const STRANGER: [u8; 4] = [127, 0, 0, 2];
 
 /// A connection that announces a body and sends one byte of it.
@@ -39,7 +39,7 @@ fn from_stranger(pool: &Pool) -> TcpStream {
     socket
 }
 
-/// Asserts that users, administrators and logins are served as before while `fill` holds what it returns.
+/// Asserts that users, administrators and logins are served as before while the result of `fill` is held.
 fn assert_others_are_served<T>(pool: &Pool, key: &str, fill: impl FnOnce() -> T) {
     let admin = pool.admin_key();
     let small = chat("talker", false);
@@ -101,7 +101,7 @@ fn b1_a_caller_that_has_sent_its_share_delays_no_other() {
         let held: Vec<TcpStream> = (0..6)
             .map(|_| {
                 let mut socket = announce(connect(&pool), "/v1/completions", Some(&one), bytes);
-                // All but the end, as far as the pool reads it.
+                // Everything except the end, as far as the pool reads it.
                 socket.set_nonblocking(true).unwrap();
                 let piece = vec![b' '; 1 << 20];
                 for _ in 0..8 {
@@ -149,7 +149,7 @@ fn b1_a_caller_with_many_long_bodies_delays_another_by_one() {
         send(&other, "other");
         let ended = ended.lock().unwrap();
         let at = ended.iter().position(|name| *name == "other").unwrap();
-        // Bodies that were being read, and responses that were on their way.
+        // Bodies being read, and responses in transit.
         assert!(at <= before + 8, "{at} of them, {before} before");
     });
 }

@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 that carry no request.
+//! HTTP/2 frames without a request.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use super::{assert_as_fast, median};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: u8 = 4;
-/// Far more than a connection may send.
+/// Far more than permitted per connection.
 const FRAMES: usize = 50_000;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn is_closed(pool: &Pool, flood: &[u8]) -> bool {
         loop {
             match reader.read(&mut piece) {
                 Ok(1..) => {}
-                // Without a close the read waits for its time.
+                // Without a close, the read waits for its timeout.
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
                 Ok(0) | Err(_) => return true,
             }

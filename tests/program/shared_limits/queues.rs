@@ -46,7 +46,7 @@ fn b1_a_full_queue_has_a_place_for_another_caller() {
     let mut refused = open(&pool, &one);
     assert_eq!(status(&support::net::rest(&mut refused)), 429);
     let mut others = open(&pool, &other);
-    // One request of the caller with the most leaves for it.
+    // A request of the caller with the most requests is dropped for it.
     wait_for("a request to be displaced", || {
         held[1..].iter().any(|socket| {
             socket.set_nonblocking(true).unwrap();
@@ -56,7 +56,7 @@ fn b1_a_full_queue_has_a_place_for_another_caller() {
         })
     });
     assert_eq!(waiting(&pool), QUEUE);
-    // The key that was served least has the next turn.
+    // The key served least has the next turn.
     drop(held.remove(0));
     others.set_nonblocking(true).unwrap();
     wait_for("the seat to be given on", || {

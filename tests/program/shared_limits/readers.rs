@@ -1,4 +1,4 @@
-//! Readers that stall, and the seats of their model.
+//! Stalled readers and the seats of their model.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,10 +10,10 @@ use support::whole::Pool;
 use super::{start, user_key};
 
 const SEATS: u64 = 2;
-/// A reader that stalls keeps its stream for ten seconds, and `server.write_timeout` is five minutes.
+/// A stalled reader keeps its stream for ten seconds; `server.write_timeout` is five minutes.
 const FREED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Fills the seats with streams that are not read, and returns how long another user's request takes then.
+/// Fills the seats with unread streams, and returns the time that another user's request takes.
 fn wait_behind_stalled(pool: &Pool, tokens: u64) -> Duration {
     let (one, other) = (user_key(pool, "one"), user_key(pool, "other"));
     let short = chat("flood", false).replacen('{', "{\"max_tokens\":2,", 1);
@@ -31,7 +31,7 @@ fn wait_behind_stalled(pool: &Pool, tokens: u64) -> Duration {
             let bearer = format!("Bearer {one}").parse().unwrap();
             request.headers_mut().insert("authorization", bearer);
             let mut client = client.clone();
-            // Its head has come: it has its seat.
+            // The head has arrived, so the request has its seat.
             held.push(client.send_request(request).await.unwrap());
         }
         let began = SystemTime::now();
@@ -51,10 +51,10 @@ fn pool() -> Pool {
 #[test]
 fn b1_readers_that_stall_free_their_seats() {
     let pool = pool();
-    // All of it fits into the buffer: the seats are free as soon as the engine is done.
+    // The response fits into the buffer: the seats are free as soon as the engine has finished.
     let took = wait_behind_stalled(&pool, 5_000);
     assert!(took < Duration::from_secs(8), "{took:?}");
-    // This does not end.
+    // This stream does not end.
     let took = wait_behind_stalled(&pool, 1_000_000_000);
     assert!(took < FREED_WITHIN, "{took:?}");
 }

@@ -1,4 +1,4 @@
-//! The table of shared limits in docs/guides/security.md, and its rows compared with the code.
+//! The table of shared limits in docs/guides/security.md, compared with the code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

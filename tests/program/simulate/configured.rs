@@ -33,7 +33,7 @@ fn a_key_that_is_set_on_the_command_line_changes_what_is_replayed() {
     };
     let as_configured = loads(&[]);
     assert!(loads(&["--set", "pool.keep_hot=1m"]) > as_configured);
-    // The last of two values of a key counts, and one key does not hide another.
+    // The last of two values of a key counts, and keys do not hide each other.
     let both = ["--set", "pool.keep_hot=1m", "--set", "pool.keep_hot=10m"];
     assert_eq!(loads(&both), as_configured);
     let two = ["--set", "pool.policy=lru", "--set", "pool.keep_hot=1m"];
@@ -86,7 +86,7 @@ fn a_key_and_a_priority_are_compared_on_drawn_days_with_the_pool_as_configured()
     );
 }
 
-/// A store with the requests of two models in one minute, of which it has seen one load.
+/// A store with requests for two models in one minute, and a single recorded load.
 async fn write_store(path: &Path) {
     let options = SqliteConnectOptions::new()
         .filename(path)

@@ -1,4 +1,4 @@
-//! The devices of a replay: the pool's as the service would find them, or an assumption that is printed.
+//! The devices of a replay: the pool's devices as the service would detect them, or a reported assumption.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn the_devices_are_those_that_the_service_would_find() {
     assert!(notices.contains(found), "{notices}");
     let (table, _) = with(&host, &["--gpus", "+2"]);
     assert!(table.contains("on 3 devices with 192.0 GiB"), "{table}");
-    // Devices that are assumed are named as such, with --gpus too.
+    // Assumed devices are reported as such, also with --gpus.
     for more in [&["--gpus", "2"][..], &[]] {
         let (_, notices) = with(&none, more);
         assert!(

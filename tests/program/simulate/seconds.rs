@@ -1,4 +1,4 @@
-//! In which seconds requests came: the pool writes it down, and a replay of its history keeps to it.
+//! The pool records the seconds of requests, and a replay of its history reproduces them.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -70,13 +70,13 @@ fn a_pool_keeps_in_which_seconds_requests_came() {
     let mut pool = Pool::with_models(&[stub("talker", &[])], "");
     let from = unix_seconds();
     for _ in 0..3 {
-        // The first one waits for the load.
+        // The first request waits for the load.
         let body = chat("talker", false);
         let (status, _, _) = pool.request("POST", "/v1/chat/completions", &body, None);
         assert_eq!(status, 200);
     }
     let until = unix_seconds();
-    // The last minute is written at the end.
+    // The last minute is written at shutdown.
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(30)), "it ends");
     let url = format!("sqlite://{}", pool.data().join("model-pool.db").display());

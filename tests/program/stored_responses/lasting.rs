@@ -67,7 +67,7 @@ fn a_response_whose_end_was_read_survives_a_kill_at_that_moment() {
         let (status, found) = get(&pool, id(&response));
         assert_eq!((status, &found), (200, &response));
     }
-    // The same of an answer in one piece.
+    // The response of a complete request.
     let whole = created(&pool, &ask("Two"));
     pool.kill_and_restart();
     let (status, found) = get(&pool, id(&whole));
@@ -87,7 +87,7 @@ fn a_disk_that_takes_too_long_delays_only_the_end_and_is_named() {
     assert!(said.contains("response.output_text.done"), "{text}");
     let response = last_of(&text);
     assert_eq!(response["store"], false);
-    // Nobody who did not ask for the disk waits for it.
+    // Requests without storage do not wait for the disk.
     let (status, quick) = pool.call(
         None,
         "POST",
@@ -99,7 +99,7 @@ fn a_disk_that_takes_too_long_delays_only_the_end_and_is_named() {
     let late: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((status, &late["store"]), (200, &json!(false)), "{text}");
     assert!(head.contains("x-model-pool-ignored: store"), "{head}");
-    // It is in memory all the same.
+    // It is kept in memory nevertheless.
     assert_eq!(get(&pool, id(&late)).0, 200);
     drop(held);
     wait_for("both to be on disk", || {

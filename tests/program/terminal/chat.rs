@@ -1,4 +1,4 @@
-//! `model-pool chat`: prompts, commands and what is sent, with pipes and at a terminal.
+//! `model-pool chat`: prompts, commands and requests, with pipes and at a terminal.
 
 use serde_json::{Value, json};
 use support::net::stub;
@@ -112,7 +112,7 @@ fn mistakes_in_a_script_end_it_with_their_status_and_what_was_meant() {
         ("/sytem x\n", "did you mean /system?"),
         ("/set temprature 1\n", "did you mean temperature?"),
         ("/set temperature hot\n", "a number such as 0.7"),
-        ("/retry\n", "no prompt to ask again"),
+        ("/retry\n", "no earlier prompt to repeat"),
         ("\"\"\"one\n", "end it with \"\"\""),
     ] {
         let output = chat(&server, script);
@@ -217,7 +217,7 @@ fn run_without_a_prompt_at_a_terminal_is_a_conversation() {
     let words = ["run", "m", "--server", &server.url("")];
     let mut terminal = Terminal::start(folder.path(), &words, &[], 80);
     terminal.wait_for(">>> ");
-    // Typed ahead, with a command that is completed by Tab at the end.
+    // Typed ahead, with a final command completed by Tab.
     terminal.keys("\"\"\"one\rtwo\"\"\"\r");
     terminal.wait_for("A\r\n");
     terminal.keys("/exi\t\r");

@@ -1,4 +1,4 @@
-//! `model-pool evaluate`: several models, the prompts of a file, and what is printed of them.
+//! `model-pool evaluate`: several models, prompts from a file, and the output.
 
 use serde_json::{Value, json};
 use support::net::stub;
@@ -179,7 +179,7 @@ fn what_a_model_writes_cannot_control_the_terminal() {
     );
 }
 
-/// A server whose models answer with their names; `judge` ranks by what `verdict` makes of its question.
+/// A server whose models respond with their names; `verdict` computes the ranking of `judge` from its request.
 fn judged(verdict: impl Fn(&str) -> String + Send + Sync + 'static) -> Written {
     Written::server(move |request| {
         if request.starts_with("GET") {
@@ -204,7 +204,7 @@ fn judged(verdict: impl Fn(&str) -> String + Send + Sync + 'static) -> Written {
     })
 }
 
-/// The letters, with the answer that has this in it first.
+/// The letters, starting with the response that contains this text.
 fn favouring(part: &str, question: &str) -> String {
     let mut letters: Vec<&str> = question.split("<answer letter=\"").skip(1).collect();
     letters.sort_by_key(|response| !response.contains(part));
@@ -263,7 +263,7 @@ fn a_model_judges_the_answers_without_knowing_who_wrote_them() {
         .filter(|body| body["model"] == "judge")
         .collect();
     assert_eq!((asked.len(), questions.len()), (12, 3));
-    // Each model is the first that the judge reads, once in three prompts.
+    // In three prompts, each model is listed first once.
     let mut firsts = Vec::new();
     for question in &questions {
         assert_eq!(question["temperature"], 0.0);

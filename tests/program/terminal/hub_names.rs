@@ -45,7 +45,7 @@ impl Lab {
         piped(self.folder.path(), &all, &env, b"")
     }
 
-    /// The GGUF files that were fetched.
+    /// The downloaded GGUF files.
     fn fetched(&self) -> Vec<String> {
         let asked = self.hub.asked().into_iter().map(|request| request.path);
         asked.filter(|path| path.ends_with(".gguf")).collect()
@@ -83,7 +83,7 @@ fn run_with_an_admin_key_registers_a_model_of_the_hub_and_answers() {
     );
     assert!(!out(&output).trim().is_empty());
     assert_eq!(lab.fetched(), ["tiny-Q8_0.gguf"]);
-    // From now on everybody may use it, by this name.
+    // Every caller may use it by this name from now on.
     let output = lab.run(&pool, &words, None);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
 }

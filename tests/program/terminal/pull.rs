@@ -15,7 +15,7 @@ const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat")
 /// The tiny model's weights.
 const WEIGHTS: usize = 758_424;
 
-/// A hub, a cache, and a machine that has neither a pool nor a configuration.
+/// A hub, a cache, and a machine without a pool or configuration.
 struct Lab {
     hub: Hub,
     folder: tempfile::TempDir,
@@ -35,7 +35,7 @@ impl Lab {
         self.folder.path().join("cache")
     }
 
-    /// Of a machine without a configuration, where the hub's variables say where the hub and its cache are.
+    /// For a machine without a configuration: the hub's variables give the hub's address and cache.
     fn env(&self) -> Vec<(String, String)> {
         vec![
             ("HF_ENDPOINT".to_owned(), self.hub.url()),
@@ -61,7 +61,7 @@ impl Lab {
         piped(self.folder.path(), &all, &env, b"")
     }
 
-    /// A pool with the same hub and cache that keeps its state where the pulls of this folder do.
+    /// A pool with the same hub and cache, and the state folder that the pulls use.
     fn pool(&self, files: &[(String, String)]) -> Pool {
         self.hub.pool(&self.cache(), files, "", &[])
     }

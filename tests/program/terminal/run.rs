@@ -1,4 +1,4 @@
-//! `model-pool run` in scripts: what is printed where, what is sent, and the exit statuses.
+//! `model-pool run` in scripts: its output, requests and exit statuses.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -235,7 +235,7 @@ fn what_is_no_pool_is_named_as_such() {
     let output = piped(folder.path(), &words, &[], b"");
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        err(&output).contains("is no model pool"),
+        err(&output).contains("is not a model pool"),
         "{}",
         err(&output)
     );
@@ -252,7 +252,7 @@ fn wrong_usage_is_status_2_before_any_request() {
         piped(folder.path(), &all, &[], input)
     };
     let cases: [(&[&str], &[u8], &str); 4] = [
-        (&[], b" \n", "there is no prompt"),
+        (&[], b" \n", "no prompt is given"),
         (&["Hello"], b"caf\xe9", "byte 4 (line 1)"),
         (&["Hello", "--temperature", "hot"], b"", "such as 0.7"),
         (&["Hello", "--max-tokens", "0"], b"", "max-tokens"),

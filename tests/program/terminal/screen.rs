@@ -10,7 +10,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-/// The texts of the status line: each begins by erasing the line.
+/// The texts of the status line, each preceded by erasing the line.
 fn status_lines(shown: &str) -> Vec<String> {
     let parts = shown.split("\r\x1b[K").skip(1);
     let text = |part: &str| {

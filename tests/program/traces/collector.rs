@@ -1,4 +1,4 @@
-//! A collector of traces for the tests: it receives OTLP over HTTP, and reads bodies in JSON and in protocol buffers.
+//! A trace collector for tests: receives OTLP over HTTP, and parses bodies in JSON and protocol buffers.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -69,12 +69,12 @@ impl Collector {
         self.trace_where(|span| span["name"] == root)
     }
 
-    /// The same of a trace whose id is known.
+    /// Waits for a span in a trace with a known id.
     pub fn trace_of(&self, trace: &str, root: &str) -> Spans {
         self.trace_where(|span| span["name"] == root && span["traceId"] == trace)
     }
 
-    /// The spans of one request come together.
+    /// The spans of a request arrive together.
     fn trace_where(&self, is_root: impl Fn(&Value) -> bool) -> Spans {
         let mut found = None;
         wait_for("the trace at the collector", || {
@@ -111,7 +111,7 @@ impl Spans {
     }
 }
 
-/// Beginning and end in nanoseconds.
+/// Start and end in nanoseconds.
 pub fn times(span: &Value) -> [u64; 2] {
     ["startTimeUnixNano", "endTimeUnixNano"]
         .map(|field| span[field].as_str().unwrap().parse().unwrap())

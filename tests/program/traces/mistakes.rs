@@ -1,4 +1,4 @@
-//! Mistakes in the configuration of traces: each start is refused, with the field and without a secret.
+//! Mistakes in the tracing configuration: the start is refused, and the error names the field without a secret.
 
 use std::fs;
 

@@ -66,7 +66,7 @@ fn a_page_of_another_origin_loads_nothing_through_its_readers_browser() {
         ] {
             assert_eq!(ask(&pool, kind, lines), cross_site, "{kind} {lines:?}");
         }
-        // A browser that does not name the page cannot send JSON without asking first.
+        // A browser that does not send the page's origin cannot send JSON without a preflight.
         if kind != JSON {
             for line in [
                 ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"),
@@ -102,12 +102,12 @@ fn pages_of_the_service_itself_programs_and_listed_pages_are_served() {
         &[("Origin", own.as_str())],
         &[("Origin", own.as_str()), ("Sec-Fetch-Site", "same-origin")],
         &[("Sec-Fetch-Site", "none")],
-        // OpenAI's clients send some key, where none is needed.
+        // OpenAI's clients send an arbitrary key if none is needed.
         &[("Authorization", "Bearer none")],
     ] {
         assert_eq!(ask(&pool, JSON, lines), served, "{lines:?}");
     }
-    // Programs need not say that they send JSON.
+    // Programs need not declare JSON as content type.
     for kind in [
         "application/json; charset=utf-8",
         "application/x-www-form-urlencoded",

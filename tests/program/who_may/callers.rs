@@ -1,4 +1,4 @@
-//! The kinds of callers: what each has in the head of its requests.
+//! The kinds of callers, with the headers of their requests.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,11 +8,11 @@ use super::wire::{Said, cookie, say};
 use support::issuer::{Issuer, Key};
 use support::whole::Pool;
 
-/// One kind of caller.
+/// A kind of caller.
 pub struct Caller {
     pub title: &'static str,
     bearer: Bearer,
-    /// Further lines.
+    /// Additional header lines.
     lines: &'static [(&'static str, &'static str)],
     pub is_admin: bool,
     /// A remote caller, or a page of another site.
@@ -26,10 +26,10 @@ pub struct Caller {
 enum Bearer {
     None,
     Text(&'static str),
-    /// The key of this place in [`Scene::keys`].
+    /// The key at this index in [`Scene::keys`].
     Key(usize),
     Person(&'static str),
-    /// A new session of the key of this place.
+    /// A new session of the key at this index.
     Session(usize),
 }
 
@@ -160,7 +160,7 @@ impl Scene {
         }
     }
 
-    /// Status and body; nothing is loaded for it.
+    /// Returns status and body. Loads nothing.
     pub fn ask(
         &self,
         caller: &Caller,
@@ -177,7 +177,7 @@ impl Scene {
             Bearer::Session(_) => None,
         };
         let cookie = match caller.bearer {
-            // It may be the request that ends it.
+            // This request may end the session.
             Bearer::Session(place) => Some(log_in(&self.pool, &self.keys[place])),
             _ => None,
         };
@@ -231,7 +231,7 @@ pub fn log_in(pool: &Pool, key: &str) -> String {
     cookie(pool, said).expect("a cookie")
 }
 
-/// A new key of the first administrator.
+/// A new key created by the first administrator.
 pub fn key(pool: &Pool, wish: Value) -> String {
     let (status, made) = make(pool, &pool.admin_key(), wish);
     assert_eq!(status, 200, "{made}");

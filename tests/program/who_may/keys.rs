@@ -94,7 +94,7 @@ fn a_key_that_makes_keys_neither_changes_nor_revokes_one_above_itself() {
             assert_eq!(code(&refused), (403, BEYOND), "{method} {path} {body}");
         }
     }
-    // Its equals and itself it may change, and not raise.
+    // It may change itself and equal keys, but not raise them.
     let (_, keys) = admin(&pool, &first, "GET", "/keys", &Value::Null);
     let own = keys["keys"].as_array().unwrap()[1].clone();
     for key in [&equal, &own] {
@@ -111,7 +111,7 @@ fn a_key_that_makes_keys_neither_changes_nor_revokes_one_above_itself() {
         admin(&pool, &maker, "DELETE", &id(&equal), &Value::Null).0,
         200
     );
-    // Nothing of it was kept: the first key still steers, and the user's still counts.
+    // No part was stored: the first key still has its permissions, and the user's key is still valid.
     assert_eq!(admin(&pool, &first, "GET", "/models", &Value::Null).0, 200);
     let bearer = user["key"].as_str().unwrap();
     assert_eq!(pool.request("GET", "/v1/models", "", Some(bearer)).0, 200);

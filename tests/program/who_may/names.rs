@@ -96,7 +96,7 @@ fn a_key_for_an_adapter_reaches_neither_its_base_nor_another_adapter() {
         }
     }
     let polite = key(&pool, json!({"role": "user", "models": ["lab/polite"]}));
-    // RayLLM's way to write a name, and names that are nearly right.
+    // RayLLM's form of a name, and names that are nearly right.
     assert_eq!(get(&pool, "/v1/models/lab--polite", &polite).0, 200);
     for near in ["lab--terse", "lab--base", "lab%2Fbas", "lab%2Fters"] {
         let (status, response) = get(&pool, &format!("/v1/models/{near}"), &polite);

@@ -1,4 +1,4 @@
-//! Proxies in front of the pool, and who is taken for this machine then.
+//! Proxies in front of the pool, and the clients that count as local.
 
 use super::callers::models;
 use support::whole::{Pool, wait_for};

@@ -9,23 +9,23 @@ use support::whole::{Pool, split};
 /// The request to send.
 #[derive(Clone, Copy)]
 pub struct Said<'a> {
-    /// None: the address of the pool.
+    /// `None` for the address of the pool.
     pub host: Option<&'a str>,
     pub method: &'a str,
     pub path: &'a str,
-    /// Of the body; empty: nothing is said of it.
+    /// Content type of the body; empty to omit it.
     pub kind: &'a str,
     pub body: &'a str,
     pub lines: &'a [(&'a str, &'a str)],
 }
 
-/// Status and body of the answer.
+/// Status and body of the response.
 pub fn say(pool: &Pool, said: Said) -> (u16, String) {
     let (status, body, _) = split(&respond(pool, said));
     (status, body)
 }
 
-/// The cookie that the answer gives, as a browser would send it back.
+/// The cookie of the response, as a browser sends it back.
 pub fn cookie(pool: &Pool, said: Said) -> Option<String> {
     let response = String::from_utf8_lossy(&respond(pool, said)).into_owned();
     let mut lines = response.lines();
@@ -47,7 +47,7 @@ fn respond(pool: &Pool, said: Said) -> Vec<u8> {
     }
     head += &format!("Content-Length: {length}\r\nConnection: close\r\n\r\n");
     socket.write_all(head.as_bytes()).unwrap();
-    // A body that is refused by its head need not be read.
+    // A body may remain unread if the head is refused.
     let _ = socket.write_all(said.body.as_bytes());
     let mut response = Vec::new();
     let _ = socket.read_to_end(&mut response);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use support::whole::Pool;
 
-/// An encoder with random weights, as the tests of the engine have them.
+/// An encoder with random weights, as in the engine's tests.
 fn encoder(name: &str) -> (String, String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("candle-engine/tests/vectors/encoders")
