@@ -41,8 +41,8 @@ unloaded when it is idle. Administrators control the pool with priorities.
 **Keys.** Press *Authorize* and paste a key (`mp-…`). `user_key` is for the inference routes, `admin_key` for the admin
 routes; an admin key works for both. The first admin key is in a file on the server (`auth.admin_key_file`).
 
-**Addresses.** The inference routes exist below this base path and below `/v1` directly, for clients of OpenAI and Anthropic. Addresses
-of Azure, llama.cpp and other services lead to the same routes; docs/reference/api.md lists them.
+**Paths.** The inference routes exist below this base path and, for clients of OpenAI and Anthropic, directly below `/v1`. Paths of
+Azure, llama.cpp and other services are mapped to the same routes; docs/reference/api.md lists them.
 
 <details><summary>Glossary</summary>
 

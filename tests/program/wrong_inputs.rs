@@ -260,7 +260,7 @@ const REQUESTS: [Wrong; 18] = [
     ),
     (
         "{\"messages\": []}",
-        ["model", "name one of GET /v1/models"],
+        ["model", "choose a model from GET /v1/models"],
     ),
     (
         "{\"model\": \"tiny-guide\", \"messages\": []}",

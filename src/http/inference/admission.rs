@@ -203,10 +203,10 @@ pub(crate) fn unknown(app: &App, user: &User, name: &str) -> Failure {
 
 /// Similar names of models that the user may use.
 pub(crate) fn closest(app: &App, user: &User, name: &str) -> Vec<String> {
-    let known = |close: &String| {
+    let known = |candidate: &String| {
         app.handle
-            .route(close)
-            .is_some_and(|route| user.sight.may_use(&route.entry, close))
+            .route(candidate)
+            .is_some_and(|route| user.sight.may_use(&route.entry, candidate))
     };
     let mut names = app.handle.closest(name);
     names.retain(known);

@@ -45,7 +45,7 @@ const INFERENCE: [ErrorCase; 11] = [
         status: "400",
         name: "BadRequest",
         description: "The request is not valid. `param` names the field.",
-        message: "`model` is missing; name one of GET /v1/models",
+        message: "`model` is missing; choose a model from GET /v1/models",
         kind: INVALID,
         param: Some("model"),
         code: "invalid_request",

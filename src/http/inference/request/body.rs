@@ -128,7 +128,7 @@ fn includes_usage(usage: &RawValue) -> bool {
 fn model_in(value: Option<&RawValue>) -> Result<String, Failure> {
     let wrong = |message: String| Err(Failure::invalid("model".to_owned(), message));
     let Some(value) = value else {
-        return wrong("`model` is missing; name one of GET /v1/models".to_owned());
+        return wrong("`model` is missing; choose a model from GET /v1/models".to_owned());
     };
     let text = value.get();
     // Each character may be written as an escape of six bytes.
@@ -144,7 +144,7 @@ fn model_in(value: Option<&RawValue>) -> Result<String, Failure> {
     match name {
         None => wrong("`model` must be a string".to_owned()),
         Some(name) if name.is_empty() => {
-            wrong("`model` is empty; name one of GET /v1/models".to_owned())
+            wrong("`model` is empty; choose a model from GET /v1/models".to_owned())
         }
         Some(name) if name.len() > MODEL_NAME_MAX => wrong(too_long()),
         Some(name) => Ok(name),

@@ -146,7 +146,7 @@ fn needed(query: Vec<(String, String)>, example: &str) -> Result<String, Failure
     let model = query.into_iter().find(|(name, _)| name == "model");
     let model = model.map(|(_, model)| model);
     model.filter(|name| !name.is_empty()).ok_or_else(|| {
-        let message = format!("`model` is missing; name one of GET /v1/models: {example}");
+        let message = format!("`model` is missing; choose a model from GET /v1/models: {example}");
         Failure::invalid("model".to_owned(), message)
     })
 }
