@@ -29,7 +29,7 @@ const DASHBOARD: &str = "../dashboard";
 const COOKIE: &str = "model-pool-sign-on-";
 const STATE_IN_NAME: usize = 8;
 
-/// Show how to sign in
+/// Show the sign-in methods
 ///
 /// Returns whether browsers may sign in at the issuer of the single sign-on, in addition to using keys.
 ///
@@ -86,7 +86,7 @@ pub struct SignedOn {
     iss: Option<String>,
 }
 
-/// Come back from the issuer
+/// Complete the sign-in at the issuer
 ///
 /// For browsers only: exchanges the issuer's code for a session, whose cookie is in `Set-Cookie`, and redirects the browser to the
 /// dashboard. The lifetime of the session is set by `auth.oidc.browser.session`.

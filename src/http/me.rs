@@ -55,7 +55,7 @@ impl FromRequestParts<App> for Myself {
     }
 }
 
-/// Show yourself
+/// Show your key, models and requests
 ///
 /// Your key with its limits and expiry, the models that you may use with their states, and your own requests: waiting ones with
 /// model and waiting time, and those in progress. Nothing is loaded for this.
@@ -144,7 +144,7 @@ impl Strict for UsageQuery {
     }
 }
 
-/// Show what you used
+/// Show your usage
 ///
 /// Requests and tokens of your key, by day and model, as counted by the engines. A hundred days are kept. Days begin at midnight in
 /// the pool's time zone.

@@ -146,7 +146,7 @@ pub(crate) fn service_routes() -> OpenApiRouter<App> {
 #[openapi(paths(listing::model))]
 struct OneModel;
 
-/// Check that the process answers
+/// Check liveness
 ///
 /// Everybody may call this.
 #[utoipa::path(get, path = "/health", tag = "health", operation_id = "get_health", responses(
@@ -155,7 +155,7 @@ async fn health() -> Response {
     Json(json!({ "status": "ok" })).into_response()
 }
 
-/// Check that requests are served
+/// Check readiness
 ///
 /// Ready means that requests are accepted, loads make progress, and changes of administrators can be stored.
 ///

@@ -45,7 +45,7 @@ impl Strict for ListQuery {
     }
 }
 
-/// Show who changed what
+/// Show the audit log
 ///
 /// Every request that changed something or tried to: its sender, origin and result. The newest page comes first; each page begins
 /// with its oldest entry. Only a few fields of a request are recorded, and never a key.

@@ -138,7 +138,7 @@ pub async fn list(
     }))
 }
 
-/// Write a model as a file
+/// Export a model as a file
 ///
 /// A model file that describes the same model when placed in the folder of models, including values of the reference and of
 /// administrators. Values that may be secrets are replaced by `FILL_IN`. To clone a model, change `model_id`.

@@ -128,7 +128,7 @@ pub(super) async fn remove<T: Serialize>(
         took: app.handle.clock().now().since(since),
         snapshot: &app.handle.snapshot(),
     };
-    Ok((status, Json(respond(removed))).into_response())
+    Ok((status, Json(response(removed))).into_response())
 }
 
 /// Puts it back into service and returns the order's id.

@@ -58,7 +58,7 @@ impl Strict for ReportQuery {
     }
 }
 
-/// Report on a time
+/// Report on a period
 ///
 /// Loads, cold starts, evictions by reason, waits, refusals and failures, per model and in total. Requests and waits are counted by
 /// the minute. Data that the history no longer has is not counted (`state.history`).

@@ -144,7 +144,7 @@ pub async fn config_origins(
     Json(ConfigOrigins::from_config(&app.config()))
 }
 
-/// Read the configuration again
+/// Reload the configuration
 ///
 /// Reads the configuration file, with environment variables taking precedence, the model files and the reference. The configuration
 /// is checked first: nothing is changed if it is wrong. Keys that a running service can change are applied (`applied`); the others

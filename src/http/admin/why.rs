@@ -54,7 +54,7 @@ impl Strict for WhyQuery {
     }
 }
 
-/// Show why
+/// Explain a decision
 ///
 /// The decision behind an event of the history: the caller, the replicas that were compared and their sort keys, the replicas that
 /// left, and the memory before and after. Events of older versions say that their decision was not stored.

@@ -51,7 +51,7 @@ pub(super) fn listing() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(models))
 }
 
-/// Ask a model once (Aviary)
+/// Prompt a model (Aviary)
 ///
 /// The response is repeated under the model's name, where clients of Aviary 0.0 read it.
 ///
@@ -83,7 +83,7 @@ async fn query(
     Ok(Json(reply).into_response())
 }
 
-/// Ask a model several times (Aviary)
+/// Send several prompts to a model (Aviary)
 ///
 /// The answers are in the order of the prompts. Failed prompts have `error` and `error_type`.
 ///
@@ -114,7 +114,7 @@ async fn batch(
     let one = |parsed: Prompt| async move {
         match ask(app, user, headers, found, parsed).await {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(response)) => Ok(reply::failed(response).await),
+            Ok(Err(response)) => Ok(response::failed(response).await),
             Err(failure) => Err(failure),
         }
     };
@@ -127,7 +127,7 @@ async fn batch(
     Ok(Json(responses?).into_response())
 }
 
-/// Ask a model for pieces (Aviary)
+/// Stream a response (Aviary)
 ///
 /// Each line of the response is a JSON object with the next piece as `generated_text`; the last line has the number of tokens.
 ///
@@ -151,13 +151,13 @@ async fn stream_lines(
     let found = found(&app, &user, &name)?;
     let response = sent(&app, &user, &parts.headers, &found, parsed, true).await?;
     Ok(if response.status().is_success() {
-        reply::lines(response)
+        response::lines(response)
     } else {
         response
     })
 }
 
-/// Show what is known of a model (Aviary)
+/// Show the metadata of a model (Aviary)
 ///
 /// Nothing is loaded for this.
 ///
@@ -240,7 +240,7 @@ async fn ask(
     let bytes = to_bytes(response.into_body(), 2 * ANSWER_MAX).await;
     let bytes = bytes.map_err(|error| lost(error.to_string()))?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| lost(error.to_string()))?;
-    Ok(Ok(reply::of_completion(&value, took)))
+    Ok(Ok(response::of_completion(&value, took)))
 }
 
 /// Translates the prompt and sends it through the gateway.

@@ -220,7 +220,7 @@ async fn load_model(
     }))
 }
 
-/// Show the pool in numbers (LLM Serving)
+/// Show the numbers of devices and models (LLM Serving)
 ///
 /// The numbers of free devices and of models with replicas.
 ///
@@ -261,7 +261,7 @@ async fn dump_config(State(app): State<App>, Keyed { admin, .. }: Keyed<Nothing>
     upkeep::config(State(app), admin.into(), Params(Nothing)).await
 }
 
-/// Read the reference again (LLM Serving)
+/// Reload the reference (LLM Serving)
 ///
 /// Reads the file set in the configuration, never a path from a client. The same as `reload`.
 ///

@@ -33,7 +33,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(test))
 }
 
-/// List loaded models and models on the disk (LLM Serving)
+/// List loaded models and models on disk (LLM Serving)
 ///
 /// Nothing is loaded for this.
 ///
@@ -172,7 +172,7 @@ impl Strict for Test {
     }
 }
 
-/// Try a model that is loaded (LLM Serving)
+/// Test a loaded model (LLM Serving)
 ///
 /// Has the model generate a token. A model that is not loaded gets a 503 that states its state: a test loads nothing.
 ///

@@ -83,7 +83,7 @@ fn metadata(name: &str, engine: &Value) -> Value {
     json!({"model_id": name, "engine_config": parts})
 }
 
-/// Check that the service answers (RayLLM)
+/// Check liveness (RayLLM)
 ///
 /// Everybody may call this.
 #[utoipa::path(get, path = "/v1/health_check", tag = "older systems", operation_id = "old_health_check",

@@ -65,7 +65,7 @@ pub(super) async fn pending(State(app): State<App>, _: User) -> Json<usize> {
     Json(app.handle.snapshot().pool.waiting.len())
 }
 
-/// Continue a text (GPT-J pipeline)
+/// Complete a prompt (GPT-J pipeline)
 ///
 /// The response is a single text: the prompt and its completion. If the model is not loaded, the pool loads it and the request
 /// waits. The same as a completion.

@@ -27,7 +27,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(text))
 }
 
-/// Continue a conversation (Aviary)
+/// Create a chat completion (Aviary)
 ///
 /// The same as `/v1/chat/completions`, with the model in the path.
 ///
@@ -54,7 +54,7 @@ async fn chat(
     Ok(completions::chat_completions(State(app), user, request).await)
 }
 
-/// Continue a text (Aviary)
+/// Create a completion (Aviary)
 ///
 /// The same as `/v1/completions`, with the model in the path.
 ///

@@ -42,7 +42,7 @@ enum Form {
     Embeddings,
 }
 
-/// Turn texts into vectors (Ollama)
+/// Create embeddings (Ollama)
 ///
 /// The vectors are normalized to length 1. Without an input the model is loaded. The same as embeddings.
 ///
@@ -65,7 +65,7 @@ pub(super) async fn embed(State(app): State<App>, user: User, request: Request<B
     respond(app, user, request, Form::Embed).await
 }
 
-/// Turn a text into a vector (Ollama, older form)
+/// Create an embedding (Ollama, older form)
 ///
 /// The vector is returned as computed by the engine.
 ///

@@ -26,7 +26,7 @@ use crate::openapi::schemas::ollama::{OllamaChatRequest, OllamaGenerateRequest};
 use crate::openapi::{OllamaErrors, WaitHeaders};
 use crate::state::App;
 
-/// Answer a conversation (Ollama)
+/// Create a chat response (Ollama)
 ///
 /// The response is a stream of JSON lines, unless `stream` is false. The last line has `done: true` and the durations and token
 /// counts. Without messages the model is loaded; with `keep_alive: 0` an administrator's key unloads it. The same as a chat
@@ -45,7 +45,7 @@ pub(super) async fn chat(State(app): State<App>, user: User, request: Request<Bo
     respond(app, user, request, Ask::Chat).await
 }
 
-/// Answer a prompt (Ollama)
+/// Complete a prompt (Ollama)
 ///
 /// The prompt is a conversation of one turn. With `raw` or a `suffix` it is sent to the model unchanged. Templates and contexts get
 /// a 400 that names the field.

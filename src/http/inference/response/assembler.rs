@@ -1,21 +1,21 @@
 //! Assembles the events of an engine's stream into the complete response for a client that did not request streaming. Translations
 //! into other APIs read its result. Their streams read the same events through [`crate::dialect`] and produce the same calls.
 //!
-//! Engines write chunks in many ways. These rules make one response of them:
+//! Engines write chunks in many ways. The response is assembled by these rules:
 //!
-//! 1. A field is unknown while it is absent, null or empty. Later chunks fill unknown fields and erase none.
-//! 2. Labels (`id`, `type`, `role`, `name`, and the scalars of a response) keep their first value. Of `finish_reason` and
-//!    `stop_reason`, of counts and of the usage the last one counts.
+//! 1. A field is unknown while it is absent, null or empty. Later chunks fill unknown fields and never erase known ones.
+//! 2. Labels (`id`, `type`, `role`, `name`, and the scalars of a response) keep their first value. `finish_reason`,
+//!    `stop_reason`, counts and the usage keep their last value.
 //! 3. Texts are concatenated: each string of a delta except labels, and texts within its objects.
-//! 4. Lists are concatenated. Parts of a delta with one `index` and type are one part, and so are texts that follow each
-//!    other, also where some come as strings. Lists of the response itself are not repeated.
+//! 4. Lists are concatenated. Parts of a delta with the same `index` and type are merged, and so are consecutive texts, even if
+//!    some are plain strings. Lists of the response itself are not repeated.
 //! 5. Objects are merged field by field.
-//! 6. The `index` of a tool call is a label. A new id begins a call, as does another name, or the same name with new
-//!    arguments, behind arguments that have begun or are complete ([`calls`]). Calls stay in the order in which they begin.
-//! 7. A `message` in place of a `delta` counts as the message so far. Behind deltas it only fills unknown fields.
+//! 6. The `index` of a tool call is only a label. A new id begins a call; so does a different name, or the same name with new
+//!    arguments, after arguments that have begun or are complete ([`calls`]). Calls stay in the order in which they begin.
+//! 7. A `message` in place of a `delta` is a snapshot of the message so far. After deltas it only fills unknown fields.
 //! 8. A choice without an index has its position in the chunk.
 //! 9. The response is complete at `[DONE]`, or at a proper end of the body once each choice has its `finish_reason`.
-//! 10. A body that is one JSON object is the response itself.
+//! 10. A body that is a single JSON object is the response itself.
 //!
 //! Each byte is read a bounded number of times, and memory is proportional to the bytes received. One file because its functions
 //! implement these rules.

@@ -44,7 +44,7 @@ const OF_SPEECH: [&str; 7] = [
     "stream_format",
 ];
 
-/// Turn speech into text
+/// Transcribe speech
 ///
 /// Needs a speech model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The pool
 /// reads the complete recording first, at most `server.body_limit` bytes.
@@ -74,7 +74,7 @@ pub(crate) async fn transcriptions(
     context.end(&app, work).await
 }
 
-/// Turn speech into English text
+/// Translate speech into English text
 ///
 /// Needs a speech model; other models get a 501. If the model is not loaded, the pool loads it and the request waits. The pool
 /// reads the complete recording first, at most `server.body_limit` bytes.

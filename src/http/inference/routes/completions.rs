@@ -15,7 +15,7 @@ use crate::openapi::schemas::completions::{Completion, CompletionRequest};
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 
-/// Continue a conversation
+/// Create a chat completion
 ///
 /// The model answers the last message. If it is not loaded, the pool loads it and the request waits. With `stream: true` the
 /// response is sent as server-sent events. While the request waits, the stream has comments such as `: waiting position=1
@@ -61,7 +61,7 @@ pub(crate) async fn chat_completions(
     complete(app, user, request, CHAT, Dialect::OpenAi).await
 }
 
-/// Continue a text
+/// Create a completion
 ///
 /// The model continues the prompt, without a chat template. If it is not loaded, the pool loads it and the request waits. With
 /// `stream: true` the response is sent as server-sent events.

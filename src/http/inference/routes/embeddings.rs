@@ -36,7 +36,7 @@ use catalog::{Ask, Extra};
 /// Largest number of texts per request, as in OpenAI's API.
 const INPUTS_MAX: usize = 2048;
 
-/// Turn texts into vectors
+/// Create embeddings
 ///
 /// Needs an embedding model; other models get a 400 or a 501. If the model is not loaded, the pool loads it and the request waits.
 /// The pool converts the vectors to base64 itself, so `encoding_format: base64` works with every engine.

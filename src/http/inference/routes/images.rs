@@ -33,7 +33,7 @@ use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 use catalog::{Ask, Extra};
 
-/// Make images from a text
+/// Create images
 ///
 /// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is not
 /// loaded, the pool loads it and the request waits. The engine's response is returned unchanged.
@@ -62,7 +62,7 @@ pub(crate) async fn generations(
     context.end(&app, work).await
 }
 
-/// Change an image by a text
+/// Edit images
 ///
 /// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is not
 /// loaded, the pool loads it and the request waits. The engine's response is returned unchanged.
@@ -87,7 +87,7 @@ pub(crate) async fn edits(State(app): State<App>, user: User, request: Request<B
     context.end(&app, work).await
 }
 
-/// Make variations of an image
+/// Create image variations
 ///
 /// Needs a model whose engine makes images: a `CommandEngine` or a `RemoteEngine`. Other models get a 501. If the model is not
 /// loaded, the pool loads it and the request waits. The engine's response is returned unchanged.

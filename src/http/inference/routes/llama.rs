@@ -58,7 +58,7 @@ pub(crate) async fn infill(State(app): State<App>, user: User, request: Request<
     context.end(&app, work).await
 }
 
-/// Continue a text (llama.cpp)
+/// Create a completion (llama.cpp)
 ///
 /// llama.cpp's own form of a completion. Needs a model that llama-server, a `CommandEngine` or a `RemoteEngine` runs; others
 /// get a 501. If the model is not loaded, the pool loads it and the request waits. The route also exists at `/completion`.

@@ -16,7 +16,7 @@ use crate::openapi::schemas::tokens::MessageTokens;
 use crate::openapi::{MessageErrors, WaitHeaders};
 use crate::state::App;
 
-/// Continue a conversation (Anthropic's Messages)
+/// Create a message (Anthropic's Messages)
 ///
 /// The pool translates the request into a chat request, which every engine that generates text can answer. If the model is not
 /// loaded, the pool loads it and the request waits. Clients may send the key as `x-api-key` instead. Any `anthropic-version` is

@@ -22,7 +22,7 @@ use crate::openapi::schemas::responses_stored::ResponseTokens;
 use crate::openapi::{InferenceErrors, WaitHeaders};
 use crate::state::App;
 
-/// Continue a conversation (OpenAI's Responses)
+/// Create a response (OpenAI's Responses)
 ///
 /// The pool translates the request into a chat request, which every engine that generates text can answer. If the model is not
 /// loaded, the pool loads it and the request waits. Unsupported fields are refused with a 400 that names them.

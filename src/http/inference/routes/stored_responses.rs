@@ -109,7 +109,7 @@ pub(crate) async fn get(
     app.reading.run(bytes, shown_response).await
 }
 
-/// List what went into a stored response (OpenAI's Responses)
+/// List the input items of a stored response (OpenAI's Responses)
 ///
 /// The items of the request's `input`, each with an id, including items of earlier responses that it continues.
 ///

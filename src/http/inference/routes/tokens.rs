@@ -34,7 +34,7 @@ use crate::state::App;
 use catalog::{Extra, Prompt, TokenApi};
 use counting::{Tokens, counted, elements};
 
-/// Turn a text or a conversation into tokens
+/// Tokenize a text or a conversation
 ///
 /// Returns the tokens that the model would read. If the model is not loaded, the pool loads it and the request waits. Request and
 /// response have vLLM's form, regardless of the engine.
@@ -69,7 +69,7 @@ pub(crate) async fn tokenize(
     context.end(&app, work).await
 }
 
-/// Turn tokens into a text
+/// Convert tokens into a text
 ///
 /// If the model is not loaded, the pool loads it and the request waits. Request and response have vLLM's form, regardless of the
 /// engine.

@@ -37,7 +37,7 @@ use crate::state::App;
 use catalog::{Ask, Extra, RerankApi};
 use controller::Route;
 
-/// Rank documents by how well they answer a query
+/// Rank documents by relevance to a query
 ///
 /// Needs a ranking model; other models get a 400 or a 501. If the model is not loaded, the pool loads it and the request waits.
 /// Request and response have the form of Cohere, Jina, vLLM and llama.cpp, regardless of the engine.
