@@ -176,20 +176,6 @@ fn the_table_of_crates_says_what_the_manifests_say() {
 }
 
 #[test]
-fn the_map_of_the_readme_has_every_crate() {
-    let readme = read(root(), "README.md");
-    let crates = files(root()).into_iter().filter_map(|file| {
-        let folder = file.strip_suffix("/Cargo.toml")?;
-        folder.starts_with("src/").then(|| folder.to_owned())
-    });
-    let breaches: Vec<String> = crates
-        .filter(|folder| !readme.contains(&format!("`{folder}`")))
-        .map(|folder| format!("README.md: its map has no {folder}"))
-        .collect();
-    assert_none(&breaches);
-}
-
-#[test]
 fn the_ways_through_the_code_name_functions_that_are_there() {
     let page = read(root(), "docs/internals/architecture.md");
     let mut breaches = Vec::new();
