@@ -57,7 +57,7 @@ fn a_running_service_takes_the_new_key_and_refuses_the_lost_one() {
     assert_eq!(status(&pool, &own), 200, "what people created stays");
     let (_, audit, _) = pool.request("GET", "/llm/admin/audit", "", Some(&new));
     assert!(audit.contains("model-pool admin-key new"), "{audit}");
-    pool.wait_for_log("keys were changed by a command");
+    pool.wait_for_log("key changes made by a command");
 
     let printed = new_key(&pool, &["--print"]).done();
     let third = pool.admin_key();

@@ -201,7 +201,7 @@ fn wrong_votes_are_refused_with_what_is_wrong_and_count_nothing() {
             json!({"comparison": "comparison-1", "models": two, "winner": "one", "tie": true}),
             400,
             "tie",
-            "send one of both",
+            "send only one of them",
         ),
         (
             json!({"comparison": "comparison-1", "models": two, "winner": ["one"]}),

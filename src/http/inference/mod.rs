@@ -1,6 +1,6 @@
 //! Inference requests, from body to response. A chat or completion passes through `received`, `understood`, `admission`, `seated`
 //! and `answered` in turn, called by `gateway` and `again`. `request` reads and checks bodies, `upstream` sends them to the engine,
-//! and `answer` returns the engine's response.
+//! and `response` returns the engine's response.
 
 pub mod request;
 pub mod response;

@@ -63,7 +63,7 @@ fn an_engine_that_refuses_an_adapter_is_quoted_and_serves_on() {
     let (status, text) = ask(&pool, "lab/base:own:1");
     assert_eq!(status, 400, "{text}");
     assert!(
-        text.contains("lm_head are not supported") && text.contains("have the adapter saved again"),
+        text.contains("lm_head are not supported") && text.contains("save the adapter again"),
         "{text}"
     );
     assert_eq!(ask(&pool, "lab/base").0, 200);

@@ -178,7 +178,9 @@ fn a_request_id_is_the_clients_own_if_it_is_plain_and_stands_in_the_log() {
     let said = raw(&pool, text.as_bytes());
     assert!(status(&said) >= 500, "{said}");
     let log = pool.log();
-    let line = log.lines().find(|line| line.contains("did not answer"));
+    let line = log
+        .lines()
+        .find(|line| line.contains("no response from the engine"));
     assert!(line.is_some_and(|line| line.contains("trace-me")), "{log}");
 }
 

@@ -177,7 +177,7 @@ fn b1_an_idle_body_is_answered_when_others_of_its_caller_wait() {
         let said = rest(&mut idle);
         is_answered.store(true, Ordering::Relaxed);
         assert_eq!(status(&said), 503, "{said}");
-        assert!(said.contains("came slowly"), "{said}");
+        assert!(said.contains("arrived slowly"), "{said}");
         waiting.join().unwrap();
     });
 }

@@ -82,7 +82,7 @@ fn a_disk_that_takes_too_long_delays_only_the_end_and_is_named() {
     let stream = pool.stream(RESPONSES, &body.to_string());
     let text = stream.whole();
     let (said, _) = text
-        .split_once(": store: the response was not on disk within 1 s; ")
+        .split_once(": store: the response was not written to disk within 1 s; ")
         .expect(&text);
     assert!(said.contains("response.output_text.done"), "{text}");
     let response = last_of(&text);
