@@ -1,4 +1,4 @@
-//! The system's allocator, which counts how often it gives memory out, and who tells the count to another process.
+//! Wraps the system's allocator to count allocations, and sends the count to another process.
 #![expect(unsafe_code, reason = "an allocator is unsafe by its definition")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,7 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pieces of memory given out since the start, also where one had to grow.
+/// Allocations since the start, including reallocations.
 static GIVEN: AtomicU64 = AtomicU64::new(0);
 
 struct Counting;
@@ -15,7 +15,7 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY, for every block: all is handed to the system's allocator as it came, whose contract is the same.
+// SAFETY, for every block: all arguments are passed unchanged to the system's allocator, which has the same contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         GIVEN.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Tells the count to everybody who connects, until the process ends.
+/// Sends the count to every connection, until the process ends.
 pub fn tell(socket: &Path) {
     let listener = UnixListener::bind(socket).expect("a new socket");
     std::thread::spawn(move || {
@@ -48,7 +48,7 @@ pub fn tell(socket: &Path) {
     });
 }
 
-/// The count of the process that tells it here.
+/// Reads the count of the process behind this address.
 pub fn count_of(socket: &Path) -> u64 {
     let mut count = [0; 8];
     let mut asking = UnixStream::connect(socket).expect("the program listens");

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             }
         };
     }
-    // A list of its tests is what some tools ask of every test program.
+    // Some tools request the list of tests from every test program.
     if std::env::args().any(|word| word == "--list") {
         println!("allocations: test");
         return ExitCode::SUCCESS;
@@ -105,7 +105,7 @@ fn request(is_stream: bool, tokens: u32) -> String {
     )
 }
 
-/// The second process, with one model whose engine is the double of vLLM.
+/// The second process, with one model that runs vLLM's double.
 struct Program {
     folder: tempfile::TempDir,
     child: Child,
@@ -180,7 +180,7 @@ impl Drop for Program {
     }
 }
 
-/// A kept connection.
+/// A keep-alive connection.
 struct Client(TcpStream);
 
 impl Client {

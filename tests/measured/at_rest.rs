@@ -8,7 +8,7 @@ use support::whole::{Pool, wait_for};
 
 /// Long enough to average over short-term effects.
 const WINDOW: Duration = Duration::from_secs(3);
-/// Others on the machine may wake it, never keep it asleep: the least counts.
+/// Other processes can only add wakes, so the lowest count is used.
 const WINDOWS: usize = 3;
 /// With one engine. A dozen periodic timers caused 31 wakes per second; a quarter of the remaining ones belong to the evening's
 /// scheduler, which wakes twice a second without a configuration option.
@@ -33,7 +33,7 @@ fn field(status: &str, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("{name} in {status}"))
 }
 
-/// The fewest wakes in a second.
+/// The lowest number of wakes per second.
 fn wakes_a_second(pid: u32) -> f64 {
     let window = || {
         let before = wakes(pid);
@@ -47,7 +47,7 @@ fn wakes_a_second(pid: u32) -> f64 {
 fn it_wakes_a_few_times_a_second_and_each_engine_adds_little() {
     let _alone = super::ALONE.blocking_lock();
     let models = ["a", "b"].map(|name| stub(name, &[]));
-    // More workers wake one another more often; on each machine it has as many here.
+    // Fixes the number of workers: more workers wake one another more often.
     let pool = Pool::with_env(&models, "", &[("TOKIO_WORKER_THREADS", "2")]);
     let with_one_more = |model: &str| {
         let (status, text, _) =

@@ -15,15 +15,15 @@ use serde_json::Value;
 use sqlx::{Connection, Row, SqliteConnection};
 use support::whole::Pool;
 
-/// A pool whose two devices hold two models together, and how it is used.
+/// A pool whose two devices hold two models in total, and its workload.
 struct Rig {
-    /// Milliseconds of the loads of the models.
+    /// Load times of the models in milliseconds.
     loads: &'static [u32],
     lasts: Duration,
     sessions_a_second: f64,
-    /// Requests of a session, which are for one model.
+    /// Requests of a session, all for one model.
     of_a_session: u32,
-    /// If there are fewer, little is shown.
+    /// Minimum number of loads for a meaningful comparison.
     loads_at_least: f64,
 }
 
@@ -37,7 +37,7 @@ const SINGLE_REQUESTS: Rig = Rig {
     loads_at_least: 50.0,
 };
 
-/// Short stays with a few requests each: how many loads they need is decided by their order within the minute.
+/// Short sessions with a few requests each: the number of loads depends on their order within the minute.
 const SESSIONS: Rig = Rig {
     loads: &[50, 100, 150, 200, 300],
     lasts: Duration::from_secs(120),
@@ -46,7 +46,7 @@ const SESSIONS: Rig = Rig {
     loads_at_least: 30.0,
 };
 
-/// Seconds between two requests of a session.
+/// Seconds between requests of a session.
 const PAUSE_MEAN: f64 = 0.4;
 const TOKEN_MS: u32 = 10;
 const TOKENS_MEAN: f64 = 15.0;
@@ -66,7 +66,7 @@ struct Request {
     tokens: u32,
 }
 
-/// In the order of time.
+/// In chronological order.
 fn schedule(rig: &Rig) -> Vec<Request> {
     let mut random = Pcg64Mcg::seed_from_u64(SEED);
     let mut requests = Vec::new();
@@ -113,7 +113,7 @@ fn file(rig: &Rig, model: usize) -> (String, String) {
     support::stub::model(&name, &flags, "memory_gib: 9")
 }
 
-/// From a request to the first event of its answer; comments of the wait are none.
+/// Time from a request to the first event of its response, not counting comments.
 #[expect(clippy::disallowed_methods, reason = "real programs in real time")]
 fn waited(address: &str, request: &Request) -> Duration {
     let body = format!(
@@ -144,7 +144,7 @@ fn waited(address: &str, request: &Request) -> Duration {
     first.unwrap()
 }
 
-/// Sends each request at its moment; the mean wait in milliseconds.
+/// Sends each request at its time, and returns the mean wait in milliseconds.
 #[expect(clippy::disallowed_methods, reason = "real programs in real time")]
 fn play(address: &str, requests: &[Request]) -> f64 {
     let began = Instant::now();
@@ -163,7 +163,7 @@ fn play(address: &str, requests: &[Request]) -> f64 {
     all.as_secs_f64() * 1000.0 / waits.len() as f64
 }
 
-/// The loads that the store has seen, and their milliseconds.
+/// Number of loads in the store, and their total time in milliseconds.
 fn loads(store: &Path) -> (f64, f64) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let url = format!("sqlite://{}", store.display());
@@ -208,7 +208,7 @@ fn the_forecast_for_short_stays_with_a_few_requests_each_is_what_happened() {
     forecasts(&SESSIONS);
 }
 
-/// Half a minute has few loads, of which one more or less is several per cent.
+/// Half a minute has few loads, so a single load is several per cent.
 const QUICK: Duration = Duration::from_secs(30);
 const QUICK_SLACK: f64 = 3.0;
 
@@ -232,7 +232,7 @@ fn forecasts(whole: &Rig) {
     let mut pool = Pool::with_devices(&files, devices);
     let requests = schedule(rig);
     let wait_mean_ms = play(pool.address(), &requests);
-    // The last minute is written at the end.
+    // The last minute is written at shutdown.
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(30)), "it ends");
     let store = pool.data().join("model-pool.db");

@@ -18,7 +18,7 @@ use support::hub::Hub;
 use support::required::skipped;
 use support::whole::{Pool, wait_for};
 
-/// A small separate disk, gone with the test.
+/// A small separate disk, removed with the test.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -89,7 +89,7 @@ fn metric(pool: &Pool, name: &str) -> f64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// A new key: its id and its text.
+/// Creates a key, and returns its id and secret.
 fn new_key(pool: &Pool, name: &str) -> (u16, Value) {
     let body = format!(r#"{{"name":"{name}","role":"admin"}}"#);
     admin(pool, "POST", "/llm/admin/keys", &body)
@@ -146,7 +146,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
 
     disk.fill();
     history_is_lost(&pool, "c");
-    // Administrators' orders are refused, with what to free; none has an effect.
+    // Administrators' orders are refused with advice on what to free; none has an effect.
     let (status, refused) = new_key(&pool, "lost");
     assert_eq!(status, 503, "{refused}");
     let message = refused["error"]["message"].as_str().unwrap();
@@ -168,7 +168,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
         assert_eq!(asks(&pool, "a").0, 200);
     }
     assert!(stream.whole().contains("[DONE]"), "{}", stream.text());
-    // Room for the record of a new engine is kept.
+    // Space for the record of a new engine is reserved.
     let (status, text) = asks(&pool, "cold");
     assert_eq!(status, 200, "{text}");
 

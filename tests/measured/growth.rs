@@ -23,8 +23,8 @@ fn asked_for(name: &str, usual: u64) -> u64 {
     text.map_or(usual, |text| text.parse().expect("a number"))
 }
 
-/// Sends requests as fast as eight clients can, for a few seconds; returns how many had which status. `request`
-/// returns the head and body of the nth.
+/// Sends requests from eight clients as fast as possible for a few seconds, and returns the number of responses by status.
+/// `request` returns head and body of the nth request.
 fn flood(
     pool: &Pool,
     path: &str,
@@ -66,7 +66,7 @@ fn flood(
     all.into_iter().collect()
 }
 
-/// The status of one answer; `None` if the connection was closed.
+/// The status of a response; `None` if the connection was closed.
 fn ask(socket: &mut BufReader<TcpStream>, text: &str) -> Option<u16> {
     socket.get_mut().write_all(text.as_bytes()).ok()?;
     let (mut status, mut length) = (0, 0);
@@ -184,7 +184,7 @@ fn a_flood_of_refused_requests_is_a_few_rows_and_lines_and_none_is_forgotten() {
         "{grown:?}"
     );
     drop(waits);
-    // The sums are written at the end, and together with the first ones they cover all refusals.
+    // The sums are written at shutdown; with the first records they cover all refusals.
     pool.terminate();
     assert!(pool.wait(Duration::from_secs(30)), "it ends");
     let refused = rows(
@@ -247,7 +247,7 @@ fn names_and_keys_that_clients_invent_are_in_no_series_and_fill_neither_audit_no
     println!(
         "{audit} rows of audit, {grown:?} bytes of log and KiB of memory, {before} lines of metrics before"
     );
-    // At most two minutes were started.
+    // The flood spanned at most two minutes.
     assert!((1..=240).contains(&audit), "{audit} rows of audit");
     assert!(grown.0 < MIB && grown.1 < 96 << 10, "{grown:?}");
     let after = series(&pool);
@@ -274,7 +274,7 @@ fn an_engine_that_prints_without_end_fills_two_files_and_no_more() {
     assert!(bytes_below(&logs) <= 32 * MIB, "{}", bytes_below(&logs));
 }
 
-/// A service that takes models of this hub from any client.
+/// A service in which any client may use models of this hub.
 fn open_to_anyone(hub: &Hub, cache: &Path, size: &str) -> Pool {
     let env = [
         ("MODEL_POOL__CATALOG__ON_UNKNOWN", "anyone"),
@@ -390,7 +390,7 @@ fn a_start_with_a_long_history_is_quick_and_what_is_too_much_goes_while_it_serve
     let key = pool.admin_key();
     let mut slowest = Duration::ZERO;
     wait_for("the surplus to go", || {
-        // Meanwhile an administrator's order does not wait.
+        // An administrator's order does not wait for it.
         let began = SystemTime::now();
         let body = r#"{"priority": 1}"#;
         let (status, text, _) =

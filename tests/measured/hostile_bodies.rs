@@ -22,19 +22,19 @@ const MIB: u64 = 1 << 20;
 const BYTES: usize = 512 << 10;
 /// `server.body_limit`, less room for the enclosing object.
 const LARGEST_BYTES: usize = (10 << 20) - (64 << 10);
-/// The allowed multiple of the time that a plain text of the same length takes.
+/// Permitted multiple of the time for plain text of the same length.
 const TIMES_PLAIN: u32 = 5;
-/// A cost below this for each MiB is never too much: a plain text takes one tick of the clock.
+/// Always permitted cost per MiB: plain text takes one clock tick.
 const FLOOR_PER_MIB: Duration =
     Duration::from_millis(if cfg!(debug_assertions) { 600 } else { 30 });
 const TIMES_BYTES: u64 = 8;
-/// Memory growth that is allowed in addition, for the allocator.
+/// Additional permitted memory growth, for the allocator.
 const GROWTH_FREE: u64 = 48 * MIB;
 const KEPT_FREE: u64 = 96 * MIB;
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Nine of ten health checks are answered within this time.
+/// Nine of ten health checks finish within this time.
 const WELL_WITHIN: Duration = Duration::from_millis(50);
-/// The limit for all of them, on a busy machine.
+/// Time limit of every health check, for a busy machine.
 const WELL_ALWAYS: Duration =
     Duration::from_millis(if cfg!(debug_assertions) { 1500 } else { 500 });
 
@@ -106,7 +106,7 @@ fn tried(
             }
             flaw(&cost, body.len().max(bytes), most)
         };
-        // A busy machine is slow at times; a real fault repeats.
+        // A busy machine may be slow; a real fault repeats.
         if let Some(flaw) = once().and_then(|_| once()).and_then(|_| once()) {
             wrong.push(format!("{} {}: {kind}: {flaw}", route.method, route.path));
         }
@@ -114,7 +114,7 @@ fn tried(
     wrong
 }
 
-/// Models are loaded, and pools of threads, buffers and connections reach their size.
+/// Loads the models, and warms up the pools of threads, buffers and connections.
 fn warmed(bytes: usize) -> Pool {
     let pool = pool();
     let key = pool.admin_key();
@@ -144,7 +144,7 @@ fn stays_well(watch: &Watch, plain: Duration) {
     assert!(last <= WELL_ALWAYS, "not well for {last:?}");
 }
 
-/// The time of nine of ten health checks while plain texts are read.
+/// 90th percentile of health check times while plain texts are read.
 fn well_with_plain(pool: &Pool, watch: &Watch, bytes: usize) -> Duration {
     let (key, body) = (pool.admin_key(), plain(&ROUTES[0], bytes));
     watch.waits();
@@ -206,7 +206,7 @@ fn the_largest_bodies_together_take_no_more_than_a_few_times_their_bytes() {
             .find(|route| route.path == path)
             .expect("a route");
         let all = hostile(route, LARGEST_BYTES, &mut chance).into_iter();
-        // Half of them: without optimisation each takes a second.
+        // Half of them, because each takes a second without optimisation.
         let all: Vec<_> = all.step_by(2).collect();
         for together in all.chunks(4) {
             let resident = watch.forget_peak(pool.pid());

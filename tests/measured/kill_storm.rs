@@ -1,6 +1,6 @@
-//! A storm over the real program: it is killed with `kill -9` and taken over at random moments and at chosen ones,
-//! under load, while administrators change things. What was acknowledged holds after each start, streams break only
-//! with their process, evenings are finished, and nothing is left behind.
+//! A stress test of the real program: it is killed with `kill -9` and taken over at random and chosen times, under load, while
+//! administrators change things. Acknowledged changes hold after each start, streams break only with their process, evenings are
+//! finished, and nothing is left behind.
 //!
 //! Seeded and bounded: half a minute of storm, or `MODEL_POOL_STORM_SECONDS`; the seed is printed, and set by
 //! `MODEL_POOL_STORM_SEED`. Thread timing is not seeded: a seed repeats the same orders and kills, though not at the
@@ -21,7 +21,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use service::Service;
 
-/// Length of the storm; start and end take some seconds more.
+/// Duration of the storm, without some seconds for start and end.
 const SECONDS: u64 = 30;
 const USERS: u64 = 3;
 const STREAMERS: u64 = 3;

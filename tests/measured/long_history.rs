@@ -1,5 +1,5 @@
-//! A long history stays quick: the first page of every filter, the end of a filter that little passes, and a report. The
-//! rows are few enough for every run; with `HISTORY_ROWS=10000000` it is a year of a busy pool.
+//! Performance with a long history: the first page of every filter, the end of a selective filter, and a report. The default number
+//! of rows is small; `HISTORY_ROWS=10000000` is a year of a busy pool.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, Row, SqliteConnection};
 
 const PAGE_WITHIN: Duration = Duration::from_millis(50);
-/// Of a week, from an index of a year.
+/// A report over a week, from an index over a year.
 const REPORT_WITHIN: Duration = Duration::from_secs(1);
-/// One event every three seconds makes ten million in a year.
+/// One event every three seconds, ten million in a year.
 const EVENT_EVERY_MS: i64 = 3_000;
 
-/// Evictions of models a to z by every third reason; a rare model, a rare reason and a rare key at the beginning.
+/// Evictions of models a to z with every third reason; a rare model, a rare reason and a rare key at the start.
 const FILL: &str = "
 WITH RECURSIVE rows (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM rows WHERE n < ?1)
 INSERT INTO history (at, kind, model, replica, order_id, reason, priority, placement, candidates, memory, took_ms, cause, asked_by)
@@ -44,7 +44,7 @@ async fn filled(folder: &std::path::Path, rows: i64) -> Store {
     Store::open(&url).await.unwrap()
 }
 
-/// Kind, model and reason, with the number of events, what they took together, and the longest.
+/// Kind, model and reason, with the number of events, their total time, and the longest.
 type Sums = (String, Option<String>, Option<String>, [i64; 3]);
 
 fn sums_of_row(row: &SqliteRow) -> Sums {

@@ -15,5 +15,5 @@ mod policy;
 
 use tokio::sync::Mutex;
 
-/// Held by the test that runs.
+/// Held by the running test.
 static ALONE: Mutex<()> = Mutex::const_new(());

@@ -25,7 +25,7 @@ fn processor_time(pid: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// A page that reads whatever comes, in a thread that ends with the pool. Counts its first picture, and its bytes.
+/// A page that reads all events in a thread that ends with the pool. Counts complete views and bytes.
 fn open_page(pool: &Pool, key: &str, pictures: &Arc<AtomicU64>, bytes: &Arc<AtomicU64>) {
     let mut socket = TcpStream::connect(pool.address()).expect("the pool listens");
     let head = format!(
@@ -51,7 +51,7 @@ fn open_page(pool: &Pool, key: &str, pictures: &Arc<AtomicU64>, bytes: &Arc<Atom
     });
 }
 
-/// The share of a core that the controller uses in this time, in per cent.
+/// Processor usage of the controller during this time, in per cent of a core.
 fn share(pool: &Pool, time: Duration, mut each_second: impl FnMut(u64)) -> f64 {
     let (began, before) = (SystemTime::now(), processor_time(pool.pid()));
     for second in 0..time.as_secs() {
@@ -100,7 +100,7 @@ fn two_hundred_open_pages_cost_the_controller_little() {
         sent >> 10
     );
     assert!(sent > PAGES * 100, "the pages see the loads: {sent} bytes");
-    // A build without optimisation, on a machine that others use.
+    // For an unoptimised build on a shared machine.
     let most = if cfg!(debug_assertions) { 25.0 } else { 5.0 };
     assert!(
         quiet <= most && busy <= most,

@@ -92,7 +92,7 @@ fn on_no_trace_is_the_pool_worse_than_least_recent_use() {
                 lost(&lru)
             );
             worst = (worst.0.max(reload), worst.1.max(wait));
-            // One load more delays the requests of one model, of all that are counted in the mean.
+            // An additional load delays only one model's requests among all in the mean.
             let noise_of_wait = load.div_ceil(own.all.requests.max(1));
             if own.all.reload.0 > lru.all.reload.0 + load
                 || own.all.waits.mean.0 > lru.all.waits.mean.0 + noise_of_wait

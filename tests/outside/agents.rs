@@ -31,7 +31,7 @@ impl Workplace {
         Workplace::with(pool)
     }
 
-    /// Ollama's API, and no key on this machine.
+    /// A pool with Ollama's API and without keys for local clients.
     fn open() -> Workplace {
         Workplace::with(open_pool)
     }
@@ -111,7 +111,7 @@ fn has(text: &str, words: &str) {
     assert!(text.contains(words), "no {words:?} in: {text}");
 }
 
-/// A row of the table in which everything that is named was tried.
+/// A row of the table with all features that were tested.
 fn row(client: &str, wire: &str, columns: &[&str]) {
     let mut row = json!({"client": client, "wire": wire});
     for column in columns {

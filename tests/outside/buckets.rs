@@ -13,7 +13,7 @@ use support::whole::{Pool, wait_for};
 const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/models/tiny-chat");
 const HASH: &str = "d0bb58b0dd6d2c3a7f9fbdd5a5f6b2a1c0ffee00";
 
-/// The tiny model, and a larger file that is fetched with it and never loaded.
+/// The tiny model, and a larger file that is downloaded with it and never loaded.
 fn files() -> Vec<(String, Vec<u8>)> {
     let mut files = support::folder::files_of(Path::new(TINY));
     let large = (0..LARGE).map(|nth| (nth * 7 + nth / 4093) as u8).collect();
@@ -118,7 +118,7 @@ fn a_mirrored_model_talks_and_a_download_that_is_killed_midway_goes_on() {
         std::fs::read_to_string(root.join("refs/main")).unwrap(),
         HASH
     );
-    // Weights that are here need no bucket.
+    // Local weights need no bucket.
     drop(s3);
     pool.kill_and_restart();
     assert_eq!(ask(&pool).0, 200);
@@ -168,7 +168,7 @@ fn a_copy_that_is_not_what_its_digest_says_is_caught_and_not_kept() {
     assert!(state.join("SHA256SUMS").exists());
 }
 
-/// Answers every POST with the right token with the keys.
+/// Responds to every POST that has the right token with the keys.
 fn key_giver(token: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,6 +1,6 @@
-//! Third-party clients against the real program: the `openai` and `ollama` packages of PyPI and npm, `langchain-openai`,
-//! the `llm` tool, `anthropic`, and schemathesis. The checks are scripts in tests/clients; `.ci/clients` installs what they
-//! need, and without it these tests print that they were skipped.
+//! Third-party clients with the real program: the `openai` and `ollama` packages of PyPI and npm, `langchain-openai`, the `llm`
+//! tool, `anthropic`, and schemathesis. The checks are scripts in tests/clients; `.ci/clients` installs their requirements, and
+//! without it these tests report that they were skipped.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use support::required::skipped;
 use support::whole::Pool;
 
-/// The pool's features that the scripts can check; they report the others as left out. There are `logprobs`,
-/// `completions`, `json_schema`, `tools`, `responses`, `messages`, `messages_count`, `messages_tools`.
+/// The pool's features for the scripts to check; they report the others as left out: `logprobs`, `completions`, `json_schema`,
+/// `tools`, `responses`, `messages`, `messages_count`, `messages_tools`.
 const FEATURES: &str = "logprobs completions json_schema responses messages messages_count";
 
 /// The time limit of a script on a slow machine.
@@ -234,7 +234,7 @@ fn the_openapi_document_tells_the_truth() {
     assert!(!pool.log().contains("panicked"), "{}", pool.log());
 }
 
-/// The same for the routes that are there with `compat.ollama` alone.
+/// The routes that exist only with `compat.ollama`.
 #[test]
 fn the_openapi_document_of_ollamas_api_tells_the_truth() {
     let Some(program) = brought("venv/bin/schemathesis") else {

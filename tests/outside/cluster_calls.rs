@@ -1,4 +1,4 @@
-//! Calls of the program with a configuration of a cluster.
+//! Runs the program with a cluster configuration.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -23,7 +23,7 @@ impl Ended {
     }
 }
 
-/// A secret of the environment is there, which no job may get.
+/// The environment contains a secret that no job may receive.
 pub fn run(config: &Path, words: &[&str], env: &[(&str, &OsStr)]) -> Ended {
     let output = Command::new(env!("CARGO_BIN_EXE_model-pool"))
         .args(words)

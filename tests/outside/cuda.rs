@@ -1,5 +1,5 @@
-//! The program with CUDA as `.ci/cuda` builds it, on a machine without a GPU: it starts and computes on the processor with the
-//! driver's stub alone, and the plain program says of it what is missing.
+//! The CUDA build of `.ci/cuda` on a machine without a GPU: it starts and computes on the processor with only the driver's stub,
+//! and the plain program reports what is missing.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -75,7 +75,7 @@ impl Drop for Engine {
     }
 }
 
-/// Status and body of one exchange, once something listens there.
+/// Status and body of a request, once a server listens.
 fn exchange(socket: &Path, request: &str) -> Option<(u16, String)> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.write_all(request.as_bytes()).ok()?;

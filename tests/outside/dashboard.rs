@@ -1,5 +1,5 @@
-//! The dashboard in a real Chromium, against the real program with stub engines. The checks are `tests/dashboard/drive.py`;
-//! `.ci/dashboard` installs what it needs, and without it these tests print that they were skipped.
+//! The dashboard in a real Chromium, with the real program and stub engines. The checks are `tests/dashboard/drive.py`;
+//! `.ci/dashboard` installs its requirements, and without it these tests report that they were skipped.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use support::provider::{CLIENT, Provider};
 use support::required::skipped;
 use support::whole::{Pool, wait_for};
 
-/// Two devices, of which `large` nearly needs one for itself.
+/// Two devices; `large` nearly fills one.
 const CONFIG: &str = "inventory: {provider: fixed, headroom: 0%, devices: [{name: gpu0, memory: 16GiB}, {name: gpu1, memory: 16GiB}]}\n";
 const LIMIT: Duration = Duration::from_secs(500);
 /// Checks that a test runs: all checks of a file, or checks with a common name prefix.
@@ -28,7 +28,7 @@ const SIGN_ON: &[&str] = &["sign_on"];
 const MANY: &[&str] = &["many_"];
 /// Folder for screenshots of every screen, for manual inspection.
 const SCREENSHOTS: &str = "MODEL_POOL_SCREENSHOTS";
-/// Folder with files of the dashboard to use instead of those in the program.
+/// Folder with dashboard files to use instead of the embedded ones.
 const FILES: &str = "MODEL_POOL_DASHBOARD_FILES";
 
 fn root() -> &'static Path {
@@ -78,7 +78,7 @@ fn drive(pool: &Pool, checks: &[&str]) -> Option<String> {
 /// Timed measurements run without other browsers.
 static BROWSERS: RwLock<()> = RwLock::new(());
 
-/// The same with these variables.
+/// As `drive`, with these variables.
 fn drive_with(pool: &Pool, checks: &[&str], variables: &[(&str, &str)]) -> Option<String> {
     let python = brought("venv/bin/python")?;
     let axe = brought("node_modules/axe-core/axe.min.js")?;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// From each spelling to whether a value follows it.
+/// Spellings of flags; true if a value follows.
 pub type Flags = BTreeMap<String, bool>;
 
-/// The flags of a list: a line has every spelling, then what follows it.
+/// Parses a list: each line contains all spellings, then the type of value.
 pub fn flags_of_list(text: &str) -> Flags {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let flags = lines.flat_map(|line| {

@@ -1,6 +1,6 @@
-//! Generators of clients from the OpenAPI document of the running program: openapi-generator (Python and typescript-fetch),
-//! openapi-python-client, openapi-typescript and @hey-api/openapi-ts. Each client is compiled and calls the program. `.ci/generators`
-//! installs them; without them the test prints that it was skipped.
+//! Client generators with the OpenAPI document of the running program: openapi-generator (Python and typescript-fetch),
+//! openapi-python-client, openapi-typescript and @hey-api/openapi-ts. Each client is compiled and calls the program.
+//! `.ci/generators` installs them; without them the test reports that it was skipped.
 
 use std::fs;
 use std::process::Command;

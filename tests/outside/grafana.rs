@@ -41,7 +41,7 @@ fn the_dashboard_is_as_grafanas_own_types_have_it() {
     };
     let (is_right, text) = check(&file());
     assert!(is_right, "{text}");
-    // The check itself finds what is wrong.
+    // The check detects errors.
     let mut wrong: Value = serde_json::from_str(&fs::read_to_string(file()).unwrap()).unwrap();
     wrong["panels"][1]["options"]["colorMode"] = json!("colourful");
     wrong["panels"][2]["gridPosition"] = json!(1);
@@ -54,7 +54,7 @@ fn the_dashboard_is_as_grafanas_own_types_have_it() {
     );
 }
 
-/// A Prometheus of the test, which ends with it.
+/// A Prometheus that ends with the test.
 struct Prometheus {
     child: Child,
     address: String,
@@ -77,7 +77,7 @@ impl Prometheus {
             "global: {{scrape_interval: 1s}}\nscrape_configs:\n  - job_name: model-pool\n    static_configs: [{{targets: [\"{target}\"]}}]\n"
         );
         fs::write(&config, text).unwrap();
-        // Free a moment ago; Prometheus cannot say which port the system chose.
+        // A port that is currently free: Prometheus cannot report a port chosen by the system.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
@@ -143,7 +143,7 @@ fn a_real_prometheus_has_an_answer_to_every_query_of_the_dashboard() {
             .query("model_pool_store_writable")
             .is_ok_and(|series| !series.is_empty())
     });
-    // Loads, answers, an eviction, and a request that fails.
+    // Loads, responses, an eviction, and a failed request.
     let key = pool.admin_key();
     let ask = |model: &str| {
         let body = json!({"model": model, "stream": true, "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]});
@@ -170,7 +170,7 @@ fn a_real_prometheus_has_an_answer_to_every_query_of_the_dashboard() {
                 }
             }
         }
-        // These need a replica that is pushed out, and a request that fails.
+        // These need an evicted replica and a failed request.
         silent.retain(|query| !query.contains("eviction") && !query.contains("5..|429"));
         silent.is_empty()
     });

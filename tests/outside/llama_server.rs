@@ -38,15 +38,15 @@ fn llama(program: &Path, name: &str, weights: &Path, pool: &str) -> (String, Str
     (format!("{name}.yaml"), text)
 }
 
-/// The one model of a test with these weights, which may have all tokens of the file and stays. One thread: several wait for one
-/// another at each token, and on a machine that does other things they wait long.
+/// The only model of a test, with the full context of the file. Uses one thread: several threads wait for one another at each
+/// token, which is slow on a busy machine.
 fn only_model(program: &Path, weights: &Path, kwargs: &str) -> [(String, String); 1] {
     let (file, text) = llama(program, "real", weights, "memory_gib: 0.08, keep_hot: 1h");
     let kwargs = format!("max_total_tokens: 512\n  engine_kwargs: {{threads: 1, {kwargs}}}");
     [(file, text.replace("max_total_tokens: 256", &kwargs))]
 }
 
-/// The configuration of its pool. No probe of an idle engine counts among the requests.
+/// The configuration of its pool, without probes of idle engines, which would count as requests.
 const ONLY_MODEL: &str = "inventory: {provider: host, host_memory: 100MiB, headroom: 0%}\npool: {idle_probe: off, stall_after: 10s, first_token_after: 60s}\n";
 
 /// A demo model on the embedded engine.
@@ -132,7 +132,7 @@ fn it_and_the_embedded_engine_evict_one_another_by_priority() {
     let folder = tempfile::tempdir().expect("a folder");
     let weights = folder.path().join("tiny.gguf");
     support::tiny_gguf::write(&weights, 2);
-    // Neither with nor without the third do any two fit into 100 MiB.
+    // No two of the models fit into 100 MiB.
     let files = [
         llama(
             &program,
@@ -176,7 +176,7 @@ fn it_and_the_embedded_engine_evict_one_another_by_priority() {
     openai_package(&pool, "tiny-chat", "high");
 }
 
-/// The same from the `openai` package, where `.ci/run` has installed it.
+/// The `openai` package, if `.ci/run` has installed it.
 fn openai_package(pool: &Pool, refused: &str, served: &str) {
     let Some(python) = std::env::var_os("OPENAI_PYTHON") else {
         skipped(
@@ -241,13 +241,13 @@ fn killed_in_the_middle_of_an_answer_it_ends_the_stream_with_an_error() {
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
     }
     let text = stream.whole();
-    // The random model answers fast: an answer that finished before the kill is complete.
+    // The random model is fast: a response may be complete before the kill.
     let finished = text.contains("[DONE]");
     assert!(finished || text.contains("\"error\""), "{text}");
     wait_for("its end to be known", || {
         state(&pool, "nonsense") != "ready"
     });
-    // It crashed soon after it was ready, so it cools down (L3); an administrator need not wait.
+    // It crashed soon after it was ready, so it cools down (L3); administrators need not wait.
     let body = json!({"model": "nonsense"}).to_string();
     let (status, text, _) = pool.request("POST", "/llm/admin/load", &body, Some(&pool.admin_key()));
     assert_eq!(status, 200, "{text}");

@@ -1,5 +1,5 @@
-//! Tests with third-party programs. Without them the tests print that they were skipped, or fail where
-//! `MODEL_POOL_TESTS_REQUIRE` names the program.
+//! Tests with third-party programs. Without them the tests report that they were skipped, or fail if `MODEL_POOL_TESTS_REQUIRE`
+//! names the program.
 
 mod agents;
 mod bucket_adapters;

@@ -1,5 +1,5 @@
-//! Open WebUI in a real Chromium, set up as docs/guides/clients.md says, against the real program. The checks are
-//! `tests/clients/open_webui.py`; `.ci/open-webui` installs Open WebUI and `.ci/dashboard` what drives it.
+//! Open WebUI in a real Chromium, configured as in docs/guides/clients.md, with the real program. The checks are
+//! `tests/clients/open_webui.py`; `.ci/open-webui` installs Open WebUI, and `.ci/dashboard` the browser driver.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::clients::{root, run_within, user_key};
 /// The first start creates its database, which takes long on a busy machine.
 const START: Duration = Duration::from_secs(240);
 const LIMIT: Duration = Duration::from_secs(580);
-/// Answers by script: `turns` where a request has tools, `plain` for titles, tags and follow-up questions.
+/// Scripted responses: `turns` for requests with tools, `plain` for titles, tags and follow-up questions.
 const WRITER: &str = r#"{"turns": [{"say": "I am the scripted writer."}], "plain": "{\"title\": \"A scripted title\", \"tags\": [\"test\"], \"follow_ups\": []} I am the scripted writer."}"#;
 
 fn brought(path: &str, installer: &str) -> Option<PathBuf> {
@@ -33,7 +33,7 @@ fn brought(path: &str, installer: &str) -> Option<PathBuf> {
     None
 }
 
-/// A port that was free just now: Open WebUI cannot report the port that it binds.
+/// A port that is currently free: Open WebUI cannot report the port that it binds.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()

@@ -1,5 +1,5 @@
-//! Prometheus' own checks of the alerts and of the exposition: `promtool`, which Debian has in the package `prometheus`.
-//! Without it these tests print that they were skipped.
+//! Prometheus' own checks of the alerts and of the exposition: `promtool`, in Debian's package `prometheus`. Without it these tests
+//! report that they were skipped.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use support::required::{is_for_later, skipped};
 use support::whole::Pool;
 
-/// The program, if it is there.
+/// The program, if it is installed.
 fn promtool() -> Option<Command> {
     let program = std::env::var_os("PROMTOOL").unwrap_or_else(|| "promtool".into());
     let there = Command::new(&program)
@@ -72,7 +72,7 @@ fn the_exposition_is_what_prometheus_reads() {
         .unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    // Status 3 is a matter of taste: advice on names.
+    // Status 3 is advice on names.
     assert!(matches!(output.status.code(), Some(0 | 3)), "{said}");
     assert!(!said.contains("error while linting"), "{said}");
 }

@@ -1,5 +1,5 @@
-//! Two gateways that share limits on a real Redis server, and what they do when it is gone. Needs `redis-server` on
-//! the PATH (Debian: `apt-get install redis-server`); without it these tests print that they were skipped.
+//! Two gateways that share limits over a real Redis server, and their behaviour without it. Needs `redis-server` on the PATH
+//! (Debian: `apt-get install redis-server`); without it these tests report that they were skipped.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use support::required::{is_for_later, skipped};
 use support::whole::{Pool, wait_for};
 
-/// A server that keeps nothing on disk.
+/// A server without persistence.
 struct Redis {
     port: u16,
     child: Option<Child>,
@@ -92,7 +92,7 @@ impl Redis {
     }
 }
 
-/// Every connection at this local port: the kernel's number of its state, and its unread bytes.
+/// Every connection of this local port: the kernel's state number, and its unread bytes.
 fn sockets(port: u16) -> Vec<(u64, u64)> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
@@ -184,7 +184,7 @@ fn requests_at_once_are_counted_together_and_given_back() {
     wait_for("its place to be free", || ask(&pools[1]).0 == 200);
 }
 
-/// A gateway with one place that gets requests while its server is stopped.
+/// A gateway with a limit of one request, which receives requests while its server is stopped.
 fn asked_of_a_frozen_server(redis: &Redis) -> (Pool, support::whole::Stream) {
     let pool = redis.pool("{concurrent_requests: 1}", "closed");
     assert_eq!(ask(&pool).0, 200);

@@ -1,5 +1,5 @@
-//! The table in docs/guides/clients.md: which client can do what over which wire. The tests of clients find it out and print
-//! rows of JSON; here they are compared with the document. UPDATE=1 writes them there.
+//! The table in docs/guides/clients.md with the features of each client over each API. The client tests determine the features and
+//! print rows of JSON, which are compared with the document here. UPDATE=1 writes them.
 
 use std::fs;
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,7 @@ const COLUMNS: [&str; 7] = [
     "error",
 ];
 
-/// All rows that tests make, in the order of the table.
+/// All rows produced by tests, in the order of the table.
 const ROWS: [(&str, &str); 34] = [
     ("Codex CLI", "responses"),
     ("Codex CLI, --oss", "responses"),
@@ -63,7 +63,7 @@ const ROWS: [(&str, &str); 34] = [
 /// Serializes updates: tests of several clients run simultaneously.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A line of the table, by what begins it.
+/// A line of the table, by its beginning.
 fn head(client: &str, wire: &str) -> String {
     format!("| {client} | {wire} |")
 }

@@ -1,6 +1,6 @@
-//! Client libraries over every wire that they have, against the real program with a scripted engine: scripts in
-//! tests/clients try them and print rows of the table in docs/guides/clients.md. Answers themselves are held to what OpenAI and
-//! Anthropic published.
+//! Client libraries over every API they support, with the real program and a scripted engine: scripts in tests/clients test them
+//! and print rows of the table in docs/guides/clients.md. Responses are validated with the schemas published by OpenAI and
+//! Anthropic.
 
 use std::path::Path;
 
@@ -20,13 +20,12 @@ fn turns() -> Value {
     })
 }
 
-/// A pool that needs keys, with the model `writer`, which is also called `gpt-5.5`. Its engine reasons and then does what
-/// the file says.
+/// A pool that requires keys, with the model `writer` and its alias `gpt-5.5`. Its engine reasons and then follows the file.
 pub fn pool(turns: &Path) -> Pool {
     Pool::with_models(&[writer(turns)], "auth: {inference: key}\n")
 }
 
-/// The same with Ollama's API, for clients on this machine that have no key.
+/// A pool with Ollama's API, for local clients without a key.
 pub fn open_pool(turns: &Path) -> Pool {
     Pool::with_models(&[writer(turns)], "compat: {ollama: true}\n")
 }

@@ -1,4 +1,4 @@
-//! The documentation as a book: every page is in it, and every link of the documentation leads to a file and a heading.
+//! The documentation as a book: it contains every page, and every link leads to a file and a heading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ fn read(path: &Path) -> String {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The Markdown files of the repository's top folder, of `docs` and of its four folders.
+/// The Markdown files in the repository's root, in `docs`, and in its four folders.
 fn pages() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in [
@@ -36,7 +36,7 @@ fn pages() -> Vec<PathBuf> {
     found
 }
 
-/// The lines that are text, not code.
+/// Lines outside code blocks.
 fn prose(text: &str) -> Vec<&str> {
     let mut is_code = false;
     let mut lines = Vec::new();
@@ -50,7 +50,7 @@ fn prose(text: &str) -> Vec<&str> {
     lines
 }
 
-/// The targets of the links in a line, without those inside of code.
+/// Link targets in a line, without those in code.
 fn links(line: &str) -> Vec<String> {
     let text: String = line.split('`').step_by(2).collect();
     let parts = text.split("](").skip(1);
@@ -58,7 +58,7 @@ fn links(line: &str) -> Vec<String> {
     targets.map(str::to_owned).collect()
 }
 
-/// The anchors of a page's headings, as forges and mdBook make them.
+/// Anchors of a page's headings, in the form of GitHub and mdBook.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut times: BTreeMap<String, u32> = BTreeMap::new();
     let mut anchors = BTreeSet::new();
@@ -80,7 +80,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The path that a link means, below the repository.
+/// The target path of a link, relative to the repository.
 fn resolved(page: &Path, link: &str) -> PathBuf {
     let mut path = page.parent().unwrap_or(Path::new("")).to_owned();
     for part in Path::new(link).components() {
@@ -182,7 +182,7 @@ fn every_page_is_in_the_book_once_under_its_own_subject() {
     });
     let pages: BTreeSet<String> = in_docs.collect();
     assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), pages);
-    // mdBook takes the titles from the summary: they begin as the pages do.
+    // mdBook takes the titles from the summary: they begin like the pages' titles.
     for line in summary.lines() {
         let Some((title, file)) = line
             .trim_start_matches("- ")

@@ -1,17 +1,16 @@
-//! The table in docs/guides/engines.md of what was tried with which engine is made here. Each cell names the test that it rests
-//! on, and that test has to be there.
-//! One file because the table is one list.
+//! Generates the table of tested features per engine in docs/guides/engines.md. Each cell names an existing test as evidence. One
+//! file because the table is one list.
 
 use std::path::Path;
 
 /// Evidence for a claim about an engine: a file below the root, and a test in it.
 enum Rests {
     Tried(&'static str, &'static str),
-    /// Tried, and true only under a condition, which the manual describes.
+    /// Tested, and true only under a condition that the manual describes.
     Limited(&'static str, &'static str),
     Parsed(&'static str, &'static str),
     Documented,
-    /// The engine has no such thing.
+    /// The engine does not have the feature.
     No,
 }
 use Rests::{Documented, Limited, No, Parsed, Tried};
@@ -55,7 +54,7 @@ const SGLANG_PARSER: &str =
 
 const ENGINES: [&str; 4] = ["vLLM", "llama-server", "embedded", "SGLang"];
 
-/// A claim and what it rests on, engine by engine.
+/// A claim and its evidence for each engine.
 type Row = (&'static str, [Rests; 4]);
 
 const ROWS: &[Row] = &[

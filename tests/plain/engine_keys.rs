@@ -1,5 +1,4 @@
-//! Keys of `engine_config` for budgets and sources: what they become, and which of them are refused, with their key in
-//! the error.
+//! Keys of `engine_config` for budgets and sources: their effects, and errors that name the key.
 
 use model_pool::catalog::{Catalog, CatalogError, Place, Recipe, Warning};
 use model_pool::config::Config;
@@ -192,7 +191,7 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
     let mut config = Config::default();
     config.catalog.model_reference = folder.path().join("none.json");
     let load = |files: &[std::path::PathBuf]| Catalog::load_from(files, &config).unwrap();
-    // In either order of reading.
+    // In both reading orders.
     let (catalog, warnings, errors) = load(&[other.clone(), base.clone()]);
     assert!(errors.is_empty(), "{errors:?}");
     let notes: Vec<String> = warnings.iter().map(ToString::to_string).collect();
@@ -257,7 +256,7 @@ fn an_adapter_comes_by_a_key_of_its_base_or_by_a_file_of_its_own() {
         );
         assert!(catalog.get("lab/polite").is_some(), "the base is as it was");
     }
-    // An adapter without its base is left out, and others are served.
+    // An adapter without its base model is left out, and others are served.
     let orphan = write(
         "b.yaml",
         "base_model_id: lab/bas\nmodel_id: x\nlora_path: /x\n",

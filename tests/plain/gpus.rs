@@ -1,6 +1,5 @@
-//! The inventory on machines whose GPUs are linked, lost, failing, slow or in use by others, through the real wrapper
-//! of NVML.
-//! One file because every test builds a machine and reads it through the same wrapper.
+//! The inventory on machines with linked, lost, failing, slow or shared GPUs, through the real NVML wrapper. One file because every
+//! test builds a machine and reads it through the same wrapper.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
@@ -58,7 +57,7 @@ fn wait_for<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A process that lives until it is dropped.
+/// A process that runs until dropped.
 struct Alive(Child);
 
 impl Alive {
@@ -211,7 +210,7 @@ fn after_the_driver_was_loaded_anew_each_gpu_is_found_by_its_uuid() {
             assert!(matches!(fault, DeviceFault::DriverAway { .. }), "{fault}");
         }
     }
-    // The GPUs came up in the other order.
+    // The GPUs are enumerated in the other order.
     machine.edit(|state| {
         let gpus: Vec<usize> = (0..state.0.len())
             .filter(|line| state.0[*line].is("gpu"))
@@ -264,7 +263,7 @@ fn errors_of_a_gpu_are_told_with_their_device_and_what_they_mean() {
     let (outbox, inbox) = mpsc::channel::<DeviceEvent>();
     let watch = inventory.events(move |event| outbox.send(event).unwrap_or_default());
     let watch = watch.expect("GPUs report");
-    // It is not known which of these came before the watch began, so they are repeated until one arrives.
+    // Some events may precede the start of the watch, so they are repeated until one arrives.
     let mut repeated: Vec<DeviceEvent> = Vec::new();
     let mut found = |wanted: DeviceEvent, act: &dyn Fn()| {
         wait_for("the event", || {

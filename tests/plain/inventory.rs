@@ -1,6 +1,5 @@
-//! The inventory on this machine's memory, on configured devices, and on NVML as a library that reads its GPUs from a
-//! file.
-//! One file because every test opens an inventory and reads it.
+//! The inventory of this machine's memory, of configured devices, and of NVML with a library that reads its GPUs from a file. One
+//! file because every test opens an inventory and reads it.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -115,7 +114,7 @@ fn the_host_counts_our_processes_and_not_those_that_ended() {
     let gone = ended.id();
     ended.wait().unwrap();
     let inventory = Inventory::open(&settings(Provider::Host)).unwrap();
-    // A shell of known size: this program's own grows with whatever its other tests are doing.
+    // A shell of known size: the test program itself grows with its other tests.
     let held = 4_u64 << 20;
     let mut shell = Command::new("sh")
         .args([

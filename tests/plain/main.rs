@@ -1,4 +1,4 @@
-//! Tests that need no built program: files that are read, decisions from them, the store, the simulator, and the house
+//! Tests that do not need the built program: input files and decisions based on them, the store, the simulator, and the house
 //! rules.
 
 mod book;

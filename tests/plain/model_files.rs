@@ -1,5 +1,5 @@
-//! Model files of the predecessor systems: real ones of four releases, and each format's keys. They load, and their
-//! warnings name file, line and key.
+//! Model files of predecessor systems: real files of four releases, and each format's keys. They load, and their warnings name
+//! file, line and key.
 
 use std::path::{Path, PathBuf};
 

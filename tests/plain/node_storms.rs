@@ -1,6 +1,6 @@
-//! Random worlds whose nodes come, fall silent, die and return: never two owners of one device, nothing on a node that
-//! is out of reach, no replica forgotten, one request for a node at a time, and no idle node kept. `NODE_STORMS=10000 cargo test --test plain node_storms::` runs more of them;
-//! a failure prints its seed.
+//! Random worlds with nodes that join, fall silent, die and return: never two owners of a device, no placement on an unreachable
+//! node, no forgotten replica, one node request at a time, and no idle node kept. `NODE_STORMS=10000 cargo test --test plain
+//! node_storms::` runs more of them; a failure prints its seed.
 
 use model_pool::sim::{NodeFault, NodeStorm, NodeStormReport};
 
@@ -33,7 +33,7 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         all.limits_over += one.limits_over;
     }
     println!("{all:?}");
-    // The storms must cover enough cases to mean something.
+    // The storms must cover enough cases to be meaningful.
     let lively = [all.answered, all.launches, all.silences, all.gone];
     assert!(
         lively.iter().all(|count| *count > seeds),
@@ -53,7 +53,7 @@ fn no_device_has_two_owners_and_no_replica_is_forgotten() {
         rarer.iter().all(|count| *count > seeds / 5),
         "too quiet: {all:?}"
     );
-    // It needs a restart while a model loads on one node that is ready on another.
+    // Needs a restart while a model loads on one node and is ready on another.
     assert!(all.spared > 0, "too quiet: {all:?}");
 }
 

@@ -34,7 +34,7 @@ fn rayllm(kind: &str, engine: Value) -> Value {
     document
 }
 
-/// The words of an option on the engine's command line.
+/// The arguments of an option on the engine's command line.
 fn option(entry: &Entry, key: &str) -> Option<String> {
     let Recipe::Server(server) = &entry.recipe else {
         panic!("an engine of the table");

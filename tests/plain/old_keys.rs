@@ -150,7 +150,7 @@ fn no_key_that_a_release_knew_is_refused_and_each_takes_effect_or_is_told() {
     assert!(files >= 17, "only {files} files were tried");
 }
 
-/// The keys of the releases that wrote a file of this form.
+/// Keys of the releases that used this form.
 fn keys_of(document: &Value) -> Vec<(String, Value, keys::Told)> {
     if document.get("model_config").is_some() {
         aviary_0_1(document)
@@ -222,7 +222,7 @@ fn a_key_that_no_release_knew_is_a_warning_with_the_nearest_one_and_refused_wher
             );
         }
     }
-    // A file of today's form is held to its keys.
+    // A file in the current form may only have its keys.
     let own = json!({"engine_config": {"model_id": "m", "type": "VLLMEngine", "model_path": "/m", "max_total_token": 1}});
     let error = read(&own, &loose).map(|_| ()).unwrap_err();
     assert!(

@@ -1,5 +1,5 @@
-//! The packages as a registry takes them: a crate includes no file from outside its folder, and the crates of one release
-//! name each other by its version.
+//! The packages as published: a crate includes no file from outside its folder, and crates of one release depend on each other by
+//! version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn no_crate_includes_a_file_from_outside_its_folder() {
         let shipped = text.split("#[cfg(test)]\nmod").next().unwrap_or_default();
         for macro_name in ["include_str!(", "include_bytes!("] {
             for call in shipped.split(macro_name).skip(1).filter(|_| !is_test) {
-                // The first quoted text is the path, or its beginning within `concat!`.
+                // The first string is the path, or its beginning within `concat!`.
                 let Some(path) = call.split('"').nth(1) else {
                     continue;
                 };
@@ -83,7 +83,7 @@ fn the_crates_of_a_release_name_each_other_by_its_version() {
     assert!(without.is_empty(), "{expected} is missing in {without:#?}");
 }
 
-/// Features that need a GPU's libraries, or a processor of Apple.
+/// Features that need GPU libraries or an Apple processor.
 const OF_A_GPU: &[&str] = &["cuda", "metal"];
 
 #[test]

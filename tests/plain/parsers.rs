@@ -1,5 +1,5 @@
-//! Every parser of outside data gets 20,000 inputs that are random changes of valid ones, the same every time: none
-//! makes it panic or take long. `fuzz/` continues with a fuzzer.
+//! Feeds every parser of external data 20,000 reproducible mutations of valid inputs: none makes it panic or take long. `fuzz/`
+//! continues with a fuzzer.
 
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
@@ -12,7 +12,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 const INPUTS: usize = 20_000;
-/// The time limit for one input, on a machine that does other things too; most take microseconds.
+/// Time limit for one input on a busy machine; most take microseconds.
 const ONE_MAX: Duration = Duration::from_secs(2);
 /// The length limit of changed inputs.
 const BYTES_MAX: usize = 16 << 10;
@@ -101,7 +101,7 @@ fn corpus_of(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// A folder in memory, where the system has one.
+/// A folder in memory, if the system has one.
 fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {

@@ -1,5 +1,5 @@
-//! The pages of the reference that are made from the code: configuration keys, and events with their reasons. With `UPDATE=1`
-//! they are written; without it a page that is not up to date fails. `tests/program/reference.rs` makes the others.
+//! The reference pages generated from the code: configuration keys, and events with their reasons. `UPDATE=1` writes them;
+//! otherwise an outdated page fails. `tests/program/reference.rs` generates the other pages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,12 +13,12 @@ fn check(name: &str, made: &str) {
     support::reference::check(name, made, "plain");
 }
 
-/// In a table a bar would end the cell.
+/// A bar would end the cell of a table.
 fn cell(text: &str) -> String {
     text.replace('\n', " ").replace('|', "\\|")
 }
 
-/// The schema that a reference leads to, and what is said of the key itself.
+/// The resolved schema, and the description of the key itself.
 fn resolved<'a>(schema: &'a Value, place: &'a Value) -> &'a Value {
     let alone = |schema: &&Value| schema["type"] != "null";
     let some = place["anyOf"]
@@ -58,7 +58,7 @@ fn rows(schema: &Value, section: &Value, path: &str, default: &Value, text: &mut
         let shown = cell(&default_of(default));
         text.push_str(&format!("| `{key}` | {shown} | {when} |\n"));
         if inner {
-            // Not there by default: the keys that it would have.
+            // Absent by default: lists the keys that it would have.
             for (name, place) in target["properties"].as_object().unwrap() {
                 let default = match place.get("default") {
                     Some(value) => default_of(value),
@@ -121,7 +121,7 @@ fn the_page_of_events_is_made_from_the_core() {
     check("events.md", &text);
 }
 
-/// The texts that the function `name` of these files gives.
+/// The strings that the function `name` in these files returns.
 fn names_in(files: &[&str]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in files {

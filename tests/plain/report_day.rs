@@ -1,5 +1,5 @@
-//! A scripted day in the simulator, written to the history as the service would, and counted by the report: both must say the same
-//! of every model, also piece by piece.
+//! A scripted day in the simulator, written to the history as by the service, and counted by the report: both must agree on every
+//! model, also per hour.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ fn scenario() -> Scenario {
     }
 }
 
-/// Most requests by day; some models are wanted more than others.
+/// Most requests come by day, and some models are more popular.
 fn arrivals() -> Vec<Arrival> {
     let mut random = Random::new(20_270_115);
     let mut list: Vec<Arrival> = (0..6_000)
@@ -115,7 +115,7 @@ async fn a_scripted_day_of_the_simulator_and_its_report_say_the_same() {
     let to = MIDNIGHT + Span(48 * HOUR);
     let events = store.count_events(MIDNIGHT, to).await.unwrap();
 
-    // A load that was decided and then not begun is in the history, and counts nowhere as a load.
+    // A load that was decided but not started is in the history, and does not count as a load.
     let loads: BTreeMap<String, u64> = of_kind(&events, &["ready"])
         .into_iter()
         .map(|(model, causes)| (model, causes.values().sum()))
@@ -136,7 +136,7 @@ async fn a_scripted_day_of_the_simulator_and_its_report_say_the_same() {
     };
     assert_eq!(took("ready"), day.all.reload.0, "the time of all loads");
 
-    // A day is what its hours are.
+    // A day equals the sum of its hours.
     let mut sums: BTreeMap<(String, Option<String>, Option<String>), u64> = BTreeMap::new();
     for hour in 0..48 {
         let begin = MIDNIGHT + Span(hour * HOUR);

@@ -28,7 +28,7 @@ fn usual(zone: Tz) -> Evening {
     Evening::new(Some(NINE_PM), Some(SEVEN_AM), zone).unwrap()
 }
 
-/// The events that a due call returns, by name and time.
+/// The events that a call of `due` returns, by name and time.
 fn run(due: &mut Due, now: &str) -> Vec<(EveningEvent, String)> {
     let decision = due.due(at(now));
     decision
@@ -47,7 +47,7 @@ fn is(event: EveningEvent, at: &str) -> (EveningEvent, String) {
     (event, at.to_string())
 }
 
-/// The UTC time of a local time on a day, as a person expects it: in a gap its end, in an overlap the first one.
+/// The expected UTC time of a local time: the end of a gap, and the first of an overlap.
 fn expected(zone: Tz, day: NaiveDate, time: NaiveTime) -> DateTime<Utc> {
     let mut local = day.and_time(time);
     loop {
@@ -386,7 +386,7 @@ fn over_a_random_walk_of_the_clock_each_occurrence_runs_once_or_is_explained() {
         let evening = Evening::new(Some(&cron(cleanup)), Some(&cron(reopen)), zone).unwrap();
         let story = format!("seed {seed}: {zone}, cleanup {cleanup}, reopen {reopen}");
 
-        // Every occurrence around the walk, by plain arithmetic. At the same moment: first cleanup.
+        // Every occurrence around the walk, by plain arithmetic. At equal times the cleanup is first.
         let first_day =
             NaiveDate::from_ymd_opt(2026, if seed % 2 == 0 { 3 } else { 10 }, 1).unwrap();
         let all: BTreeSet<Occurrence> = (0..500)

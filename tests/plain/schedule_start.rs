@@ -15,7 +15,7 @@ fn usual() -> Evening {
     Evening::new(Some(NINE_PM), Some("0 0 7 * * *"), UTC).unwrap()
 }
 
-/// The first decision, and since when the pool begins closed.
+/// The first decision, and the time since which the pool starts closed.
 fn begins(past: Past, now: &str) -> (Vec<EveningEvent>, Option<DateTime<Utc>>) {
     let mut due = Due::new(usual(), past);
     let closed = due.begin(at(now));

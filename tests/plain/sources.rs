@@ -1,6 +1,5 @@
-//! Downloads from a hub: what is fetched, where it is stored, and what happens when the hub, the network or the disk
-//! fails.
-//! One file because every test fetches from the same hub, which breaks in its own way.
+//! Downloads from a hub: the files, their location, and failures of hub, network and disk. One file because every test downloads
+//! from the same hub, which fails in a different way each time.
 
 mod gguf;
 mod peers;
@@ -84,7 +83,7 @@ impl Lab {
         );
         let (entry, _) = read.unwrap();
         let mut fetch = entry.fetch.expect("its weights are fetched");
-        // The test machine's environment must not matter.
+        // Independent of the test machine's environment.
         for name in [
             "HF_TOKEN",
             "HUGGING_FACE_HUB_TOKEN",
@@ -169,7 +168,7 @@ async fn a_model_comes_in_the_layout_of_the_hubs_own_programs_with_one_form_of_i
         COMMIT
     );
     assert_eq!(below(&wanted.folder()), below(&snapshot));
-    // Files that are here are not requested again.
+    // Existing files are not requested again.
     let sent = lab.hub.bytes_sent();
     lab.fetch(&wanted).await.unwrap();
     assert_eq!(lab.hub.bytes_sent(), sent);
@@ -220,7 +219,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(in_time.is_ok(), "waited {PATIENCE:?} in vain for {what}");
 }
 
-/// Starts a download and drops it while the hub holds the rest back.
+/// Starts a download and drops it while the hub delays the rest.
 async fn end_midway(lab: &Lab) {
     let wanted = lab.wanted();
     let sources = Sources::new(lab.settings());

@@ -5,7 +5,7 @@ use model_pool::store::Store;
 pub struct State(tempfile::TempDir);
 
 impl State {
-    /// `None` where there is no such database.
+    /// `None` without such a database.
     pub fn new() -> Option<State> {
         Some(State(tempfile::tempdir().unwrap()))
     }

@@ -1,5 +1,4 @@
-//! The unit, the chart and the Compose file that are shipped allow a stop the time that it may take with the shipped
-//! configuration.
+//! The shipped systemd unit, chart and Compose file permit the time that a stop may take with the shipped configuration.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +13,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The values of a key, one a line, in a unit or in YAML.
+/// Values of a key in a systemd unit or in YAML.
 fn values<'a>(text: &'a str, key: &'a str) -> Vec<&'a str> {
     let lines = text.lines().map(str::trim);
     lines.filter_map(|line| line.strip_prefix(key)).collect()

@@ -73,7 +73,7 @@ async fn a_copy_is_private_checked_and_of_one_moment_while_the_store_is_written_
         (backup.bytes.0, true)
     );
 
-    // A counter that was written before its key is at most one ahead in any one moment.
+    // A counter is written before its key, so it is at most one ahead at any time.
     let other = tempfile::tempdir().unwrap();
     let restored = restore(&url(other.path()), &target, None).await.unwrap();
     assert_eq!(
@@ -201,7 +201,7 @@ async fn a_restore_keeps_the_former_database_and_gives_no_id_twice() {
         "UPDATE numbers SET last = 40 WHERE name = 'replica'",
     )
     .await;
-    // As after `kill -9`: the last changes are in SQLite's log only.
+    // As after `kill -9`: the last changes are only in SQLite's log.
     let log = std::fs::read(with(&database(folder.path()), "-wal")).unwrap();
     let state = std::fs::read(database(folder.path())).unwrap();
     store.close().await;

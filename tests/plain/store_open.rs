@@ -1,4 +1,4 @@
-//! Opening the store: a file that cannot be used is refused with an error that names it, and is not changed.
+//! Opening the store: an unusable file is refused with an error that names it, and is not changed.
 
 use std::path::Path;
 
@@ -160,7 +160,7 @@ async fn rows_that_somebody_else_broke_are_named() {
 
 #[tokio::test]
 async fn places_that_cannot_be_written_are_refused_with_their_names() {
-    // Not even root can make a folder in /proc.
+    // Even root cannot create a folder in /proc.
     let refused = Store::open("sqlite:///proc/model-pool/state.db")
         .await
         .unwrap_err();

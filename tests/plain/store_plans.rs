@@ -90,7 +90,7 @@ fn entry(at: u64) -> AuditEntry {
     }
 }
 
-/// Every query of a start, administrators' pages, the keeper and the upkeep.
+/// Runs every query of a start, administrators' pages, the keeper and the upkeep.
 async fn use_all(store: &Store) {
     let text = |word: &str| Some(word.to_owned());
     store

@@ -1,4 +1,4 @@
-//! Votes in the store: what they count for, that each counts once, that their order decides, and what bounds them.
+//! Votes in the store: ratings, duplicates, order, and limits.
 
 use model_pool::pool::{Span, Time};
 use model_pool::store::{NewVote, Rating, Retention, START, Store, Voted};
@@ -29,7 +29,7 @@ impl Room {
         self.store.vote(vote, NO_BOUND).await.unwrap()
     }
 
-    /// Names with points, the best first.
+    /// Names with points, best first.
     async fn board(&self) -> Vec<(String, i64)> {
         let ratings = self.store.ratings().await.unwrap();
         let told = ratings
@@ -85,7 +85,7 @@ async fn votes_count_in_their_order_and_survive_a_reopen() {
     };
     let counts: Vec<_> = ratings.iter().map(counts).collect();
     assert_eq!(counts, [(2, 1, 0, 1), (2, 1, 0, 1), (2, 0, 2, 0)]);
-    // The same votes in another order give other ratings.
+    // Another order of the votes yields other ratings.
     let Some(other) = Room::new().await else {
         return;
     };

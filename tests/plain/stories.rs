@@ -1,5 +1,5 @@
-//! Plays `tests/stories/*.txt` through the pool and compares the transcripts. `UPDATE=1 cargo test --test plain
-//! stories::` rewrites them; read the difference before you keep it.
+//! Replays `tests/stories/*.txt` through the pool and compares the transcripts. `UPDATE=1 cargo test --test plain stories::`
+//! rewrites them; review the difference before you commit it.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Random worlds: invariants after every step, an answer to every request, no starvation, and the same seed twice.
-//! `STORMS=20000 cargo test --test plain storms::` runs more of them; a failure prints its seed.
+//! Random worlds: invariants after every step, a response to every request, no starvation, and reproducible seeds. `STORMS=20000
+//! cargo test --test plain storms::` runs more of them; a failure prints its seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -106,7 +106,7 @@ fn every_request_is_answered_exactly_once_and_no_rule_is_broken() {
     });
     println!("{all:?}");
     assert!(broken.is_none(), "seed {broken:#?}");
-    // The storms must cover enough cases to mean something.
+    // The storms must cover enough cases to be meaningful.
     let lively = [
         all.seated_by_gate,
         all.granted,

@@ -1,5 +1,5 @@
-//! House rules as tests: the head and length of a file, import cycles, reasons for `unsafe`, private words, and banned text. The
-//! crates' manifests decide which crate may use which.
+//! House rules as tests: file headers and lengths, import cycles, reasons for `unsafe`, private words, and banned text. The crates'
+//! manifests determine permitted dependencies.
 
 mod circles;
 mod private_words;
@@ -21,11 +21,11 @@ const BANNED_IN_RUST: &[(&str, &str)] = &[
 const BANNED_EVERYWHERE: &[(&str, &str)] =
     &[(concat!("/wo", "rk/"), "a path on a developer's machine")];
 
-/// A file may be longer if it is one thing, and its head says why.
+/// A file may be longer if its header gives the reason.
 const LINES_MAX: usize = 400;
 const LONGER_BECAUSE: &str = "//! One file because";
 
-/// Violations of the rules for the form of any Rust file.
+/// Violations of the formal rules for Rust files.
 fn form_breaches(file: &str, text: &str) -> Vec<String> {
     let mut breaches = Vec::new();
     let head: Vec<&str> = text

@@ -1,6 +1,5 @@
-//! Storms of wishes: a confirmed order holds, whatever ends while the store writes, whichever order fails, and
-//! wherever the controller is killed (D1). `WISHES=100000 cargo test --test wishes` runs more of them; a failure
-//! prints its seed.
+//! Random sequences of administrators' orders: a confirmed order holds, regardless of events during a write, failed orders, and
+//! kills of the controller (D1). `WISHES=100000 cargo test --test wishes` runs more of them; a failure prints its seed.
 
 use model_pool::sim::{WishReport, WishStorm};
 
@@ -25,7 +24,7 @@ fn no_wish_that_was_told_to_be_kept_is_lost() {
         all.loads_failed += one.loads_failed;
     }
     println!("{all:?}");
-    // The storms must cover enough cases to mean something.
+    // The storms must cover enough cases to be meaningful.
     let lively = [
         all.accepted,
         all.unsaved,

@@ -12,7 +12,7 @@ use support::stub::stub_engine;
 
 const ROLE: &str = "TEST_CONTROLLER_OF";
 const SECRET: &str = "MODEL_POOL_ADMIN_KEY";
-/// Long for a kill, on a busy machine.
+/// Ample time for a kill on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 /// A helper, not a test: the other tests start it as their controller and kill it.
@@ -49,13 +49,13 @@ async fn the_controller_of_the_other_tests() {
     std::future::pending::<()>().await;
 }
 
-/// A controller whose engine is ready. Dropped, it is killed.
+/// A controller with a ready engine. Dropping it kills it.
 struct Controller {
     process: Child,
     engine: u32,
-    /// The engine's child, or the engine where it has none.
+    /// The engine's child, or the engine itself if it has none.
     grandchild: u32,
-    /// Files that it leaves behind when it is killed.
+    /// Files that remain when it is killed.
     _home: TempDir,
 }
 

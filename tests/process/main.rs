@@ -1,5 +1,5 @@
-//! Engines as real processes: how they start, become ready, crash, are stopped, and what they leave behind (rules L1,
-//! L3, L5). All tests run the stub engine or a shell.
+//! Engines as real processes: start, readiness, crashes, stops and leftovers (rules L1, L3, L5). All tests run the stub engine or a
+//! shell.
 
 mod controller_death;
 mod running;
@@ -11,7 +11,7 @@ use model_pool::engine::{Listen, Program};
 use running::command;
 use support::stub::stub_engine;
 
-/// The stub on a port of the pool's choice, with further flags.
+/// The stub on a port assigned by the pool, with additional flags.
 fn stub(flags: &[&str]) -> Program {
     let program = stub_engine();
     let mut argv = vec![program.to_str().unwrap(), "--port", "{{ port }}"];
@@ -19,7 +19,7 @@ fn stub(flags: &[&str]) -> Program {
     command(&argv)
 }
 
-/// The stub on a socket, with further flags.
+/// The stub on a socket, with additional flags.
 fn on_socket(flags: &[&str]) -> Program {
     let program = stub_engine();
     let mut argv = vec![program.to_str().unwrap(), "--socket", "{{ socket }}"];

@@ -64,7 +64,7 @@ impl Running {
         let stopped = self.stopped.take().unwrap();
         let report = move |report| {
             let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-            // The test may be over.
+            // The test may have ended.
             let _ = sender.send((report, at));
         };
         let log = Arc::clone(&self.log);
@@ -75,7 +75,7 @@ impl Running {
     }
 
     pub fn order_stop(&mut self, grace: Duration) {
-        // It may have ended already.
+        // The process may have ended.
         let _ = self.stop.take().unwrap().send(grace);
     }
 
@@ -130,7 +130,7 @@ impl Running {
         self.until(found).await.1
     }
 
-    /// The last report, after which none follows.
+    /// The last report.
     pub async fn exited(&mut self) -> ExitReport {
         let found = |report: &Report| match report {
             Report::Exited(exit) => Some(exit.clone()),
@@ -183,7 +183,7 @@ impl Running {
     }
 }
 
-/// Guardians that end with the test, engines included.
+/// Guardians that end with the test, including their engines.
 fn guardians(launch: &Launch) -> Arc<Guardians> {
     Arc::new(Guardians::new(GuardianSettings {
         executable: env!("CARGO_BIN_EXE_model-pool").into(),

@@ -1,4 +1,4 @@
-//! From the launch to readiness, or to the reason of a failure; and the environment of an engine.
+//! Engine starts until readiness or a failure with its reason, and an engine's environment.
 
 use std::time::Duration;
 
@@ -77,8 +77,8 @@ async fn a_missing_working_directory_is_not_blamed_on_the_program() {
     );
 }
 
-/// The delay from readiness to its report, in the best of several tries, because other tests run in parallel. The stub
-/// prints the time of readiness in microseconds of Unix time.
+/// Delay from readiness to its report. The best of several tries counts because other tests run in parallel. The stub prints the
+/// time of readiness in microseconds of Unix time.
 async fn readiness_is_noticed_within(bound: Duration, tries: u32, program: impl Fn() -> Program) {
     let mut best = Duration::MAX;
     for _ in 0..tries {
@@ -251,7 +251,7 @@ async fn the_log_keeps_the_newest_lines_in_memory_and_all_in_a_file() {
     let file = engine.home.path().join("log/org--model-r1.log");
     let text = std::fs::read_to_string(file).unwrap();
     assert_eq!(text.lines().count(), 5_001);
-    // The order in which the two pipes are read is open; each pipe keeps its order.
+    // The two pipes are read in any order; each pipe keeps its order.
     let first = text.lines().find(|line| line.contains(" stdout "));
     assert!(first.unwrap().ends_with(" stdout 1"));
 }
@@ -318,7 +318,7 @@ async fn an_engine_is_told_its_devices_and_cannot_see_others() {
 #[tokio::test]
 async fn no_file_of_ours_is_open_in_an_engine() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    // A duplicated descriptor is inherited over exec unless it is closed.
+    // A duplicated descriptor survives exec unless it is closed.
     let leak = nix::unistd::dup(&file).unwrap();
     let mut engine = Running::start(shell("ls -l /proc/$$/fd; exit 0"));
     engine.exited().await;

@@ -1,5 +1,5 @@
-//! A controller without free file descriptors: engines do not start, with the reason in the error; nothing panics or
-//! hangs. The test runs itself in a process with a low limit.
+//! A controller without free file descriptors: engines fail to start with the reason in the error, without panics or hangs. The
+//! test runs itself in a process with a low limit.
 
 use std::fs::File;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::running::{Running, launch};
 use crate::shell;
 
 const ROLE: &str = "TEST_STARVED";
-/// More descriptors than one start needs.
+/// More descriptors than a start needs.
 const SPARE_MAX: usize = 16;
 
 /// A helper, not a test: the other test runs it under `ulimit -n`.

@@ -94,7 +94,7 @@ async fn a_grandchild_that_left_the_session_does_not_survive_either() {
 
 #[tokio::test]
 async fn a_grandchild_that_hides_every_mark_does_not_survive_either() {
-    // Without its environment and in another session, only its guardian knows which engine it belongs to.
+    // Without its environment and in another session, only its guardian knows the engine it belongs to.
     let script = "env -i setsid sh -c 'echo stray $$; exec sleep 600' & read never; ";
     let mut engine = Running::start(shell(&format!("{script} sleep 600")));
     let stray = pid_in(&engine.line("stray ").await);

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use support::stub::stub_engine;
 use support::whole::Pool;
 
-/// Of each stream.
+/// Tokens of each stream.
 const TOKENS: usize = 100;
-/// At once.
+/// Simultaneous streams.
 const CONNECTIONS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -25,7 +25,7 @@ pub enum Kind {
 
 pub const KINDS: [Kind; 3] = [Kind::Text, Kind::Reasoning, Kind::Call];
 
-/// An API: its name, its route, and what stands in a stream's end.
+/// An API: its name, its route, and the text at the end of a stream.
 pub struct Api {
     pub name: &'static str,
     path: &'static str,
@@ -36,7 +36,7 @@ const fn api(name: &'static str, path: &'static str, end: &'static str) -> Api {
     Api { name, path, end }
 }
 
-/// The first is what the others are compared with.
+/// The first is the baseline for the others.
 pub const APIS: [Api; 5] = [
     api("OpenAI chat", "/v1/chat/completions", "[DONE]"),
     api("Anthropic messages", "/v1/messages", "message_stop"),
@@ -162,7 +162,7 @@ impl Api {
         spent.as_secs_f64() * 1e6 / (each * CONNECTIONS * TOKENS) as f64
     }
 
-    /// A stream to its last chunk.
+    /// Reads a stream to its last chunk.
     fn read(&self, socket: &mut TcpStream) {
         let (mut response, mut part) = (Vec::new(), [0; 16 << 10]);
         while !response.ends_with(b"\r\n0\r\n\r\n") {
@@ -187,7 +187,7 @@ fn processor_time(pid: u32) -> Duration {
     Duration::from_millis(ticks.sum::<u64>() * 10)
 }
 
-/// Microseconds of a token, by API and kind: medians over rounds in which each has its turn.
+/// Microseconds per token by API and kind: medians over rounds that run every combination once.
 pub fn table(pool: &Pool, rounds: usize, streams: usize) -> Vec<[f64; KINDS.len()]> {
     let mut all = vec![[const { Vec::new() }; KINDS.len()]; APIS.len()];
     for round in 0..=rounds {
@@ -208,7 +208,7 @@ pub fn table(pool: &Pool, rounds: usize, streams: usize) -> Vec<[f64; KINDS.len(
     all.into_iter().map(|row| row.map(median)).collect()
 }
 
-/// The table as docs/internals/benchmarks.md has it: times, and how they stand to a text's in OpenAI's chat.
+/// The table in docs/internals/benchmarks.md: times, and their ratio to text in OpenAI's chat.
 pub fn printed(table: &[[f64; KINDS.len()]]) -> String {
     let mut text = "| API | text | reasoning | tool call |\n|---|---|---|---|\n".to_owned();
     let plain = table[0][0];

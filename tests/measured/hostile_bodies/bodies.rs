@@ -1,18 +1,18 @@
-//! Bodies that cost their reader as much as possible: deep, wide, with long keys, escapes, many fields, or numbers.
-//! They depend only on the generator, the route's fields, and a length.
+//! Bodies that are as expensive to parse as possible: deep, wide, with long keys, escapes, many fields, or numbers. They depend
+//! only on the generator, the route's fields, and a length.
 
 use rand::Rng;
 use rand_pcg::Pcg64;
 
 use super::grammars;
 
-/// A route that takes a body, with the fields that its requests need.
+/// A route with a body, and its required fields.
 pub struct Route {
     pub method: &'static str,
     pub path: &'static str,
     /// Required members of the object, without the main one.
     pub needed: &'static str,
-    /// The member that users fill with text.
+    /// The member that contains users' text.
     pub main: &'static str,
     /// A value of the main member, with `TEXT` in it.
     pub plain: &'static str,
@@ -89,7 +89,7 @@ pub const ROUTES: &[Route] = &[
     form("/v1/audio/translations"),
     // A model whose engine has a table of its fields.
     conversation("/v1/chat/completions?of=tiny", r#""model":"tiny""#),
-    // A model whose file has a rule for texts.
+    // A model whose file has a rule for users' texts.
     conversation("/v1/chat/completions?of=ruled", r#""model":"ruled""#),
     route("/llm/run", MODEL, "data"),
     route(
@@ -112,7 +112,7 @@ pub const ROUTES: &[Route] = &[
     ),
 ];
 
-/// Just below the limit of keys in a body, because a few are the route's own.
+/// Just below the limit of keys in a body: the route adds a few.
 const KEYS: usize = 19_000;
 
 /// A body of about this length with one long text.

@@ -1,11 +1,11 @@
-//! Custom tools with grammars that stand for far more than they say. They depend only on a length.
+//! Custom tools with grammars that expand far beyond their length. They depend only on a length.
 
-/// A rule that uses itself in eight places, and is never complete. It is another one for each number.
+/// A rule that refers to itself in eight places and never terminates. Differs by number.
 fn of_itself(nth: usize) -> String {
     format!("start: \"a{nth}\" | x\nx: {}", ["x"; 8].join("|"))
 }
 
-/// Rules of which each has the one before it twice, used as often as fits.
+/// Rules that each contain the preceding rule twice, used as often as fits.
 fn doubled(nth: usize) -> String {
     let uses = vec!["a9"; 10_000].join("|");
     let rules = (1..=9).map(|level| format!("a{level}: a{0} a{0}\n", level - 1));
@@ -20,7 +20,7 @@ fn wide(nth: usize) -> String {
     format!("start: {}\nb: \"{nth}\"", vec!["b"; 16_000].join("|"))
 }
 
-/// Each rule has the next one, and the last one is of itself.
+/// Each rule refers to the next, and the last to itself.
 fn deep(nth: usize) -> String {
     let rules = (1..120).map(|rule| format!("r{rule}: r{}\n", rule + 1));
     let rules: String = rules.collect();
@@ -30,7 +30,7 @@ fn deep(nth: usize) -> String {
     )
 }
 
-/// Parentheses in each other.
+/// Nested parentheses.
 fn nested(nth: usize) -> String {
     let (open, close) = ("(".repeat(60), ")".repeat(60));
     format!(
@@ -39,12 +39,12 @@ fn nested(nth: usize) -> String {
     )
 }
 
-/// A short definition of a long text.
+/// A short definition that expands to a long text.
 fn long(_: usize) -> String {
     format!("start: b~1\nb: {}", vec!["/[a-z]{1,9}/"; 1200].join(" "))
 }
 
-/// A tool as the two APIs that have such tools take it.
+/// A tool in the form of the two APIs with custom tools.
 fn tool(name: usize, syntax: &str, definition: &str, of_chat: bool) -> String {
     let definition = definition.replace('"', "\\\"").replace('\n', "\\n");
     let grammar = format!(r#""syntax":"{syntax}","definition":"{definition}""#);
@@ -106,7 +106,7 @@ pub fn members(bytes: usize) -> Vec<(&'static str, String)> {
             members.push((kind, tools(bytes, syntax, are_equal, of_chat, grammar)));
         }
     }
-    // Fewer than a request may have, and each of them short.
+    // Fewer than permitted per request, and each of them short.
     let few = bytes.min(48 << 10);
     for of_chat in [false, true] {
         let short = tools(few, "lark", false, of_chat, of_itself);

@@ -15,7 +15,7 @@ use super::stub_program::stub_engine;
 use support::whole::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The interval of samples and health checks.
+/// Interval of samples and health checks.
 const EVERY: Duration = Duration::from_millis(3);
 
 /// A model whose engine is the stub; `flags` and `more` go into its command and its `pool_config`.
@@ -29,7 +29,7 @@ pub fn stub(name: &str, flags: &str, more: &str) -> (String, String) {
     (format!("{name}.yaml"), text)
 }
 
-/// A pool with one model for each way of reading bodies.
+/// A pool with one model per way of reading bodies.
 pub fn pool() -> Pool {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/models/tiny-chat");
     let tiny = format!(
@@ -50,7 +50,7 @@ pub struct Cost {
     pub status: u16,
     pub response_bytes: usize,
     pub processor: Duration,
-    /// Growth of the process's resident memory while it was answered.
+    /// Growth of the process's resident memory during the request.
     pub growth_bytes: u64,
     pub message: String,
 }
@@ -73,7 +73,7 @@ pub fn resident_bytes(pid: u32) -> u64 {
     kib.expect("a number") << 10
 }
 
-/// Sends a body unchanged; returns the status, and the answer as far as it arrived.
+/// Sends a body unchanged, and returns the status and the response so far.
 pub fn send(pool: &Pool, route: &Route, key: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut socket = TcpStream::connect(pool.address()).expect("connected");
     socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -95,7 +95,7 @@ pub fn send(pool: &Pool, route: &Route, key: &str, body: &[u8]) -> (u16, Vec<u8>
         body.len()
     );
     socket.write_all(head.as_bytes()).expect("sent");
-    // The body of an early refusal may not be read to the end.
+    // A body that is refused early may not be read to its end.
     let _ = socket.write_all(body);
     let mut response = Vec::new();
     let _ = socket.read_to_end(&mut response);
@@ -107,7 +107,7 @@ pub fn send(pool: &Pool, route: &Route, key: &str, body: &[u8]) -> (u16, Vec<u8>
     (status.unwrap_or(0), response)
 }
 
-/// One request, and what it cost.
+/// Sends a request and measures its cost.
 pub fn measure(pool: &Pool, watch: &Watch, route: &Route, key: &str, body: &[u8]) -> Cost {
     let pid = pool.pid();
     let resident = resident_bytes(pid);
@@ -178,7 +178,7 @@ impl Watch {
         watch
     }
 
-    /// The response times of the health check since the last call, the shortest first.
+    /// Response times of the health check since the last call, in ascending order.
     pub fn waits(&self) -> Vec<Duration> {
         let mut waits = std::mem::take(&mut *self.waits.lock().expect("not poisoned"));
         waits.sort();

@@ -1,5 +1,5 @@
-//! One administrator of models: loads, unloads, priorities, keep-hot times, leases, cleanups. It records what was
-//! acknowledged, and compares that with the service after each start and takeover.
+//! An administrator of models: loads, unloads, priorities, keep-hot times, leases, cleanups. Records acknowledged changes, and
+//! compares them with the service after each start and takeover.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -41,7 +41,7 @@ impl<T: Clone + PartialEq> Either<T> {
         self.perhaps.clear();
     }
 
-    /// The last request was not carried out; those before it may have been.
+    /// The last request had no effect; earlier ones may have had.
     pub fn refused(&mut self) {
         self.perhaps.pop();
     }
@@ -82,7 +82,7 @@ fn is_override(expected: &Value, shown: &Value) -> bool {
         expected["expires_at"].as_str(),
         shown["expires_at"].as_str(),
     ) {
-        // If it was not answered, its end is unknown.
+        // Without a response, its end is unknown.
         (Some("unknown"), Some(_)) => {
             expected["priority"] == shown["priority"]
                 && expected["keep_hot_ms"] == shown["keep_hot_ms"]
@@ -125,13 +125,13 @@ pub fn change_until_the_end(world: &World, mut random: StdRng) {
         }
         world.pause(random.random_range(1..150));
     }
-    // Changes up to the very end are compared too, once the last process serves.
+    // Changes until the end are also compared, once the last process serves.
     if world.is_whole() && !compares(world, &mut books) {
         world.lost("the last comparison was not answered".to_owned());
     }
 }
 
-/// Sends a change; returns its answer, or `None` if its process was killed or replaced.
+/// Sends a change and returns its response, or `None` if its process was killed or replaced.
 pub fn change(world: &World, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
     let span = world.begins();
     world.changing.store(true, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! One administrator of keys and devices: makes, changes and revokes keys, cordons and uncordons a device. It records
-//! what was acknowledged, and compares that after each start and takeover.
+//! An administrator of keys and devices: creates, changes and revokes keys, cordons and uncordons a device. Records acknowledged
+//! changes, and compares them after each start and takeover.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -93,7 +93,7 @@ impl Ring {
         let path = format!("/llm/admin/keys?id={id}");
         match change(world, "PATCH", &path, &json!({"name": name})) {
             Some((200, _)) => key.name.acknowledged(name),
-            // It is revoked, perhaps by a request that was not answered.
+            // It is revoked, perhaps by a request without a response.
             Some(_) => key.name.refused(),
             None => {}
         }
@@ -123,7 +123,7 @@ impl Ring {
         };
         self.cordoned.asked(wanted);
         let changed = change(world, "POST", &format!("/llm/admin/devices/{path}"), &body);
-        // Otherwise it is done already, by a request without an answer.
+        // Otherwise an earlier request without a response has done it.
         if let Some((200 | 202, _)) = changed {
             self.cordoned.acknowledged(wanted);
         }
@@ -185,7 +185,7 @@ impl Ring {
                 }
             }
         }
-        // Some of the revoked ones are kept, to be tried again.
+        // Some revoked keys are kept for later tests.
         while self.keys.len() >= KEYS_MAX {
             let dead = self.keys.iter().find(|(_, key)| !*key.lives.known());
             let Some(id) = dead.map(|(id, _)| id.clone()) else {

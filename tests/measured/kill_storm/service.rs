@@ -1,5 +1,5 @@
-//! The service under the storm: its processes by number, and how they are killed and taken over.
-//! One file because the processes of one service are known by one table.
+//! The service under test: its numbered processes, their kills and takeovers. One file because a single table holds the processes
+//! of a service.
 
 use std::fs;
 use std::net::TcpListener;
@@ -21,9 +21,9 @@ use support::stub::stub_engine;
 pub const USER_MODELS: [&str; 4] = ["user-a", "user-b", "user-c", "user-d"];
 /// Priority 1; all of them fit together.
 pub const ADMIN_MODELS: [&str; 3] = ["admin-a", "admin-b", "admin-c"];
-/// The limit of a start on a busy machine.
+/// Time limit of a start on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
-/// From the order to end to the end: streams drain, engines stop.
+/// Time limit of a shutdown: streams drain, engines stop.
 const END_MAX: Duration = Duration::from_secs(60);
 /// Maximum time that a kill or takeover waits for its trigger.
 const MOMENT_MAX: Duration = Duration::from_secs(2);
@@ -31,13 +31,13 @@ const MOMENT_MAX: Duration = Duration::from_secs(2);
 pub struct Service {
     folder: tempfile::TempDir,
     child: Child,
-    /// The child's.
+    /// Number of the child.
     number: u64,
     /// Number of starts.
     count: u64,
     /// Processes that were replaced and may still have streams.
     old: Vec<(u64, Child)>,
-    /// The next process's times for the evening's begin and end.
+    /// The next process's times for the start and end of the evening.
     evening: Option<(String, String)>,
 }
 
@@ -124,7 +124,7 @@ impl Service {
 
     fn spawn(&mut self, world: &World, words: &[&str]) -> Child {
         self.count += 1;
-        // Before it can have the socket.
+        // Set before the process can have the socket.
         world.started.store(self.count, Ordering::SeqCst);
         spawn(&self.folder, self.count, words, &self.evening)
     }
@@ -164,7 +164,7 @@ impl Service {
         ended
     }
 
-    /// `kill -9` of the process that serves, or is about to.
+    /// `kill -9` of the process that serves, or is about to serve.
     fn kill(&mut self, world: &World) {
         lock(&world.killed).push(self.number);
         self.child.kill().unwrap();
@@ -226,7 +226,7 @@ impl Service {
         }
     }
 
-    /// The middle of a load, a drain or a change; or a random moment.
+    /// Waits for the middle of a load, a drain or a change, or a random time.
     fn wait_for_moment(&self, world: &World, random: &mut StdRng) {
         let is_in = |state: &str| {
             let shown = world.admin("GET", "/llm/admin/models", "");
@@ -295,14 +295,14 @@ impl Service {
         old.wait().unwrap();
         add(&world.tally.kills);
         add(&world.tally.broken_takeovers);
-        // With or without the socket, the state is free.
+        // The state is free in any case.
         if self.serves_or_ends(world).is_some() {
             self.starts(world);
         }
     }
 
-    /// With all changes stopped: a cleanup that is killed or taken over in its middle. All that was loaded before it
-    /// is gone afterwards, whatever happened.
+    /// With all changes paused: a cleanup that is interrupted by a kill or a takeover. Every replica from before is gone afterwards
+    /// in any case.
     fn evening(&mut self, world: &World, random: &mut StdRng) {
         world.quiet.store(true, Ordering::SeqCst);
         let all_wait = comes(Duration::from_secs(90), || {
@@ -328,7 +328,7 @@ impl Service {
         self.kill(world);
         let _ = stream.join();
         self.starts(world);
-        // A stream keeps the cleanup busy.
+        // A stream prolongs the cleanup.
         let stream = thread::spawn({
             let (address, key) = (world.address, world.lock_key());
             let body = super::users::body("admin-a", 1_500, true);
@@ -395,7 +395,7 @@ impl Service {
         }
     }
 
-    /// Guardians work in the service's folder, and paths in it are arguments of engines and services.
+    /// Guardians run in the service's folder, and engines and services have paths in it as arguments.
     fn left(&self) -> Vec<String> {
         let folder = self.folder.path().display().to_string();
         let mut left = Vec::new();
@@ -434,7 +434,7 @@ impl Drop for Service {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // Engines that wait for another service can end.
+        // Ends engines that wait for another controller.
         let journal = fs::read_dir(self.folder.path().join("data/engines"));
         for entry in journal.into_iter().flatten().flatten() {
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
@@ -461,7 +461,7 @@ fn spawn(
         .args(words)
         .args(["--config".as_ref(), folder.join("config.yaml").as_os_str()])
         .env("NO_COLOR", "1")
-        // In the environment of every process that it starts.
+        // Part of the environment of every process it starts.
         .env("KILL_STORM", folder)
         .env("MODEL_POOL__EVENING__CLEANUP", cleanup)
         .env("MODEL_POOL__EVENING__REOPEN", reopen)

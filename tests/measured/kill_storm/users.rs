@@ -1,5 +1,5 @@
-//! Users: plain requests and streams whose text is known. A stream is complete, or ends with an error that names the
-//! order which ended it, or its process was killed.
+//! Users: plain requests and streams with known text. A stream is complete, or ends with an error that names the order that ended
+//! it, or its process was killed.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use super::world::{World, add, call, tail};
 const ORDERS: [&str; 5] = ["preempted", "unloaded", "cleanup", "cordoned", "its turn"];
 const WORDS: [&str; 5] = [" hello", " from", "", " and", " goodbye"];
 
-/// The error of an old process when a later one has ended the engine: it does not know why.
+/// The error of an old process after a later one has stopped the engine: it does not know the reason.
 const BROKE_OFF: &str = "closed the connection early";
 
 /// Returns true if the history contains an order that ended an engine of the model during its streams.
@@ -101,7 +101,7 @@ fn judge_stream(
         if let Some(message) = chunk["error"]["message"].as_str() {
             let is_told = ORDERS.iter().any(|order| message.contains(order))
                 || message.contains(BROKE_OFF) && world.is_older(span) && was_ordered(world, model);
-            // It had waited for longer than a takeover waits; a client that does not stream gets 503.
+            // It had waited longer than a takeover does; a client that does not stream gets 503.
             if message.contains("the pool is shutting down") && world.is_older(span) {
                 add(&world.tally.refused);
                 return None;

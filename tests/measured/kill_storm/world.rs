@@ -1,5 +1,5 @@
-//! State that all threads of the storm share: the service's address, its killed processes, counts and faults; and one
-//! request per connection.
+//! State shared by all threads: the service's address, its killed processes, counts and faults; and a client that sends one request
+//! per connection.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-/// An answer that takes longer is a fault.
+/// A response that takes longer is a fault.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The storm ends after this many faults.
 const FOUND_MAX: usize = 5;
@@ -66,15 +66,15 @@ pub struct World {
     pub serving: AtomicU64,
     /// The last process that was started, which may already have the socket.
     pub started: AtomicU64,
-    /// In order; noted before the kill.
+    /// In order; recorded before the kill.
     pub killed: Mutex<Vec<u64>>,
     /// Odd while no process serves although the serving process was not killed: the process that took over was.
     pub outages: AtomicU64,
-    /// No changes are made, because an evening is going on.
+    /// Pauses all changes during an evening.
     pub quiet: AtomicBool,
     /// Number of administrators paused for it.
     pub waiting: AtomicU64,
-    /// An administrator waits for an answer to a change.
+    /// True while an administrator waits for the response to a change.
     pub changing: AtomicBool,
     pub over: AtomicBool,
     pub tally: Tally,
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// One request by an administrator.
+    /// Sends an administrator's request.
     pub fn admin(
         &self,
         method: &str,
@@ -183,7 +183,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Status and body of an answer that arrived completely.
+/// Status and body of a complete response.
 pub fn call(
     address: SocketAddr,
     method: &str,
@@ -223,7 +223,7 @@ pub fn call(
     }
 }
 
-/// An error if the last chunk is missing, with what arrived.
+/// An error if the last chunk is missing, with the text so far.
 fn unchunked(mut rest: &str) -> Result<String, String> {
     let mut whole = String::new();
     while let Some((size, after)) = rest.split_once("\r\n") {

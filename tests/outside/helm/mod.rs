@@ -1,5 +1,5 @@
-//! The chart (deploy/helm/model-pool): Helm's own library lints and renders it, and its objects are held against the
-//! published schemas of Kubernetes. `bash .ci/helm` brings both; without them these tests print that they were skipped.
+//! The chart (deploy/helm/model-pool): Helm's own library lints and renders it, and its objects are validated with the published
+//! schemas of Kubernetes. `bash .ci/helm` installs both; without them these tests report that they were skipped.
 
 mod story;
 
@@ -16,7 +16,7 @@ use support::whole::wait_for;
 struct Rendered(Value);
 
 impl Rendered {
-    /// `None` without Helm. `server`: what `lookup` asks.
+    /// `None` without Helm. `server` is the API server for `lookup`.
     fn with(values: &Value, server: Option<&str>) -> Option<Rendered> {
         let request = json!({"values": values, "namespace": NAMESPACE, "server": server});
         Rendered::new(&request)
@@ -80,7 +80,7 @@ fn nodes() -> Value {
         {"name": "H100_x8", "gpus": 8, "memory": "80GiB", "count": 1}]})
 }
 
-/// Everything that the chart can switch on.
+/// Values that enable everything in the chart.
 fn everything() -> Value {
     let mut nodes = nodes();
     for (key, value) in [
@@ -133,7 +133,7 @@ fn the_chart_is_clean_and_kubernetes_reads_what_it_makes() {
                 .contains("The pool starts")
         );
     }
-    // The validation would find what is wrong.
+    // The validation detects errors.
     let values = json!({"controller": {"affinity": {"nonsense": true}}});
     let wrong = Rendered::with(&values, None).unwrap().0["wrong"].to_string();
     assert!(
@@ -171,7 +171,7 @@ fn the_controller_may_set_its_own_numbers_and_list_pods_and_no_more() {
         configured["kubernetes"]["deployments"],
         json!({"a100x1": own[..2], "H100_x8": own[2..]})
     );
-    // Without nodes it has no rights at all, and no token.
+    // Without nodes it has no permissions and no token.
     let alone = Rendered::good(&json!({})).unwrap();
     assert!(alone.of_kind("Role").is_empty());
     let pod = &alone.one("StatefulSet")["spec"]["template"]["spec"];
@@ -317,7 +317,7 @@ fn the_double_of_the_api_server_answers_in_the_published_form() {
         kubernetes.scale(name, 1);
     }
     objects.push(kubernetes.get(&format!("{base}/scale")));
-    // One has its machine, and one waits.
+    // One pod has its machine, and one waits.
     objects.push(kubernetes.get(&pods));
     kubernetes.runs(|_| {
         let mut program = Command::new("sh");

@@ -1,5 +1,5 @@
-//! Holds the flags that the pool knows of llama-server against the real program: its `--help`, and its own parser. What a
-//! version of it lost, renamed or added is a failing test with its name. No model is loaded.
+//! Compares the pool's list of llama-server's flags with the real program: its `--help` and its parser. A flag that a version
+//! removed, renamed or added fails the test by name. No model is loaded.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::flag_lists::{Flags, difference, flags_of_list};
 use crate::vllm::flags::{sample, words};
 
 const LIST: &str = include_str!("../../fixtures/llama_server_flags.txt");
-/// A line of `--help` has a flag before this column and its text from there on; the text of a longer flag is in the next line.
+/// Column at which the description starts in `--help`; the description of a longer flag is on the next line.
 const TEXT_COLUMN: usize = 40;
 const GAP: &str = "   ";
 /// Words that are not flags of llama-server: it exits at the first one and never starts. If it exits at a later one, the preceding
@@ -32,7 +32,7 @@ fn engine() -> &'static Engine {
     find_engine("LlamaCppEngine").expect("llama.cpp")
 }
 
-/// Without variables and files that set flags, too.
+/// Without variables and files that also set flags.
 fn command(program: &Path, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -56,7 +56,7 @@ fn help(program: &Path, folder: &Path) -> String {
     text
 }
 
-/// From each spelling to whether a value follows it.
+/// Spellings of flags; true if a value follows.
 fn flags_of_help(text: &str) -> Flags {
     let is_flag = |line: &&str| line.starts_with('-') && !line.starts_with("-----");
     let mut flags = Flags::new();
@@ -97,11 +97,11 @@ fn parse(program: &Path, folder: &Path, words: &[String]) -> Verdict {
     }
 }
 
-/// A key's flag with a right value; that of a switch both ways.
+/// A key's flag with a valid value; both forms of a switch.
 fn lines_of(key: &str, folder: &Path) -> Vec<Vec<String>> {
     let path = folder.join("file").display().to_string();
     let samples = match key {
-        // Of all its flags, this one takes two.
+        // The only flag with two values.
         "control_vector_layer_range" => vec![json!([1, 2])],
         _ => vec![
             json!({"type": "object"}),
@@ -113,7 +113,7 @@ fn lines_of(key: &str, folder: &Path) -> Vec<Vec<String>> {
     };
     let on = sample(engine(), key, &samples).unwrap_or_else(|| panic!("no sample of {key}"));
     let off = words(engine(), key, &json!(false)).ok();
-    // Of a switch alone: others are refused, or are text.
+    // Only for switches: other flags are refused, or are text.
     let off = off.filter(|words| words.len() == 1);
     [on].into_iter().chain(off).collect()
 }

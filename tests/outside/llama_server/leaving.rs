@@ -10,8 +10,8 @@ use support::whole::Pool;
 use super::{ONLY_MODEL, llama_server, only_model};
 use crate::vllm::rig::*;
 
-/// Between two looks: the engine looks for a client that left when it had nothing to report for a second, and an answer to a
-/// look at its numbers is a report.
+/// Time between two polls. The engine checks for a disconnected client after a second without output, and a response with its
+/// metrics is output.
 const BETWEEN_LOOKS: std::time::Duration = std::time::Duration::from_secs(3);
 const LOOKS: usize = 10;
 
@@ -25,7 +25,7 @@ pub fn computed(pool: &Pool) -> f64 {
     number_of_process(engine(pool), "llamacpp:requests_processing")
 }
 
-/// A chat without an end: with `context_shift` the engine forgets its beginning.
+/// An endless chat: with `context_shift` the engine drops its beginning.
 pub fn endless(stream: bool) -> Value {
     json!({
         "model": "real", "stream": stream, "ignore_eos": true, "temperature": 0,
@@ -46,7 +46,7 @@ pub fn endless_pool(
     Some((pool, folder))
 }
 
-/// The engine's own client, past the pool.
+/// A client of the engine that bypasses the pool.
 fn ask_the_engine(pool: &Pool, stream: bool) -> TcpStream {
     let body = endless(stream).to_string();
     let mut socket = connect(engine(pool));
@@ -59,7 +59,7 @@ fn ask_the_engine(pool: &Pool, stream: bool) -> TcpStream {
     socket
 }
 
-/// Looks now and then whether it computes nothing; the number at the last look.
+/// Polls occasionally until it computes nothing, and returns the last number.
 fn after_a_while(pool: &Pool) -> f64 {
     for _ in 0..LOOKS {
         std::thread::park_timeout(BETWEEN_LOOKS);
@@ -104,8 +104,8 @@ fn by_itself_it_ends_a_plain_request_whose_client_left_only_where_it_computes_no
     let plain = ask_the_engine(&pool, false);
     wait_long("it to compute both", WITHIN, || computed(&pool) >= 2.0);
     drop(plain);
-    // As many tokens of the other as it makes in several seconds. If both are not computed any more, it has learned to see
-    // who leaves, and src/catalog/engines/llama_cpp.rs may say so (`ends_with_client`).
+    // As many tokens of the other request as it generates in several seconds. If neither request is computed any more, llama-server
+    // now detects disconnected clients, and src/catalog/engines/llama_cpp.rs should set `ends_with_client`.
     let began = std::time::SystemTime::now();
     wait_long("some seconds", WITHIN, || {
         assert!(!other.text().contains("\"error\""), "{}", other.text());

@@ -1,4 +1,4 @@
-//! The real llama-server while its controller is killed or replaced, and while it is stopped itself.
+//! The real llama-server while its controller is killed or replaced, and while it is stopped.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn a_stream_goes_on_while_another_controller_takes_over() {
         text.len() > length
     });
     assert_eq!(pool.engine_pids(), before);
-    // The old one serves it until its client leaves.
+    // The old process serves it until its client disconnects.
     drop(stream);
     wait_long("the old one to end", Duration::from_secs(60), || {
         old.try_wait().expect("its status").is_some()
@@ -87,7 +87,7 @@ fn stopped_it_is_found_by_its_silence_and_replaced() {
     wait_long("its processes to be gone", WITHIN, || {
         !pool.engine_pids().contains(&stopped)
     });
-    // An administrator need not wait until it has cooled down.
+    // Administrators need not wait for the cool-down.
     load(&pool, "real");
     ask(&pool, CHAT, &short("real"));
 }

@@ -9,7 +9,7 @@ use crate::vllm::rig::*;
 
 const TEXT: &str = "/v1/completions";
 
-/// It shows tools, and calls in the form of Hermes. Few letters: each is a token of the model.
+/// A template with tools and calls in Hermes format. It is short because each letter is a token of the model.
 const TEMPLATE: &str = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{% for message in messages %}{{ '<' + message.role + '>' }}{{ message.content or '' }}{% for call in message.tool_calls or [] %}{{ '<tool_call>{\"name\": \"' + call.function.name + '\", \"arguments\": ' }}{{ call.function.arguments | tojson }}{{ '}</tool_call>' }}{% endfor %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
 fn ready_pool(kwargs: &str) -> Option<(Pool, tempfile::TempDir)> {
@@ -111,7 +111,7 @@ fn structured(pool: &Pool) {
     let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
     let fields = json!({"response_format": format, "max_tokens": 200});
     let response = ask(pool, CHAT, &chat(fields));
-    // Between the parts there may be white space.
+    // White space is permitted between the parts.
     let dense: String = content(&response).split_whitespace().collect();
     assert!(
         ["{\"hot\":\"yes\"}", "{\"hot\":\"no\"}"].contains(&dense.as_str()),
@@ -130,7 +130,7 @@ fn probabilities(pool: &Pool) {
     );
     let tokens = response["choices"][0]["logprobs"]["content"].as_array();
     let tokens = tokens.unwrap_or_else(|| panic!("{response}"));
-    // It leaves out tokens that end in the midst of a letter.
+    // It omits tokens that end within a character.
     assert!((1..=4).contains(&tokens.len()), "{response}");
     let has_three = |token: &Value| {
         let best = token["top_logprobs"].as_array();
@@ -162,7 +162,7 @@ fn token_ids(pool: &Pool) {
     assert_eq!(used, Some(ids.len() as u64), "{response}");
 }
 
-/// With the last hidden state of the tiny model as its score: the order is chance, and the same each time.
+/// The score is the tiny model's last hidden state: the order is arbitrary but reproducible.
 #[test]
 fn ranks_come_in_their_order_and_as_many_as_are_wanted() {
     let Some((pool, _folder)) = ready_pool("reranking: true") else {

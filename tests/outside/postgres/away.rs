@@ -45,7 +45,7 @@ fn set_priority(pool: &Pool, model: &str, priority: u32) -> (u16, Value) {
     admin(pool, "PATCH", &path, &body)
 }
 
-/// Everything that the service has written into its folder, and the environments of its engines.
+/// All files in the service's folder, and the environments of its engines.
 fn written(pool: &Pool) -> String {
     let mut text = pool.log();
     let mut folders = vec![pool.data()];
@@ -82,7 +82,7 @@ fn while_postgresql_is_away_models_are_served_and_what_was_acknowledged_holds() 
 
     server.crash();
     wait_for("it to be noticed", || ready(&pool).0 == 503);
-    // A cold model is loaded, too: no request needs the store.
+    // A cold model is also loaded: no request needs the store.
     for _ in 0..20 {
         assert_eq!(asks(&pool, "a").0, 200);
     }
@@ -146,7 +146,7 @@ fn while_postgresql_is_away_models_are_served_and_what_was_acknowledged_holds() 
     assert!(works(&pool, &new) && works(&pool, &old));
     assert_eq!(shown(&pool, "a")["priority"], 3);
     assert_eq!(asks(&pool, "a").0, 200);
-    // A takeover on the same machine hands the lock over.
+    // A takeover on the same machine transfers the lock.
     let mut old_process = pool.take_over();
     assert_eq!(asks(&pool, "a").0, 200);
     assert_eq!(set_priority(&pool, "a", 4).0, 200);

@@ -1,5 +1,5 @@
-//! Writes that wait for a lock on a table, as `VACUUM FULL` takes, end on the server too: they do not add up there, and a new
-//! leader need not wait for them.
+//! Writes that wait for a table lock, such as `VACUUM FULL` takes, also end on the server: they do not accumulate, and a new leader
+//! need not wait for them.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use tokio::task::{block_in_place, spawn_blocking};
 
 use super::state::State;
 
-/// In a failing test; otherwise the lock is released before.
+/// Only reached by a failing test; otherwise the lock is released before.
 const LOCK_SECONDS: u32 = 90;
-/// Writes that are given up before their sessions end on the server.
+/// Number of timed-out writes before their sessions end on the server.
 const TRIES: u32 = 3;
 /// Sessions of the pool that wait for the table.
 const WAITS: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'RowExclusiveLock' \
@@ -34,7 +34,7 @@ async fn writes_that_wait_for_a_table_end_on_the_server_and_keep_no_new_leader_a
     store.save_meta("a", "before").await.unwrap();
     let (server, database) = (Arc::clone(&state.server), name_of(&state.url).to_owned());
     let lock = spawn_blocking(move || {
-        // Statements of one text are one transaction.
+        // Statements in one string form a transaction.
         let sql = format!("LOCK TABLE meta; SELECT pg_sleep({LOCK_SECONDS})");
         server.ask(&database, &sql)
     });

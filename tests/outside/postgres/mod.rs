@@ -1,5 +1,5 @@
-//! The state in a real PostgreSQL, which `.ci/postgres` installs; without it these tests print that they were skipped. What
-//! the store keeps is tested by the same files as for SQLite.
+//! The state in a real PostgreSQL, which `.ci/postgres` installs; without it these tests report that they were skipped. The store's
+//! contents are tested by the same files as for SQLite.
 
 mod away;
 mod locked_tables;

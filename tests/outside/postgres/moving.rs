@@ -33,7 +33,7 @@ fn record(at: u64) -> Record {
     }
 }
 
-/// Something in most tables; ids that were given and are gone, too.
+/// Rows in most tables, and ids that were assigned and deleted.
 async fn fill(store: &Store) {
     let records: Vec<Record> = (1..=ROWS).map(record).collect();
     store
@@ -74,7 +74,7 @@ async fn fill(store: &Store) {
         busy_ms: 4,
         waited: 1,
         waited_ms: 2,
-        // Of every second minute it is not known when they came.
+        // Every second minute has no recorded seconds.
         seconds: (minute % 2 == 0).then(|| Seconds::from_bits(minute) | Seconds::EARLIER),
     });
     store.add_usage(&minutes.collect::<Vec<_>>()).await.unwrap();
@@ -132,7 +132,7 @@ async fn fill(store: &Store) {
     store.save_used_ray(&ray).await.unwrap();
 }
 
-/// All that can be read of it.
+/// All readable data of the store.
 async fn contents(store: &Store) -> String {
     let history = HistoryQuery {
         after: Some(0),
@@ -196,7 +196,7 @@ async fn a_state_moves_to_postgresql_and_back_and_nothing_is_lost() {
     fill(&first).await;
     let before = contents(&first).await;
 
-    // Not while a service uses it.
+    // Refused while a service uses it.
     let refused = migrate(&file("first"), &postgres);
     assert!(!refused.status.success());
     assert!(
@@ -272,7 +272,7 @@ async fn a_move_that_breaks_off_leaves_the_other_database_empty() {
     first.close().await;
     state.open().await.close().await;
     let name = support::postgres::name_of(&state.url);
-    // A late table cannot take a row.
+    // A late table in the copy cannot store a row.
     let broken = "ALTER TABLE ratings ADD CONSTRAINT none CHECK (false)";
     state.server.ask(name, broken).unwrap();
     let postgres = state.url.replace(&format!(":{PASSWORD}"), "");

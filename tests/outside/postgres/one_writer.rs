@@ -6,7 +6,7 @@ use support::whole::wait_for;
 
 use super::state::State;
 
-/// Ends the sessions of all that use the database, as a network that breaks does.
+/// Ends all sessions of the database, like a broken network.
 fn break_all(state: &State) {
     let sql = format!(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
@@ -20,12 +20,12 @@ async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more()
     let Some(state) = State::new() else { return };
     let first = state.open().await;
     first.save_meta("a", "first").await.unwrap();
-    // Frozen by losing what it has, and another one starts before it is back.
+    // Loses its session, and another process starts before it reconnects.
     break_all(&state);
     let second = loop {
         match Store::open(&state.url).await {
             Ok(store) => break store,
-            // The first one was quicker.
+            // The first process was quicker.
             Err(StoreFault::DatabaseInUse { .. }) => break_all(&state),
             Err(fault) => panic!("{fault}"),
         }
@@ -46,7 +46,7 @@ async fn a_store_that_lost_its_sessions_to_another_one_writes_nothing_any_more()
     assert!(first.probe().await.is_err(), "it does not recover");
     assert!(first.trouble().is_some());
     assert_eq!(second.meta("a").await.unwrap().as_deref(), Some("second"));
-    // The lock is the second one's, also after the first one has ended.
+    // The second process keeps the lock after the first has ended.
     first.close().await;
     second.save_meta("a", "third").await.unwrap();
     let fault = Store::open(&state.url).await.unwrap_err();
@@ -59,7 +59,7 @@ async fn a_store_that_only_lost_its_sessions_goes_on_and_holds_the_lock_again() 
     let store = state.open().await;
     break_all(&state);
     let mut written = store.save_meta("a", "after").await;
-    // The first write finds that its connection is gone.
+    // The first write detects the broken connection.
     if written.is_err() {
         assert!(store.trouble().is_some());
         store.probe().await.expect("a new connection");

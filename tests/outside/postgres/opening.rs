@@ -1,4 +1,4 @@
-//! Opening a state in PostgreSQL: what cannot be used is refused in words, and a password shows nowhere.
+//! Opening a state in PostgreSQL: unusable databases are refused with a clear error, and passwords are never shown.
 
 use model_pool::config::Config;
 use model_pool::pool::{Override, Priority};

@@ -1,4 +1,4 @@
-//! Reads that PostgreSQL does not answer end in time, and leave the sessions to others.
+//! Reads without a response from PostgreSQL end in time, and free their sessions.
 
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -7,11 +7,11 @@ use support::family::stub;
 use support::postgres::{Server, name_of};
 use support::whole::{Pool, wait_for};
 
-/// More than there are sessions that read.
+/// More than the number of reading sessions.
 const READS: usize = 6;
 /// Time limit of a read, with a margin for a busy machine. Less than the 30 s after which the server ends it.
 const READ_WITHIN: Duration = Duration::from_secs(28);
-/// In a failing test; otherwise the lock is released before.
+/// Only reached by a failing test; otherwise the lock is released before.
 const LOCK_SECONDS: u32 = 90;
 
 #[test]
@@ -30,7 +30,7 @@ fn reads_that_are_not_answered_end_in_time_and_others_are_answered_then() {
 
     let locked = format!("LOCK TABLE history; SELECT pg_sleep({LOCK_SECONDS})");
     thread::scope(|scope| {
-        // Statements of one text are one transaction.
+        // Statements in one string form a transaction.
         scope.spawn(|| server.ask(database, &locked));
         let held = "SELECT count(*) FROM pg_locks WHERE granted AND mode = 'AccessExclusiveLock' \
                     AND relation = CAST('history' AS regclass)";

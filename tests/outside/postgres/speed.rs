@@ -10,7 +10,7 @@ use super::state::State;
 const STEPS: u64 = 300;
 const PAGES: u32 = 50;
 
-/// A load of a step: the wish, then the events of its decision.
+/// A step with a load: the order, then the events of its decision.
 async fn step(store: &Store, at: u64) {
     let load = LoadWish {
         replicas: 1,

@@ -11,7 +11,7 @@ pub struct State {
 }
 
 impl State {
-    /// `None` where there is no PostgreSQL.
+    /// `None` without PostgreSQL.
     pub fn new() -> Option<State> {
         let server = shared()?;
         let url = server.database();

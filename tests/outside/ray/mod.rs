@@ -1,5 +1,5 @@
-//! `model-pool cluster`, `check --ray` and RayServeEngine on a real Ray with fake GPUs. `.ci/ray` installs it; without it these tests print
-//! that they were skipped.
+//! `model-pool cluster`, `check --ray` and RayServeEngine on a real Ray with fake GPUs. `.ci/ray` installs it; without it these
+//! tests report that they were skipped.
 
 mod serve;
 mod server;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::cluster_calls::{Ended, run};
 use server::{RayServer, processes, wait_for};
 
-/// A configuration for a Ray, and calls of the program with it.
+/// A configuration for a Ray, to run the program with.
 struct Pool {
     file: PathBuf,
 }
@@ -165,13 +165,13 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     let labelled = pool.request("one");
     assert_eq!(pool.wait_for(&labelled, "running")["host"], small);
 
-    // Another pool sees and ends none of them.
+    // Another pool does not see or end any of them.
     let other = Pool::new(&ray, "lab2", STAYS);
     assert_eq!(other.lease(&first), Value::Null);
     let refused = other.run(&["cluster", "release", &first]);
     refused.has(1, &[&format!("`{first}` is not the id of a lease")]);
 
-    // A request that waits is taken back, which Ray itself cannot do: its demand is gone, too.
+    // A waiting request is withdrawn, which Ray itself does not support: its demand also disappears.
     for id in [&waits, &large] {
         pool.release(&[id]);
         pool.wait_for(id, "ended");

@@ -9,7 +9,7 @@ use super::server::{RayServer, is_inside, wait_for};
 
 const FIRST: &str = "model-pool.lab.r1";
 const APPLICATIONS: &str = "/api/serve/applications/";
-/// Speaks the chat route, always as a stream, as the pool requests it.
+/// Serves the chat route, always as a stream, as the pool requests it.
 const APP: &str = r#"import json
 from ray import serve
 from starlette.requests import Request
@@ -80,7 +80,7 @@ fn a_model_is_an_application_beside_others_and_is_found_again_after_a_crash() {
     let ray = RayServer::start(None);
     fs::create_dir(ray.path().join("apps")).unwrap();
     fs::write(ray.path().join("apps/pool_test_app.py"), APP).unwrap();
-    // Another pool stands for another program.
+    // Another pool represents another program.
     let theirs = Pool::with_models(&[model(&ray, "theirs", "")], "cluster: {name: theirs}\n");
     let (status, body) = chat(&theirs, "theirs");
     assert_eq!(status, 200, "{body}");

@@ -14,17 +14,17 @@ use support::required::skipped;
 
 const INSIDE: &str = "MODEL_POOL_TEST_IS_INSIDE";
 const PORT: u16 = 8265;
-/// Each job is a new Python process or two, which take seconds on an idle machine.
+/// Each job starts one or two Python processes, which takes seconds even on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Brings the loopback address up, and becomes the test.
+/// Brings the loopback interface up, and executes the test.
 const BEGIN: &str = "import fcntl, os, socket, struct, sys
 fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh14x', b'lo', 0x41))
 os.execv(sys.argv[1], sys.argv[1:])";
 
-/// The folder of Ray's programs, if `.ci/ray` has brought it.
+/// The folder of Ray's programs, if `.ci/ray` has installed it.
 fn programs() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ray");
-    // It is written last.
+    // This file is installed last.
     let there = folder.join("version").is_file();
     there.then(|| folder.join("bin"))
 }
@@ -45,7 +45,7 @@ pub fn is_inside(test: &str) -> bool {
         skipped("ray", how);
         return false;
     };
-    // One at a time: each Ray takes 1 GB.
+    // One at a time: each Ray needs 1 GB.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let namespaces = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let can = |more: &[&str]| {
@@ -71,7 +71,7 @@ pub fn is_inside(test: &str) -> bool {
     let status = Command::new("unshare")
         .args(user)
         .args(namespaces)
-        // A shell as the first process takes care of those whose parents have ended.
+        // A shell as the first process reaps orphans.
         .args(["/bin/sh", "-c", "\"$@\"; exit $?", "sh"])
         .arg(programs.join("python"))
         .args(["-c", BEGIN])
@@ -102,7 +102,7 @@ pub struct RayServer {
 }
 
 impl RayServer {
-    /// A head without GPUs. With a token, Ray takes no call without it.
+    /// Starts a head without GPUs. With a token, Ray rejects calls without it.
     pub fn start(token: Option<&str>) -> RayServer {
         let server = RayServer {
             folder: tempfile::Builder::new().prefix("ray").tempdir().unwrap(),
@@ -125,7 +125,7 @@ impl RayServer {
         server
     }
 
-    /// One more machine, which has this address.
+    /// Adds a machine with this address.
     pub fn add_machine(&mut self, gpus: u32, labels: &str) -> String {
         self.machines += 1;
         let number = self.machines;
@@ -193,7 +193,7 @@ impl RayServer {
         format!("http://127.0.0.1:{PORT}")
     }
 
-    /// The JSON at a path of the dashboard.
+    /// JSON from a path of the dashboard.
     pub fn get(&self, path: &str) -> Value {
         let mut stream = TcpStream::connect(("127.0.0.1", PORT)).unwrap();
         let token = self.token.as_ref();
@@ -218,7 +218,7 @@ impl RayServer {
             .collect()
     }
 
-    /// Kills the dashboard as a crash does, and returns what starts it again.
+    /// Kills the dashboard like a crash, and returns the command that starts it again.
     pub fn kill_dashboard(&self) -> Vec<String> {
         let (pid, words) = processes()
             .find(|(_, words)| {
@@ -241,7 +241,7 @@ impl RayServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        // It ends with the namespace.
+        // The process ends with the namespace.
         drop(child.unwrap());
         wait_for("the dashboard to answer", || {
             TcpStream::connect(("127.0.0.1", PORT)).is_ok()
@@ -249,7 +249,7 @@ impl RayServer {
     }
 }
 
-/// Of this namespace, with their command lines.
+/// Processes of this namespace, with their command lines.
 pub fn processes() -> impl Iterator<Item = (u32, Vec<String>)> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries.filter_map(|entry| {

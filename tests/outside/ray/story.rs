@@ -12,7 +12,7 @@ use super::server::{RayServer, is_inside, wait_for};
 
 const NODE: &str = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\nevening: {cleanup: null, reopen: null}\n";
 const TINY: &str = "inventory: {provider: fixed, devices: [{name: tiny, memory: 1MiB}]}\n";
-/// A wrapper that says the address of the pool, which is known once it listens: the configuration is read before that.
+/// A wrapper that adds the pool's address, which is only known once it listens, after the configuration has been read.
 const WRAPPER: &str = "#!/bin/sh\nfolder=$(dirname \"$0\")\nshift 3\nexec PROGRAM node --controller \"http://$(cat \"$folder/address\")\" \"$@\"\n";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 

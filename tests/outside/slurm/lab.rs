@@ -12,10 +12,10 @@ use support::whole::{self, wait_for};
 use super::server::SlurmServer;
 
 const NODE: &str = "inventory: {provider: fixed, devices: [{name: gpu0, memory: 16GiB}]}\nevening: {cleanup: null, reopen: null}\n";
-/// A wrapper that says the address of the pool, which is known once it listens: the configuration is read before that.
+/// A wrapper that adds the pool's address, which is only known once it listens, after the configuration has been read.
 const WRAPPER: &str = "#!/bin/sh\nfolder=$(dirname \"$0\")\nshift 3\nwhile [ ! -s \"$folder/address\" ]; do sleep 0.05; done\nexec PROGRAM node --controller \"http://$(cat \"$folder/address\")\" \"$@\"\n";
 
-/// A model of 12 GiB whose engine takes `--token-ms` for each token.
+/// A model of 12 GiB whose engine takes `--token-ms` per token.
 pub fn model(name: &str, priority: u8, flags: &[&str]) -> (String, String) {
     let mut words = vec![support::stub::stub_engine().display().to_string()];
     words.extend(["--port", "{{ port }}", "--model", name].map(str::to_owned));
@@ -37,7 +37,7 @@ pub struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    /// `cluster`: further lines of that section. The first file is a model that fills the controller's own device.
+    /// `cluster` contains additional lines of that section. The first file is a model that fills the controller's own device.
     #[expect(
         clippy::disallowed_methods,
         reason = "the times of the steps are printed"
@@ -105,7 +105,7 @@ impl<'a> Lab<'a> {
         eprintln!("{:6.1} s  {what}", self.seconds());
     }
 
-    /// The nodes that jobs have brought.
+    /// Nodes started by jobs.
     pub fn nodes(&self) -> Vec<Value> {
         let (_, text, _) = self
             .pool
@@ -125,7 +125,7 @@ impl<'a> Lab<'a> {
         nodes.find(|node| node["node"] == name).unwrap_or_default()
     }
 
-    /// The nodes on which the model has a ready replica.
+    /// Nodes with a ready replica of the model.
     pub fn ready_on(&self, model: &str) -> Vec<String> {
         let shown = support::family::shown(&self.pool, model);
         let replicas = shown["replicas"].as_array().cloned().unwrap_or_default();

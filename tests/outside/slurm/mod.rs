@@ -1,5 +1,5 @@
-//! `model-pool cluster` and `check --slurm` on a real Slurm with two nodes of two fake GPUs. `.ci/slurm` installs it; without
-//! it these tests print that they were skipped.
+//! `model-pool cluster` and `check --slurm` on a real Slurm with two nodes of two fake GPUs. `.ci/slurm` installs it; without it
+//! these tests report that they were skipped.
 
 mod lab;
 mod renewal;
@@ -16,13 +16,13 @@ use support::whole::wait_for;
 use crate::cluster_calls::{Ended, run};
 use server::SlurmServer;
 
-/// A configuration for a Slurm, and calls of the program with it.
+/// A configuration for a Slurm, to run the program with.
 struct Pool<'a> {
     slurm: &'a SlurmServer,
     file: PathBuf,
 }
 
-/// A node that lives until its job gets SIGTERM, and then says so in its log.
+/// A node that runs until its job gets SIGTERM, which it logs.
 const STAYS: &str = "#!/bin/sh\necho \"arguments: $*\"\ntrap 'echo drained; exit 0' TERM\nwhile :; do sleep 0.1; done\n";
 
 impl<'a> Pool<'a> {
@@ -30,7 +30,7 @@ impl<'a> Pool<'a> {
         Pool::with(slurm, name, program, "")
     }
 
-    /// `more`: further lines of the section `cluster`.
+    /// `more` contains additional lines of the section `cluster`.
     fn with(slurm: &'a SlurmServer, name: &str, program: &str, more: &str) -> Pool<'a> {
         let folder = slurm.path().join(name);
         fs::create_dir(&folder).unwrap();
@@ -129,7 +129,7 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     });
     assert_eq!(waits["node"], format!("slurm-{}", ids[2]));
 
-    // The job runs the node, with the path of the token alone.
+    // The job runs the node, with only the path of the token.
     wait_for("the node to start", || {
         pool.log(&ids[0]).contains("arguments: node")
     });
@@ -139,13 +139,13 @@ fn nodes_are_requested_wait_with_a_reason_run_and_are_given_back() {
     let job = slurm.client("scontrol", &["show", "job", "--details", &ids[0]]);
     assert!(!job.contains("secret"), "{job}");
 
-    // Another pool of the same account sees and ends none of them.
+    // Another pool of the same account does not see or end any of them.
     let other = Pool::new(&slurm, "lab2", STAYS);
     assert_eq!(other.leases(), Vec::<Value>::new());
     let refused = other.run(&["cluster", "release", &ids[0]]);
     refused.has(1, &[&format!("`{}` is not the id of a lease", ids[0])]);
 
-    // A request that waits is taken back; a node that runs drains, and its place goes to no one.
+    // A waiting request is withdrawn; a running node drains, and its place stays free.
     pool.run(&["cluster", "release", &ids[2]])
         .has(0, &["given back"]);
     assert_has(&pool.wait_for(&ids[2], "ended")["why"], "cancelled");
@@ -233,7 +233,7 @@ fn a_node_that_cannot_start_a_time_limit_and_an_owners_scancel_are_seen_as_such(
     let job = slurm.client("scontrol", &["show", "job", &second]);
     assert!(job.contains(&format!("ExcNodeList={failed_on}")), "{job}");
 
-    // Without its program on the nodes the status says so.
+    // The status reports a missing program on the nodes.
     let missing = Pool::new(&slurm, "missing", STAYS);
     fs::remove_file(missing.file.with_file_name("node")).unwrap();
     let id = missing.request("one");
@@ -285,7 +285,7 @@ fn while_slurmctld_is_down_nothing_is_known_and_afterwards_everything_is() {
         slurm: &slurm,
         file,
     };
-    // Each call is a new process: a restarted pool finds its own jobs.
+    // Each call is a new process, like a restarted pool that finds its jobs.
     wait_for("the node to be known again", || {
         pool.lease(&running)["state"] == "running"
     });

@@ -1,5 +1,5 @@
-//! The end of a job on a real Slurm: models move before its time limit and within the grace time of a preemption, and the
-//! evening gives nodes back.
+//! The end of a job on a real Slurm: models move before its time limit and within the grace time of a preemption, and the evening
+//! returns nodes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +11,7 @@ use support::whole::{Stream, wait_for};
 use super::lab::{Lab, body, model};
 use super::server::SlurmServer;
 
-/// Sends one short request after the other for the model until it is to end: how many, what was refused, the longest.
+/// Sends short requests for the model until stopped. Counts requests and refusals, and measures the longest response.
 fn probe(lab: &Lab<'_>, model: &str, ends: &AtomicBool) -> (u32, Vec<(u16, Value)>, Duration) {
     let (mut count, mut refused, mut longest) = (0, Vec::new(), Duration::ZERO);
     while !ends.load(Ordering::Relaxed) {
@@ -36,7 +36,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// The one node that the model is ready on.
+/// The only node on which the model is ready.
 fn home(lab: &Lab<'_>, model: &str) -> String {
     let mut found = Vec::new();
     wait_for("the model to be ready on a node", || {

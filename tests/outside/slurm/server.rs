@@ -1,5 +1,5 @@
-//! A Slurm of the test's own: munged, slurmctld and two slurmd on the loopback address, with fake GPUs, in a temporary
-//! folder. Nothing of a Slurm that may be installed on this machine is used but the programs.
+//! A private Slurm: munged, slurmctld and two slurmd on the loopback address, with fake GPUs, in a temporary folder. Uses only the
+//! programs of an installed Slurm, not its configuration.
 
 use std::fs;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use support::required::{is_for_later, skipped};
 use support::whole::wait_for;
 
-/// Of each node.
+/// GPUs of each node.
 pub const GPUS: u32 = 2;
 
 pub struct SlurmServer {
@@ -131,7 +131,7 @@ impl SlurmServer {
 impl Drop for SlurmServer {
     fn drop(&mut self) {
         if self.slurmctld.is_some() {
-            // Jobs that still run end with their processes.
+            // Running jobs end with their processes.
             let user = Command::new("id").arg("-u").output().unwrap();
             let user = String::from_utf8_lossy(&user.stdout).trim().to_owned();
             self.client("scancel", &["--full", &format!("--user={user}")]);

@@ -97,7 +97,7 @@ fn a_node_from_slurm_joins_serves_a_model_and_goes_when_it_is_released() {
     });
 }
 
-/// A wrapper that says the address of the pool, which is known once it listens: the configuration is read before that.
+/// A wrapper that adds the pool's address, which is only known once it listens, after the configuration has been read.
 const WRAPPER: &str = "#!/bin/sh\nfolder=$(dirname \"$0\")\nshift 3\nexec PROGRAM node --controller \"http://$(cat \"$folder/address\")\" \"$@\"\n";
 
 #[test]
@@ -177,7 +177,7 @@ fn s2_the_pool_requests_a_node_from_slurm_and_gives_it_back_when_it_is_idle() {
         !events.contains("\"evict\""),
         "nothing was evicted: {events}"
     );
-    // A third one gets the second machine of the cluster before anything is evicted.
+    // A third model gets the second machine of the cluster before anything is evicted.
     asks("urgent");
     assert_eq!(nodes().len(), 2);
     for model in ["there", "urgent"] {

@@ -1,5 +1,5 @@
-//! The checks of third-party clients (`tests/clients`) against the pool with a real vLLM behind it: the scripts that run
-//! against the embedded engine, too, and what schemathesis makes of the document.
+//! The checks of third-party clients (`tests/clients`) with a real vLLM behind the pool: the scripts that also run with the
+//! embedded engine, and schemathesis's requests from the document.
 //!
 //! Excludes everything that needs an engine with scripted output, which the demo model cannot produce: agents, the wires of
 //! docs/guides/clients.md, and responses compared with the published schemas. vLLM's complete responses reach the client unchanged,
@@ -15,14 +15,14 @@ use support::whole::Pool;
 use super::rig::*;
 use crate::clients::{brought, checked, tried_within, user_key};
 
-/// For all checks of one script.
+/// Time limit for all checks of a script.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
-/// For one request, in seconds: vLLM computes on the processors that its clients need.
+/// Time limit of a request in seconds: vLLM shares the processors with its clients.
 const PATIENCE: &str = "120";
-/// The scripts call their model so.
+/// Name of the model in the scripts.
 const MODEL: &str = "tiny-guide";
 
-/// Checks by their words, and why they are left out.
+/// Checks by name, and the reason they are left out.
 type LeftOut = [(&'static str, &'static str)];
 
 /// Also excludes everything that needs a second model: a name with a slash, output for many seconds (`serving.rs` has clients that
@@ -91,7 +91,7 @@ fn python_clients_and_schemathesis_find_in_it_what_they_find_in_the_embedded_eng
     parts.run("schemathesis", || documented(&schemathesis, &pool));
 }
 
-/// A client's patience is not for what vLLM compiles when it is first used.
+/// Warms up functions that vLLM compiles on first use, which would exceed clients' timeouts.
 fn warm_up(pool: &Pool) {
     let key = user_key(pool);
     for fields in [
@@ -140,7 +140,7 @@ fn documented(schemathesis: &Path, pool: &Pool) {
     let text = tried_within(LIMIT, pool, schemathesis, &words);
     assert!(text.contains(" generated, "), "nothing was tried: {text}");
     assert!(!pool.log().contains("panicked"), "{}", pool.log());
-    // It is the same process, and it still answers.
+    // It is the same process, and it still responds.
     let key = user_key(pool);
     let (status, text, _) = pool.request("POST", CHAT, &short(MODEL).to_string(), Some(&key));
     assert_eq!(status, 200, "{text}");

@@ -52,7 +52,7 @@ fn a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reas
     let text = waiting.text();
     assert!(text.contains("engine_crashed"), "{text}");
     assert!(!text.contains("See stack trace"), "{text}");
-    // Every line of the log is the service's own.
+    // Every line of the log comes from the service.
     for line in pool.log().lines() {
         assert!(line.starts_with("20") || line.trim().is_empty(), "{line}");
     }
@@ -62,7 +62,7 @@ fn a_killed_core_is_found_and_requests_are_placed_again_or_refused_with_the_reas
         "{status} {head} {text}"
     );
     nothing_is_left(&pool);
-    // An administrator need not wait until it has cooled down.
+    // Administrators need not wait for the cool-down.
     load(&pool, "real");
     ask(&pool, CHAT, &short("real"));
 }

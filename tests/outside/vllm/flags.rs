@@ -1,5 +1,5 @@
-//! Every flag that the pool can write for vLLM and for SGLang goes through the engine's own parser, whose flags are compared
-//! with our list of them. What a version of an engine lost, renamed or added is a failing test with its name. Neither is started.
+//! Passes every flag that the pool can write for vLLM and SGLang to the engine's own parser, and compares the parser's flags with
+//! our list. A flag that a version removed, renamed or added fails the test by name. The engines are not started.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::rig::environment;
 use crate::flag_lists::{Flags, difference, flags_of_list};
 
-/// The list is that of vLLM 0.33. The newest vLLM that computes on the CPU is 0.32, which lacks these.
+/// The list is from vLLM 0.33. The newest vLLM for the CPU is 0.32, which lacks these flags.
 const NEWER_THAN_VLLM: &[&str] = &[
     "--monokernel",
     "--no-monokernel",
@@ -19,23 +19,23 @@ const NEWER_THAN_VLLM: &[&str] = &[
     "--sleep-mode-backend",
     "--watchdog-config",
 ];
-/// vLLM 0.32 has it, and 0.33 has `--grpc-port` alone.
+/// vLLM 0.32 has it, and 0.33 has only `--grpc-port`.
 const OLDER_THAN_THE_LIST: &[&str] = &["--grpc"];
-/// The list writes the model, a word without a flag, as a flag.
+/// The list contains the model, a positional argument, as a flag.
 const WORDS_WITHOUT_FLAG: &[&str] = &["--model-tag"];
 /// Python's parser adds them.
 const OF_EVERY_PARSER: [&str; 2] = ["--help", "-h"];
 
-/// One engine, and how what is installed differs from our list of its flags.
+/// An engine, and the known differences between the installed version and our list of flags.
 struct Case<'a> {
-    /// As a model file names it.
+    /// Name in model files.
     engine: &'static str,
     script: &'static str,
     list: &'static str,
     text: &'static str,
-    /// In the list alone.
+    /// Flags only in the list.
     newer: &'a [&'static str],
-    /// In the installed one alone.
+    /// Flags only in the installed version.
     older: &'static [&'static str],
     /// Flags that the pool adds itself.
     own: &'static str,
@@ -67,7 +67,7 @@ fn samples() -> [Value; 6] {
     ]
 }
 
-/// A value of a key as words of a command line.
+/// A key's value as command line arguments.
 pub fn words(engine: &Engine, key: &str, value: &Value) -> Result<Vec<String>, FlagError> {
     let kwargs: Map<String, Value> = [(key.to_owned(), value.clone())].into_iter().collect();
     let words = engine.flags.check(&kwargs);

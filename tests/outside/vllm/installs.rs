@@ -1,5 +1,5 @@
-//! Environments of vLLM that are broken in the ways in which they break: moved, half installed, without Python, without the
-//! name that vLLM looks for; and a script in the place of the program.
+//! Broken environments of vLLM: moved, half installed, without Python, without the expected package name; and a script in place of
+//! the program.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,7 +13,7 @@ fn executable(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("executable");
 }
 
-/// The environment's packages, without those with these beginnings, as links in a folder.
+/// Links to the environment's packages, except those with these prefixes, in a folder.
 fn packages_without(environment: &Path, left_out: &[&str], into: &Path) {
     let lib = fs::read_dir(environment.join("lib")).expect("its packages");
     let python = lib
@@ -30,7 +30,7 @@ fn packages_without(environment: &Path, left_out: &[&str], into: &Path) {
     }
 }
 
-/// A program that runs vLLM with the packages of a folder alone.
+/// A program that runs vLLM with only the packages of a folder.
 fn with_packages(environment: &Path, home: &Path, name: &str, left_out: &[&str]) -> PathBuf {
     let packages = home.join(name).join("packages");
     packages_without(environment, left_out, &packages);
@@ -62,7 +62,7 @@ fn a_script_in_the_place_of_the_program_serves_and_each_broken_environment_says_
         &script,
         &format!("#!/bin/sh\nexec {} \"$@\"\n", vllm.display()),
     );
-    // A virtual environment's programs name its Python by its path.
+    // The programs of a virtual environment contain the path of its Python.
     let moved = home.join("moved/bin/vllm");
     executable(
         &moved,

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::rig::*;
 
-/// A kept encoder with one head in the place of four: vLLM computes with no head of eight numbers on the CPU. It is another
-/// model with the same weights.
+/// A fixture encoder with one head instead of four: vLLM does not support heads of eight numbers on the CPU. It is another model
+/// with the same weights.
 fn with_one_head(kept: &str, into: &Path) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = into.join(kept);

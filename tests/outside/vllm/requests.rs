@@ -8,7 +8,7 @@ use super::rig::*;
 
 const TEXT: &str = "/v1/completions";
 
-/// All of them, in turn. The model is the demo's, with a context of 512 tokens.
+/// Runs all requests in turn. The model is the demo's, with a context of 512 tokens.
 pub fn run(pool: &Pool, model: &str, parts: &mut Parts) {
     parts.run("structured outputs", || structured(pool, model));
     parts.run("probabilities", || probabilities(pool, model));
@@ -49,7 +49,7 @@ fn structured(pool: &Pool, model: &str) {
     });
     let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
     let response = ask(pool, CHAT, &chat(model, json!({"response_format": format})));
-    // Between the parts there may be as much white space as the model likes.
+    // Any amount of white space is permitted between the parts.
     let dense: String = content(&response).split_whitespace().collect();
     let fits = |whole: &str| whole.starts_with(&dense) && !dense.is_empty();
     assert!(
@@ -154,7 +154,7 @@ fn token_ids(pool: &Pool, model: &str) {
     assert_eq!(&by_ids["choices"][0]["prompt_token_ids"], ids, "{by_ids}");
 }
 
-/// The engine knows it by its `served_model_name`, which is in its answers, and clients ask by the model's name alone.
+/// The engine uses its `served_model_name`, also in responses; clients use only the model's name.
 pub fn names(pool: &Pool, model: &str, served: &str) {
     let id = |name: &str| format!("\"id\":\"{name}\"");
     let own = of_the_engine(pool, "/v1/models");

@@ -11,22 +11,22 @@ use serde_json::{Value, json};
 use support::required::skipped;
 use support::whole::Pool;
 
-/// A machine that does other things, too, imports its many files slowly.
+/// Importing its many files is slow on a busy machine.
 const LOAD_WITHIN: Duration = Duration::from_secs(15 * 60);
-/// For what it does once it has loaded.
+/// Time limit for operations after the load.
 pub const WITHIN: Duration = Duration::from_secs(120);
 pub const CHAT: &str = "/v1/chat/completions";
 
-/// One vLLM at a time: several would take each other's processors and memory.
+/// One vLLM at a time: several would compete for processors and memory.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The environment with vLLM, if it is there.
+/// The environment with vLLM, if it is installed.
 pub fn environment() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/vllm");
-    // It is written last.
+    // This file is installed last.
     let there = folder.join("version").is_file().then_some(folder);
     if there.is_none() {
         skipped(
@@ -37,7 +37,7 @@ pub fn environment() -> Option<PathBuf> {
     there
 }
 
-/// A demo model. Its heads have 32 numbers, the fewest that vLLM computes with on the CPU.
+/// A demo model with heads of 32 numbers, the minimum that vLLM supports on the CPU.
 pub fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/models/tiny-guide")
 }
@@ -49,7 +49,7 @@ pub fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// One model file of the real vLLM, as its parts are set.
+/// Builds a model file for the real vLLM.
 pub struct RealModel<'a> {
     pub environment: &'a Path,
     pub name: &'a str,
@@ -58,11 +58,11 @@ pub struct RealModel<'a> {
     pub program: Option<PathBuf>,
     pub memory_gib: f64,
     pub context: u32,
-    /// Further keys of `engine_config`, of its `engine_kwargs` and of `pool_config`.
+    /// Additional keys of `engine_config`, of its `engine_kwargs` and of `pool_config`.
     pub engine: &'a str,
     pub kwargs: &'a str,
     pub pool: &'a str,
-    /// Further keys of the document.
+    /// Additional keys of the document.
     pub more: &'a str,
 }
 
@@ -111,18 +111,18 @@ pub fn embedded(name: &str, folder: &Path, context: u32, pool: &str) -> (String,
     (format!("{name}.yaml"), text)
 }
 
-/// A pool of 5 GiB of host memory, whose engines wait for another controller. It is patient with a first token: vLLM compiles
-/// some of its functions when they are first used, such as that for probabilities.
+/// A pool with 5 GiB of host memory, whose engines wait for another controller. The time limit of a first token is long: vLLM
+/// compiles some functions on first use, such as the one for probabilities.
 pub fn pool(files: &[(String, String)]) -> Pool {
     pool_with(files, PATIENT, "")
 }
 
-/// The same, which finds a silent engine soon.
+/// A pool that detects a silent engine soon.
 pub fn watchful_pool(files: &[(String, String)]) -> Pool {
     pool_with(files, "stall_after: 10s, first_token_after: 20s", "")
 }
 
-/// A patient one, whose clients need a key.
+/// A pool with long time limits whose clients need a key.
 pub fn pool_with_keys(files: &[(String, String)]) -> Pool {
     pool_with(files, PATIENT, "auth: {inference: key}\n")
 }
@@ -136,7 +136,7 @@ fn pool_with(files: &[(String, String)], of_pool: &str, more: &str) -> Pool {
     Pool::that_adopts_on_devices(files, &config, "2m")
 }
 
-/// As `wait_for`, for what takes longer than the program's own work.
+/// As `wait_for`, for conditions that take longer than the program's own work.
 pub fn wait_long(what: &str, within: Duration, mut so: impl FnMut() -> bool) {
     let began = SystemTime::now();
     while !so() {
@@ -172,7 +172,7 @@ pub fn order_load(pool: &Pool, model: &str) {
     admin(pool, "POST", "/llm/admin/load", &order);
 }
 
-/// Loads it, and waits as long as that takes. Returns how long.
+/// Loads the model, and returns the load time.
 pub fn load(pool: &Pool, model: &str) -> Duration {
     let began = SystemTime::now();
     order_load(pool, model);
@@ -186,7 +186,7 @@ pub fn load(pool: &Pool, model: &str) -> Duration {
     began.elapsed().unwrap_or_default()
 }
 
-/// Loads it, and waits until that fails. Returns the reason.
+/// Loads a model that must fail, and returns the reason.
 pub fn failed_load(pool: &Pool, model: &str) -> String {
     order_load(pool, model);
     let mut reason = String::new();
@@ -205,7 +205,7 @@ pub fn failed_load(pool: &Pool, model: &str) -> String {
     reason
 }
 
-/// Status and JSON of one request.
+/// Status and JSON of a request.
 pub fn ask(pool: &Pool, path: &str, body: &Value) -> Value {
     let (status, text) = pool.post(path, &body.to_string());
     assert_eq!(status, 200, "{path} {body}: {text}");
@@ -226,7 +226,7 @@ pub fn long(model: &str, stream: bool) -> String {
     .to_string()
 }
 
-/// The process that serves HTTP, of the only engine of vLLM.
+/// The HTTP server process of the only vLLM engine.
 pub fn server(pool: &Pool) -> u32 {
     let is_vllm = |pid: &u32| arguments(*pid).iter().any(|word| word.contains("bin/vllm"));
     let found = pool.engine_pids().into_iter().find(is_vllm);
@@ -239,14 +239,14 @@ pub fn arguments(pid: u32) -> Vec<String> {
     words.split('\0').map(str::to_owned).collect()
 }
 
-/// The word after a flag.
+/// The argument after a flag.
 pub fn argument(pid: u32, flag: &str) -> Option<String> {
     let words = arguments(pid);
     let at = words.iter().position(|word| word == flag)?;
     words.get(at + 1).cloned()
 }
 
-/// The answer of the engine itself, past the pool.
+/// The engine's own response, bypassing the pool.
 pub fn of_the_engine(pool: &Pool, path: &str) -> String {
     of_process(server(pool), path)
 }
@@ -257,7 +257,7 @@ pub fn connect(pid: u32) -> TcpStream {
     TcpStream::connect(("127.0.0.1", port.expect("a port"))).expect("it listens")
 }
 
-/// The answer of an engine of any kind itself, by its process.
+/// The own response of any engine, by its process.
 pub fn of_process(pid: u32, path: &str) -> String {
     let mut socket = connect(pid);
     let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -267,12 +267,12 @@ pub fn of_process(pid: u32, path: &str) -> String {
     text
 }
 
-/// A number of the engine's own `/metrics`, by its name.
+/// A value of the engine's own `/metrics`, by name.
 pub fn number(pool: &Pool, name: &str) -> f64 {
     number_of_process(server(pool), name)
 }
 
-/// The same for an engine of any kind, with labels or without.
+/// A value of any engine's `/metrics`, with or without labels.
 pub fn number_of_process(pid: u32, name: &str) -> f64 {
     let text = of_process(pid, "/metrics");
     let mut lines = text.lines();
@@ -298,7 +298,7 @@ pub fn core(pool: &Pool) -> u32 {
     core.unwrap_or_else(|| panic!("no core among {all:?}")).0
 }
 
-/// The processes below one, with their names.
+/// The descendants of a process, with their names.
 pub fn below(pid: u32) -> Vec<(u32, String)> {
     let children = |pid: u32| -> Vec<u32> {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
@@ -317,7 +317,7 @@ pub fn below(pid: u32) -> Vec<(u32, String)> {
     all
 }
 
-/// Resident memory of the engine with all its processes, in bytes.
+/// Resident memory of all processes of the engine, in bytes.
 pub fn resident(pool: &Pool) -> u64 {
     let server = server(pool);
     let pids = below(server).into_iter().map(|(pid, _)| pid);
@@ -329,7 +329,7 @@ pub fn signal(pid: u32, signal: Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), signal).expect("sent");
 }
 
-/// Parts of one test that share a start, which is what takes the time: a part that fails does not hide the next.
+/// Parts of a test that share a slow start. A failing part does not hide later ones.
 #[derive(Default)]
 pub struct Parts(Vec<&'static str>);
 

@@ -12,7 +12,7 @@ use support::whole::{Pool, wait_for};
 use super::requests;
 use super::rig::*;
 
-/// The demo model with a template that shows tools, in the form of Hermes.
+/// The demo model with a template for tools in Hermes format.
 fn with_tools(folder: &Path) {
     copy_folder(&demo(), folder);
     let template = "{% if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}{% endfor %} Answer with <tool_call>{\"name\": …, \"arguments\": …}</tool_call><|im_end|>\n{% endif %}{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
@@ -107,7 +107,7 @@ fn stages(pool: &Pool) {
     assert_eq!(read.last(), Some(&100), "{lines:#?}");
 }
 
-/// Greedy, the first tokens of both engines are the same.
+/// With greedy decoding, the first tokens of both engines are equal.
 fn same_text(pool: &Pool) {
     for (path, asked) in [
         (
@@ -157,16 +157,16 @@ fn its_seats(pool: &Pool) {
     wait_long("the engine to stop", WITHIN, || running(pool) == 0.0);
 }
 
-/// A client that leaves, plain or streamed, leaves no work behind.
+/// A client that disconnects leaves no work behind, plain or streamed.
 fn leaving(pool: &Pool) {
     for stream in [true, false] {
-        // On a quick machine an answer may be over before its counter has been read often enough.
+        // On a fast machine a response may end before its counter has been read often enough.
         let seen = (0..5).any(|_| leaves_while_it_is_computed(pool, stream));
         assert!(seen, "each answer was over too soon");
     }
 }
 
-/// False if the answer was over before its client could leave.
+/// Returns false if the response ended before its client could disconnect.
 fn leaves_while_it_is_computed(pool: &Pool, stream: bool) -> bool {
     let generated = || number(pool, "vllm:generation_tokens_total");
     let before = generated();
@@ -187,7 +187,7 @@ fn leaves_while_it_is_computed(pool: &Pool, stream: bool) -> bool {
     left
 }
 
-/// It takes no more than was reserved, and a thousand requests later not much more than after a hundred.
+/// It uses no more than its reservation, and after a thousand requests not much more than after a hundred.
 fn a_thousand_requests(pool: &Pool, at_start: u64) {
     let reserved = 4_u64 << 30;
     let ask_many = |count: usize| {
@@ -225,7 +225,8 @@ fn adopted(pool: &mut Pool) {
     wait_long("its first token", WITHIN, || {
         stream.text().contains("\"delta\"")
     });
-    // A fast machine would end the stream before its controller is gone: what is computed may not be sent either.
+    // A fast machine would end the stream before its controller is gone, so all processes of the engine are stopped, including the
+    // one that sends.
     for process in processes {
         signal(process, Signal::SIGSTOP);
     }

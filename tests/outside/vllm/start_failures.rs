@@ -1,4 +1,4 @@
-//! Starts of the real engine that fail: each is known for what it is, from vLLM's own words, and says what to do.
+//! Failing starts of the real engine: the pool recognises each from vLLM's output, and the error contains the remedy.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::rig::*;
 
-/// The demo model with a change of its `config.json`.
+/// The demo model with a changed `config.json`.
 fn with_config(folder: &Path, change: impl FnOnce(&mut Value)) {
     copy_folder(&demo(), folder);
     let path = folder.join("config.json");
@@ -55,14 +55,14 @@ fn each_kind_of_failed_start_is_known_by_vllms_own_words() {
     .expect("renamed");
     let vllm = environment.join("bin/vllm").display().to_string();
     let python = environment.join("bin/python").display().to_string();
-    // It takes the port that vLLM is given, and keeps it.
+    // Occupies the port assigned to vLLM.
     script(
         &folder("takes_the_port"),
         &format!(
             "#!{python}\nimport os, socket, sys\nport = int(sys.argv[sys.argv.index('--port') + 1])\nkept = socket.socket()\nkept.bind(('127.0.0.1', port))\nkept.listen()\nos.set_inheritable(kept.fileno(), True)\nos.execv({vllm:?}, [{vllm:?}, *sys.argv[1:]])\n"
         ),
     );
-    // The kernel kills what has used more processor time than this.
+    // Processor time limit after which the kernel kills the process.
     script(
         &folder("limited"),
         &format!("#!/bin/sh\nulimit -t 3\nexec {vllm} \"$@\"\n"),
@@ -105,7 +105,7 @@ fn each_kind_of_failed_start_is_known_by_vllms_own_words() {
             ..case("quantised", "quantisation not supported", &["nosuch"])
         },
         Case {
-            // Found by the pool, which starts no engine for it.
+            // Detected by the pool, which does not start an engine.
             folder: folder("cut"),
             ..case("cut", "its weights are damaged", &["cut off", "missing"])
         },
@@ -122,7 +122,7 @@ fn each_kind_of_failed_start_is_known_by_vllms_own_words() {
             ..case("cache", "out of memory", &["max_total_tokens"])
         },
         Case {
-            // Of the next version.
+            // A flag of the next vLLM version.
             kwargs: "sleep_mode_backend: torch_memory_saver",
             ..case(
                 "flag",

@@ -57,7 +57,7 @@ fn the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its
         evicted.contains("preempted by high: priority 1 over 0 (P2)"),
         "{evicted}"
     );
-    // The lower one does not come back for a request: it waits, and says for what.
+    // A request does not bring the lower-priority model back: it waits, and reports the reason.
     let plan = admin(
         &pool,
         "POST",
@@ -67,7 +67,7 @@ fn the_model_of_higher_priority_waits_for_the_streams_of_the_other_and_takes_its
     assert!(plan.to_string().contains("high"), "{plan}");
 }
 
-/// SIGTERM was enough, and soon: the pool has recorded how long the stop took, and did not have to kill it.
+/// SIGTERM was sufficient: the pool has recorded the stop time, and did not kill the engine.
 fn ended_by_itself(pool: &Pool, model: &str) {
     let path = format!("/llm/admin/events?kind=gone&model={model}");
     let mut took = None;

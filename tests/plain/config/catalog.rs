@@ -1,5 +1,5 @@
-//! The catalogue: which files are read, names that collide, the reference.
-//! One file because every test writes a folder of models and reads it.
+//! The catalogue: the files it reads, name collisions, and the reference. One file because every test writes a folder of models and
+//! reads it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{assert_has, repository};
 
-/// A folder with model files and a reference, and the configuration that names them.
+/// A folder with model files and a reference, and a configuration for them.
 struct World {
     folder: tempfile::TempDir,
     config: Config,

@@ -47,7 +47,7 @@ fn the_password_of_a_database_is_used_and_never_shown() {
         json!(shown)
     );
     assert!(!format!("{config:?}").contains("hunter2"));
-    // Neither a variable for another key nor a reload loses it.
+    // A variable for another key and a reload preserve it.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pool.yaml");
     std::fs::write(&file, text).unwrap();

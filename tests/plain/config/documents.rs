@@ -1,5 +1,5 @@
-//! One model document: which keys it may have, what is refused, what is warned about.
-//! One file because every test changes one document and compares what is read.
+//! Model documents: permitted keys, errors and warnings. One file because every test changes one document and compares what is
+//! read.
 
 use model_pool::catalog::{
     CatalogError, ComputeDevice, Entry, Listen, Recipe, Reference, Source, Warning,
@@ -18,7 +18,7 @@ pub fn read(document: &Value) -> Result<(Entry, Vec<Warning>), CatalogError> {
     read_with(document, &Config::default())
 }
 
-/// A valid document, with further values set by JSON pointer.
+/// A valid document, with additional values set by JSON pointer.
 pub fn document(base: Value, changes: &[(&str, Value)]) -> Value {
     let mut document = base;
     for (pointer, value) in changes {

@@ -1,4 +1,4 @@
-//! Models of the embedded engine: their keys, their uses, and what is refused before one is loaded.
+//! Models of the embedded engine: their keys, their uses, and errors before a load.
 
 use model_pool::catalog::{
     CANDLE_CPU_OVERHEAD, CacheType, Extra, ProductType, Quantization, Recipe,

@@ -1,6 +1,5 @@
-//! Mistakes in the configuration, as people make them. Each message says where the mistake is, what was read, and what
-//! to write instead.
-//! One file because every test loads one wrong configuration and reads its message.
+//! Common mistakes in the configuration. Each message contains the location, the value, and the remedy. One file because every test
+//! loads one wrong configuration and reads its message.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use model_pool::config::Config;
 
 use super::{assert_has, environment, refusal};
 
-/// The text of the file, and what its message contains; the file's name is in each.
+/// The text of the file, and parts of the message; every message contains the file name.
 const FILES: [(&str, &[&str]); 42] = [
     // Times of the evening.
     (
@@ -83,7 +82,7 @@ const FILES: [(&str, &[&str]); 42] = [
             "`all`, `idle`",
         ],
     ),
-    // Lengths of time.
+    // Durations.
     (
         "pool:\n  keep_hot: -5m\n",
         &["line 2", "pool.keep_hot", "`-5m` is negative", "10m"],
@@ -251,7 +250,7 @@ fn a_mistake_in_the_file_is_told_with_its_place_and_what_to_write() {
     }
 }
 
-/// A variable, its value, and what the message contains.
+/// A variable, its value, and parts of the message.
 const VARIABLES: [(&str, &str, &[&str]); 8] = [
     (
         "MODEL_POOL__POOL__KEEPHOT",
@@ -312,7 +311,7 @@ fn a_mistake_in_a_variable_names_the_variable() {
     for (name, value, parts) in VARIABLES {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pool.yaml");
-        // The file sets the key too, and is not to blame.
+        // The file also sets the key, but is not the cause.
         std::fs::write(&file, "pool: {queue_limit: 5}\n").unwrap();
         let told = Config::load(Some(&file), &environment(&[(name, value)]))
             .expect_err(name)
@@ -411,7 +410,7 @@ inventory:
     assert_eq!(lines.len(), 13, "{refused}");
 }
 
-/// The file as people write it who change one value: with the others commented out.
+/// A file with one changed value and all others commented out.
 #[test]
 fn the_shipped_configuration_can_be_commented_out() {
     let text = std::fs::read_to_string(super::repository("config/model-pool.yaml")).unwrap();

@@ -75,7 +75,7 @@ fn need(entry: &Entry, measured: Option<u64>) -> (u64, NeedSource) {
     (spec.bytes_per_device.0, source)
 }
 
-/// Rows of 4 times hidden, and 3 times feed-forward and queries, and the logits of sixteen rows, twice.
+/// Per row 4 × hidden, and 3 × (feed-forward and queries), plus the logits of sixteen rows, all twice.
 const ACTIVATIONS: u64 = (512 * (4 * 64 + 3 * 256 + 3 * 64) + 2 * 16 * 99) * 4;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The section `cluster.pbs`, and the keys of a shape that are PBS' alone.
+//! The section `cluster.pbs`, and keys of shapes that only PBS has.
 
 use super::{assert_has, load, refusal};
 use model_pool::config::ClusterKind;

@@ -1,4 +1,4 @@
-//! The model file of an application of Ray Serve: which keys it may have, which are refused, and what it takes here.
+//! Model files of Ray Serve applications: permitted and refused keys, and their effects.
 
 use model_pool::catalog::{Entry, RayServeRecipe, Recipe, Reference, ServeApplication, Source};
 use model_pool::config::Config;

@@ -1,5 +1,4 @@
-//! A reload and the keys of the configuration: each key either is in force with the reload or needs a restart, and
-//! says so.
+//! A reload and the configuration keys: each key either takes effect with the reload or is reported to need a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +7,7 @@ use serde_json::Value;
 
 use super::load;
 
-/// All keys of the schema, at every depth, below the sections.
+/// All keys of the schema below the sections, at every depth.
 fn keys_of_the_schema() -> BTreeSet<String> {
     let schema = Config::schema();
     let mut keys = BTreeSet::new();
@@ -64,7 +63,7 @@ fn every_key_of_the_schema_has_exactly_one_class() {
     }
 }
 
-/// Another value for each key, and what else the file has to hold for it.
+/// Another value for each key, and additional settings that it requires.
 const OTHERS: &[(&str, &str, &str)] = &[
     ("server.listen", "127.0.0.1:9", ""),
     ("server.socket_mode", "\"660\"", "listen: unix:/run/a.sock"),

@@ -1,4 +1,4 @@
-//! The model file of an external endpoint: which keys it may have and which are refused.
+//! Model files of external endpoints: permitted and refused keys.
 
 use model_pool::catalog::{Entry, KeySource, Recipe, Reference, RemoteRecipe, Source};
 use model_pool::config::Config;

@@ -1,4 +1,4 @@
-//! A command's templates: how they are filled in, and when a mistake in one is reported.
+//! Templates in commands: their substitution, and the time at which mistakes are reported.
 
 use std::path::Path;
 

@@ -8,7 +8,7 @@ use model_pool::config::Config;
 
 use super::assert_has;
 
-/// Words of parsers and of their types. A person who writes a file should meet none of them.
+/// Terms of parsers and their types, which must not appear in messages for users.
 const PARSER_WORDS: [&str; 22] = [
     "invalid type",
     "invalid value",
@@ -62,7 +62,7 @@ fn refusal(name: &str, text: &str) -> String {
     }
 }
 
-/// The file, its text, and what the message has to say: the place, and what to write.
+/// The file, its text, and required parts of the message: the location and the remedy.
 const CASES: [(&str, &str, &[&str]); 44] = [
     // Not even a document.
     ("m.yaml", "", &["empty", "engine_config"]),

@@ -1,4 +1,4 @@
-//! The evening in the machine's own time zone: the default schedule, where the machine stands.
+//! The evening's default schedule, in the machine's own time zone.
 
 use chrono::{DateTime, Utc};
 use model_pool::config::{Config, CronExpression, TimeZone};

@@ -1,4 +1,4 @@
-//! Errors for GGUF files that are cut off, of another format or made to do harm.
+//! Errors for GGUF files that are truncated, of another format, or malicious.
 
 use model_pool::catalog::ModelFiles;
 
@@ -37,7 +37,7 @@ fn no_byte_of_a_header_can_make_it_fail_badly() {
             let mut bytes = sound.clone();
             bytes[place] = value;
             std::fs::write(&path, bytes).unwrap();
-            // At harmless positions a figure changes, at all others the file is refused; nothing else may happen.
+            // A changed byte either changes a harmless figure or makes the file invalid; nothing else may happen.
             refused += u32::from(ModelFiles::read(&path).is_err());
         }
     }

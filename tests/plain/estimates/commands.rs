@@ -155,7 +155,7 @@ fn vllm_asks_for_nine_tenths_of_any_device_and_what_its_graphs_take() {
         Some(Bytes(WEIGHTS + PER_TOKEN * 1000 * 20 + 3 * GIB))
     );
     assert_eq!(demand.on(Bytes(80 * GIB)), Bytes(72 * GIB + GIB / 2));
-    // Never more than there is, and never less than at its start.
+    // Never more than available, and never less than at its start.
     assert_eq!(demand.on(Bytes(4 * GIB)), Bytes(4 * GIB));
     assert_eq!(demand.on(Bytes(GIB)), share.least);
 }
@@ -236,7 +236,7 @@ fn a_cache_told_in_bytes_is_taken_at_its_word() {
     };
     assert_eq!(of("4G"), Demand::Bytes(Bytes(WEIGHTS + 4 * GIB + 3 * GIB)));
     assert_eq!(of("1000"), Demand::Bytes(Bytes(WEIGHTS + 1000 + 3 * GIB)));
-    // It follows the memory that the pool gives it, so the pool's figure counts.
+    // It adapts to the memory that the pool assigns, so the pool's figure counts.
     assert_eq!(
         of("{{ memory_bytes // 2 }}"),
         Demand::Bytes(Bytes(WEIGHTS + PER_TOKEN * 1000 * 20 + 3 * GIB))

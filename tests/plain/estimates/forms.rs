@@ -1,4 +1,4 @@
-//! The many ways in which a `config.json` describes the state that its layers keep.
+//! The various ways in which a `config.json` describes the state of its layers.
 
 use model_pool::catalog::{Architecture, LayerCache, LayerGroup};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn form(kind: &str, keys: Value) -> Value {
     config
 }
 
-/// The numbers of layers with full attention, with a window, and with a state.
+/// Numbers of layers with full attention, with a window, and with a state.
 fn counts(config: &Value) -> (u64, u64, u64) {
     let mut counts = (0, 0, 0);
     for LayerGroup { count, cache } in read(config).unwrap().layers {

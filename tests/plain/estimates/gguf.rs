@@ -1,4 +1,4 @@
-//! GGUF files: sizes and architectures of small real files that are written here.
+//! GGUF files: sizes and architectures of small files written by the tests.
 
 use std::path::Path;
 
@@ -77,7 +77,7 @@ impl File {
         self
     }
 
-    /// A tensor of a format, after the others.
+    /// Adds a tensor of this format.
     pub(super) fn tensor(mut self, name: &str, shape: &[u64], format: u32, bytes: u64) -> File {
         self.tensors
             .push((name.to_owned(), shape.to_vec(), format, self.offset));
@@ -85,7 +85,7 @@ impl File {
         self
     }
 
-    /// The file, with zeros as data after the header.
+    /// The file, with zeros as tensor data.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut file = b"GGUF".to_vec();
         file.extend(self.version.unwrap_or(3).to_le_bytes());
@@ -228,8 +228,7 @@ fn every_number_format_has_its_size() {
 
 #[test]
 fn files_written_by_gguf_py_are_read() {
-    // By gguf 0.19.0, in parts of two tensors: a 2 × 64 matrix in F32, F16, BF16, Q8_0 and Q4_0,
-    // and a 2 × 256 one in Q6_K.
+    // Written by gguf 0.19.0, with two tensors: a 2 × 64 matrix in F32, F16, BF16, Q8_0 and Q4_0, and a 2 × 256 matrix in Q6_K.
     let part = "tests/fixtures/gguf/written-by-gguf-py-00002-of-00003.gguf";
     for path in [part, "tests/fixtures/gguf"] {
         let files = ModelFiles::read(Path::new(path)).unwrap();
@@ -324,7 +323,7 @@ fn windows_come_from_the_list_or_the_form() {
     assert_eq!(windows(&form("gemma3")), 10);
     assert_eq!(windows(&form("gemma2")), 6);
     assert_eq!(windows(&form("gpt-oss")), 6);
-    // llama.cpp gives other architectures no window.
+    // llama.cpp applies no window to other architectures.
     assert_eq!(windows(&form("llama")), 0);
     let list: Vec<bool> = (0..12).map(|layer| layer % 4 != 0).collect();
     assert_eq!(

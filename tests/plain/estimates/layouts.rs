@@ -28,7 +28,7 @@ fn layouts_divide_weights_and_heads_and_repeat_what_every_device_holds() {
     let model = local(&folder, &["my-server", "{{ port }}"]);
     let cache = PER_TOKEN * 1000 * 20;
     let overhead = GPU_OVERHEAD.0;
-    // Eight heads, four of them with a cache: eight devices, with a head each on all of them.
+    // Eight heads, four of them with a cache: up to eight devices with a head each.
     assert_eq!(
         layouts(&model),
         [

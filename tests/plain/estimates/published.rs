@@ -1,5 +1,5 @@
-//! The product's figures for well-known models, compared with what their makers publish. Each file of
-//! `tests/fixtures/models` holds the essential keys of a `config.json` and the published figures with their source.
+//! Estimates for well-known models, compared with published figures. Each file of `tests/fixtures/models` contains the essential
+//! keys of a `config.json` and the published figures with their source.
 
 use std::path::PathBuf;
 

@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 /// The expected notice about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// It takes effect, or is a value that asks for nothing: no word is needed.
+    /// It takes effect, or the value requests nothing: no notice.
     Nothing,
-    /// It has no effect, and that is a warning which names it.
+    /// It has no effect, and a warning names it.
     Warning,
 }
 
 pub use Told::{Nothing, Warning};
 
-/// Of deployments, in every form.
+/// Deployment keys of every form.
 fn deployment() -> Vec<(&'static str, Value, Told)> {
     vec![
         (
@@ -219,7 +219,7 @@ fn scaling() -> Vec<(&'static str, Value, Told)> {
     ]
 }
 
-/// Of answers; `at` is the section.
+/// Generation keys; `at` is the section.
 fn generation(at: &'static str, texts: bool) -> Vec<(String, Value, Told)> {
     let mut keys = vec![
         (

@@ -1,4 +1,4 @@
-//! GGUF files of a hub: which of them is fetched, and the error if the choice is unclear.
+//! GGUF files of a hub: the choice of file, and the error if it is ambiguous.
 
 use model_pool::catalog::complete_below;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ async fn of_gguf_files_the_one_that_is_named_is_fetched_with_all_its_parts() {
     assert_eq!(there, [parts[0], parts[1], "config.json"]);
     assert!(named.model_path().ends_with(parts[0]) && named.model_path().is_file());
 
-    // Without a name, the only model at the top level is fetched.
+    // Without a name, the only model at the top level is downloaded.
     let only = wanted(json!({}));
     lab.fetch(&only).await.expect("fetched");
     assert!(only.model_path().join("m-Q4_K_M.gguf").is_file());
@@ -124,7 +124,7 @@ async fn two_quantizations_of_a_repository_are_listed_as_two_sets_of_weights() {
     let mut both = [four_id, eight_id.clone()];
     both.sort();
     assert_eq!(complete_below(&four.notes), both);
-    // Chosen by its name, it is the same file.
+    // Selected by name, it is the same file.
     let named = json!({"hf_model_id": "lab/many", "gguf_file": "Q8_0/m.gguf"});
     let named = lab.wanted_with(named);
     lab.fetch(&named).await.expect("fetched");

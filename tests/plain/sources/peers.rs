@@ -1,4 +1,4 @@
-//! Weights from other nodes: the hub is not used while a peer gives the right files, and takes over where one does not.
+//! Weights from other nodes: the hub is only used if a peer does not send the right files.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -18,11 +18,11 @@ use super::{Lab, WEIGHTS, incomplete, weights};
 /// The size of one piece of a body.
 const PIECE: usize = 50_000;
 
-/// A node that has files, by the names of their contents.
+/// A node with files, by content name.
 #[derive(Clone, Default)]
 struct FakePeer {
     files: BTreeMap<String, Vec<u8>>,
-    /// Each body breaks off there, and then the node is gone.
+    /// Each body ends there, and then the node disappears.
     vanishes_after: Option<usize>,
     is_busy: bool,
     opened: Arc<AtomicUsize>,
@@ -66,7 +66,7 @@ impl Peer for FakePeer {
     }
 }
 
-/// A machine without the weights, and what the controller says of them.
+/// A machine without the weights, and the controller's description of them.
 struct Node {
     lab: Lab,
     wanted: Fetch,
@@ -116,7 +116,7 @@ impl Node {
         progress
     }
 
-    /// The name of the weights' content.
+    /// Content name of the weights.
     fn blob(&self) -> String {
         let mut files = self.known.files.iter();
         let file = files.find(|file| file.path == "model.safetensors");

@@ -1,5 +1,5 @@
-//! Finds import cycles between files, crate by crate. A name counts for the file that defines it, however many modules
-//! re-export it; tests do not count.
+//! Finds import cycles between the files of each crate. A name counts for the file that defines it, independent of re-exports;
+//! tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +14,7 @@ type Module = Vec<String>;
 #[derive(Default)]
 pub struct Crate {
     modules: BTreeMap<Module, Names>,
-    /// In each module, the paths that its code uses.
+    /// Paths used in each module.
     paths: BTreeMap<Module, BTreeSet<Vec<String>>>,
     files: BTreeMap<Module, String>,
 }
@@ -73,7 +73,7 @@ impl Crate {
         self.modules.insert(module, names);
     }
 
-    /// The largest cycle, as its files; empty if there is none.
+    /// The files of the largest cycle; empty if there is none.
     pub fn largest_circle(&self) -> Vec<String> {
         let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (module, paths) in &self.paths {
@@ -103,9 +103,9 @@ impl Crate {
             .unwrap_or_default()
     }
 
-    /// The file that defines what a path means in a module, if it belongs to this crate.
+    /// The file that defines the target of a path in a module, if it belongs to this crate.
     fn file_of(&self, module: &Module, path: &[String], depth: usize) -> Option<&str> {
-        // Imports may form a cycle; none is that long.
+        // Limit for cyclic imports; real chains are shorter.
         if depth > 16 {
             return None;
         }
@@ -141,7 +141,7 @@ impl Crate {
         }
         let further = |from: &Vec<String>| {
             let whole = [&from[..], more].concat();
-            // `use store::x` next to a module of that name would resolve to this one again.
+            // `use store::x` next to a module of that name would resolve to itself.
             (whole != path)
                 .then(|| self.file_of(at, &whole, depth + 1))
                 .flatten()
@@ -228,7 +228,7 @@ fn name_of(item: &Item) -> Option<String> {
     })
 }
 
-/// Every path of two names or more, also in the arguments of macros.
+/// Every path of two or more names, also in the arguments of macros.
 #[derive(Default)]
 struct Paths {
     paths: BTreeSet<Vec<String>>,

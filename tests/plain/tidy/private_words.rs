@@ -20,7 +20,7 @@ const IN_NAMES: &[&str] = &[
     "told",
     "whoever",
 ];
-/// Names of JSON fields and of columns, which keep their word.
+/// Names of JSON fields and columns, which are permitted.
 const KEPT: &[&str] = &["asked_by"];
 
 const IN_COMMENTS: &[&str] = &[
@@ -34,10 +34,10 @@ const IN_COMMENTS: &[&str] = &[
     "told",
     "whoever",
 ];
-/// Longer names are sentences, of tests.
+/// Longer names are test names.
 const PARTS_MAX: usize = 5;
 
-/// Each line with such a word, and the word.
+/// Lines with such a word, and the word.
 pub fn found(text: &str) -> Vec<(usize, String)> {
     let mut found = in_comments(text);
     let tokens: TokenStream = text.parse().expect("Rust source");
@@ -50,7 +50,7 @@ pub fn found(text: &str) -> Vec<(usize, String)> {
 fn in_comments(text: &str) -> Vec<(usize, String)> {
     let comments = text.lines().enumerate().filter_map(|(number, line)| {
         let comment = line.trim_start().strip_prefix("//")?;
-        // The configuration names the value of a key so.
+        // A value of a configuration key.
         (!comment.contains("nobody (`")).then_some((number + 1, comment))
     });
     let words = comments.flat_map(|(number, comment)| {

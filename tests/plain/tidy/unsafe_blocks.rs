@@ -8,7 +8,7 @@ const ABOVE_MAX: usize = 8;
 const OWN: &str = "// SAFETY:";
 const FOR_ALL: &str = "// SAFETY, ";
 
-/// The reasons in a file in order, each with the number of its blocks; or the lines of blocks without one.
+/// The reasons in a file, in order, each with the number of its blocks; or the lines of blocks without a reason.
 pub fn reasons(text: &str) -> Result<Vec<(usize, String)>, Vec<usize>> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let stream: TokenStream = text.parse().expect("Rust source");
@@ -31,7 +31,7 @@ pub fn reasons(text: &str) -> Result<Vec<(usize, String)>, Vec<usize>> {
     }
 }
 
-/// The lines of the word `unsafe` before each block and each implementation, in macros too.
+/// Lines of `unsafe` before each block and implementation, also in macros.
 fn blocks(stream: TokenStream) -> Vec<usize> {
     let mut lines = Vec::new();
     let mut word = None;
@@ -56,7 +56,7 @@ fn own(lines: &[&str], line: usize) -> Option<String> {
     let above = (line.saturating_sub(1 + ABOVE_MAX)..line).rev();
     let mut above = above.filter(|&at| !lines[at].is_empty());
     let start = above.find(|&at| lines[at].starts_with(OWN))?;
-    // If another statement lies between, the comment belongs to that one.
+    // A comment before another statement belongs to that statement.
     let ends = |at: usize| lines[at] == "}" && !lines[at].starts_with("//");
     (start..line - 1)
         .all(|at| !ends(at))

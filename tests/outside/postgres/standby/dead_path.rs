@@ -1,5 +1,5 @@
-//! The path between two controllers drops every packet without an answer (D4): what waits for the leader is given up in time,
-//! and what is merely quiet is not.
+//! The path between two controllers silently drops every packet (D4): requests that wait for the leader time out, and merely quiet
+//! ones do not.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use support::whole::wait_for;
 
 use super::scene::{controller, controller_with, health};
 
-/// Until the kernel gives a connection up, with a margin for a machine that is busy.
+/// Time until the kernel drops a connection, with a margin for a busy machine.
 const NOTICED_WITHIN: Duration = Duration::from_secs(20);
 
 #[test]
@@ -24,7 +24,7 @@ fn d4_a_path_that_drops_every_packet_is_noticed_and_a_quiet_stream_is_not_cut() 
         return;
     };
     let url = server.database();
-    // Between two tokens more time passes than until a dead path is noticed.
+    // The pause between two tokens exceeds the time to detect a dead path.
     let models = [stub("slow", &["--tokens", "3", "--token-ms", "16000"])];
     let env = [
         (
@@ -49,7 +49,7 @@ fn d4_a_path_that_drops_every_packet_is_noticed_and_a_quiet_stream_is_not_cut() 
     wait_for("its first token", || stream.text().contains("Hello"));
     let quiet = began.elapsed().unwrap();
     assert!(quiet > Duration::from_secs(15), "{quiet:.1?}");
-    // It leaves a connection behind, which the next one takes.
+    // It leaves a pooled connection, which the next request uses.
     let list = || second.request("GET", "/v1/models", "", None);
     assert_eq!(list().0, 200);
 
@@ -66,7 +66,7 @@ fn d4_a_path_that_drops_every_packet_is_noticed_and_a_quiet_stream_is_not_cut() 
         "a stream was quiet for {quiet:.1?}; after its path was cut a new request failed after {sent:.1?}, and the stream after {waited:.1?} at most"
     );
     assert!(waited <= NOTICED_WITHIN, "{sent:.1?} {waited:.1?}");
-    // New connections are not tried for long.
+    // Attempts at new connections end soon.
     let (status, text, _) = list();
     assert_eq!(status, 503, "{text}");
     assert!(text.contains("cannot be reached"), "{text}");

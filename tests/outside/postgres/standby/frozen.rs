@@ -13,7 +13,7 @@ use support::whole::{Pool, wait_for};
 use super::TAKEOVER_MAX;
 use super::scene::{Node, generation, health, leads, post_unread, two};
 
-/// The server gives the session with the lock 5 s without a word; the rest is as after any loss of it.
+/// The server ends the session with the lock after 5 s of silence; the rest is as after any loss of it.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(20);
 
 /// `idle_session_timeout` came with PostgreSQL 14.
@@ -53,7 +53,7 @@ fn d4_a_frozen_leader_is_followed_and_orders_nothing_when_it_wakes_up() {
     assert_eq!(engines.len(), 2);
     let before = generation(&server, &url);
 
-    // Nothing is cut: its connections and its sessions stay.
+    // Its connections and sessions stay open.
     kill(first.pid(), Signal::SIGSTOP);
     let frozen = SystemTime::now();
     // The first request it reads after waking would load a model on the node.
@@ -92,7 +92,7 @@ fn d4_a_frozen_leader_is_followed_and_orders_nothing_when_it_wakes_up() {
     let log = node.log();
     assert!(!log.contains("starting late"), "{log}");
 
-    // The second one orders it, and no model has two engines.
+    // The second controller orders it, and no model has two engines.
     assert_eq!(asks(&second, "late").0, 200);
     assert_eq!(node.engines().len(), models.len());
     let log = node.log();
@@ -102,7 +102,7 @@ fn d4_a_frozen_leader_is_followed_and_orders_nothing_when_it_wakes_up() {
         assert_eq!(started, 1, "{log}");
     }
 
-    // Started again, as its service manager does, it stands by.
+    // Restarted, as by its service manager, it stands by.
     first.restart();
     assert_eq!(health(&first)["role"], "standby");
     assert_eq!(asks(&first, "a").0, 200);

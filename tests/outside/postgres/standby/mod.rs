@@ -1,5 +1,5 @@
-//! Two controllers on one real PostgreSQL (D4): the second stands by and passes requests on, takes over when the first is
-//! killed, frozen or loses its database, and the first orders nothing once the second leads.
+//! Two controllers on one real PostgreSQL (D4): the second stands by and forwards requests, and takes over when the first is
+//! killed, freezes or loses its database. The first gives no orders once the second leads.
 
 mod dead_path;
 mod frozen;
@@ -98,7 +98,7 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
                     let mut asked = Vec::new();
                     while !is_over.load(Ordering::Relaxed) {
                         let began = SystemTime::now();
-                        // A connection that was refused would panic here.
+                        // A refused connection would panic here.
                         let (status, text) = asks(&second, "a");
                         asked.push(Asked {
                             began,
@@ -215,7 +215,7 @@ fn d4_a_leader_that_stood_still_while_the_other_one_took_over_orders_no_node_any
     assert_eq!(asks(&first, "a").0, 200);
     let engines = node.engines();
 
-    // Its session is gone, and it does not know: it stands still.
+    // Its session is gone without its knowledge, because it is frozen.
     kill(first.pid(), Signal::SIGSTOP);
     way.cut();
     // The first request it reads after it continues would load a model on the node.

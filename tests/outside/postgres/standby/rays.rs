@@ -1,4 +1,4 @@
-//! Applications of Ray Serve over a takeover by the second controller (D4): the store tells it which Rays there are.
+//! Applications of Ray Serve over a takeover by the second controller (D4), which reads the addresses of the Rays from the store.
 
 use support::family::stub;
 use support::postgres::Server;

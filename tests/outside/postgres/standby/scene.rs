@@ -1,5 +1,5 @@
-//! Two controllers on one PostgreSQL and a node that knows both. Between the first one and its database is a way that can be
-//! cut.
+//! Two controllers on one PostgreSQL, and a node that knows both. The connection between the first controller and its database can
+//! be cut.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use serde_json::Value;
 use support::postgres::{PASSWORD, Server, name_of};
 use support::whole::{Pool, wait_for};
 
-/// A TCP port to the server's Unix socket.
+/// A TCP proxy to the server's Unix socket.
 pub struct Way {
     port: u16,
     is_cut: Arc<AtomicBool>,
@@ -56,7 +56,7 @@ impl Way {
         )
     }
 
-    /// Ends every session, and lets none begin.
+    /// Ends every session and refuses new ones.
     pub fn cut(&self) {
         self.is_cut.store(true, Ordering::SeqCst);
         for client in self.open.lock().unwrap().drain(..) {
@@ -65,7 +65,7 @@ impl Way {
     }
 }
 
-/// Both directions; the end of one ends the other.
+/// Copies both directions; the end of one ends the other.
 fn pass(client: TcpStream, server: UnixStream) {
     let (mut to_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     let (mut from_client, mut from_server) = (client, server);
@@ -96,12 +96,12 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// One controller of two. Models have room on nodes alone.
+/// A controller of the pair. Models fit only on nodes.
 pub fn controller(models: &[(String, String)], url: &str) -> Pool {
     controller_with(models, url, HERE, &[])
 }
 
-/// The same at this address, with further variables.
+/// At this address, with additional variables.
 pub fn controller_with(
     models: &[(String, String)],
     url: &str,
@@ -113,10 +113,10 @@ pub fn controller_with(
     let mut env = vec![
         ("MODEL_POOL__SERVER__LISTEN", listen.as_str()),
         ("MODEL_POOL__SERVER__TRUSTED_PROXIES", "[127.0.0.1]"),
-        // A request that the other controller passes on is never local (B2).
+        // A forwarded request is never local (B2).
         ("MODEL_POOL__AUTH__INFERENCE", "open"),
         ("MODEL_POOL__STATE__DATABASE_URL", url),
-        // The tests' own setting is to stop engines.
+        // Tests stop engines by default.
         ("MODEL_POOL__POOL__ON_RESTART", "adopt"),
         ("MODEL_POOL__STATE__STANDBY", standby.as_str()),
         (
@@ -128,7 +128,7 @@ pub fn controller_with(
     Pool::with_env(models, "pool: {keep_hot: 5m}\n", &env)
 }
 
-/// The first leads; the second stands by, and has the same key for administrators.
+/// The first controller leads; the second stands by, and has the same administrator key.
 pub fn two(models: &[(String, String)], first_url: &str, second_url: &str) -> (Pool, Pool) {
     let first = controller(models, first_url);
     assert_eq!(health(&first)["role"], Value::Null, "it leads");
@@ -145,7 +145,7 @@ pub fn health(pool: &Pool) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// A chat request whose answer is not read yet.
+/// A chat request with an unread response.
 pub fn post_unread(pool: &Pool, body: &str) -> TcpStream {
     let mut socket = TcpStream::connect(pool.address()).unwrap();
     write!(
@@ -221,7 +221,7 @@ impl Node {
             .count()
     }
 
-    /// The highest generation that it has obeyed.
+    /// The highest generation it has accepted.
     pub fn generation(&self) -> u64 {
         let file = self.folder.path().join("data/controller-generation");
         fs::read_to_string(file).unwrap().trim().parse().unwrap()

@@ -14,10 +14,10 @@ use support::whole::wait_for;
 use super::TAKEOVER_MAX;
 use super::scene::{HERE, Way, controller, controller_with, health, leads};
 
-/// The start waits 10 s for their answers before it gives them up.
+/// The start waits 10 s for their responses.
 const RAYS: usize = 6;
 
-/// A model in a Ray that takes the call and never answers.
+/// A model in a Ray that accepts the call and never responds.
 fn in_ray(nth: usize, ray: &TcpListener) -> (String, String) {
     let address = ray.local_addr().unwrap();
     let text = format!(
@@ -67,7 +67,7 @@ fn d4_one_that_takes_over_shows_that_it_lives_and_ends_at_once_when_it_is_depose
     assert!(!log.contains(serves), "{log}");
 }
 
-/// A model whose weights are on a disk that takes the call and never responds.
+/// A model with weights on a disk that accepts the call and never responds.
 fn on_slow_disk(folder: &Path) -> (String, String) {
     let weights = folder.join("slow.gguf");
     fs::write(&weights, "GGUF").unwrap();
@@ -78,7 +78,7 @@ fn on_slow_disk(folder: &Path) -> (String, String) {
     ("slow.yaml".to_owned(), text)
 }
 
-/// A library for `LD_PRELOAD` under which the file of [`on_slow_disk`] never opens.
+/// A library for `LD_PRELOAD` that blocks opening the file of [`on_slow_disk`].
 fn slow_disk(folder: &Path) -> PathBuf {
     const SOURCE: &str = r#"
 #include <fcntl.h>
