@@ -173,7 +173,7 @@ fn after_a_full_disk_what_is_acknowledged_is_kept() {
     assert_eq!(status, 200, "{text}");
 
     disk.free();
-    wait_for("it to go on by itself", || ready(&pool).0 == 200);
+    wait_for("it to recover automatically", || ready(&pool).0 == 200);
     assert!(metric(&pool, "model_pool_store_writable") > 0.5);
     let log = pool.log();
     assert_eq!(
@@ -326,7 +326,7 @@ async fn weights_on_a_disk_that_becomes_full_say_what_they_need_and_go_on_from_t
     let both = async { tokio::join!(sources.fetch(&fetch, &progress), fills).0 };
     let patience = Duration::from_secs(60);
     let fault = tokio::time::timeout(patience, both).await.unwrap();
-    let fault = fault.expect_err("there is no room");
+    let fault = fault.expect_err("the disk is full");
     assert!(matches!(fault, SourceFault::NoRoom { .. }), "{fault}");
     let text = fault.to_string();
     assert!(text.contains("make room"), "{text}");

@@ -400,7 +400,7 @@ fn a_start_with_a_long_history_is_quick_and_what_is_too_much_goes_while_it_serve
         let left = count(&pool, "SELECT '', count(*) FROM history");
         left <= 1_100 || rows_made > 1_000_000
     });
-    println!("the slowest wish meanwhile took {slowest:?}");
+    println!("the slowest order in this time took {slowest:?}");
     assert!(
         slowest < Duration::from_secs(1),
         "a wish waited {slowest:?}"

@@ -249,7 +249,7 @@ async fn the_first_page_of_every_filter_is_quick_however_long_the_history_is() {
     let mut sums: Vec<_> = counts.iter().map(sums).collect();
     at_once.sort();
     sums.sort();
-    assert_eq!(sums, at_once, "the pieces add up to the whole");
+    assert_eq!(sums, at_once, "the pieces add up to the total");
     println!("a report of a week: {counted} events in {took:?}");
     assert_eq!(
         counted,

@@ -159,7 +159,7 @@ fn an_adapter_of_a_bucket_that_cannot_be_used_is_refused_before_its_weights_come
         );
     }
     assert!(wire.came() < 100_000, "weights came: {}", wire.came());
-    assert!(here(cache.path()).is_empty(), "nothing of them is kept");
+    assert!(here(cache.path()).is_empty(), "no part of them is kept");
     let (status, message) = send(&pool, "lab/tiny:liar:1");
     assert_eq!(
         (status, message.contains("its rank is 64")),

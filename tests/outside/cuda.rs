@@ -17,7 +17,7 @@ fn program() -> Option<PathBuf> {
     }
     required::skipped(
         "cuda",
-        "there is no target/cuda/model-pool-cuda; bash .ci/cuda",
+        "target/cuda/model-pool-cuda is missing; bash .ci/cuda",
     );
     None
 }

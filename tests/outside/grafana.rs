@@ -24,7 +24,7 @@ fn the_dashboard_is_as_grafanas_own_types_have_it() {
         .join("node_modules/ts-json-schema-generator")
         .exists()
     {
-        let why = "there are no types of Grafana. Bring them with `bash .ci/dashboard`, and run `cargo test --test outside grafana::`";
+        let why = "Grafana's types are missing. Install them with `bash .ci/dashboard`, and run `cargo test --test outside grafana::`";
         return skipped("dashboard", why);
     }
     // Modules are resolved relative to the script.
@@ -133,7 +133,7 @@ fn sent(expression: &str) -> String {
 #[test]
 fn a_real_prometheus_has_an_answer_to_every_query_of_the_dashboard() {
     if is_for_later() || !has("prometheus") || !has("curl") {
-        let why = "there is no prometheus or no curl. Bring them with `bash .ci/prometheus`, and run `cargo test --test outside grafana::`";
+        let why = "prometheus or curl is missing. Install prometheus with `bash .ci/prometheus`, and run `cargo test --test outside grafana::`";
         return skipped("promtool", why);
     }
     let pool = Pool::demo();

@@ -22,7 +22,7 @@ fn llama_server() -> Option<PathBuf> {
     if there.is_none() {
         skipped(
             "llama-server",
-            "there is no llama-server. Build one with `.ci/llama-server`, or name one in LLAMA_SERVER, and run `cargo test --test outside llama_server::`",
+            "llama-server is missing. Build it with `.ci/llama-server`, or set LLAMA_SERVER, and run `cargo test --test outside llama_server::`",
         );
     }
     there
@@ -153,7 +153,7 @@ fn it_and_the_embedded_engine_evict_one_another_by_priority() {
     ];
     let pool = pool(&files, 100);
     // As always-hot, it is loaded at the start; an administrator unloads it.
-    wait_for("the highest to be loaded by itself", || {
+    wait_for("the highest to be loaded automatically", || {
         state(&pool, "high") == "ready"
     });
     let body = json!({"model": "high"}).to_string();
@@ -181,7 +181,7 @@ fn openai_package(pool: &Pool, refused: &str, served: &str) {
     let Some(python) = std::env::var_os("OPENAI_PYTHON") else {
         skipped(
             "openai",
-            "there is no openai package; name a Python that has it in OPENAI_PYTHON",
+            "the openai package is missing; set OPENAI_PYTHON to a Python that has it",
         );
         return;
     };

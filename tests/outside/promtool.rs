@@ -19,7 +19,7 @@ fn promtool() -> Option<Command> {
     if is_for_later() || !there.is_ok_and(|status| status.success()) {
         skipped(
             "promtool",
-            "there is no promtool. Install Debian's package prometheus, or name one in PROMTOOL, and run `cargo test --test outside promtool::`",
+            "promtool is missing. Install Debian's package prometheus, or set PROMTOOL, and run `cargo test --test outside promtool::`",
         );
         return None;
     }

@@ -23,7 +23,7 @@ impl Redis {
         if is_for_later() || known.is_err() {
             skipped(
                 "redis",
-                "there is no redis-server on the PATH; install it and run `cargo test --test outside shared_limits::`",
+                "redis-server is not on the PATH; install it and run `cargo test --test outside shared_limits::`",
             );
             return None;
         }
@@ -163,7 +163,7 @@ fn requests_and_tokens_are_counted_together() {
         ask(&pools[1]).0 == 429
     });
     let day = redis.pool("{tokens_per_day: 12}", "closed");
-    wait_for("those of the day too", || ask(&day).0 == 429);
+    wait_for("the daily tokens to be used up", || ask(&day).0 == 429);
     assert_eq!(ask(&day).1["error"]["code"], "insufficient_quota");
 }
 

@@ -95,11 +95,11 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "greedy text as the embedded engine's",
+        "the same greedy text as the embedded engine",
         [Tried(VLLM, SERVES), Documented, No, Documented],
     ),
     (
-        "a wrong request is a 400, in a stream too",
+        "a wrong request is a 400, also in a stream",
         [
             Tried(VLLM, SERVES),
             Tried(LLAMA_REQUESTS, LLAMA_HAS),
@@ -111,7 +111,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "tool calls by the template",
+        "tool calls through the chat template",
         [
             Tried(VLLM, SERVES),
             Tried(LLAMA_REQUESTS, LLAMA_HAS),
@@ -123,7 +123,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "a client that leaves leaves no work behind",
+        "no work remains after a client disconnects",
         [
             Tried(VLLM, SERVES),
             Tried(LLAMA_LEAVING, LLAMA_LEFT),
@@ -135,7 +135,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "a client without `stream` that leaves leaves no work behind",
+        "no work remains after a client without `stream` disconnects",
         [
             Tried(VLLM, SERVES),
             Tried(LLAMA_LEAVING, LLAMA_LEFT),
@@ -144,7 +144,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "ends a request without `stream` by itself when its client leaves",
+        "ends a request without `stream` on its own when its client disconnects",
         [
             Tried(VLLM, SERVES),
             Limited(LLAMA_LEAVING, LLAMA_ALONE),
@@ -157,15 +157,15 @@ const ROWS: &[Row] = &[
         [Tried(VLLM, SERVES), No, Tried(PLAIN, PLAIN_LEFT), No],
     ),
     (
-        "the stages and the per cent of its load are read",
+        "the stages and percentage of its load are read",
         [Tried(VLLM, SERVES), Documented, Documented, Documented],
     ),
     (
-        "it is asked by its `served_model_name`",
+        "requests use its `served_model_name`",
         [Tried(VLLM_TWO, PRIORITY), Documented, No, Documented],
     ),
     (
-        "its numbers are read",
+        "its metrics are read",
         [
             Tried(VLLM, SERVES),
             Tried(
@@ -192,7 +192,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "leaves for a model of higher priority",
+        "is evicted for a model of higher priority",
         [
             Tried(VLLM_TWO, PRIORITY),
             Tried(
@@ -207,7 +207,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "ends within its `stop_grace`, without SIGKILL",
+        "exits within its `stop_grace`, without SIGKILL",
         [
             Tried(VLLM_TWO, PRIORITY),
             Documented,
@@ -216,7 +216,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "killed, the end is found and reported",
+        "a kill is detected and reported",
         [
             Tried(VLLM_FAULTS, DIES),
             Tried(
@@ -228,7 +228,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "stopped (`SIGSTOP`), it is found",
+        "a freeze (`SIGSTOP`) is detected",
         [
             Tried(VLLM_FAULTS, STOPS),
             Tried(
@@ -243,7 +243,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "damaged weights are named",
+        "damaged weights are reported by file",
         [
             Tried(VLLM_FAILS, FAILS),
             Tried(
@@ -288,7 +288,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "LoRA adapters, from the start and by their names",
+        "LoRA adapters, from the start and by name",
         [
             Tried(VLLM_ADAPTERS, LORA),
             No,
@@ -312,7 +312,7 @@ const ROWS: &[Row] = &[
         ],
     ),
     (
-        "a stream goes on while another controller takes over",
+        "a stream continues while another controller takes over",
         [
             Tried(VLLM, SERVES),
             Tried(
@@ -377,7 +377,7 @@ fn what_a_claim_rests_on_is_there() {
             let lines = before.rsplit('\n').skip(1);
             let mut above = lines.take_while(|line| !line.is_empty());
             let is_test = above.any(|line| line.starts_with("#[") && line.contains("test"));
-            assert!(is_test, "{claim}: {test} in {file} is no test");
+            assert!(is_test, "{claim}: {test} in {file} is not a test");
         }
     }
 }

@@ -433,7 +433,7 @@ fn chosen_gpus_have_their_names_limits_and_labels() {
         let readings = inventory.measure(&BTreeSet::new());
         readings[0].1.as_ref().unwrap().foreign.0 / GIB
     };
-    assert_eq!(foreign(30 * GIB), 0, "there is room beside the limit");
+    assert_eq!(foreign(30 * GIB), 0, "there is room next to the limit");
     assert_eq!(foreign(60 * GIB), 20);
 }
 

@@ -130,10 +130,10 @@ fn no_key_that_a_release_knew_is_refused_and_each_takes_effect_or_is_told() {
         let was = before.1.len();
         let together = read(&with_all(&document), &config);
         let together = match together {
-            Ok((_, warnings)) => format!("{} warnings with all at once", warnings.len()),
+            Ok((_, warnings)) => format!("{} warnings with all keys together", warnings.len()),
             Err(error) => {
-                writeln!(failed, "{file}: all keys at once are refused: {error}").unwrap();
-                "refused with all at once".to_owned()
+                writeln!(failed, "{file}: all keys together are refused: {error}").unwrap();
+                "refused with all keys together".to_owned()
             }
         };
         for (sum, part) in sums.iter_mut().zip([understood, warned]) {

@@ -277,7 +277,7 @@ async fn a_file_that_comes_broken_once_is_fetched_anew_and_twice_is_refused() {
     assert!(!lab.wanted().is_here());
     let digest = support::hub::hex(&sha2::Sha256::digest(weights(0)));
     let of_it = |path: &PathBuf| path.to_string_lossy().contains(&digest);
-    assert!(!incomplete(&lab).iter().any(of_it), "nothing of it is kept");
+    assert!(!incomplete(&lab).iter().any(of_it), "no part of it is kept");
     // Small files have git's digest.
     let lab = Lab::new();
     lab.hub

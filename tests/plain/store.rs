@@ -294,7 +294,7 @@ async fn old_and_surplus_history_goes_and_its_ids_are_never_given_again() {
         let mut all = 0;
         loop {
             let some = store.forget_history(Time(now), keep).await.unwrap();
-            assert!(some <= 500, "{some} at once hold up others");
+            assert!(some <= 500, "{some} rows in one batch delay others");
             if some == 0 {
                 return all;
             }

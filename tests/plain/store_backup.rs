@@ -220,7 +220,7 @@ async fn a_restore_keeps_the_former_database_and_gives_no_id_twice() {
     store.close().await;
 
     let aside = format!("sqlite://{}", former.display());
-    let store = Store::open(&aside).await.expect("a whole database");
+    let store = Store::open(&aside).await.expect("an intact database");
     assert_eq!(store.meta("later").await.unwrap().as_deref(), Some("yes"));
 }
 

@@ -108,7 +108,7 @@ async fn a_damaged_database_is_refused_with_its_name() {
     std::fs::write(&file, whole).unwrap();
     Store::open(&url(folder.path()))
         .await
-        .expect("the whole file is good again");
+        .expect("the complete file is valid again");
 }
 
 #[tokio::test]

@@ -86,7 +86,7 @@ fn three_adapters_take_turns_in_room_for_two_and_answer_as_those_that_are_writte
     for (nth, response) in responses.iter().enumerate() {
         assert!(
             !responses[..nth].contains(response),
-            "{} is no different: {responses:?}",
+            "{} does not differ: {responses:?}",
             names[nth]
         );
     }
@@ -231,7 +231,7 @@ fn an_adapter_that_cannot_be_used_is_refused_with_what_is_wrong_and_the_model_go
             "it names the pool's folders: {message}"
         );
     }
-    assert_eq!(loads(&pool), 0, "no engine was asked");
+    assert_eq!(loads(&pool), 0, "no engine received a request");
     let (status, message) = refused(&pool, "lab/tiny:foreign:1");
     assert_eq!(status, 400, "{message}");
     assert!(

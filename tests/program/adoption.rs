@@ -345,7 +345,7 @@ fn a_second_service_on_the_same_data_folder_is_refused() {
         line.contains(&holder) && line.contains("--takeover"),
         "{said}"
     );
-    assert_eq!(asks(&pool, "a").0, 200, "the first one goes on");
+    assert_eq!(asks(&pool, "a").0, 200, "the first one continues");
 }
 
 #[test]

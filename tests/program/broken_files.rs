@@ -256,7 +256,7 @@ fn the_last_good_version_is_served_while_its_file_is_broken() {
         assert_eq!(told["serves_last_good"], true, "{response}");
     }
     assert_eq!((ask(&pool, "gpt-4").0, ask(&pool, "b").0), (200, 200));
-    assert_eq!(pool.engine_pids(), engines, "nothing was started anew");
+    assert_eq!(pool.engine_pids(), engines, "no engine was restarted");
     let states = states(&pool);
     assert!(
         states
@@ -351,7 +351,7 @@ fn a_takeover_is_refused_if_it_would_lose_a_model_that_is_loaded() {
         said.contains("a is loaded, and a takeover would stop it"),
         "{said}"
     );
-    assert_eq!(ask(&pool, "a").0, 200, "the old one goes on");
+    assert_eq!(ask(&pool, "a").0, 200, "the old one continues");
 
     // A broken file of an unloaded model does not prevent a takeover.
     std::fs::write(pool.models().join("a.yaml"), model("a.yaml", "a", "").1).unwrap();

@@ -113,7 +113,7 @@ fn the_old_admin_client_loads_shows_and_deletes_with_its_key_in_the_body() {
     assert_eq!(
         asked("delete_model", delete).0,
         409,
-        "there is nothing of it left"
+        "no trace of it remains"
     );
     let (status, config) = asked("dump_config", json!({}));
     assert_eq!((status, &config["compat"]["ncsa"]), (200, &json!(true)));
@@ -308,7 +308,7 @@ fn run_completes_a_prompt_and_pending_counts_who_waits() {
         (first.whole().as_str(), second.whole().as_str()),
         (whole, whole)
     );
-    wait_for("nobody to wait", || pending() == "0");
+    wait_for("the queue to be empty", || pending() == "0");
     let (status, response) = post(&pool, "/llm/run", &json!({"data": "x"}));
     assert!(status == 200 && response.is_string(), "{response}");
     for (body, word) in [
@@ -457,6 +457,6 @@ fn tokens_are_counted_by_the_models_own_tokenizer_and_the_engine_gets_what_is_le
     let used = response["usage"]["prompt_tokens"].as_u64().unwrap();
     assert!(
         (1..=9).contains(&used),
-        "with one that begins the text: {response}"
+        "with a token that begins the text: {response}"
     );
 }

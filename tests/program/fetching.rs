@@ -81,7 +81,7 @@ fn who_waits_hears_how_far_the_weights_are_and_then_gets_an_answer() {
     let pool = lab.pool(&[model("far", "")], "");
     assert_eq!(view(&pool, "far")["weights"]["here"], json!(false));
     let stream = pool.stream("/v1/chat/completions", &body("far", true));
-    wait_for("half of it to be told", || {
+    wait_for("half of it to be reported", || {
         let text = stream.text();
         let percents = text.split("stage=fetching percent=").skip(1);
         percents
@@ -184,7 +184,10 @@ fn a_pool_that_is_killed_midway_goes_on_where_it_was_and_then_needs_no_hub() {
         .asked()
         .into_iter()
         .rfind(|request| request.path.ends_with(".safetensors"));
-    assert!(last.unwrap().from > WEIGHTS / 3, "it began anew");
+    assert!(
+        last.unwrap().from > WEIGHTS / 3,
+        "it restarted from the beginning"
+    );
     // Downloaded weights are still present after the next start.
     let listed = lab.hub.listed();
     pool.kill_and_restart();

@@ -139,7 +139,7 @@ fn a_flood_of_tokens_delays_no_decision() {
                 .is_some_and(|events| !events.is_empty())
         });
         loads.push(since(began));
-        wait_for("tokens to come meanwhile", || flood.bytes() > before);
+        wait_for("tokens to arrive in this time", || flood.bytes() > before);
     }
     assert!(part(&mut plans, 5) < DECISION_MAX, "{plans:?}");
     assert!(part(&mut loads, 5) < DECISION_MAX, "{loads:?}");
@@ -199,7 +199,7 @@ fn a_flood_of_decisions_delays_no_token() {
     });
     assert!(gaps.len() > 100, "{} gaps", gaps.len());
     assert!(part(&mut gaps, 9) < TOKEN_MAX, "{gaps:?}");
-    assert!(answered > 20, "{answered} answers are no flood");
+    assert!(answered > 20, "{answered} responses are not a flood");
 }
 
 /// The times between the tokens of a stream.

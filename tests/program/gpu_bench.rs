@@ -32,7 +32,7 @@ const ROWS: &[(&str, &[&str])] = &[
 fn the_measurements_on_a_gpu_run_on_the_fakes() {
     let python = Command::new("python3").arg("--version").output();
     if !python.is_ok_and(|output| output.status.success()) {
-        return required::skipped("python3", "there is no python3 for benches/gpu/run");
+        return required::skipped("python3", "python3 is missing for benches/gpu/run");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let machine = Machine::new(folder.path()).gpus(1, "NVIDIA L4", 24 * GIB);

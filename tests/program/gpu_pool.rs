@@ -200,7 +200,7 @@ fn a_gpu_that_falls_off_the_bus_is_taken_out_and_its_model_moves() {
     let first = on().expect("loaded");
     machine.lose(first);
     wait_for("the model on the other GPU", || on() == Some(1 - first));
-    wait_for("the GPU to be told as lost", || {
+    wait_for("the GPU to be reported as lost", || {
         devices(&pool)[first]
             .to_string()
             .contains("fell off the bus")
@@ -293,7 +293,7 @@ fn a_driver_that_does_not_answer_leaves_the_pool_serving_on_its_last_figures() {
     let pool = Pool::on_gpus(&files, &machine.library(), "");
     assert_eq!(ask(&pool, "any").0, 200);
     machine.stop_driver();
-    wait_for("old figures to be told as old", || {
+    wait_for("old figures to be reported as old", || {
         devices(&pool)
             .iter()
             .all(|device| !device["stale"].is_null())

@@ -71,7 +71,7 @@ fn sigterm_ends_engines_and_guardians_although_engines_may_be_adopted() {
     let family = Family::new(&pool);
     assert_eq!(family.guardians.len(), 2);
     pool.terminate();
-    assert!(pool.wait(Duration::from_secs(20)), "it ends by itself");
+    assert!(pool.wait(Duration::from_secs(20)), "it exits on its own");
     wait_for("guardians to leave", || family.alive().is_empty());
     assert!(pool.journal().is_empty());
     let sockets = fs::read_dir(pool.data().join("run")).unwrap();
@@ -131,7 +131,7 @@ fn an_engine_whose_guardian_is_killed_ends_and_what_it_started_too() {
     let group = fs::read_to_string(format!("/proc/{bare}/cgroup")).unwrap_or_default();
     kill(family.guardians[0], Signal::SIGKILL);
     wait_for("all of it to be gone", || family.alive().is_empty());
-    wait_for("the crash to be told", || {
+    wait_for("the crash to be reported", || {
         let reasons = reasons(&pool, "crash");
         reasons.iter().any(|reason| reason.contains("its guardian"))
     });
@@ -198,7 +198,7 @@ fn a_gigabyte_of_output_that_nobody_reads_costs_bounded_disk_and_no_stall() {
     );
     assert!(last > 16 << 20, "the newest output is kept");
     let memory = resident_kib(family.guardians[0]);
-    println!("the guardian holds {memory} KiB of its own");
+    println!("the guardian holds {memory} KiB of private memory");
     assert!(memory < 16 << 10, "{memory} KiB");
     pool.restart();
     assert_eq!(pool.engine_pids(), family.engines, "adopted");

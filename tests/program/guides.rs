@@ -283,7 +283,7 @@ fn responses(text: &str, env: &[(&str, &str)]) -> Vec<String> {
 fn has_curl() -> bool {
     let has = Command::new("curl").arg("--version").output().is_ok();
     if !has {
-        skipped("curl", "there is no curl");
+        skipped("curl", "curl is missing");
     }
     has
 }
@@ -370,7 +370,7 @@ fn what_users_are_told_to_send_is_answered() {
         .collect();
     assert_eq!(calls.len(), 3);
     if Command::new("curl").arg("--version").output().is_err() {
-        return skipped("curl", "there is no curl");
+        return skipped("curl", "curl is missing");
     }
     for (call, expected) in calls
         .iter()

@@ -110,12 +110,12 @@ fn a_thousand_clients_that_hang_up_leave_nothing_behind() {
     wait_for("the engine to be free", is_quiet);
     let stats = stats(&engine);
     assert!(stats["abandoned"].as_u64() > Some(100), "{stats}");
-    wait_for("nobody to have a seat", || {
+    wait_for("all seats to be free", || {
         let shown: Value = serde_json::from_str(&admin("/llm/admin/models?model=talker")).unwrap();
         let replicas = shown["models"][0]["replicas"].as_array().unwrap().clone();
         replicas.iter().all(|replica| replica["in_flight"] == 0)
     });
-    wait_for("nobody to wait", || {
+    wait_for("the queue to be empty", || {
         !admin("/llm/admin/queue").contains("\"position\"")
     });
     wait_for("the connections to be closed", || {

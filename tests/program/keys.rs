@@ -66,10 +66,7 @@ fn a_key_for_some_models_sees_no_others() {
     let (key, id) = key(&pool, json!({"models": ["small", "sl*"]}));
     assert_eq!(chat(&pool, "small", &key).0, 200);
     let (status, refused, _) = chat(&pool, "other", &key);
-    assert_eq!(
-        status, 404,
-        "the same as for one that does not exist: {refused}"
-    );
+    assert_eq!(status, 404, "the same as for a missing one: {refused}");
     assert_eq!(refused["error"]["code"], "model_not_found");
     let (_, listed, _) = pool.request("GET", "/v1/models", "", Some(&key));
     assert!(
@@ -317,7 +314,7 @@ fn tokens_are_counted_as_they_were_used_also_those_of_streams_and_a_day_survives
     wait_for("the tokens to be used up", || {
         chat(&pool, "small", &minute).0 == 429
     });
-    wait_for("those of the day too", || {
+    wait_for("the daily tokens to be used up", || {
         chat(&pool, "small", &day).0 == 429
     });
     let (_, refused, head) = chat(&pool, "small", &minute);

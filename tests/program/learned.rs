@@ -98,7 +98,7 @@ fn how_a_model_was_used_is_known_after_a_restart() {
     let mut pool = Pool::with_models(&[stub("used", &path, &[]), stub("unused", &path, &[])], "");
     assert_eq!(pool.post("/v1/chat/completions", &chat("used")).0, 200);
     pool.terminate();
-    assert!(pool.wait(Duration::from_secs(20)), "it ends by itself");
+    assert!(pool.wait(Duration::from_secs(20)), "it exits on its own");
     pool.kill_and_restart();
     assert!(model(&pool, "used")["last_used_at"].is_string());
     assert_eq!(model(&pool, "unused")["last_used_at"], Value::Null);

@@ -192,7 +192,7 @@ fn no_stream_outlives_the_key_that_opened_it_busy_or_not() {
                 let began = SystemTime::now();
                 while page.line().is_some() {
                     let went = began.elapsed().unwrap_or_default();
-                    assert!(went < Duration::from_secs(20), "{path} goes on");
+                    assert!(went < Duration::from_secs(20), "{path} continues");
                 }
                 ended.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             });
@@ -221,7 +221,7 @@ fn a_page_gets_the_view_and_every_decision_over_one_connection() {
     }
     let (mut ids, mut priority) = (Vec::new(), Value::Null);
     while ids.len() < 50 || priority != 49 {
-        let (name, data) = page.next().expect("the stream goes on");
+        let (name, data) = page.next().expect("the stream continues");
         match name.as_str() {
             "record" if data["kind"] == "set" => ids.push(data["id"].as_i64().unwrap()),
             // From priority 2 on, the model is also loaded.

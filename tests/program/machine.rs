@@ -59,7 +59,7 @@ fn a_model_on_one_of_eight_gpus_is_seen_with_its_bytes_there() {
             .contains(&(30 * GIB).to_string())
     });
     machine.foreign((gpu + 1) % 8, 4242, 17 * GIB);
-    wait_for("the reading of somebody else's bytes", || {
+    wait_for("the reading of foreign bytes", || {
         let device = &devices(&pool)[(gpu + 1) % 8];
         device.to_string().contains(&(17 * GIB).to_string())
     });

@@ -223,7 +223,7 @@ fn a_killed_node_fails_its_own_requests_and_no_others() {
         !engines.iter().any(|pid| is_alive(*pid))
     });
     let before = on_second.text().len();
-    wait_for("the other stream to go on", || {
+    wait_for("the other stream to continue", || {
         on_second.text().len() > before
     });
 }

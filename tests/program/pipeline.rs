@@ -110,7 +110,7 @@ fn texts_are_validated_while_the_generator_is_busy_and_its_queue_is_full() {
             });
         }
     });
-    assert_eq!(pending(), "1", "nothing was generated meanwhile");
+    assert_eq!(pending(), "1", "nothing was generated in this time");
     let last = pool.stream("/llm/run", &fine);
     wait_for("the queue to be full", || pending() == "2");
     let (status, response) = pool.post("/llm/run", &fine);

@@ -107,7 +107,11 @@ fn a_plain_answer_is_the_engines_own_bytes_and_its_tokens_are_counted() {
     let body = chat(&json!({"stream": false}));
     let (status, text, head) = pool.request("POST", "/v1/chat/completions", &body, None);
     assert_eq!(status, 200, "{text}");
-    assert_eq!(plain_requests(&pool), before + 1, "it was asked plainly");
+    assert_eq!(
+        plain_requests(&pool),
+        before + 1,
+        "it received a plain request"
+    );
     assert_eq!(text, direct(&pool, &body));
     assert!(
         head.contains("content-type: application/json\r\n"),
@@ -203,7 +207,7 @@ fn an_engine_whose_core_stands_still_under_a_plain_request_is_found_by_its_count
     let (status, text) = pool.post("/v1/chat/completions", &chat(&json!({})));
     assert_eq!(status, 503, "{text}");
     assert!(text.contains("engine_crashed"), "{text}");
-    let took = began.elapsed().expect("time goes on");
+    let took = began.elapsed().expect("the clock advances");
     assert!(
         took > Duration::from_secs(2),
         "it computed for a while: {took:?}"

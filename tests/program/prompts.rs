@@ -105,7 +105,10 @@ fn a_chat_without_a_limit_is_not_cut_after_sixteen_tokens() {
         response["usage"]["completion_tokens"].as_u64() > Some(100),
         "{response}"
     );
-    assert_eq!(response["usage"]["total_tokens"], 256, "the whole context");
+    assert_eq!(
+        response["usage"]["total_tokens"], 256,
+        "the complete context"
+    );
 }
 
 #[test]

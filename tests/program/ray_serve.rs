@@ -118,7 +118,7 @@ fn after_kill_9_the_application_is_found_again_and_left_over_ones_go() {
     assert_eq!(ray.names(), [FIRST]);
     pool.restart();
     assert!(respond(&pool).contains(FIRST));
-    assert_eq!(ray.writes().len(), writes, "nothing was deployed anew");
+    assert_eq!(ray.writes().len(), writes, "nothing was deployed again");
     assert_eq!(view(&pool)["replicas"][0]["replica"], "r1");
 
     pool.kill();

@@ -54,7 +54,11 @@ fn a_changed_priority_restarts_nothing_and_a_changed_context_only_its_own_model(
 
     write(&pool, model("a", 96, 1));
     reload(&pool);
-    assert_eq!(longest(&pool, "a"), 96, "the new context counts at once");
+    assert_eq!(
+        longest(&pool, "a"),
+        96,
+        "the new context takes effect immediately"
+    );
     assert_eq!(longest(&pool, "b"), 64);
     wait_for("one engine to be another", || {
         let now = pool.engine_pids();

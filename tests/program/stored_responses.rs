@@ -351,7 +351,7 @@ fn what_is_stored_is_bounded_for_each_key_and_conversations_have_an_end() {
     assert_eq!(
         get(&pool, id(&first)).0,
         404,
-        "the conversation went as a whole"
+        "the complete conversation was removed"
     );
     assert_eq!(get(&pool, id(&last)).0, 404);
 }

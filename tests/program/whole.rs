@@ -320,7 +320,7 @@ fn sigterm_lets_a_stream_finish_and_leaves_no_process() {
     );
     assert!(
         pool.wait(Duration::from_secs(20)),
-        "the service ends by itself"
+        "the service exits on its own"
     );
     assert!(
         engines

@@ -120,7 +120,7 @@ fn judge_stream(
         add(&world.tally.streams);
         return None;
     }
-    (!world.excuses(span)).then(|| format!("a stream of {model} is not whole: {}", tail(text)))
+    (!world.excuses(span)).then(|| format!("a stream of {model} is incomplete: {}", tail(text)))
 }
 
 pub fn ask_until_the_end(world: &World, mut random: StdRng) {

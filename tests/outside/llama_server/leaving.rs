@@ -99,7 +99,7 @@ fn by_itself_it_ends_a_plain_request_whose_client_left_only_where_it_computes_no
     let plain = ask_the_engine(&pool, false);
     wait_long("it to compute", WITHIN, || computed(&pool) >= 1.0);
     drop(plain);
-    assert_eq!(after_a_while(&pool), 0.0, "alone, it ends by itself");
+    assert_eq!(after_a_while(&pool), 0.0, "alone, it ends on its own");
     let other = pool.stream(CHAT, &endless(true).to_string());
     let plain = ask_the_engine(&pool, false);
     wait_long("it to compute both", WITHIN, || computed(&pool) >= 2.0);
@@ -111,9 +111,12 @@ fn by_itself_it_ends_a_plain_request_whose_client_left_only_where_it_computes_no
         assert!(!other.text().contains("\"error\""), "{}", other.text());
         began.elapsed().unwrap_or_default() > BETWEEN_LOOKS
     });
-    assert!(computed(&pool) >= 2.0, "beside another, it computes on");
+    assert!(
+        computed(&pool) >= 2.0,
+        "next to another request, it continues"
+    );
     drop(other);
-    assert_eq!(after_a_while(&pool), 0.0, "alone again, it ends by itself");
+    assert_eq!(after_a_while(&pool), 0.0, "alone again, it ends on its own");
 }
 
 /// The engine's own numbers, under the pool's names.

@@ -105,7 +105,7 @@ fn while_postgresql_is_away_models_are_served_and_what_was_acknowledged_holds() 
     assert!(stream.whole().contains("[DONE]"), "{}", stream.text());
 
     server.run();
-    wait_for("it to go on by itself", || ready(&pool).0 == 200);
+    wait_for("it to recover automatically", || ready(&pool).0 == 200);
     let log = pool.log();
     assert_eq!(
         log.matches("the state cannot be written").count(),
@@ -120,7 +120,7 @@ fn while_postgresql_is_away_models_are_served_and_what_was_acknowledged_holds() 
     let (status, new) = new_key(&pool, "new");
     assert_eq!(status, 200, "{new}");
     assert_eq!(set_priority(&pool, "a", 3).0, 200);
-    wait_for("what happened meanwhile to be in the history", || {
+    wait_for("the events of that time to be in the history", || {
         !reasons(&pool, "load").is_empty() && !reasons(&pool, "set").is_empty()
     });
     let loads = |model: &str| {
@@ -225,7 +225,7 @@ fn a_minute_without_postgresql_costs_no_request() {
     assert!(refused_after < WRITE_WITHIN * 2, "{refused_after:?}");
     server.thaw();
     let thawed = std::time::SystemTime::now();
-    wait_for("it to go on by itself", || {
+    wait_for("it to recover automatically", || {
         ready(&pool).0 == 200 && set_priority(&pool, "a", 3).0 == 200
     });
     println!(

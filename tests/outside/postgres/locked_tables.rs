@@ -75,6 +75,6 @@ async fn writes_that_wait_for_a_table_end_on_the_server_and_keep_no_new_leader_a
             written = store.save_meta("a", "after").await;
         }
     }
-    written.expect("writing goes on");
+    written.expect("writing continues");
     assert_eq!(store.meta("a").await.unwrap().as_deref(), Some("after"));
 }

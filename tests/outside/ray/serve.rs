@@ -110,7 +110,7 @@ fn a_model_is_an_application_beside_others_and_is_found_again_after_a_crash() {
     assert_eq!(
         of_theirs(&ray),
         before,
-        "it was neither changed nor started anew"
+        "it was neither changed nor restarted"
     );
 
     pool.kill();

@@ -101,7 +101,7 @@ fn n7_an_always_hot_model_moves_before_the_time_limit_of_its_job_with_streams_ru
             text.contains("[DONE]") && !text.contains("\"error\""),
             "{text}"
         );
-        lab.step("a stream of 20 s has ended by itself");
+        lab.step("a stream of 20 s has ended on its own");
         let text = ended(&lab, &long);
         assert!(
             text.contains("the time of its node slurm-") && text.contains("(N7)"),
@@ -118,7 +118,7 @@ fn n7_an_always_hot_model_moves_before_the_time_limit_of_its_job_with_streams_ru
         drop(ends_probe);
         let (count, refused, longest) = client.join().unwrap();
         lab.step(&format!(
-            "{count} requests came meanwhile, {} were refused, the longest took {longest:.2?}",
+            "{count} requests were sent in this time, {} were refused, the longest took {longest:.2?}",
             refused.len()
         ));
         assert!(refused.is_empty(), "{refused:?}\n{}", lab.pool.log());
@@ -207,7 +207,7 @@ fn n7_a_preempted_job_is_emptied_within_its_grace_time() {
         drop(ends_probe);
         let (count, refused, longest) = client.join().unwrap();
         lab.step(&format!(
-            "{count} requests came meanwhile, {} were refused, the longest took {longest:.2?}",
+            "{count} requests were sent in this time, {} were refused, the longest took {longest:.2?}",
             refused.len()
         ));
         assert!(refused.is_empty(), "{refused:?}\n{}", lab.pool.log());

@@ -31,7 +31,7 @@ pub fn environment() -> Option<PathBuf> {
     if there.is_none() {
         skipped(
             "vllm",
-            "there is no vLLM. Bring one with `.ci/vllm`, and run `cargo test --test outside vllm::`",
+            "vLLM is missing. Install it with `.ci/vllm`, and run `cargo test --test outside vllm::`",
         );
     }
     there

@@ -425,6 +425,6 @@ fn the_shipped_configuration_can_be_commented_out() {
         "{}\npool:\n  queue_limit: 7\n",
         commented.join("\n").replace("\npool:", "\n#pool:")
     );
-    let config = super::load(&one_value).expect("comments are no values");
+    let config = super::load(&one_value).expect("comments are not values");
     assert_eq!(config.pool.queue_limit, 7);
 }

@@ -56,7 +56,7 @@ fn every_key_of_the_schema_has_exactly_one_class() {
         assert!(applies(key).is_some(), "{key}");
     }
     for name in classified() {
-        assert!(keys.contains(name), "{name} is no key any more");
+        assert!(keys.contains(name), "{name} is no longer a key");
     }
     for unknown in ["pool.keephot", "pool", "", "nothing.here"] {
         assert_eq!(applies(unknown), None, "{unknown}");

@@ -152,7 +152,7 @@ async fn the_hub_goes_on_where_a_peer_vanished() {
     let last = last
         .rfind(|request| request.path == "model.safetensors")
         .unwrap();
-    assert_eq!(last.from, half, "it began anew");
+    assert_eq!(last.from, half, "it restarted from the beginning");
     assert!(incomplete(&node.lab).is_empty());
 }
 
@@ -167,7 +167,7 @@ async fn a_damaged_copy_of_a_peer_is_refused_and_the_file_comes_from_the_hub() {
     let last = last
         .rfind(|request| request.path == "model.safetensors")
         .unwrap();
-    assert_eq!(last.from, 0, "nothing of the damaged copy was kept");
+    assert_eq!(last.from, 0, "the damaged copy was discarded");
     let opened = peer.opened.load(Ordering::Relaxed);
     assert_eq!(opened, 1, "it is not used for other files");
 }

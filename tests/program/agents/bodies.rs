@@ -329,7 +329,7 @@ fn a_name_with_ollamas_tag_is_the_model_on_every_route() {
     let metrics = pool.request("GET", "/metrics", "", None).1;
     assert!(
         !metrics.contains("tiny-guide:latest"),
-        "a name of its own in the metrics"
+        "a separate name in the metrics"
     );
     let wanted = json!({"name": "other", "role": "user", "models": ["tiny-chat"]}).to_string();
     let admin = pool.admin_key();

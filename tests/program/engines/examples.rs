@@ -36,7 +36,7 @@ fn engine_words<'a>(recipe: &ServerRecipe, words: &'a [String]) -> &'a [String] 
 /// The command line of a replica on GPUs of 80 GiB.
 pub fn line(entry: &Entry) -> Vec<String> {
     let Recipe::Server(recipe) = &entry.recipe else {
-        panic!("{} is no engine of the table", entry.name);
+        panic!("{} is not an engine of the table", entry.name);
     };
     let (spec, _) = entry.spec(&Config::default(), None).expect("a figure");
     let devices: Vec<PlacedDevice> = (0..spec.devices_per_replica)

@@ -32,7 +32,7 @@ fn measure(engine: &str, leave: impl FnOnce()) -> Duration {
     while stats(engine)["running"] != 0 {
         assert!(
             left.elapsed().unwrap_or_default() < Duration::from_secs(20),
-            "it works on for nobody"
+            "it works without a client"
         );
         std::thread::park_timeout(Duration::from_millis(2));
     }
@@ -76,7 +76,7 @@ fn over_http_2_by_a_reset_and_by_the_end_of_the_connection() {
             })
             .collect();
         assert_quick(&times);
-        assert!(!client.is_closed(), "the connection goes on");
+        assert!(!client.is_closed(), "the connection continues");
         let own = support::net::runtime();
         let mut client = own.block_on(h2(&pool));
         let sent = client.send_request(post(uri, &chat("talker", stream)));

@@ -66,7 +66,7 @@ impl Reader {
     fn until_it_goes_on(&mut self) {
         let before = self.tokens();
         let mut sip = vec![0; SIP];
-        wait_for("the engine to go on", || {
+        wait_for("the engine to continue", || {
             self.socket.read_exact(&mut sip).unwrap();
             self.tokens() > before
         });

@@ -183,13 +183,13 @@ impl Scene {
 
     /// Ends the scene, and checks for remains.
     pub fn end(mut self) {
-        wait_for("the others to have been asked often", || {
+        wait_for("the others to have served many requests", || {
             self.crowd.asked.load(Ordering::SeqCst) >= 10
         });
         let failures = self.crowd.leave();
         assert!(failures.is_empty(), "others were disturbed: {failures:?}");
         let Ok(mut pool) = Arc::try_unwrap(self.pool) else {
-            panic!("somebody still holds the pool")
+            panic!("the pool is still referenced")
         };
         pool.terminate();
         assert!(pool.wait(Duration::from_secs(20)), "it does not end");

@@ -223,7 +223,7 @@ fn s2_a_job_of_pbs_brings_a_node_whose_end_is_known_and_which_drains_when_it_is_
     let (status, text, _) =
         pool.request("POST", "/llm/admin/unload", &body, Some(&pool.admin_key()));
     assert_eq!(status, 200, "{text}");
-    wait_for("the job to end by itself", || {
+    wait_for("the job to end on its own", || {
         !cluster.read("jobs/1/exit").is_empty()
     });
     assert_eq!(cluster.read("jobs/1/exit"), "0\n", "{}", cluster.log(1));

@@ -118,7 +118,7 @@ fn only_what_was_in_flight_on_a_dead_node_is_lost_and_no_model_has_two_engines()
             serves(&pool, "a", "gpu-3/gpu0")
         });
         let moved = killed.elapsed().unwrap();
-        println!("the dead node's model serves elsewhere {moved:.1?} after the kill");
+        println!("the dead node's model serves on another node {moved:.1?} after the kill");
         let left = FROZEN_FOR.saturating_sub(froze.elapsed().unwrap());
         thread::park_timeout(left);
         second.signal("-CONT");

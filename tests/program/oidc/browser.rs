@@ -195,7 +195,7 @@ fn a_code_counts_once_and_only_in_the_browser_that_began() {
         assert_eq!((status, location(&head)), (303, unknown.clone()), "{path}");
         assert!(!head.contains("model-pool-session"), "{head}");
     }
-    assert_eq!(scene.redeemed(), 0, "the issuer was asked for none of them");
+    assert_eq!(scene.redeemed(), 0, "the issuer received none of the codes");
     let with = [("Cookie", cookie.as_str())];
     let (_, _, head) = scene.get(&back, &with);
     assert_eq!(location(&head), "../dashboard");
@@ -276,7 +276,7 @@ fn what_another_page_shows_its_reader_keeps_neither_key_nor_person_out() {
             }
         }
     }
-    assert_eq!(scene.redeemed(), 0, "the issuer was asked for none of them");
+    assert_eq!(scene.redeemed(), 0, "the issuer received none of the codes");
     let key = scene.pool.admin_key();
     let login = json!({"key": key}).to_string();
     let (status, body, _) = scene.pool.request("POST", "/llm/session", &login, None);

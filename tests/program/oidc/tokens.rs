@@ -224,6 +224,6 @@ async fn published_material_of_the_wrong_type_is_not_used() {
     let head = json!({"alg": "ES256", "kid": "point"});
     assert!(
         scene.verify(&ed.token_with(&head, &claims)).await.is_err(),
-        "32 bytes are no point of the curve"
+        "32 bytes are not a point of the curve"
     );
 }

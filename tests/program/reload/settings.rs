@@ -247,7 +247,7 @@ fn a_changed_level_of_the_log_counts_at_once() {
     edit(&pool, "level: info", "level: error");
     reloads(&pool);
     reloads(&pool);
-    assert_eq!(told(), 1, "that is no error");
+    assert_eq!(told(), 1, "that is not an error");
     edit(&pool, "level: error", "level: info");
     reloads(&pool);
     wait_for("its line", || told() == 2);

@@ -103,7 +103,11 @@ fn a_redirect_is_told_and_not_followed() {
     assert_eq!(status, 502, "{response}");
     assert!(message(&response).contains("redirect"), "{response}");
     assert!(!head.contains("location"), "{head}");
-    assert_eq!(target.asked(), Vec::<String>::new(), "nobody went there");
+    assert_eq!(
+        target.asked(),
+        Vec::<String>::new(),
+        "no request went there"
+    );
 }
 
 #[test]

@@ -339,6 +339,6 @@ fn a_judge_that_gives_no_verdict_is_named_and_the_status_says_so() {
             "{}",
             err(&output)
         );
-        assert_eq!(server.asked().len(), before, "nothing is asked");
+        assert_eq!(server.asked().len(), before, "no request is sent");
     }
 }

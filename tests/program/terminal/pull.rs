@@ -192,7 +192,7 @@ fn a_pull_and_a_running_pool_bring_each_file_once() {
     assert_eq!(
         weights.count(),
         1,
-        "one of them downloads it, the other waits"
+        "one process downloads it, the other waits"
     );
 }
 

@@ -50,7 +50,7 @@ fn a_wait_is_on_one_line_that_fits_a_narrow_terminal_and_is_erased() {
         );
         assert!(
             shown.contains("for the model"),
-            "the wait is told: {shown:?}"
+            "the wait is shown: {shown:?}"
         );
     }
 }
@@ -61,7 +61,7 @@ fn the_stage_of_a_load_is_shown_while_it_lasts() {
     let folder = folder();
     let env = [("MODEL_POOL_SERVER", pool.address())];
     let terminal = Terminal::start(folder.path(), &["run", "m", "Hello"], &env, 80);
-    wait_for("the wait to be told", || {
+    wait_for("the wait to be shown", || {
         let lines = status_lines(&terminal.shown());
         lines
             .iter()

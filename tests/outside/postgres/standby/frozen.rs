@@ -74,7 +74,7 @@ fn d4_a_frozen_leader_is_followed_and_orders_nothing_when_it_wakes_up() {
     assert!(generation(&server, &url) > before);
 
     kill(first.pid(), Signal::SIGCONT);
-    assert!(first.wait(TAKEOVER_MAX), "it ends by itself");
+    assert!(first.wait(TAKEOVER_MAX), "it exits on its own");
     assert!(
         first
             .log()

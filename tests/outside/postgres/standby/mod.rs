@@ -30,7 +30,7 @@ fn d4_a_second_controller_stands_by_passes_a_stream_on_and_follows_at_once_after
     let talk = ["--tokens", "40", "--token-ms", "20"];
     let (mut first, second) = two(&[stub("a", &talk)], &url, &url);
     let node = Node::start(&first, &second);
-    assert_eq!(node.joined(&second), 0, "it was told who leads");
+    assert_eq!(node.joined(&second), 0, "it knows the leader");
     assert_eq!(
         health(&second)["leader"],
         format!("http://{}", first.address())
@@ -150,7 +150,7 @@ fn d4_a_leader_killed_under_load_is_followed_within_ten_seconds_and_only_what_it
         lost.len()
     );
     assert!(took <= TAKEOVER_MAX, "{took:.1?}");
-    assert!(lost.len() <= CLIENTS, "more than one client has at once");
+    assert!(lost.len() <= CLIENTS, "at most one request per client");
     for request in lost {
         assert!(
             request.began <= killed,
@@ -182,7 +182,7 @@ fn d4_a_leader_without_its_database_ends_and_the_other_one_leads() {
     let engines = node.engines();
     let cut = SystemTime::now();
     way.cut();
-    assert!(first.wait(TAKEOVER_MAX), "it ends by itself");
+    assert!(first.wait(TAKEOVER_MAX), "it exits on its own");
     let ended = cut.elapsed().unwrap();
     assert!(
         first
@@ -224,7 +224,7 @@ fn d4_a_leader_that_stood_still_while_the_other_one_took_over_orders_no_node_any
     wait_for("the node to join it", || node.joined(&second) == 1);
     kill(first.pid(), Signal::SIGCONT);
 
-    assert!(first.wait(TAKEOVER_MAX), "it ends by itself");
+    assert!(first.wait(TAKEOVER_MAX), "it exits on its own");
     assert!(
         first
             .log()

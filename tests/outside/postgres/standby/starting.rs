@@ -58,7 +58,7 @@ fn d4_one_that_takes_over_shows_that_it_lives_and_ends_at_once_when_it_is_depose
     assert!(!second.log().contains(serves), "{}", second.log());
 
     way.cut();
-    assert!(second.wait(TAKEOVER_MAX), "it ends by itself");
+    assert!(second.wait(TAKEOVER_MAX), "it exits on its own");
     let log = second.log();
     assert!(
         log.contains("this controller is no longer the leader"),
@@ -136,7 +136,7 @@ fn d4_one_that_reads_models_from_a_slow_disk_says_so_and_ends_at_once_when_it_is
     }
 
     way.cut();
-    assert!(second.wait(TAKEOVER_MAX), "it ends by itself");
+    assert!(second.wait(TAKEOVER_MAX), "it exits on its own");
     let log = second.log();
     assert!(
         log.contains("this controller is no longer the leader"),
