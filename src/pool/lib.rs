@@ -1,8 +1,7 @@
 //! The decision core: events in, actions out.
 //!
-//! Nothing here reads a clock, draws a random number, awaits, locks, logs or does I/O; without the standard
-//! library, the compiler enforces that. `controller` in production and `sim` under a virtual clock drive it: the
-//! same events give the same actions.
+//! The core reads no clock, draws no random numbers, does not await, lock or log, and does no I/O; `no_std` makes the compiler
+//! enforce that. `controller` drives it in production and `sim` under a virtual clock: the same events produce the same actions.
 //!
 //! ```text
 //!              observe            plan::next          commit
@@ -11,9 +10,9 @@
 //!                           └────────── until no decision ─────┘
 //! ```
 //!
-//! A request for a ready model does not come here: it takes a seat at the replica's gate. The pool reads the gates'
-//! counts (`GatesRead`) and orders gates closed (`CloseGate`). Only the gate knows whether it is idle, so the gate
-//! answers (`GateClosed`, `GateBusy`).
+//! A request for a ready model does not come here: it takes a seat at the replica's gate. The pool reads the gates' counts
+//! (`GatesRead`) and orders gates closed (`CloseGate`). Only the gate knows whether it is idle, so the gate responds (`GateClosed`,
+//! `GateBusy`).
 
 #![no_std]
 
@@ -52,8 +51,8 @@ pub use types::keep_alive::KeepAlive;
 pub use types::link::Link;
 pub use types::meaning::{END_CAUSES, LOAD_CAUSES, REFUSAL_CAUSES, causes};
 pub use types::model::{
-    Cordon, IdleYields, KeepHotBounds, Layout, Limits, LoadWish, Loader, ModelSpec, Override,
-    OverrideChange, Parking, Tier,
+    Cordon, IdleYields, KeepHotBounds, KeepHotScope, Layout, Limits, LoadWish, Loader, ModelSpec,
+    Override, OverrideChange, Parking, Tier, UNTIL_NEEDED,
 };
 pub use types::node_demand::{NodeShape, PendingNode};
 pub use types::objective::Objective;

@@ -1,11 +1,10 @@
-//! Stories: a scenario as text, played through the pool, with every decision written between its lines. A line of the
-//! story is `TIME WHAT …`; a line of the transcript begins with `>`. The story plays the engines (`ready`, `exits`,
-//! `crash`); gates and store answer by themselves.
-//! One file because the lines of a story and what they do to the pool are one table.
+//! Stories: a scenario as text, played through the pool, with every decision written between its lines. A line of the story is
+//! `TIME WHAT …`; a line of the transcript begins with `>`. The story plays the engines (`ready`, `exits`, `crash`); gates and the
+//! store respond on their own. One file because the lines of a story and what they do to the pool are one table.
 //!
 //! ```text
 //! device d0 80GiB [node 1] [foreign 4GiB] [kind 1] [measured] [link d1,d2]
-//! model NAME 40GiB [x4] [priority 1] [keep_hot 10m] [resident 10s] [turn 30s] [seats 8] [reload 20s] [queue 2]
+//! model NAME 40GiB [x4] [priority 1] [keep_hot 10m|until_needed] [scope device] [resident 10s] [turn 30s] [seats 8] [reload 20s] [queue 2]
 //!       [timeout 60s] [deadline 5m] [grace 10s] [wider 2x40GiB,4x20GiB] [on d0,d1] [disk 1 reads 20s] [fixed]
 //!       [sleeps 30GiB [keeps 1GiB] [wakes 2s]] [settings 2] [absent]
 //! host 200GiB [node 1] [reserve 20GiB] [available 300GiB]
@@ -48,10 +47,10 @@ use pool::{
     check,
 };
 
-/// A line that is not valid in a story.
+/// An invalid line of a story.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StoryError {
-    /// From 1.
+    /// Counts from 1.
     pub line: usize,
     pub message: String,
 }
@@ -101,9 +100,9 @@ pub(super) struct StoryRunner {
     pub(super) hosts: BTreeMap<NodeId, HostReading>,
     pub(super) shapes: Vec<NodeShape>,
     order_next: u64,
-    /// The transcript also shows what the store is ordered to keep.
+    /// The transcript also shows what the store is ordered to write.
     pub(super) tells_store: bool,
-    /// What the last records of models were chosen from.
+    /// The explanations of the last records of models.
     pub(super) explained: BTreeMap<String, Arc<Explanation>>,
 }
 
@@ -159,7 +158,7 @@ impl StoryRunner {
         Ok(())
     }
 
-    /// The pool's wake-ups until then, each with its time.
+    /// The pool's wake-ups up to `at`, each at its own time.
     fn wakes_until(&mut self, at: Time, transcript: &mut String) {
         while let Some(wake) = self.world.wake.filter(|wake| *wake <= at) {
             let before = transcript.len();
@@ -195,7 +194,7 @@ impl StoryRunner {
             "ask" => {
                 let ticket = Ticket(number(rest.first())?);
                 let key = KeyId(
-                    Options::of(rest.get(2..).unwrap_or_default())?
+                    Options::from_args(rest.get(2..).unwrap_or_default())?
                         .number("key")?
                         .unwrap_or(0),
                 );
@@ -252,7 +251,7 @@ impl StoryRunner {
                 let unsaved = unsaved.filter(|unsaved| unsaved.contains(&order));
                 unsaved
                     .ok_or_else(|| format!("{order} is not being saved"))?
-                    .retain(|it| *it != order);
+                    .retain(|saved| *saved != order);
                 if what == "saved" {
                     Event::Saved { order }
                 } else {
@@ -308,7 +307,7 @@ impl StoryRunner {
             "shape" | "pending" | "refuses" => self.demand_event(what, rest)?,
             "measured" => self.measured(rest)?,
             "limits" => {
-                let options = Options::of(rest)?;
+                let options = Options::from_args(rest)?;
                 let or = |key: &str, default: Span| {
                     let given = options.get(key).map(span).transpose()?;
                     Ok::<_, String>(given.unwrap_or(default))
@@ -370,7 +369,7 @@ impl StoryRunner {
         Ok(match what {
             "load" => Command::Load(self.load(rest)?),
             "unload" => {
-                let options = Options::of(&rest[1..])?;
+                let options = Options::from_args(&rest[1..])?;
                 let replica = options.number("replica")?.map(ReplicaId);
                 Command::Unload {
                     model: self.named(rest.first())?,
@@ -379,9 +378,11 @@ impl StoryRunner {
                 }
             }
             "set" => {
-                let options = Options::of(&rest[1..])?;
+                let options = Options::from_args(&rest[1..])?;
                 let over = Override {
-                    priority: options.number("priority")?.map(|it| Priority(it as u32)),
+                    priority: options
+                        .number("priority")?
+                        .map(|priority| Priority(priority as u32)),
                     keep_hot: options.get("keep_hot").map(span).transpose()?,
                     expires: options
                         .get("lease")
@@ -396,12 +397,12 @@ impl StoryRunner {
             }
             // Changes only the named fields, as `PATCH` does.
             "change" => {
-                let options = Options::of(&rest[1..])?;
+                let options = Options::from_args(&rest[1..])?;
                 let priority = match options.get("priority") {
                     Some("none") => Some(None),
                     _ => options
                         .number("priority")?
-                        .map(|it| Some(Priority(it as u32))),
+                        .map(|priority| Some(Priority(priority as u32))),
                 };
                 let keep_hot = match options.get("keep_hot") {
                     Some("none") => Some(None),
@@ -417,10 +418,11 @@ impl StoryRunner {
                 }
             }
             "cleanup" => {
-                let options = Options::of(rest)?;
-                let scope = match options.has("idle") {
-                    true => CleanupScope::Idle,
-                    false => CleanupScope::All,
+                let options = Options::from_args(rest)?;
+                let scope = if options.has("idle") {
+                    CleanupScope::Idle
+                } else {
+                    CleanupScope::All
                 };
                 let begun = options.get("begun").map(span).transpose()?;
                 Command::Cleanup {
@@ -430,7 +432,7 @@ impl StoryRunner {
                 }
             }
             "cordon" => {
-                let options = Options::of(rest.get(1..).unwrap_or_default())?;
+                let options = Options::from_args(rest.get(1..).unwrap_or_default())?;
                 let until = options.get("until").map(span).transpose()?;
                 Command::Cordon {
                     device: self.device_named(rest.first())?,
@@ -452,12 +454,14 @@ impl StoryRunner {
 
     fn load(&self, rest: &[&str]) -> Result<LoadOrder, String> {
         let model = self.named(rest.first())?;
-        let options = Options::of(&rest[1..])?;
+        let options = Options::from_args(&rest[1..])?;
         Ok(LoadOrder {
             model,
             replicas: options.times,
-            devices: options.number("gpus")?.map(|it| it as u32),
-            priority: options.number("priority")?.map(|it| Priority(it as u32)),
+            devices: options.number("gpus")?.map(|count| count as u32),
+            priority: options
+                .number("priority")?
+                .map(|priority| Priority(priority as u32)),
             keep_hot: options.get("keep_hot").map(span).transpose()?,
             lease: options.get("lease").map(span).transpose()?,
             force: options.has("force"),
@@ -476,7 +480,7 @@ impl StoryRunner {
                 let victims: Vec<String> = plan
                     .victims
                     .iter()
-                    .map(|it| format!("{} ({})", it.name, it.replica))
+                    .map(|victim| format!("{} ({})", victim.name, victim.replica))
                     .collect();
                 let _ = writeln!(
                     transcript,

@@ -1,4 +1,4 @@
-//! The devices and models of a story, and what is reported of them. Makes events; the pool decides what follows.
+//! The devices and models of a story, and their reports. Produces events; the pool decides what follows.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -8,16 +8,16 @@ use alloc::vec::Vec;
 use super::args::{Options, bytes, number, span};
 use super::story::StoryRunner;
 use pool::{
-    Bytes, DeviceId, DeviceReading, Event, FetchEnd, HostReading, KindId, Layout, Link, Loader,
-    LoaderId, ModelId, ModelSpec, NodeId, Parking, Priority, Remedy, ReplicaId, Scaling, Span,
-    Time,
+    Bytes, DeviceId, DeviceReading, Event, FetchEnd, HostReading, KeepHotScope, KindId, Layout,
+    Link, Loader, LoaderId, ModelId, ModelSpec, NodeId, Parking, Priority, Remedy, ReplicaId,
+    Scaling, Span, Time, UNTIL_NEEDED,
 };
 
 impl StoryRunner {
     pub(super) fn device(&mut self, args: &[&str]) -> Result<(), String> {
         let name = args.get(1).ok_or("which device?")?;
         let total = bytes(args.get(2).ok_or("how large?")?)?;
-        let options = Options::of(&args[3..])?;
+        let options = Options::from_args(&args[3..])?;
         let foreign = options.get("foreign").map(bytes).transpose()?;
         let reading = DeviceReading {
             name: (*name).to_owned(),
@@ -49,13 +49,13 @@ impl StoryRunner {
     pub(super) fn model(&mut self, args: &[&str], transcript: &mut String) -> Result<(), String> {
         let name = *args.get(1).ok_or("which model?")?;
         let size = bytes(args.get(2).ok_or("how large?")?)?;
-        let options = Options::of(&args[3..])?;
+        let options = Options::from_args(&args[3..])?;
         let or = |key: &str, default: Span| {
             options
                 .get(key)
                 .map(span)
                 .transpose()
-                .map(|it| it.unwrap_or(default))
+                .map(|span| span.unwrap_or(default))
         };
         let reload = or("reload", Span::from_secs(5))?;
         let loader = match options.number("disk")? {
@@ -100,7 +100,15 @@ impl StoryRunner {
                 None => Vec::new(),
             },
             allowed: allowed.transpose()?,
-            keep_hot: or("keep_hot", Span::from_secs(600))?,
+            keep_hot: match options.get("keep_hot") {
+                Some("until_needed") => UNTIL_NEEDED,
+                _ => or("keep_hot", Span::from_secs(600))?,
+            },
+            keep_hot_scope: match options.get("scope") {
+                None | Some("model") => KeepHotScope::Model,
+                Some("device") => KeepHotScope::Device,
+                Some(other) => return Err(format!("`{other}` is not a keep-hot scope")),
+            },
             min_resident: options.get("resident").map(span).transpose()?,
             max_turn: options.get("turn").map(span).transpose()?,
             queue_limit: options.number("queue")?.unwrap_or(512) as u32,
@@ -122,10 +130,10 @@ impl StoryRunner {
         Ok(())
     }
 
-    /// `host 200GiB [node 1] [reserve 20GiB] [available 300GiB]`: what sleepers may take.
+    /// `host 200GiB [node 1] [reserve 20GiB] [available 300GiB]`: the memory that sleepers may use.
     pub(super) fn host(&mut self, args: &[&str]) -> Result<(), String> {
         let capacity = bytes(args.get(1).ok_or("a size is missing")?)?;
-        let options = Options::of(&args[2..])?;
+        let options = Options::from_args(&args[2..])?;
         let or = |key: &str, default| options.get(key).map_or(Ok(default), bytes);
         let node = NodeId(options.number("node")?.unwrap_or(0) as u32);
         let reading = HostReading {
@@ -139,10 +147,10 @@ impl StoryRunner {
         Ok(())
     }
 
-    /// `memory 30GiB [node 1]`: what is available now.
+    /// `memory 30GiB [node 1]`: the memory that is available now.
     pub(super) fn host_memory(&mut self, rest: &[&str]) -> Result<Event, String> {
         let available = bytes(rest.first().ok_or("how much?")?)?;
-        let options = Options::of(&rest[1..])?;
+        let options = Options::from_args(&rest[1..])?;
         let node = NodeId(options.number("node")?.unwrap_or(0) as u32);
         let reading = self.hosts.get_mut(&node).ok_or("a node without a host")?;
         reading.available = available;
@@ -150,11 +158,10 @@ impl StoryRunner {
         Ok(Event::HostRead { node, reading })
     }
 
-    /// `reading d0 [foreign 3GiB] [own 1=30GiB]`: taken now. Foreign memory includes that of ended processes that has
-    /// not been returned.
+    /// `reading d0 [foreign 3GiB] [own 1=30GiB]`: taken now. Foreign memory includes unreturned memory of ended processes.
     pub(super) fn reading(&mut self, at: Time, rest: &[&str]) -> Result<Event, String> {
         let name = *rest.first().ok_or("which device?")?;
-        let options = Options::of(&rest[1..])?;
+        let options = Options::from_args(&rest[1..])?;
         let (device, reading) = self
             .devices
             .get_mut(name)
@@ -197,7 +204,7 @@ impl StoryRunner {
 
     /// `measured NAME 30GiB [x2] [kind 1]`.
     pub(super) fn measured(&self, rest: &[&str]) -> Result<Event, String> {
-        let options = Options::of(rest.get(2..).unwrap_or_default())?;
+        let options = Options::from_args(rest.get(2..).unwrap_or_default())?;
         Ok(Event::ModelMeasured {
             model: self.named(rest.first())?,
             devices: options.times.unwrap_or(1),

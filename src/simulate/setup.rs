@@ -9,7 +9,7 @@ use super::workload::{MODELS_OF_CROWD, Reading, Workload, WorkloadFault};
 use crate::args::{SimulateArgs, UnknownModels};
 use catalog::Catalog;
 use config::{Config, ENVIRONMENT_PREFIX, KeepHot, Length};
-use pool::{KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, Priority, Span};
+use pool::{KeepHotBounds, Loader, LoaderId, ModelId, ModelSpec, Priority, Span, UNTIL_NEEDED};
 use sim::replay::{Arrival, Scenario};
 use store::{ModelPast, Past};
 
@@ -24,7 +24,7 @@ const ADAPTIVE: KeepHotBounds = KeepHotBounds {
 pub struct Setup {
     pub scenario: Scenario,
     pub workload: Workload,
-    /// The scenario's index of each of the workload's models; `None`: left out.
+    /// The scenario's index of each of the workload's models; `None` if it is left out.
     pub mapping: Vec<Option<ModelId>>,
     /// Assumptions to show to the user.
     pub notices: Vec<String>,
@@ -91,11 +91,14 @@ pub fn prepare(
     }
     if let Some(text) = &args.keep_hot {
         for spec in &mut specs {
-            if text == "adaptive" {
-                spec.adaptive_keep_hot = Some(ADAPTIVE);
-            } else {
-                spec.adaptive_keep_hot = None;
-                spec.keep_hot = length(text)?;
+            let written: KeepHot = text
+                .parse()
+                .map_err(|error| format!("--keep-hot `{text}`: {error}"))?;
+            spec.adaptive_keep_hot = None;
+            match written {
+                KeepHot::For(length) => spec.keep_hot = length.0,
+                KeepHot::Adaptive => spec.adaptive_keep_hot = Some(ADAPTIVE),
+                KeepHot::UntilNeeded => spec.keep_hot = UNTIL_NEEDED,
             }
         }
     }
@@ -145,7 +148,7 @@ fn match_models(
         .collect();
     let unknown = match args.unknown {
         Some(unknown) => unknown,
-        // A pool without models takes those of the workload.
+        // A pool without models takes the workload's.
         None if specs.is_empty() => UnknownModels::Add,
         None if missing.is_empty() => UnknownModels::Add,
         None => {
@@ -194,7 +197,7 @@ fn match_models(
     Ok((specs, mapping))
 }
 
-/// A drawn model with every key of the configuration that says how models share the devices.
+/// A drawn model with all configuration keys that control how models share the devices.
 fn with_keys(drawn: ModelSpec, config: &Config) -> ModelSpec {
     let pool = &config.pool;
     let bounds = KeepHotBounds {
@@ -205,8 +208,10 @@ fn with_keys(drawn: ModelSpec, config: &Config) -> ModelSpec {
         keep_hot: match pool.keep_hot {
             KeepHot::For(length) => length.0,
             KeepHot::Adaptive => drawn.keep_hot,
+            KeepHot::UntilNeeded => UNTIL_NEEDED,
         },
         adaptive_keep_hot: (pool.keep_hot == KeepHot::Adaptive).then_some(bounds),
+        keep_hot_scope: pool.keep_hot_scope.into(),
         min_resident: pool.min_resident.span(),
         max_turn: pool.max_turn.span(),
         queue_limit: pool.queue_limit,
@@ -215,7 +220,7 @@ fn with_keys(drawn: ModelSpec, config: &Config) -> ModelSpec {
     }
 }
 
-/// Uses what the pool measured in its past, and says which models it never loaded.
+/// Uses the pool's past measurements, and reports the models that it never loaded.
 fn use_history(
     past: &Past,
     workload: &Workload,
@@ -229,7 +234,7 @@ fn use_history(
             continue;
         };
         let known = past.models.get(name);
-        if let Some((devices, bytes)) = known.and_then(|it| it.placed) {
+        if let Some((devices, bytes)) = known.and_then(|model| model.placed) {
             spec.devices_per_replica = devices;
             spec.bytes_per_device = bytes;
         }
@@ -244,7 +249,7 @@ fn use_history(
         }
     }
     notices.push(format!(
-        "the load times and sizes of {measured} models are those that the pool measured; {}",
+        "the load times and sizes of {measured} models were measured by the pool; {}",
         match past.stop() {
             Some(stop) => format!("a stop takes {stop}, as measured"),
             None => "it never stopped one, so the time of a stop is guessed".to_owned(),
@@ -252,13 +257,13 @@ fn use_history(
     ));
     if !guessed.is_empty() {
         notices.push(format!(
-            "never loaded in this past, so that the load time is guessed: {}",
+            "never loaded in this history, so the load time is guessed: {}",
             guessed.join(", ")
         ));
     }
 }
 
-/// `pool.keep_hot=30m` as the environment variable that sets the same key.
+/// Converts `pool.keep_hot=30m` to the environment variable that sets the same key.
 fn variable(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').and_then(|(key, value)| {
         let (section, key) = key.split_once('.')?;

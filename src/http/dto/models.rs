@@ -170,7 +170,7 @@ pub struct ModelPatch {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct RemoveAnswer {
+pub struct RemoveResponse {
     pub model: String,
     pub removed: bool,
 }

@@ -1,5 +1,5 @@
-//! The memory ledger of one device. It counts what replicas reserve, what is promised to loads and what has not
-//! been returned yet, and never gives out more than there is (M2–M4). It decides nothing.
+//! The memory ledger of a device. It counts the bytes that replicas reserve, that are promised to loads, and that have not been
+//! returned yet. It never hands out more than the device has (M2–M4), and makes no choices.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -10,18 +10,18 @@ use crate::types::link::Link;
 use crate::types::model::Cordon;
 use crate::types::node::Away;
 
-/// A process that ended on a measured device.
+/// A process that has ended on a measured device.
 #[derive(Clone, Debug)]
 struct Ended {
     replica: ReplicaId,
     at: Time,
-    /// What it had reserved and no reading has shown as free.
+    /// The part of its reservation that no reading has shown as free.
     bytes: Bytes,
-    /// A later reading has shown that it is still held.
+    /// A later reading has shown that the memory is still held.
     shown: bool,
 }
 
-/// One GPU, or the host's memory.
+/// The ledger of a GPU, or of the host's memory.
 ///
 /// ```text
 /// total = headroom + foreign + excess + settling + reserved + free now
@@ -35,30 +35,32 @@ pub struct Device {
     pub(crate) total: Bytes,
     pub(crate) headroom: Bytes,
     pub(crate) foreign: Bytes,
-    /// What the pool's replicas were measured to hold beyond what they reserve, and the same by replica.
+    /// The bytes that the pool's replicas were measured to hold beyond their reservations; below, the same by replica.
     pub(crate) excess: Bytes,
     pub(crate) excess_of: BTreeMap<ReplicaId, Bytes>,
-    /// Sum over every replica that holds a part of it, including those that are leaving.
+    /// The sum over all replicas with a share, including replicas that are leaving.
     pub(crate) reserved: Bytes,
     /// The part of `reserved` whose replicas drain or stop.
     pub(crate) leaving: Bytes,
-    /// Promised to planned loads that wait for memory.
+    /// The bytes promised to planned loads that wait for memory.
     pub(crate) promised: Bytes,
-    /// Replicas with a share of it, and planned loads.
+    /// The replicas with a share, and planned loads.
     pub(crate) holders: BTreeSet<ReplicaId>,
-    /// What ended processes held and no reading has shown as free yet (M4).
+    /// The end of the last request on a replica that has left.
+    pub(crate) used: Time,
+    /// Memory of ended processes that no reading has shown as free yet (M4).
     pub(crate) settling: Bytes,
-    /// The same by process, oldest first.
+    /// `settling` by process, oldest first.
     ended: VecDeque<Ended>,
-    /// Readings show what is free; otherwise the memory of an ended process is free at once.
+    /// True if readings show what is free. Otherwise the memory of an ended process is free immediately.
     pub(crate) measured: bool,
     pub(crate) cordon: Option<Cordon>,
-    /// Its node drains (N5).
+    /// The drain of its node (N5).
     pub(crate) drain: Option<Cordon>,
     pub(crate) away: Option<Away>,
-    /// The processes on it are dead (M7).
+    /// The processes on the device are dead (M7).
     pub(crate) lost: bool,
-    /// The links to other devices of its node; `Link::Node` to those not listed (M5).
+    /// The links to other devices of its node; unlisted devices count as `Link::Node` (M5).
     pub(crate) links: BTreeMap<DeviceId, Link>,
 }
 
@@ -77,6 +79,7 @@ impl Device {
             leaving: Bytes::ZERO,
             promised: Bytes::ZERO,
             holders: BTreeSet::new(),
+            used: Time(0),
             settling: Bytes::ZERO,
             ended: VecDeque::new(),
             measured: reading.taken.is_some(),
@@ -88,12 +91,12 @@ impl Device {
         }
     }
 
-    /// What replicas may hold of it when no other process holds any: the measure for M6.
+    /// The bytes that replicas may hold when no other process uses the device. Decides M6.
     pub fn capacity(&self) -> Bytes {
         self.total.saturating_sub(self.headroom)
     }
 
-    /// Why it takes nothing new: its own cordon (M7), or the drain of its node (N5).
+    /// The reason why it takes nothing new: its own cordon (M7) or the drain of its node (N5).
     pub(crate) fn closed(&self) -> Option<&Cordon> {
         self.cordon.as_ref().or(self.drain.as_ref())
     }
@@ -102,15 +105,16 @@ impl Device {
         self.away.is_some() || self.closed().is_some()
     }
 
-    /// What a launch may take now; zero on a cordoned device (M7), and where nothing is placed for now (N2, N4).
+    /// The bytes that a launch may take now. Zero on a cordoned device (M7) and where nothing is placed for now (N2, N4).
     pub fn free_now(&self) -> Bytes {
-        match self.takes_nothing() {
-            true => Bytes::ZERO,
-            false => self.unreserved(),
+        if self.takes_nothing() {
+            Bytes::ZERO
+        } else {
+            self.unreserved()
         }
     }
 
-    /// What an engine that is found there may hold, wherever new ones may go.
+    /// The bytes that an engine found there may hold. Does not depend on where new replicas may go, except for cordons.
     pub(crate) fn free_for_found(&self) -> Bytes {
         match self.closed() {
             Some(_) => Bytes::ZERO,
@@ -124,13 +128,13 @@ impl Device {
             .saturating_sub(self.reserved)
     }
 
-    /// What a plan may count on once everything that is leaving has left and every promise is kept, and what is
-    /// lacking even then: one of them is zero. `returning` is the excess of what is leaving.
+    /// The bytes that a plan may use once everything that is leaving has left and every promise is kept, and the bytes still
+    /// lacking then. At least one is zero. `returning` is the excess of leaving replicas.
     pub(crate) fn later(&self, returning: Bytes) -> (Bytes, Bytes) {
         self.balance(returning, self.committed())
     }
 
-    /// What a launch may take once what is leaving now has left.
+    /// The bytes that a launch may take once everything that is leaving now has left.
     pub(crate) fn soon(&self, returning: Bytes) -> Bytes {
         self.balance(returning, self.reserved.saturating_sub(self.leaving))
             .0
@@ -140,20 +144,21 @@ impl Device {
         let has = self.capacity() + returning;
         let taken = self.foreign + self.excess + ours;
         let free = has.saturating_sub(taken);
-        match self.takes_nothing() {
-            true => (Bytes::ZERO, Bytes::ZERO),
-            false => (free, taken.saturating_sub(has)),
+        if self.takes_nothing() {
+            (Bytes::ZERO, Bytes::ZERO)
+        } else {
+            (free, taken.saturating_sub(has))
         }
     }
 
-    /// Capacity without what others hold.
+    /// The capacity without the memory of others.
     fn available_to_pool(&self) -> Bytes {
         self.capacity()
             .saturating_sub(self.foreign)
             .saturating_sub(self.excess)
     }
 
-    /// What the staying replicas hold, and what is promised.
+    /// The bytes of the replicas that stay, and of promises.
     pub(crate) fn committed(&self) -> Bytes {
         self.reserved.saturating_sub(self.leaving) + self.promised
     }
@@ -163,7 +168,7 @@ impl Device {
         self.holders.insert(load);
     }
 
-    /// `holds_more`: it is a sleeper, which keeps its share on the device.
+    /// `holds_more`: the load wakes a sleeper, which keeps its share on the device.
     pub(crate) fn unpromise(&mut self, load: ReplicaId, bytes: Bytes, holds_more: bool) {
         self.promised = Bytes(self.promised.0 - bytes.0);
         if !holds_more {
@@ -180,14 +185,14 @@ impl Device {
         self.holders.insert(replica);
     }
 
-    /// The process has ended. On a measured device its memory is free only when a reading shows it.
+    /// The process has ended. On a measured device its memory becomes free only when a reading shows it.
     pub(crate) fn release(&mut self, replica: ReplicaId, bytes: Bytes, leaving: bool, now: Time) {
         self.reserved = Bytes(self.reserved.0 - bytes.0);
         if leaving {
             self.leaving = Bytes(self.leaving.0 - bytes.0);
         }
         self.holders.remove(&replica);
-        // All that it held is returned, including what exceeds its share.
+        // All its memory is returned, including what exceeds its share.
         let more = self.excess_of.remove(&replica).unwrap_or_default();
         self.excess = self.excess.saturating_sub(more);
         let bytes = bytes + more;
@@ -202,8 +207,8 @@ impl Device {
         }
     }
 
-    /// A replica has fallen asleep and keeps `to` of `from`. On a measured device the rest is free only when a
-    /// reading shows it.
+    /// A replica has fallen asleep and keeps `to` of `from` bytes. On a measured device the rest becomes free only when a reading
+    /// shows it.
     pub(crate) fn shrink(&mut self, replica: ReplicaId, from: Bytes, to: Bytes, now: Time) {
         let freed = from.saturating_sub(to);
         self.reserved = Bytes(self.reserved.0 - freed.0);
@@ -227,11 +232,10 @@ impl Device {
         self.leaving = Bytes(self.leaving.0 - bytes.0);
     }
 
-    /// Takes a reading; true if it changes what a plan may count on.
+    /// Applies a reading. Returns true if it changes what a plan may use.
     ///
-    /// Memory that an ended process still holds belongs to no known process, so readings show it as foreign. While
-    /// something settles, growth of foreign memory up to that amount counts as unreturned; what is left of it after
-    /// `patience` is foreign.
+    /// Memory that an ended process still holds belongs to no known process, so readings show it as foreign. While memory is
+    /// settling, growth of foreign memory up to that amount counts as unreturned. The remainder becomes foreign after `patience`.
     pub(crate) fn read(
         &mut self,
         reading: &DeviceReading,
@@ -250,7 +254,7 @@ impl Device {
             Some(last) if reading.taken.is_some_and(|taken| taken > last) => {
                 let grown = reading.foreign.saturating_sub(self.foreign);
                 let unreturned = grown.min(self.settling);
-                // However little it is: otherwise it would count as foreign and stay so.
+                // Waits even for a small remainder; otherwise it would count as foreign permanently.
                 if unreturned == Bytes::ZERO {
                     self.settling = Bytes::ZERO;
                     self.ended.clear();
@@ -261,14 +265,14 @@ impl Device {
                     self.give_up(now, patience);
                 }
             }
-            // The reading is older than the end of a process, so it cannot show it yet.
+            // The reading is older than the end of a process and cannot show it yet.
             Some(_) => self.foreign = self.foreign.min(reading.foreign),
             None => self.foreign = reading.foreign,
         }
         before != self.figures()
     }
 
-    /// Returned memory counts for the processes that ended first; the rest has been shown as held.
+    /// Credits returned memory to the processes that ended first. The rest has been shown as held.
     fn came_back(&mut self, mut bytes: Bytes) {
         self.settling = self.settling.saturating_sub(bytes);
         while let Some(first) = self.ended.front_mut() {
@@ -284,10 +288,14 @@ impl Device {
         }
     }
 
-    /// Stops waiting for memory of processes that ended too long ago: what a reading has shown to be held counts as
-    /// foreign now; what no reading has covered counts as free (M4).
+    /// Stops waiting for memory of processes that ended too long ago. Memory that a reading has shown as held now counts as
+    /// foreign; memory that no reading has covered counts as free (M4).
     pub(crate) fn give_up(&mut self, now: Time, patience: Span) {
-        while let Some(first) = self.ended.front().filter(|it| it.at + patience <= now) {
+        while let Some(first) = self
+            .ended
+            .front()
+            .filter(|ended| ended.at + patience <= now)
+        {
             self.settling = self.settling.saturating_sub(first.bytes);
             if first.shown {
                 self.foreign = self.foreign + first.bytes;
@@ -296,7 +304,7 @@ impl Device {
         }
     }
 
-    /// What a process that has ended, or fallen asleep, still held when the reading was taken.
+    /// The bytes that an ended or sleeping process still held when the reading was taken.
     pub(crate) fn held_at(&self, replica: ReplicaId, taken: Option<Time>) -> Bytes {
         let later = |ended: &&Ended| taken.is_none_or(|taken| ended.at >= taken);
         let of_it = self.ended.iter().filter(|ended| ended.replica == replica);
@@ -304,7 +312,7 @@ impl Device {
         of_it.map(|ended| ended.bytes).sum()
     }
 
-    /// When the wait for memory began.
+    /// The time at which the wait for memory began.
     pub(crate) fn settling_since(&self) -> Option<Time> {
         self.ended.front().map(|first| first.at)
     }

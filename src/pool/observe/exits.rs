@@ -202,6 +202,10 @@ impl Pool {
             let device = self.devices.get_mut(&share.device).expect("held");
             let before = device.reserved;
             device.release(id, share.bytes, replica.is_leaving(), now);
+            let was_cut = replica.in_flight > 0;
+            device.used = device
+                .used
+                .max(if was_cut { now } else { replica.used_until() });
             memory.push(MemoryChange {
                 device: share.device,
                 before,

@@ -3,9 +3,9 @@
 
 use crate::facts::state::{Model, Pool};
 use crate::types::ids::Bytes;
-use crate::types::ids::{ModelId, ReplicaId, Span, Time};
-use crate::types::model::KeepHotBounds;
-use crate::types::replica::Phase;
+use crate::types::ids::{DeviceId, ModelId, ReplicaId, Span, Time};
+use crate::types::model::{KeepHotBounds, KeepHotScope, UNTIL_NEEDED};
+use crate::types::replica::{Phase, Replica};
 
 impl Pool {
     /// The time that the model stays loaded after its last request (L2).
@@ -56,11 +56,54 @@ pub(crate) fn keep_hot_ends(pool: &Pool, id: ReplicaId) -> Option<Time> {
     if pool.is_protected(replica.model) || !model.queue.is_empty() || leased || is_unfinished {
         return None;
     }
-    Some(
-        replica
-            .keep_alive
-            .ends(idle_since, pool.keep_hot(replica.model)),
-    )
+    let length = pool.keep_hot(replica.model);
+    let own = replica.keep_alive.ends(idle_since, length);
+    let ends = if is_kept_by_devices(replica, model, idle_since) {
+        own.max(devices_idle_since(pool, replica)? + length)
+    } else {
+        own
+    };
+    (ends < Time(0) + UNTIL_NEEDED).then_some(ends)
+}
+
+/// The end of the last request on the replica's devices, if keep-hot counts from there.
+pub(crate) fn counts_from_devices(pool: &Pool, id: ReplicaId) -> Option<Time> {
+    let replica = &pool.replicas[&id];
+    let model = &pool.models[&replica.model];
+    is_kept_by_devices(replica, model, replica.idle_since()?)
+        .then(|| devices_idle_since(pool, replica))?
+}
+
+/// A time that an administrator or a request has set means exactly that, whatever the scope.
+fn is_kept_by_devices(replica: &Replica, model: &Model, idle_since: Time) -> bool {
+    let has_own_time = model.over.keep_hot.is_some() || replica.keep_alive.names_time(idle_since);
+    model.spec.keep_hot_scope == KeepHotScope::Device && !has_own_time
+}
+
+/// When the last request on any of the replica's devices ended; `None` while one of them is in use.
+fn devices_idle_since(pool: &Pool, replica: &Replica) -> Option<Time> {
+    let mut last = Time(0);
+    for share in &replica.shares {
+        last = last.max(device_idle_since(pool, share.device)?);
+    }
+    Some(last)
+}
+
+/// A planned load and a load that has begun count as use, and so do replicas that have left.
+fn device_idle_since(pool: &Pool, id: DeviceId) -> Option<Time> {
+    let device = &pool.devices[&id];
+    let mut last = device.used;
+    for holder in &device.holders {
+        if pool.planned.contains_key(holder) {
+            return None;
+        }
+        let replica = &pool.replicas[holder];
+        if replica.in_flight > 0 || matches!(replica.phase, Phase::Launching { .. }) {
+            return None;
+        }
+        last = last.max(replica.used_until());
+    }
+    Some(last)
 }
 
 /// Returns true while a wish from before a restart still calls for more replicas of the model and one is planned or loading.
@@ -81,8 +124,8 @@ mod tests {
 
     const LOAD: Span = Span::from_secs(30);
 
-    fn launched(answer: Answer) -> Vec<ReplicaId> {
-        let launched = answer
+    fn launched(response: Answer) -> Vec<ReplicaId> {
+        let launched = response
             .actions
             .into_iter()
             .filter_map(|action| match action {

@@ -4,7 +4,7 @@
 
 use crate::facts::state::Pool;
 use crate::plan::fetches;
-use crate::plan::keep_hot::keep_hot_ends;
+use crate::plan::keep_hot::{counts_from_devices, keep_hot_ends};
 use crate::plan::load_planning;
 use crate::plan::moving;
 use crate::plan::node_demand;
@@ -22,7 +22,7 @@ use crate::types::share::Share;
 /// Returns the next decision that the facts call for.
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     overdue(pool)
-        .or_else(|| answer_waiters(pool))
+        .or_else(|| response_waiters(pool))
         .or_else(|| lives(pool))
         .or_else(|| parking::under_pressure(pool))
         .or_else(|| promises(pool))
@@ -41,7 +41,7 @@ fn overdue(pool: &Pool) -> Option<Decision> {
         let refusal = Refusal::TimedOut {
             waited: pool.now.since(waiting.since),
             retry: pool.expected_wait(waiting.model),
-            stall: stall::of(pool, waiting.model, waiting.since),
+            stall: stall::find(pool, waiting.model, waiting.since),
         };
         return Some(Decision::Refuse { ticket, refusal });
     }
@@ -61,7 +61,7 @@ fn overdue(pool: &Pool) -> Option<Decision> {
 }
 
 /// Seats for waiting requests, refusals for requests that would wait in vain, and gates that follow the queue.
-fn answer_waiters(pool: &Pool) -> Option<Decision> {
+fn response_waiters(pool: &Pool) -> Option<Decision> {
     for &id in &pool.agenda.models {
         if !pool.waited_for.contains(&id) {
             continue;
@@ -298,7 +298,8 @@ fn leaves_by_itself(pool: &Pool, id: ReplicaId) -> Option<Decision> {
         let idle = pool
             .now
             .since(replica.idle_since().expect("keep-hot ends for an idle one"));
-        let reason = StopReason::KeepHot { idle };
+        let devices_idle = counts_from_devices(pool, id).map(|since| pool.now.since(since));
+        let reason = StopReason::KeepHot { idle, devices_idle };
         Decision::Drain(Drain {
             replica: id,
             deadline: None,

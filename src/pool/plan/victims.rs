@@ -25,10 +25,9 @@ pub(crate) const REQUESTS_PER_TURN: u64 = 16;
 /// Upper bound of a turn extended for slow requests.
 const REQUESTS_MAX: Span = Span(60_000);
 
-/// With `auto`, a replica of higher priority yields after this many times its own reload time, and not before
-/// `YIELD_LEAST` (P6).
-const RELOADS_UNTIL_YIELD: u64 = 3;
-const YIELD_LEAST: Span = Span::from_secs(30);
+/// With `auto`, a replica of higher priority yields after this many times the time that it takes to stop and to load
+/// again (P6).
+const SWAPS_UNTIL_YIELD: u64 = 3;
 
 /// Checks whether this holder of memory may leave for the claim: `evictable` without the cost.
 pub(crate) fn may_leave(pool: &Pool, claim: &Claim, id: ReplicaId) -> Result<(), Protection> {
@@ -343,8 +342,8 @@ fn above(pool: &Pool, claim: &Claim, replica: &Replica, model: &Model) -> Option
         IdleYields::Never => return higher,
         IdleYields::After(idle) => idle,
         IdleYields::Auto => {
-            let reload = model.reload().0;
-            Span(reload.saturating_mul(RELOADS_UNTIL_YIELD)).max(YIELD_LEAST)
+            let swap = model.reload() + model.stop_takes;
+            Span(swap.0.saturating_mul(SWAPS_UNTIL_YIELD))
         }
     };
     if claim.requirements.is_gentle || model.over.keep_hot.is_some() || !model.queue.is_empty() {

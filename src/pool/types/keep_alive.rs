@@ -1,34 +1,33 @@
-//! How long a replica stays after requests with `keep_alive`, beside the model's keep-hot time (L2). Arithmetic
-//! only.
+//! The time that a replica stays after requests with `keep_alive`, in addition to the model's keep-hot time (L2). Arithmetic only.
 
 use crate::types::ids::{Span, Time};
 
-/// The `keep_alive` of one request that has ended.
+/// The `keep_alive` of a request that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// When the request ended.
+    /// The time the request ended.
     pub ended: Time,
-    /// When the last earlier request without `keep_alive` ended: the model's keep-hot time counts for it.
+    /// The time the last earlier request without `keep_alive` ended. The model's keep-hot time applies to it.
     pub ended_without: Option<Time>,
     pub span: Span,
-    /// It may be longer than the model's keep-hot time.
+    /// True if it may be longer than the model's keep-hot time.
     pub may_extend: bool,
 }
 
 /// The `keep_alive` of all requests of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeepAliveState {
-    /// When the last request with `keep_alive` ended.
+    /// The time the last request with `keep_alive` ended.
     ended: Option<Time>,
     ended_without: Option<Time>,
-    /// The latest moment that a request named, within the model's keep-hot time.
+    /// The latest time that a request named, within the model's keep-hot time.
     until: Time,
-    /// The moment that the last request named which may go beyond the model's keep-hot time.
+    /// The time named by the last request that may exceed the model's keep-hot time.
     extended: Option<Time>,
 }
 
 impl KeepAliveState {
-    /// Before any request with `keep_alive`; the last request ended at this time.
+    /// The state before any request with `keep_alive`; the last request ended at this time.
     pub fn since(last_end: Option<Time>) -> KeepAliveState {
         KeepAliveState {
             ended_without: last_end,
@@ -36,7 +35,7 @@ impl KeepAliveState {
         }
     }
 
-    /// `keep_hot`: the model's own time.
+    /// `keep_hot` is the model's own time.
     pub fn note(&mut self, keep: KeepAlive, keep_hot: Span) {
         self.ended = self.ended.max(Some(keep.ended));
         self.ended_without = self.ended_without.max(keep.ended_without);
@@ -46,16 +45,21 @@ impl KeepAliveState {
         }
     }
 
-    /// When keep-hot ends for a replica that is idle since this time.
+    /// Returns true if the last request before this time had a `keep_alive`.
+    pub fn names_time(&self, idle_since: Time) -> bool {
+        self.ended.is_some_and(|ended| ended >= idle_since)
+    }
+
+    /// The time at which keep-hot ends for a replica that is idle since `idle_since`.
     pub fn ends(&self, idle_since: Time, keep_hot: Span) -> Time {
         let by_model = idle_since + keep_hot;
-        let ends = match self.ended.is_some_and(|ended| ended >= idle_since) {
-            // The last request had a `keep_alive`; requests without one keep the model's time.
-            true => {
-                let others = self.ended_without.map(|at| at + keep_hot);
-                self.until.min(by_model).max(others.unwrap_or_default())
-            }
-            false => by_model,
+        let ends = if self.ended.is_some_and(|ended| ended >= idle_since) {
+            // The last request had a `keep_alive`. Requests without one keep the model's time.
+
+            let others = self.ended_without.map(|at| at + keep_hot);
+            self.until.min(by_model).max(others.unwrap_or_default())
+        } else {
+            by_model
         };
         ends.max(self.extended.unwrap_or_default())
     }

@@ -10,36 +10,37 @@ use crate::types::ids::{Bytes, DeviceId, LoaderId, Priority, Span, Time};
 use crate::types::objective::Objective;
 use crate::types::policy::Policy;
 
-/// One model, as the catalogue describes it.
+/// A model as the catalogue describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelSpec {
     pub name: String,
-    /// From the model's own file, `model_reference.json`, or 0 (P1). An administrator's override
-    /// is kept beside it, not in it.
+    /// From the model's own file, `model_reference.json`, or 0 (P1). An administrator's override is stored separately.
     pub priority: Priority,
-    /// Devices per replica, all of one node (M5). At least 1.
+    /// Devices per replica, all on one node (M5). At least 1.
     pub devices_per_replica: u32,
-    /// The most devices over which its engine spreads a replica. At least 1.
+    /// The maximum number of devices over which its engine spreads a replica. At least 1.
     pub devices_max: u32,
-    /// What one replica reserves on each of its devices (M1, M3).
+    /// The bytes that a replica reserves on each of its devices (M1, M3).
     pub bytes_per_device: Bytes,
-    /// An administrator gave the figure: neither a measurement nor a failure changes it (M1).
+    /// The figure was given by an administrator: neither measurements nor failures change it (M1).
     pub need_is_fixed: bool,
-    /// Other numbers of devices, fewest first, should the first not fit into an empty pool (M5).
+    /// Other numbers of devices, fewest first, for when the first does not fit into an empty pool (M5).
     pub wider: Vec<Layout>,
-    /// The only devices it may use; `None`: all.
+    /// The only devices it may use; `None` for all.
     pub allowed: Option<BTreeSet<DeviceId>>,
-    /// How long a replica stays after its last request ended (L2).
+    /// The time a replica stays after its last request ended (L2).
     pub keep_hot: Span,
-    /// The bounds if the time is chosen from the model's gaps instead.
+    /// The bounds, if the time is chosen from the model's gaps instead.
     pub adaptive_keep_hot: Option<KeepHotBounds>,
-    /// Equals do not evict an idle replica that is younger than this; `None`: it leaves at once, unless its next request
-    /// is near (P3).
+    /// The requests that restart the keep-hot time (L2).
+    pub keep_hot_scope: KeepHotScope,
+    /// Models of equal priority do not evict an idle replica younger than this. `None`: it leaves immediately, unless its next
+    /// request is near (P3).
     pub min_resident: Option<Span>,
-    /// How long a busy replica keeps its turn against equals; `None`: three times the swap time or eight of its requests,
-    /// from when a request waits for its place (P3).
+    /// The length of a busy replica's turn against models of equal priority. `None`: three times the swap time or sixteen of its
+    /// requests, from the time a request waits for its place (P3).
     pub max_turn: Option<Span>,
-    /// Requests that may wait for the model (Q1).
+    /// The maximum number of requests that may wait for the model (Q1).
     pub queue_limit: u32,
     /// The longest wait of a request (Q1).
     pub queue_timeout: Span,
@@ -49,42 +50,42 @@ pub struct ModelSpec {
     pub load_deadline: Span,
     /// The expected time of a load: measured last time, or estimated from size and source.
     pub reload: Span,
-    /// What a load reads from, and for how long; loads that share it run one after another.
+    /// The source that a load reads from, and for how long. Loads that share it run one after another.
     pub loader: Option<Loader>,
     /// Between SIGTERM and SIGKILL (L5).
     pub stop_grace: Span,
-    /// The most replicas that an order may ask for, of a model whose memory the pool does not see; `None`: memory bounds
-    /// them.
+    /// The maximum number of replicas that an order may request, for a model whose memory the pool does not see; `None` if memory
+    /// bounds them.
     pub replicas_max: Option<u32>,
-    /// Scales with its requests; `None`: it has one replica, or as many as an administrator orders.
+    /// Scales with its requests. `None`: a single replica, or as many as an administrator orders.
     pub scaling: Option<Box<crate::types::autoscaling::Scaling>>,
-    /// Stands for its engine's settings: a replica that was started with other settings is drained, and demand for the
-    /// model gets a new one.
+    /// A fingerprint of its engine's settings. A replica started with other settings is drained, and demand for the model gets a
+    /// new one.
     pub started_with: u64,
-    /// Changes with the files that it is loaded from: what failed before may go well now.
+    /// Changes with the files that it is loaded from: a load that failed before may then succeed.
     pub files_mark: u64,
-    /// Its engine can sleep, with its weights in the host's memory, instead of being ended (L1).
+    /// Its engine can sleep with its weights in host memory instead of being ended (L1).
     pub parking: Option<Parking>,
-    /// Its weights are not on this machine, or damaged: they are fetched, or looked at again, before it is placed.
+    /// Its weights are missing on this machine or damaged. They are fetched or checked again before it is placed.
     pub absent: bool,
-    /// What is wrong with the weights that are on this machine.
+    /// The damage of the weights on this machine.
     pub damage: Option<String>,
     /// The reason its engine's program cannot be started, on a pool of one machine.
     pub no_program: Option<String>,
 }
 
-/// The host memory that a sleeping engine takes, and how soon it is awake.
+/// The host memory that a sleeping engine takes, and the time until it is awake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parking {
-    /// Host memory of one replica in total.
+    /// The total host memory of a replica.
     pub host: Bytes,
-    /// What stays on each of its devices.
+    /// The memory that stays on each of its devices.
     pub resident_per_device: Bytes,
     /// An estimate, used until waking has been measured.
     pub wakes_in: Span,
 }
 
-/// A number of devices, and what one replica reserves on each of them.
+/// A number of devices, and the bytes that a replica reserves on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub devices: u32,
@@ -98,20 +99,33 @@ pub struct KeepHotBounds {
     pub most: Span,
 }
 
+/// The requests that restart the keep-hot time of an idle replica (L2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepHotScope {
+    /// Requests for its own model.
+    #[default]
+    Model,
+    /// Requests for any model on its devices. Idle models then leave together: an empty device saves more than one still in use.
+    Device,
+}
+
+/// The keep-hot time of a model that stays until another load needs its memory.
+pub const UNTIL_NEEDED: Span = Span(u64::MAX);
+
 /// A disk or link from which weights are read, one load at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loader {
     pub loader: LoaderId,
-    /// How long the reading takes; the rest of a load does not delay others.
+    /// The duration of the reading. The rest of a load does not delay others.
     pub takes: Span,
 }
 
-/// Where weights come from, fastest first.
+/// The source of weights, fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// The host's memory, where the engine itself keeps them while it sleeps.
+    /// Host memory, where the engine itself keeps them while it sleeps.
     Asleep,
-    /// The host's memory, as files that were read before.
+    /// Host memory, as files that were read before.
     PageCache,
     Disk,
     Network,
@@ -130,9 +144,9 @@ impl Tier {
     }
 }
 
-/// A small model of one device with default limits, for tests and replays.
+/// A small single-device model with default limits, for tests and replays.
 impl ModelSpec {
-    /// The same for a world in which nothing has to be fetched.
+    /// The same for simulations in which nothing has to be fetched.
     pub fn with_its_weights(self) -> ModelSpec {
         ModelSpec {
             absent: false,
@@ -155,6 +169,7 @@ impl Default for ModelSpec {
             allowed: None,
             keep_hot: Span::from_secs(600),
             adaptive_keep_hot: None,
+            keep_hot_scope: KeepHotScope::Model,
             min_resident: None,
             max_turn: None,
             queue_limit: 512,
@@ -181,7 +196,7 @@ impl Default for ModelSpec {
 pub struct Override {
     pub priority: Option<Priority>,
     pub keep_hot: Option<Span>,
-    /// A lease, by the machine's clock: when it ends the override is dropped. Until then keep-hot does not unload the model (L2).
+    /// A lease by the machine's clock. The override is dropped when it ends; keep-hot does not unload the model before (L2).
     pub expires: Option<Time>,
 }
 
@@ -205,7 +220,7 @@ pub struct OverrideChange {
 }
 
 impl OverrideChange {
-    /// Replaces all of it.
+    /// Replaces the complete override.
     pub fn replace_all(over: Override) -> OverrideChange {
         OverrideChange {
             priority: Some(over.priority),
@@ -214,8 +229,8 @@ impl OverrideChange {
         }
     }
 
-    /// The override with the change on top. A lease ends with the last of its settings, unless the change is of the lease
-    /// too: by itself it keeps the model loaded.
+    /// The override after the change. A lease ends with the last of its settings, unless the change sets a lease too: a lease alone
+    /// keeps the model loaded.
     pub fn on(&self, over: &Override) -> Override {
         let mut changed = Override {
             priority: self.priority.unwrap_or(over.priority),
@@ -239,73 +254,74 @@ pub struct LoadWish {
 }
 
 impl LoadWish {
-    /// A cleanup that began then does not end it: the administrator has ordered the load since (E3).
+    /// Returns true if a cleanup that began at this time does not end the wish, because the administrator ordered the load later
+    /// (E3).
     pub fn outlives(&self, cleanup: Time) -> bool {
         self.since > cleanup
     }
 }
 
-/// Why a device takes nothing new, and until when that is expected to last (M7).
+/// The reason why a device takes nothing new, and the expected end (M7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cordon {
     pub reason: String,
     pub since: Time,
-    /// When it is expected to be over. Only shown; it takes an `uncordon` to end it.
+    /// The expected end. Only displayed; it takes an `uncordon` to end the cordon.
     pub until: Option<Time>,
-    /// The device itself reported the failure: nothing on it can be saved.
+    /// The device itself reported the failure, so nothing on it can be saved.
     pub failed: bool,
 }
 
 /// The pool's own limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long a replica of strictly lower priority may drain before it is cut (P2).
+    /// The maximum drain time of a replica of strictly lower priority before it is cut (P2).
     pub preempt_drain: Span,
-    /// How long an unload waits for the requests in flight.
+    /// The time an unload waits for the requests in flight.
     pub unload_drain: Span,
-    /// First cool-down after a failed load; doubles each time (L3).
+    /// The first cool-down after a failed load; doubles each time (L3).
     pub cooldown_first: Span,
     pub cooldown_max: Span,
-    /// Failed loads in a row until the model is quarantined (L3).
+    /// The number of consecutive failed loads after which the model is quarantined (L3).
     pub failures_max: u32,
-    /// A replica that crashes after being ready this long has not failed to load.
+    /// A replica that was ready for this long before it crashed has not failed to load.
     pub healthy_after: Span,
-    /// How long memory may take to be returned after a stop before plans use what is measured (M4).
+    /// The time memory may take to be returned after a stop before plans use the measured figures (M4).
     pub release_wait: Span,
-    /// How long an engine may take to fall asleep before it is stopped instead.
+    /// The time an engine may take to fall asleep before it is stopped instead.
     pub sleep_deadline: Span,
     /// The shortest deadline for an engine to wake.
     pub wake_deadline: Span,
-    /// How long a sleeper without demand stays.
+    /// The time a sleeper without demand stays.
     pub keep_asleep: Span,
-    /// Nodes other than the controller's own machine may join: a wish that fits nowhere now waits for them (N3).
+    /// Nodes other than the controller's own machine may join. A wish that fits nowhere now waits for them (N3).
     pub nodes_may_join: bool,
-    /// How long a requested node may take before the pool evicts instead (S2).
+    /// The time a requested node may take before the pool evicts instead (S2).
     pub node_patience: Span,
-    /// How long a requested node stays with nothing loaded (S2).
+    /// The time a requested node stays with nothing loaded (S2).
     pub node_scale_down_after: Span,
-    /// How long a size of node that failed is not requested again (S2).
+    /// The time for which a node size that failed is not requested again (S2).
     pub node_retry: Span,
-    /// Within this time after a requested node has joined, all its devices are reported (S2).
+    /// The time within which all devices of a requested node must be reported after it has joined (S2).
     pub node_devices_within: Span,
-    /// How long before the end of a node its models move; `None`: as long as that is expected to take (N7).
+    /// The time before the end of a node at which its models move; `None` for the expected duration (N7).
     pub node_renew_before: Option<Span>,
-    /// How long a model whose replicas are on a silent node waits for it before it is loaded on another (N2).
+    /// The time a model whose replicas are on a silent node waits for it before it is loaded on another node (N2).
     pub silent_grace: Span,
-    /// When an idle replica of higher priority leaves for a lower one (P6).
+    /// The rule by which an idle replica of higher priority leaves for a lower one (P6).
     pub idle_yields: IdleYields,
     pub policy: Policy,
-    /// What a second of loading counts beside the seconds of waiting (P3).
+    /// The weight of a second of loading relative to a second of waiting (P3).
     pub objective: Objective,
 }
 
-/// When an idle replica below always-hot leaves for a model of lower priority that is waited for (P6).
+/// The rule by which an idle replica below always-hot leaves for a requested model of lower priority (P6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleYields {
-    /// After three times its own reload time, and at least 30 s.
+    /// After three times the measured time to stop it and to load it again.
     #[default]
     Auto,
-    /// When it has been idle for this long.
+    /// After it has been idle for this long.
     After(Span),
     Never,
 }

@@ -41,6 +41,8 @@ pub enum LoadReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopReason {
     KeepHot {
+        /// Set if the time counts from the last use of its devices.
+        devices_idle: Option<Span>,
         idle: Span,
     },
     /// A model of higher priority needs the memory (P2).
@@ -268,7 +270,17 @@ impl fmt::Display for LoadReason {
 impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StopReason::KeepHot { idle } => write!(f, "idle for {idle}, its keep-hot time (L2)"),
+            StopReason::KeepHot {
+                idle,
+                devices_idle: None,
+            } => write!(f, "idle for {idle}, its keep-hot time (L2)"),
+            StopReason::KeepHot {
+                idle,
+                devices_idle: Some(devices),
+            } => write!(
+                f,
+                "idle for {idle}, and no model on its device was used for {devices}, the keep-hot time (L2)"
+            ),
             StopReason::Preempted {
                 by,
                 priority,

@@ -1,5 +1,5 @@
-//! The life of one engine instance, and a load that waits for memory. Facts only; `plan` decides which replica leaves
-//! and which stays.
+//! The life of an engine instance, and a load that waits for memory. Facts only; `plan` decides which replica leaves and which
+//! stays.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -30,25 +30,25 @@ pub enum Phase {
     Ready {
         since: Time,
     },
-    /// The gate is closed, or about to be, as `closed` says.
+    /// The gate is closed, or about to be; see `closed`.
     Draining {
         ready_since: Time,
         since: Time,
-        /// When the requests still inside are cut; `None`: never (P3).
+        /// The time at which the requests still inside are cut; `None` for never (P3).
         deadline: Option<Time>,
         reason: StopReason,
-        /// The load that needs the memory: if it is dropped, the gate opens again.
+        /// The load that needs the memory. If it is dropped, the gate opens again.
         for_load: Option<ReplicaId>,
         closed: bool,
     },
-    /// The engine moves its weights into the host's memory.
+    /// The engine moves its weights into host memory.
     Parking {
         since: Time,
-        /// When it is stopped instead.
+        /// The time at which it is stopped instead.
         deadline: Time,
         reason: StopReason,
     },
-    /// Only what cannot be moved is left on its devices.
+    /// Only memory that cannot be moved is left on its devices.
     Asleep {
         since: Time,
         reason: StopReason,
@@ -85,26 +85,26 @@ pub struct Replica {
     pub(crate) launched: Time,
     /// Requests that have a seat, from its gate's last count.
     pub(crate) in_flight: u32,
-    /// Requests that have ever got a seat.
+    /// The total number of requests that have ever had a seat.
     pub(crate) entered: u64,
-    /// The same when it was launched or woken.
+    /// The value of `entered` when it was launched or woken.
     pub(crate) entered_when_launched: u64,
     pub(crate) seats: Seats,
-    /// When the last request ended.
+    /// The time the last request ended.
     pub(crate) last_end: Option<Time>,
-    /// How long it stays by the `keep_alive` of its requests.
+    /// The time it stays because of the `keep_alive` of its requests.
     pub(crate) keep_alive: KeepAliveState,
     /// The last setting given to its gate; `None` before it is ready.
     pub(crate) gate: Option<GateMode>,
-    /// Where its weights come from, once that is known.
+    /// The source of its weights, once known.
     pub(crate) tier: Option<Tier>,
-    /// Until when its load has the disk or link reserved.
+    /// The time until which its load has the disk or link reserved.
     pub(crate) reads_until: Option<Time>,
-    /// Set while loading: it leaves as soon as the requests that wait for it have been served.
+    /// Set while loading: it leaves as soon as its waiting requests have been served.
     pub(crate) leave_when_served: Option<(StopReason, OrderId)>,
-    /// Set while loading: it leaves if its model has replicas enough without it.
+    /// Set while loading: it leaves if its model has enough replicas without it.
     pub(crate) may_be_spared: bool,
-    /// The host memory that it takes, from falling asleep until it is awake again.
+    /// The host memory it holds, from falling asleep until it is awake again.
     pub(crate) parked: Option<Parked>,
 }
 
@@ -120,7 +120,7 @@ impl Replica {
         )
     }
 
-    /// The part of its shares that stays when the rest leaves: it is falling asleep.
+    /// The part of its shares that stays while it falls asleep.
     pub(crate) fn keeps(&self) -> &[Share] {
         match (&self.phase, &self.parked) {
             (Phase::Parking { .. }, Some(parked)) => &parked.keeps,
@@ -128,17 +128,17 @@ impl Replica {
         }
     }
 
-    /// It serves, or will without another load.
+    /// Returns true if it serves, or will serve without another load.
     pub fn is_live(&self) -> bool {
         matches!(self.phase, Phase::Launching { .. } | Phase::Ready { .. })
     }
 
-    /// No request has had a seat on it since it was launched or woken.
+    /// Returns true if no request has had a seat on it since it was launched or woken.
     pub(crate) fn is_unserved(&self) -> bool {
         self.entered == self.entered_when_launched
     }
 
-    /// It was stopped because it did not become ready in time.
+    /// Returns true if it was stopped because it did not become ready in time.
     pub fn ran_out_of_time(&self) -> bool {
         let reason = match &self.phase {
             Phase::Stopping { reason, .. } => reason,
@@ -147,7 +147,7 @@ impl Replica {
         matches!(reason, StopReason::LoadTimedOut { .. })
     }
 
-    /// Its engine ended by itself, and is not completely gone.
+    /// Returns true if its engine ended on its own and is not completely gone.
     pub(crate) fn crashed(&self) -> bool {
         matches!(
             self.phase,
@@ -165,10 +165,20 @@ impl Replica {
         }
     }
 
-    /// Since when it has been idle; keep-hot counts from here (L2).
+    /// The time it was last in use: its last request ended, or it became ready.
+    pub(crate) fn used_until(&self) -> Time {
+        let ready = match self.phase {
+            Phase::Ready { since } => since,
+            Phase::Draining { ready_since, .. } => ready_since,
+            _ => Time(0),
+        };
+        self.last_end.unwrap_or(ready).max(ready)
+    }
+
+    /// The time since which it has been idle; keep-hot counts from here (L2).
     pub fn idle_since(&self) -> Option<Time> {
-        let ready = self.ready_since()?;
-        (self.in_flight == 0).then(|| self.last_end.unwrap_or(ready).max(ready))
+        self.ready_since()?;
+        (self.in_flight == 0).then(|| self.used_until())
     }
 }
 
@@ -181,9 +191,9 @@ pub struct Planned {
     pub(crate) why: LoadReason,
     pub(crate) since: Time,
     pub(crate) order: Option<OrderId>,
-    /// The model's `started_with` when it was planned: it has the devices that its engine needs with these settings.
+    /// The model's `started_with` when it was planned: its devices suit an engine with these settings.
     pub(crate) started_with: u64,
-    /// It is a sleeper that is woken, under its number; `shares` is what it needs in addition to what it holds.
+    /// The load wakes a sleeper, under the sleeper's id. `shares` is what it needs in addition to what it holds.
     pub(crate) wakes: bool,
 }
 
@@ -194,6 +204,6 @@ pub struct Parked {
     /// Its shares when it is awake, and the part of them that it cannot free.
     pub(crate) awake: Vec<Share>,
     pub(crate) keeps: Vec<Share>,
-    /// Why its engine could not be woken.
+    /// The reason why its engine could not be woken.
     pub(crate) wake_failure: Option<String>,
 }

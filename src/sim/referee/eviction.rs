@@ -1,4 +1,4 @@
-//! The referee's rules for evictions: P2–P5 when a load is planned, and when a replica is stopped.
+//! The referee's rules for evictions: P2–P5, when a load is planned and when a replica is stopped.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -8,12 +8,12 @@ use alloc::vec::Vec;
 use super::cheapest::Asker;
 use super::{Planned, Referee, ReplicaRecord};
 use pool::{
-    Bytes, DeviceId, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span, StopReason, Time,
+    Bytes, DeviceId, KeepHotScope, LoadOrder, ModelId, Priority, Record, ReplicaId, Share, Span,
+    StopReason, Time,
 };
 
 impl Referee {
-    /// Judges an eviction when the gate closes, by the priorities of that moment; whether it was necessary, when the
-    /// load is known.
+    /// Judges an eviction by the current priorities when the gate closes, and whether it was necessary once the load is known.
     pub(super) fn evicted(&mut self, now: Time, victim: ReplicaId, reason: &str) {
         let Some(seen) = self.replicas.get(&victim) else {
             self.broken
@@ -42,14 +42,14 @@ impl Referee {
         };
         let order = record.order.and_then(|id| {
             let (_, mut order) = self.loads.get(&id)?.clone();
-            // Once the store has it, the model's own priority counts, which its lease may have given back.
+            // After the store has it, the model's own priority applies, which its lease may have reverted.
             order.priority = order.priority.filter(|_| self.received.contains_key(&id));
             Some(order)
         });
         if order.is_none() {
             self.loads_too_soon(now, load, model, &record.reason);
         }
-        // A waking of the same sleeper that was planned before and dropped had the same number.
+        // An earlier planned and dropped waking of the same sleeper had the same id.
         self.planned.remove(&load);
         let wakes = self.replicas.get(&load).and_then(ReplicaRecord::to_wake);
         if wakes.is_none() {
@@ -116,7 +116,7 @@ impl Referee {
                 ));
             }
             if seen.model == model {
-                wrong.push(format!("P5: {victim} leaves for {load} of its own model"));
+                wrong.push(format!("P5: {victim} leaves for {load} of the same model"));
             }
             let unserved = !seen.used && self.has_waiting(seen.model);
             if unserved && !forced {
@@ -144,8 +144,7 @@ impl Referee {
         first.unwrap_or(Time(u64::MAX))
     }
 
-    /// Without any one of its victims the load would not fit, with all of them it does, and no place was free without
-    /// evictions.
+    /// Without any of its victims the load would not fit, with all of them it does, and no place was free without evictions.
     fn victims_are_needed(
         &mut self,
         load: ReplicaId,
@@ -156,7 +155,7 @@ impl Referee {
     ) {
         let mut wrong = Vec::new();
         for victim in victims {
-            let others = victims.iter().filter(|it| *it != victim).copied();
+            let others = victims.iter().filter(|id| *id != victim).copied();
             let others: Vec<ReplicaId> = others.collect();
             let fits = |share: &Share| {
                 let free = self.surely_free(share.device, victims);
@@ -195,12 +194,12 @@ impl Referee {
             .chain(
                 victims
                     .iter()
-                    .map(|it| self.devices[&device].excess_of(*it)),
+                    .map(|id| self.devices[&device].excess_of(*id)),
             )
             .sum()
     }
 
-    /// The memory of replicas that would stay if these victims were not evicted.
+    /// The memory of replicas that would stay without these evictions.
     fn staying(&self, device: DeviceId, victims: &[ReplicaId]) -> Bytes {
         let of = |(id, seen): (&ReplicaId, &ReplicaRecord)| {
             let share = seen.shares.iter().find(|share| share.device == device)?;
@@ -219,41 +218,40 @@ impl Referee {
         self.planned
             .iter()
             .filter(|(id, _)| !surely || self.kept.contains(id))
-            .flat_map(|(_, it)| &it.shares)
+            .flat_map(|(_, load)| &load.shares)
             .filter(|share| share.device == device)
             .map(|share| share.bytes)
             .sum()
     }
 
-    /// The memory that is certainly free in the end without these victims leaving; negative where replicas hold more
-    /// than their shares.
+    /// The memory that is certainly free in the end if these victims stay. Negative if replicas hold more than their shares.
     fn surely_free(&self, device: DeviceId, victims: &[ReplicaId]) -> i128 {
-        let it = &self.devices[&device];
-        if it.cordoned || !it.is_certain() {
+        let memory = &self.devices[&device];
+        if memory.cordoned || !memory.is_certain() {
             // No set of victims outweighs an unknown amount.
             return i128::MIN / 2;
         }
-        let taken = it.at_most_unavailable() + self.staying(device, victims);
-        signed(it.capacity) - signed(taken + self.promised(device, false))
+        let taken = memory.at_most_unavailable() + self.staying(device, victims);
+        signed(memory.capacity) - signed(taken + self.promised(device, false))
     }
 
-    /// The upper bound of the same: leaving replicas free their excess, too.
+    /// The upper bound of the same: leaving replicas free their excess too.
     fn possibly_free(&self, device: DeviceId, victims: &[ReplicaId]) -> i128 {
-        let it = &self.devices[&device];
-        let unavailable = if it.is_certain() {
+        let memory = &self.devices[&device];
+        let unavailable = if memory.is_certain() {
             let leaves =
                 |(id, seen): &(&ReplicaId, &ReplicaRecord)| !seen.stays() && !victims.contains(id);
             let leaving = self.replicas.iter().filter(leaves);
-            let more: Bytes = leaving.map(|(id, _)| it.excess_of(*id)).sum();
-            it.at_most_unavailable().saturating_sub(more)
+            let more: Bytes = leaving.map(|(id, _)| memory.excess_of(*id)).sum();
+            memory.at_most_unavailable().saturating_sub(more)
         } else {
             Bytes::ZERO
         };
         let taken = unavailable + self.staying(device, victims);
-        signed(it.capacity) - signed(taken + self.promised(device, true))
+        signed(memory.capacity) - signed(taken + self.promised(device, true))
     }
 
-    /// As many devices of the same kind on one node, with enough free memory for each share if `leave` leave and the
+    /// The same number of devices of the same kind on one node, with enough free memory for each share if `leave` leave and the
     /// victims stay.
     pub(super) fn place_without(
         &self,
@@ -266,15 +264,20 @@ impl Referee {
         let (kind, bytes) = (self.devices[&first.device].kind, first.bytes);
         let allowed = self.specs[&model].allowed.as_ref();
         let fits = |device: &DeviceId| {
-            let it = &self.devices[device];
-            it.kind == kind
-                && !it.cordoned
-                && bytes <= it.capacity
+            let memory = &self.devices[device];
+            memory.kind == kind
+                && !memory.cordoned
+                && bytes <= memory.capacity
                 && allowed.is_none_or(|allowed| allowed.contains(device))
                 && self.surely_free(*device, victims) + signed(self.freed(*device, leave))
                     >= signed(bytes)
         };
-        let fitting: Vec<DeviceId> = self.devices.keys().copied().filter(|it| fits(it)).collect();
+        let fitting: Vec<DeviceId> = self
+            .devices
+            .keys()
+            .copied()
+            .filter(|device| fits(device))
+            .collect();
         let mut by_node = BTreeMap::<_, Vec<DeviceId>>::new();
         for device in fitting {
             let node = self.devices[&device].node;
@@ -306,8 +309,17 @@ impl Referee {
             StopReason::KeepHot { .. } => {
                 let idle = seen.idle_since.map_or(Span::ZERO, |since| now.since(since));
                 let over = self.overrides.get(&model).and_then(|over| over.keep_hot);
-                if in_flight > 0 || idle < over.unwrap_or(self.specs[&model].keep_hot) {
+                let keep_hot = over.unwrap_or(self.specs[&model].keep_hot);
+                if in_flight > 0 || idle < keep_hot {
                     wrong(format!("L2: {in_flight} in flight, idle for {idle}"));
+                }
+                let closed = seen.closed.unwrap_or(now);
+                let by_device = self.specs[&model].keep_hot_scope == KeepHotScope::Device;
+                let used = self.last_use_beside(replica, closed);
+                if by_device && over.is_none() && closed.since(used) < keep_hot {
+                    self.broken.push(format!(
+                        "L2: {replica} left at {closed}, and its device was in use until {used}"
+                    ));
                 }
             }
             StopReason::TurnEnded { by, .. } => {
@@ -333,7 +345,7 @@ impl Referee {
                 let spec = &self.specs[&model];
                 let residence = match (spec.min_resident, spec.max_turn) {
                     (Some(residence), Some(turn)) => residence.min(turn),
-                    // What the pool derives instead may be anything.
+                    // The pool's derived value is unknown here.
                     _ => Span::ZERO,
                 };
                 if own == priority && held_until_closed(&seen) < residence {
@@ -370,7 +382,22 @@ impl Referee {
     }
 }
 
-/// How long it was ready before its gate closed.
+impl Referee {
+    /// The end of the last request before `at` on another replica that shares a device with this one.
+    fn last_use_beside(&self, replica: ReplicaId, at: Time) -> Time {
+        let shares = &self.replicas[&replica].shares;
+        let shares_device = |other: &&ReplicaRecord| {
+            let same = |share: &Share| shares.iter().any(|own| own.device == share.device);
+            other.shares.iter().any(same)
+        };
+        let others = self.replicas.iter().filter(|(id, _)| **id != replica);
+        let others = others.map(|(_, other)| other).filter(shares_device);
+        let ends = others.filter_map(|other| other.idle_since);
+        ends.filter(|end| *end <= at).max().unwrap_or(Time(0))
+    }
+}
+
+/// The time it was ready before its gate closed.
 fn held_until_closed(seen: &ReplicaRecord) -> Span {
     let ready = seen.ready.unwrap_or(seen.launched);
     seen.closed

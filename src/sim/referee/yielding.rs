@@ -1,13 +1,12 @@
-//! The referee's rule for replicas of higher priority that leave for a lower one because they are idle (P6).
+//! The referee's rule for idle replicas of higher priority that leave for a lower one (P6).
 
 use super::{Referee, ReplicaRecord};
 use pool::{IdleYields, ModelId, Span, Time};
 
-const LEAST: Span = Span::from_secs(30);
 const RELOADS: u64 = 3;
 
 impl Referee {
-    /// Idle long enough, and nothing else keeps it.
+    /// Returns true if it has been idle for long enough and no other rule keeps it.
     pub(super) fn yields(&self, now: Time, seen: &ReplicaRecord) -> bool {
         let Some(least) = self.yields_after(seen.model) else {
             return false;
@@ -19,8 +18,7 @@ impl Referee {
         idle >= least && !kept && !self.protected(seen.model, now) && !self.has_waiting(seen.model)
     }
 
-    /// The pool's figure for a reload is a mean of the model's loads, or that of its specification: it is not below the
-    /// smallest of all these.
+    /// The pool's reload figure is a mean of the model's loads, or the specification's; it is at least the smallest of these.
     fn yields_after(&self, model: ModelId) -> Option<Span> {
         match self.limits.idle_yields {
             IdleYields::Never => None,
@@ -28,8 +26,8 @@ impl Referee {
             IdleYields::Auto => {
                 let reload = self.specs[&model].reload;
                 let shortest = self.shortest_loads.get(&model);
-                let reload = shortest.map_or(Span::ZERO, |it| reload.min(*it));
-                Some(Span(reload.0.saturating_mul(RELOADS)).max(LEAST))
+                let reload = shortest.map_or(Span::ZERO, |load| reload.min(*load));
+                Some(Span(reload.0.saturating_mul(RELOADS)))
             }
         }
     }
@@ -68,10 +66,10 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_yields_no_earlier_than_three_of_its_reloads_and_thirty_seconds() {
+    fn a_replica_yields_no_earlier_than_after_three_of_its_reloads() {
         let mut short = referee(IdleYields::Auto, 4);
-        short.loaded_in(MODEL, Span::from_secs(4));
-        assert_eq!(short.yields_after(MODEL), Some(LEAST));
+        short.loaded_in(MODEL, Span(300));
+        assert_eq!(short.yields_after(MODEL), Some(Span(900)));
         let mut long = referee(IdleYields::Auto, 60);
         long.loaded_in(MODEL, Span::from_secs(90));
         assert_eq!(long.yields_after(MODEL), Some(Span::from_secs(180)));

@@ -5,10 +5,10 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::report::{Holding, Report, Tally};
+use super::report::{Holding, KEYS_MAX, Report, Tally, Waits};
 use super::scenario::Scenario;
 use super::spread::Spread;
-use pool::{Bytes, DeviceId, ModelId, Record, Span, Time};
+use pool::{Bytes, DeviceId, KeyId, ModelId, Priority, Record, Span, Time};
 
 /// The holdings of a replica during its stay.
 #[derive(Clone, Debug)]
@@ -62,6 +62,7 @@ impl Stay {
 
 #[derive(Debug, Default)]
 struct ModelCounts {
+    priority: Priority,
     tally: Tally,
     waits: Spread,
     held: u128,
@@ -74,6 +75,11 @@ pub(super) struct Accounts {
     /// Milliseconds that devices were held, and held while idle.
     device_held: u128,
     device_idle: u128,
+    /// The times in which each device held a replica, without overlaps.
+    occupied: BTreeMap<DeviceId, Vec<(Time, Time)>>,
+    devices: u64,
+    by_priority: BTreeMap<Priority, Spread>,
+    by_key: BTreeMap<KeyId, Spread>,
     keep_holdings: bool,
     curve_step: Span,
     curve: BTreeMap<u64, (u64, u128)>,
@@ -91,11 +97,18 @@ impl Accounts {
             models: scenario
                 .models
                 .iter()
-                .map(|_| ModelCounts::default())
+                .map(|spec| ModelCounts {
+                    priority: spec.priority,
+                    ..ModelCounts::default()
+                })
                 .collect(),
             waits: Spread::default(),
             device_held: 0,
             device_idle: 0,
+            occupied: BTreeMap::new(),
+            devices: scenario.devices.len() as u64,
+            by_priority: BTreeMap::new(),
+            by_key: BTreeMap::new(),
             keep_holdings,
             curve_step,
             curve: BTreeMap::new(),
@@ -115,11 +128,18 @@ impl Accounts {
         self.report.to = self.report.to.max(at);
     }
 
-    pub fn seated(&mut self, model: ModelId, arrived: Time, now: Time) {
+    pub fn seated(&mut self, model: ModelId, key: KeyId, arrived: Time, now: Time) {
         let wait = now.since(arrived);
-        let it = &mut self.models[model.0 as usize];
-        it.tally.served += 1;
-        it.waits.add(wait);
+        let tally = &mut self.models[model.0 as usize];
+        tally.tally.served += 1;
+        tally.waits.add(wait);
+        self.by_priority
+            .entry(tally.priority)
+            .or_default()
+            .add(wait);
+        if self.by_key.len() < KEYS_MAX || self.by_key.contains_key(&key) {
+            self.by_key.entry(key).or_default().add(wait);
+        }
         self.waits.add(wait);
         self.curve_point(arrived, wait);
     }
@@ -166,13 +186,19 @@ impl Accounts {
         let idle = Span(stay.idle.0 + stay.idle_since.map_or(0, |since| now.since(since).0));
         let devices = stay.devices.len() as u128;
         let bytes = u128::from(stay.bytes_per_device.0) * devices;
-        let it = &mut self.models[stay.model.0 as usize];
-        it.tally.reload = Span(it.tally.reload.0 + loading.0);
-        it.held += u128::from(held.0) * bytes;
-        it.idle += u128::from(idle.0) * bytes;
+        let tally = &mut self.models[stay.model.0 as usize];
+        tally.tally.reload = Span(tally.tally.reload.0 + loading.0);
+        tally.held += u128::from(held.0) * bytes;
+        tally.idle += u128::from(idle.0) * bytes;
         self.device_held += u128::from(held.0) * devices;
         self.device_idle += u128::from(idle.0) * devices;
         self.report.to = self.report.to.max(now);
+        // A sleeper holds no memory that is counted here.
+        if bytes > 0 {
+            for device in &stay.devices {
+                occupy(self.occupied.entry(*device).or_default(), stay.from, now);
+            }
+        }
         if self.keep_holdings {
             for device in stay.devices {
                 self.report.holdings.push(Holding {
@@ -201,20 +227,26 @@ impl Accounts {
         let whole = |amount: u128, unit: u128| u64::try_from(amount / unit).unwrap_or(u64::MAX);
         let mut all = Tally::default();
         let (mut held, mut idle) = (0, 0);
-        for (nth, mut it) in self.models.into_iter().enumerate() {
-            it.tally.waits = it.waits.waits();
-            it.tally.held_gib_seconds = whole(it.held, GIB_SECOND);
-            it.tally.idle_gib_seconds = whole(it.idle, GIB_SECOND);
-            held += it.held;
-            idle += it.idle;
-            add(&mut all, &it.tally);
-            if it.tally != Tally::default() {
-                self.report.by_model.insert(ModelId(nth as u32), it.tally);
+        for (nth, mut counts) in self.models.into_iter().enumerate() {
+            counts.tally.waits = counts.waits.waits();
+            counts.tally.held_gib_seconds = whole(counts.held, GIB_SECOND);
+            counts.tally.idle_gib_seconds = whole(counts.idle, GIB_SECOND);
+            held += counts.held;
+            idle += counts.idle;
+            add(&mut all, &counts.tally);
+            if counts.tally != Tally::default() {
+                self.report
+                    .by_model
+                    .insert(ModelId(nth as u32), counts.tally);
             }
         }
         all.waits = self.waits.waits();
         all.held_gib_seconds = whole(held, GIB_SECOND);
         all.idle_gib_seconds = whole(idle, GIB_SECOND);
+        let from = self.report.from.min(self.report.to);
+        let within = |(start, end): &(Time, Time)| u128::from(end.since(from.max(*start)).0);
+        let occupied: u128 = self.occupied.values().flatten().map(within).sum();
+        let total = u128::from(self.report.to.since(from).0) * u128::from(self.devices);
         let step = self.curve_step;
         let point = |(nth, (count, sum)): (u64, (u64, u128))| {
             let mean = u64::try_from(sum / u128::from(count)).unwrap_or(u64::MAX);
@@ -224,11 +256,28 @@ impl Accounts {
             all,
             device_seconds_held: whole(self.device_held, 1000),
             device_seconds_idle: whole(self.device_idle, 1000),
+            device_seconds_empty: whole(total.saturating_sub(occupied), 1000),
+            by_priority: waits_of(self.by_priority),
+            by_key: waits_of(self.by_key),
             wait_curve: self.curve.into_iter().map(point).collect(),
-            from: self.report.from.min(self.report.to),
+            from,
+            devices: self.devices,
             ..self.report
         }
     }
+}
+
+fn waits_of<K: Ord>(spreads: BTreeMap<K, Spread>) -> BTreeMap<K, Waits> {
+    let spreads = spreads.into_iter();
+    spreads.map(|(key, waits)| (key, waits.waits())).collect()
+}
+
+/// Adds a stay to disjoint stays in the order of their ends. No later stay ends earlier.
+fn occupy(stays: &mut Vec<(Time, Time)>, mut from: Time, to: Time) {
+    while let Some(last) = stays.pop_if(|last| last.1 >= from) {
+        from = from.min(last.0);
+    }
+    stays.push((from, to));
 }
 
 fn add(all: &mut Tally, one: &Tally) {

@@ -1,6 +1,6 @@
-//! The simulation of the baselines: the same devices, models, load times, seats and requests as a replay of the core,
-//! with another rule for placement and eviction. Holds what the rules have in common; `baselines` has the rules.
-//! One file because the world and the loop that moves it are one simulation.
+//! The simulation of the baselines: the same devices, models, load times, seats and requests as a replay of the core, with another
+//! rule for placement and eviction. Contains what the rules have in common; `baselines` has the rules. One file because the world
+//! and the loop that moves it are one simulation.
 
 use alloc::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -11,11 +11,11 @@ use super::report::Report;
 use super::rule::{Facts, Queued, Resident, Rule, Wish};
 use super::run::Options;
 use super::scenario::{Arrival, Scenario};
-use pool::{Bytes, DeviceId, ModelId, NodeId, Priority, Span, Time};
+use pool::{Bytes, DeviceId, ModelId, NodeId, Priority, Span, Time, UNTIL_NEEDED};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// The number identifies the stay, so that late events are recognised.
+    /// The number identifies the stay, to recognise late events.
     Ended(ModelId, u64),
     Ready(ModelId, u64),
     Gone(ModelId, u64),
@@ -41,7 +41,7 @@ struct World<'a, R> {
     capacity: BTreeMap<DeviceId, Bytes>,
     waiting: BTreeMap<ModelId, VecDeque<Queued>>,
     pending: BTreeMap<ModelId, Pending>,
-    /// One load at a time on each node, as from one disk.
+    /// A node loads one model at a time, as from a single disk.
     loading: BTreeMap<NodeId, ModelId>,
     nodes: BTreeMap<DeviceId, NodeId>,
     accounts: Accounts,
@@ -55,12 +55,13 @@ pub fn run_baseline(
     options: &Options,
     progress: &mut dyn FnMut(u64, Time),
 ) -> Report {
-    let room = |(id, it): &(DeviceId, pool::DeviceReading)| {
+    let room = |(id, reading): &(DeviceId, pool::DeviceReading)| {
         (
             *id,
-            it.total
-                .saturating_sub(it.headroom)
-                .saturating_sub(it.foreign),
+            reading
+                .total
+                .saturating_sub(reading.headroom)
+                .saturating_sub(reading.foreign),
         )
     };
     let capacity: BTreeMap<DeviceId, Bytes> = scenario.devices.iter().map(room).collect();
@@ -79,7 +80,7 @@ pub fn run_baseline(
         nodes: scenario
             .devices
             .iter()
-            .map(|(id, it)| (*id, it.node))
+            .map(|(id, reading)| (*id, reading.node))
             .collect(),
         accounts: Accounts::new(rule.name(), scenario, options.holdings, options.curve_step),
         rule,
@@ -116,17 +117,20 @@ impl<R: Rule> World<'_, R> {
 
     fn arrives(&mut self, arrival: Arrival) {
         let Arrival {
-            at, model, service, ..
+            at,
+            model,
+            key,
+            service,
         } = arrival;
         self.rule.used(model, at);
         let resident = self.residents.get(&model);
-        let ready = resident.is_some_and(|it| !it.loading && !it.leaving);
+        let ready = resident.is_some_and(|resident| !resident.loading && !resident.leaving);
         self.accounts.arrived(model, at, !ready);
         let spec = &self.scenario.models[model.0 as usize];
         let seats = spec.seats_per_replica.max(1);
-        let free = resident.is_some_and(|it| it.in_flight < seats);
+        let free = resident.is_some_and(|resident| resident.in_flight < seats);
         if ready && free && !self.waiting.contains_key(&model) {
-            self.accounts.seated(model, at, at);
+            self.accounts.seated(model, key, at, at);
             self.seat(model, service);
             return;
         }
@@ -135,7 +139,7 @@ impl<R: Rule> World<'_, R> {
             self.accounts.refused(model, "queue_full");
             return;
         }
-        queue.push_back(Queued { at, service });
+        queue.push_back(Queued { key, at, service });
         self.push(at + spec.queue_timeout, Due::Patience);
         self.serve();
     }
@@ -225,7 +229,7 @@ impl<R: Rule> World<'_, R> {
             if queue.is_empty() {
                 self.waiting.remove(&model);
             }
-            self.accounts.seated(model, next.at, self.now);
+            self.accounts.seated(model, next.key, next.at, self.now);
             self.seat(model, next.service);
         }
     }
@@ -233,7 +237,8 @@ impl<R: Rule> World<'_, R> {
     fn may_leave(&mut self, model: ModelId) {
         let idle = self.residents[&model].in_flight == 0;
         let keep_hot = self.rule.keep_hot(&self.facts(), model);
-        if let Some(keep_hot) = keep_hot.filter(|_| idle) {
+        let ends = keep_hot.filter(|keep_hot| idle && *keep_hot != UNTIL_NEEDED);
+        if let Some(keep_hot) = ends {
             let stay = self.stays[&model].0;
             self.push(self.now + keep_hot, Due::Idle(model, stay));
         }
@@ -301,7 +306,7 @@ impl<R: Rule> World<'_, R> {
                     let needs = self.scenario.models[model.0 as usize].bytes_per_device;
                     for device in &devices {
                         let free = self.free.get_mut(device).expect("known");
-                        // Reserved at once; the victims' memory is returned when they are gone.
+                        // Reserved immediately; the victims' memory is returned once they are gone.
                         *free = Bytes(free.0.wrapping_sub(needs.0));
                     }
                     let victims = victims.into_iter().collect();
@@ -312,7 +317,7 @@ impl<R: Rule> World<'_, R> {
         }
     }
 
-    /// Nothing is evicted for a load while enough others are ahead of it, as in the core.
+    /// As in the core, nothing is evicted for a load while enough others are ahead of it.
     fn enough_ahead(&self) -> bool {
         let nodes: BTreeSet<&NodeId> = self.nodes.values().collect();
         self.pending.len() >= nodes.len().max(1)
@@ -421,7 +426,7 @@ impl<R: Rule> World<'_, R> {
         let mut empty = Vec::new();
         for (&model, queue) in &mut self.waiting {
             let patience = self.scenario.models[model.0 as usize].queue_timeout;
-            while let Some(first) = queue.front().filter(|it| it.at + patience <= now) {
+            while let Some(first) = queue.front().filter(|request| request.at + patience <= now) {
                 self.accounts.timed_out(model, first.at, now);
                 queue.pop_front();
             }

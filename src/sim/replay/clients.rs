@@ -36,17 +36,17 @@ pub fn run_clients(
     options: &Options,
 ) -> Report {
     let mut play = Play::new(scenario, options);
-    play.answers = Some(Vec::new());
+    play.responses = Some(Vec::new());
     // Groups of clients of one model may differ. Each response goes to the group with the most waiting requests.
     let mut out: Vec<u32> = vec![0; clients.len()];
     let mut answered: Vec<u64> = vec![0; clients.len()];
     let mut sends: BinaryHeap<Reverse<(Time, usize)>> = BinaryHeap::new();
-    for (group, it) in clients.iter().enumerate() {
-        sends.extend((0..it.count).map(|_| Reverse((it.from, group))));
+    for (group, members) in clients.iter().enumerate() {
+        sends.extend((0..members.count).map(|_| Reverse((members.from, group))));
     }
     loop {
         for (model, at) in play
-            .answers
+            .responses
             .as_mut()
             .map(core::mem::take)
             .unwrap_or_default()

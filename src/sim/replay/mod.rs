@@ -23,7 +23,7 @@ pub use baselines::{
 };
 pub use bound::{Bound, bound};
 pub use clients::{Clients, run_clients};
-pub use report::{Holding, Report, Tally, Waits};
+pub use report::{Holding, KEYS_MAX, Report, Tally, Waits};
 pub use rule::{Facts, Queued, Resident, Rule, Wish};
 pub use run::{Options, run};
 pub use scenario::{Arrival, Scenario};

@@ -4,7 +4,9 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use pool::{Bytes, ClosingCosts, DeviceId, ModelId, Record, ShadowCosts, Span, Time};
+use pool::{
+    Bytes, ClosingCosts, DeviceId, KeyId, ModelId, Priority, Record, ShadowCosts, Span, Time,
+};
 
 /// Waits of requests, from arrival to seat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +39,9 @@ pub struct Tally {
     pub idle_gib_seconds: u64,
 }
 
+/// The keys whose waits are kept. Later ones are not listed.
+pub const KEYS_MAX: usize = 256;
+
 /// A replica's stay on a device, for the timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
@@ -63,6 +68,11 @@ pub struct Report {
     /// GPU·seconds held by any replica, and held by idle ones only.
     pub device_seconds_held: u64,
     pub device_seconds_idle: u64,
+    /// GPU·seconds without any replica, from the first request to the end.
+    pub device_seconds_empty: u64,
+    /// Waits by the priority of the catalogue, and by the key of the request for the first `KEYS_MAX` keys.
+    pub by_priority: BTreeMap<Priority, Waits>,
+    pub by_key: BTreeMap<KeyId, Waits>,
     /// Evictions of a strictly higher priority for a lower one (must be 0 for the production core).
     pub inversions: u64,
     /// Requests cut in flight.
@@ -79,4 +89,12 @@ pub struct Report {
     pub closings: Option<ClosingCosts>,
     /// Findings of the invariant checker, if it ran; empty if all is well.
     pub broken: Vec<String>,
+    /// The number of devices.
+    pub devices: u64,
+}
+
+impl Report {
+    pub fn device_seconds_in_all(&self) -> u64 {
+        self.to.since(self.from).0 / 1000 * self.devices
+    }
 }

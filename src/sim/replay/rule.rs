@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::scenario::Scenario;
-use pool::{Bytes, DeviceId, ModelId, Span, Time};
+use pool::{Bytes, DeviceId, KeyId, ModelId, Span, Time};
 
 /// A model that is loaded, loading or leaving, as a rule sees it.
 #[derive(Clone, Debug)]
@@ -32,6 +32,7 @@ pub struct Facts<'a> {
 /// A waiting request.
 #[derive(Clone, Copy, Debug)]
 pub struct Queued {
+    pub key: KeyId,
     pub at: Time,
     pub service: Span,
 }

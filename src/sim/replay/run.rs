@@ -10,8 +10,8 @@ use super::accounts::{Accounts, Stay};
 use super::report::Report;
 use super::scenario::{Arrival, Scenario};
 use pool::{
-    Action, CleanupScope, Command, Event, Exit, GateMode, GateReading, ModelId, OrderId, Override,
-    OverrideChange, Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
+    Action, CleanupScope, Command, Event, Exit, GateMode, GateReading, KeyId, ModelId, OrderId,
+    Override, OverrideChange, Pool, Refusal, ReplicaId, Span, Ticket, Time, check,
 };
 
 /// The interval at which gates are read while they are used and no other event occurs.
@@ -91,6 +91,7 @@ pub(super) struct Live {
 
 struct Waiting {
     model: ModelId,
+    key: KeyId,
     at: Time,
     service: Span,
 }
@@ -116,7 +117,7 @@ pub(super) struct Play<'a> {
     pub(super) accounts: Accounts,
     keeps_records: bool,
     /// The response time of each request as soon as it is known, for clients that wait for it. `None` if no client waits.
-    pub(super) answers: Option<Vec<(ModelId, Time)>>,
+    pub(super) responses: Option<Vec<(ModelId, Time)>>,
 }
 
 impl<'a> Play<'a> {
@@ -141,7 +142,7 @@ impl<'a> Play<'a> {
             names: BTreeMap::new(),
             accounts: Accounts::new("model-pool", scenario, options.holdings, options.curve_step),
             keeps_records: options.records,
-            answers: None,
+            responses: None,
         };
         let mut events = Vec::new();
         for (device, reading) in scenario.devices.clone() {
@@ -225,12 +226,20 @@ impl<'a> Play<'a> {
         self.accounts.arrived(model, at, !ready);
         if let Some(id) = open {
             self.seat(id, service);
-            self.accounts.seated(model, at, at);
+            self.accounts.seated(model, key, at, at);
             return;
         }
         let ticket = Ticket(self.tickets);
         self.tickets += 1;
-        self.waiting.insert(ticket, Waiting { model, at, service });
+        self.waiting.insert(
+            ticket,
+            Waiting {
+                model,
+                key,
+                at,
+                service,
+            },
+        );
         self.step(vec![Event::RequestArrived { ticket, model, key }]);
     }
 
@@ -252,8 +261,8 @@ impl<'a> Play<'a> {
     }
 
     fn answered(&mut self, model: ModelId, at: Time) {
-        if let Some(answers) = &mut self.answers {
-            answers.push((model, at));
+        if let Some(responses) = &mut self.responses {
+            responses.push((model, at));
         }
     }
 
@@ -348,15 +357,15 @@ impl<'a> Play<'a> {
             readings: self.readings(),
         }];
         news.extend(events);
-        let mut answers = VecDeque::new();
+        let mut responses = VecDeque::new();
         loop {
-            let answer = self.pool.step_all(self.now, news);
-            self.wake = answer.wake;
-            self.idle_matters = answer.idle_matters;
-            for action in answer.actions {
-                answers.extend(self.act(action));
+            let response = self.pool.step_all(self.now, news);
+            self.wake = response.wake;
+            self.idle_matters = response.idle_matters;
+            for action in response.actions {
+                responses.extend(self.act(action));
             }
-            match answers.pop_front() {
+            match responses.pop_front() {
                 Some(event) => news = vec![event],
                 None => break,
             }
@@ -373,7 +382,8 @@ impl<'a> Play<'a> {
         match action {
             Action::Grant { ticket, replica } => {
                 let waiting = self.waiting.remove(&ticket).expect("granted once");
-                self.accounts.seated(waiting.model, waiting.at, self.now);
+                self.accounts
+                    .seated(waiting.model, waiting.key, waiting.at, self.now);
                 self.seat(replica, waiting.service);
                 // The core has already counted the seat.
                 let gate = self.live.get_mut(&replica).expect("open");

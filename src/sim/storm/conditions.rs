@@ -1,4 +1,4 @@
-//! What a storm consists of: its devices and models, and which faults are part of it. All drawn from the seed.
+//! The composition of a storm: its devices and models, and the faults that are part of it. All drawn from the seed.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -6,19 +6,20 @@ use alloc::vec::Vec;
 
 use super::super::random::Random;
 use pool::{
-    Bytes, DeviceId, DeviceReading, IdleYields, KindId, Layout, Limits, Link, Loader, LoaderId,
-    ModelId, ModelSpec, NodeId, Parking, Priority, Scaling, Span, reading_interval,
+    Bytes, DeviceId, DeviceReading, IdleYields, KeepHotScope, KindId, Layout, Limits, Link, Loader,
+    LoaderId, ModelId, ModelSpec, NodeId, Parking, Priority, Scaling, Span, UNTIL_NEEDED,
+    reading_interval,
 };
 
-/// What is enabled in this world.
+/// The enabled features of this world.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conditions {
     /// Readings have times; memory of ended processes is returned late.
     pub measured: bool,
-    /// Between two readings while memory is awaited, and otherwise.
+    /// The interval between two readings while memory is awaited, and otherwise.
     pub settle_period: Span,
     pub period: Span,
-    /// The greatest age of a reading when it reaches the pool.
+    /// The maximum age of a reading when it reaches the pool.
     pub lag: Span,
     /// Processes hold more than they reserved.
     pub growth: bool,
@@ -28,7 +29,7 @@ pub(super) struct Conditions {
     pub remembered: bool,
     /// Figures are measured and learned.
     pub learns: bool,
-    /// Engines can sleep, and how much of the host they may take together; zero: they cannot.
+    /// The host memory that sleeping engines may use together; zero if engines cannot sleep.
     pub host: Bytes,
     /// Weights are fetched over a network.
     pub fetches: bool,
@@ -61,7 +62,7 @@ impl Conditions {
         }
     }
 
-    /// Nothing fails.
+    /// Conditions without failures.
     pub fn calm(random: &mut Random) -> Conditions {
         Conditions {
             measured: random.chance(300),
@@ -102,8 +103,8 @@ pub(super) fn devices(random: &mut Random) -> BTreeMap<DeviceId, DeviceReading> 
     devices
 }
 
-/// Many devices over several nodes. Often all of a node are alike; others hold a part of some or of most, the same amounts
-/// or each another one.
+/// Many devices on several nodes. Often all devices of a node are alike. Other processes hold a part of some or most devices, in
+/// equal or different amounts.
 pub(super) fn many_devices(random: &mut Random) -> BTreeMap<DeviceId, DeviceReading> {
     let nodes = random.between(5, 12);
     let kinds = random.between(1, 3);
@@ -133,7 +134,7 @@ pub(super) fn many_devices(random: &mut Random) -> BTreeMap<DeviceId, DeviceRead
     devices
 }
 
-/// Islands of two or four devices of a node, in some worlds.
+/// Islands of two or four devices per node, in some worlds.
 pub(super) fn links(
     random: &mut Random,
     devices: &BTreeMap<DeviceId, DeviceReading>,
@@ -155,7 +156,7 @@ pub(super) fn links(
     links
 }
 
-/// `spread`: the most devices over which a replica is spread.
+/// `spread` is the maximum number of devices of a replica.
 pub(super) fn models(
     random: &mut Random,
     devices: u64,
@@ -228,7 +229,16 @@ fn model(random: &mut Random, nth: u64, spread: u64) -> ModelSpec {
         },
         bytes_per_device: Bytes(random.between(4, 80) * Bytes::GIB),
         need_is_fixed: random.chance(150),
-        keep_hot: Span::from_secs(random.between(20, 900)),
+        keep_hot: if random.chance(50) {
+            UNTIL_NEEDED
+        } else {
+            Span::from_secs(random.between(20, 900))
+        },
+        keep_hot_scope: if random.chance(400) {
+            KeepHotScope::Device
+        } else {
+            KeepHotScope::Model
+        },
         min_resident: random
             .chance(700)
             .then(|| Span::from_secs(random.between(1, 20))),

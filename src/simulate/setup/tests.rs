@@ -24,6 +24,9 @@ fn every_key_of_pool_reaches_drawn_models_or_is_about_engines_that_a_replay_does
     for (key, value) in &models {
         assert_ne!(drawn(&json!({ *key: value })), drawn(&json!({})), "{key}");
     }
+    let device = drawn(&json!({ "keep_hot": "until_needed", "keep_hot_scope": "device" }));
+    assert_eq!(device.keep_hot, UNTIL_NEEDED);
+    assert_eq!(device.keep_hot_scope, pool::KeepHotScope::Device);
     let limits = [
         ("idle_yields", json!("9m")),
         ("preempt_drain", json!("9s")),
@@ -40,7 +43,7 @@ fn every_key_of_pool_reaches_drawn_models_or_is_about_engines_that_a_replay_does
         most: Span::from_secs(7_200),
     };
     assert_eq!(drawn(&adaptive).adaptive_keep_hot, Some(bounds));
-    // These watch over engines, say what happens to them when the service ends, or concern the text of requests.
+    // These keys watch over engines, decide what happens to them when the service ends, or concern the text of requests.
     let engines = [
         "heartbeat",
         "heartbeat_timeout",
