@@ -225,8 +225,8 @@ fn adopted(pool: &mut Pool) {
     wait_long("its first token", WITHIN, || {
         stream.text().contains("\"delta\"")
     });
-    // A fast machine would end the stream before its controller is gone, so all processes of the engine are stopped, including the
-    // one that sends.
+    // A fast machine would end the stream before its controller is gone, so all processes of the engine are stopped, including
+    // the sending process.
     for process in processes {
         signal(process, Signal::SIGSTOP);
     }
