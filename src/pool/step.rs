@@ -149,9 +149,9 @@ mod tests {
         pool
     }
 
-    fn launches(answer: &Answer) -> usize {
+    fn launches(response: &Answer) -> usize {
         let is_launch = |action: &&Action| matches!(action, Action::Launch { .. });
-        answer.actions.iter().filter(is_launch).count()
+        response.actions.iter().filter(is_launch).count()
     }
 
     #[test]
@@ -169,8 +169,8 @@ mod tests {
             waits: true,
         });
         pool.step(Time(1), Event::OrderReceived { order, command });
-        let answer = pool.step(Time(1), Event::Saved { order });
-        assert_eq!(launches(&answer), REPLICAS as usize);
+        let response = pool.step(Time(1), Event::Saved { order });
+        assert_eq!(launches(&response), REPLICAS as usize);
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
             devices: None,
             since: Time(0),
         });
-        let answer = pool.step(
+        let response = pool.step(
             Time(1),
             Event::WishesRestored {
                 model: MODEL,
@@ -189,6 +189,6 @@ mod tests {
                 load,
             },
         );
-        assert_eq!(launches(&answer), REPLICAS as usize);
+        assert_eq!(launches(&response), REPLICAS as usize);
     }
 }

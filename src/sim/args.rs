@@ -18,7 +18,7 @@ const FLAGS: [&str; 7] = [
 ];
 
 impl<'a> Options<'a> {
-    pub(super) fn of(args: &[&'a str]) -> Result<Options<'a>, String> {
+    pub(super) fn from_args(args: &[&'a str]) -> Result<Options<'a>, String> {
         let mut options = Options {
             pairs: BTreeMap::new(),
             flags: Vec::new(),

@@ -1,4 +1,4 @@
-//! The nodes of a story: they join, fall silent, go, drain. Makes events; the pool decides what follows.
+//! Parses the lines about nodes in a story: they join, fall silent, leave, drain. Produces events; the pool decides what follows.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -9,8 +9,8 @@ use super::story::StoryRunner;
 use pool::{Command, DemandId, Event, KindId, NodeId, NodeShape, ReplicaId, ShapeId, Time};
 
 impl StoryRunner {
-    /// `shape 1 SIZE x4 80GiB [cost 120]`, `pending 1000 WORDS`, `refuses 1000 WORDS`: the number of the request is the
-    /// time at which it was made, in milliseconds.
+    /// `shape 1 SIZE x4 80GiB [cost 120]`, `pending 1000 WORDS`, `refuses 1000 WORDS`: the id of a request is the time it was made,
+    /// in milliseconds.
     pub(super) fn demand_event(&mut self, what: &str, rest: &[&str]) -> Result<Event, String> {
         if what != "shape" {
             let demand = DemandId(number(rest.first())?);
@@ -23,16 +23,16 @@ impl StoryRunner {
                 _ => Event::NodeRefused { demand, why: text },
             });
         }
-        let count = rest.get(2).and_then(|it| it.strip_prefix('x'));
+        let count = rest.get(2).and_then(|word| word.strip_prefix('x'));
         let size = rest.get(3).ok_or("how large is a device?")?;
-        let options = Options::of(&rest[4..])?;
+        let options = Options::from_args(&rest[4..])?;
         self.shapes.push(NodeShape {
             shape: ShapeId(number(rest.first())? as u32),
             name: (*rest.get(1).ok_or("which name?")?).to_owned(),
             devices: number(count.as_ref())? as u32,
             bytes_per_device: bytes(size)?,
             kind: KindId(options.number("kind")?.unwrap_or(0) as u32),
-            cost_per_hour_cents: options.number("cost")?.map(|it| it as u32),
+            cost_per_hour_cents: options.number("cost")?.map(|cents| cents as u32),
         });
         let shapes = self.shapes.clone();
         Ok(Event::ShapesSet { shapes })
@@ -45,7 +45,7 @@ impl StoryRunner {
         Ok(match what {
             "joins" => {
                 let name = (*rest.get(1).ok_or("which name?")?).to_owned();
-                let options = Options::of(&rest[2..])?;
+                let options = Options::from_args(&rest[2..])?;
                 let running = options.get("running").map(|all| {
                     let ids = all.split(',').map(|id| number(Some(&id)).map(ReplicaId));
                     ids.collect::<Result<Vec<_>, _>>()
@@ -90,7 +90,7 @@ impl StoryRunner {
         if what == "undrain" {
             return Ok(Command::UndrainNode { node });
         }
-        let options = Options::of(&rest[1..])?;
+        let options = Options::from_args(&rest[1..])?;
         let until = options.get("until").map(span).transpose()?;
         Ok(Command::DrainNode {
             node,

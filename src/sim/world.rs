@@ -84,11 +84,11 @@ impl World {
         let mut events = VecDeque::new();
         let mut all = Vec::new();
         while !news.is_empty() {
-            let answer = self.pool.step_all(self.now, news);
-            self.wake = answer.wake;
-            self.idle_matters = answer.idle_matters;
-            for action in answer.actions {
-                if let Some(event) = self.answer(&action) {
+            let response = self.pool.step_all(self.now, news);
+            self.wake = response.wake;
+            self.idle_matters = response.idle_matters;
+            for action in response.actions {
+                if let Some(event) = self.respond(&action) {
                     events.push_back(event);
                 }
                 all.push(action);
@@ -98,7 +98,7 @@ impl World {
         all
     }
 
-    fn answer(&mut self, action: &Action) -> Option<Event> {
+    fn respond(&mut self, action: &Action) -> Option<Event> {
         match action {
             Action::Grant { ticket, replica } => {
                 let gate = self.gates.entry(*replica).or_default();
@@ -114,8 +114,8 @@ impl World {
                 None
             }
             Action::SetGate { replica, gate } => {
-                let it = self.gates.entry(*replica).or_default();
-                (it.mode, it.closed) = (Some(*gate), false);
+                let counts = self.gates.entry(*replica).or_default();
+                (counts.mode, counts.closed) = (Some(*gate), false);
                 None
             }
             Action::CloseGate {

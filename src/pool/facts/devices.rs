@@ -101,7 +101,7 @@ impl Devices {
     pub(crate) fn update_index(&mut self) {
         for id in core::mem::take(&mut self.changed) {
             let device = self.all.get(&id).filter(|device| !device.takes_nothing());
-            let entry = device.map(|device| (device.kind, Entry::of(id, device)));
+            let entry = device.map(|device| (device.kind, Entry::new(id, device)));
             let before = match entry {
                 Some(entry) => self.entry_of.insert(id, entry),
                 None => self.entry_of.remove(&id),
@@ -138,7 +138,7 @@ impl Devices {
 }
 
 impl Entry {
-    fn of(device: DeviceId, ledger: &Device) -> Entry {
+    fn new(device: DeviceId, ledger: &Device) -> Entry {
         Entry {
             // Includes all memory beyond the shares, as if every replica there left.
             at_most: ledger.later(ledger.excess).0,

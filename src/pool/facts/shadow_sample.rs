@@ -25,7 +25,7 @@ type Shape = (usize, Bytes);
 impl Sample {
     /// Builds a sample from devices, their nodes and their capacities. Takes complete nodes, because a replica that spans several
     /// devices is on a single node.
-    pub fn of(devices: impl IntoIterator<Item = (DeviceId, NodeId, Bytes)>) -> Sample {
+    pub fn new(devices: impl IntoIterator<Item = (DeviceId, NodeId, Bytes)>) -> Sample {
         let mut nodes: BTreeMap<NodeId, Vec<(DeviceId, Bytes)>> = BTreeMap::new();
         let mut count = 0_usize;
         for (device, node, bytes) in devices {
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_pool_that_is_not_large_is_played_as_it_is() {
         let devices: Vec<_> = (0..32).flat_map(|number| node(number, 8, LARGE)).collect();
-        let sample = Sample::of(devices.clone());
+        let sample = Sample::new(devices.clone());
         assert_eq!(sample.devices().count(), 256);
         assert!(
             devices
@@ -129,14 +129,14 @@ mod tests {
                 .all(|(device, _, _)| sample.has_device(*device))
         );
         assert!((0..10_000).all(|model| sample.has_model(ModelId(model))));
-        let none = Sample::of([]);
+        let none = Sample::new([]);
         assert_eq!(none.devices().count(), 0);
     }
 
     #[test]
     fn nodes_that_are_very_uneven_are_played_in_the_proportion_in_which_they_are_there() {
         // 1000 devices: every fourth is simulated.
-        let sample = Sample::of(uneven());
+        let sample = Sample::new(uneven());
         let numbers = numbers(&sample);
         let large = numbers.iter().filter(|number| *number % 10 == 0).count();
         assert_eq!((large, numbers.len() - large), (10, 90));
@@ -149,7 +149,7 @@ mod tests {
     fn shapes_that_are_rare_are_played_together_as_often_as_the_others() {
         // All devices differ.
         let devices = (0..600_u32).flat_map(|number| node(number, 1, Bytes(u64::from(number) + 1)));
-        let sample = Sample::of(devices);
+        let sample = Sample::new(devices);
         assert_eq!(sample.devices().count(), 200);
         let upper = numbers(&sample)
             .iter()
@@ -161,18 +161,18 @@ mod tests {
     #[test]
     fn models_are_played_in_the_proportion_of_the_memory_that_is_played() {
         // The only node cannot be simulated in part.
-        let sample = Sample::of(node(3, 600, LARGE));
+        let sample = Sample::new(node(3, 600, LARGE));
         assert_eq!(sample.devices().count(), 600);
         assert!((0..10_000).all(|model| sample.has_model(ModelId(model))));
     }
 
     #[test]
     fn a_node_that_joins_changes_hardly_more_than_itself() {
-        let before = numbers(&Sample::of(uneven()));
+        let before = numbers(&Sample::new(uneven()));
         let mut devices = uneven();
         // Still every fourth.
         devices.extend(node(401, 16, LARGE));
-        let after = numbers(&Sample::of(devices));
+        let after = numbers(&Sample::new(devices));
         let changed = before.symmetric_difference(&after).count();
         assert!(changed <= 2, "{before:?} {after:?}");
     }

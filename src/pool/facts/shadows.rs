@@ -123,7 +123,7 @@ mod tests {
 
     fn sample(devices: impl IntoIterator<Item = u32>) -> Sample {
         let device = |number| (DeviceId(number), NodeId(number), Bytes(10));
-        Sample::of(devices.into_iter().map(device))
+        Sample::new(devices.into_iter().map(device))
     }
 
     #[test]

@@ -244,7 +244,7 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
     if coming == 0
         && let Some(oldest) = model.queue.oldest()
     {
-        let mut requirements = Requirements::of(pool, id, pool.tickets[&oldest].since);
+        let mut requirements = Requirements::new(pool, id, pool.tickets[&oldest].since);
         requirements.evicts_from = pool.evicts_from(id);
         push(Class::Request, requirements, None);
     }
@@ -261,7 +261,7 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
             .expect("a model that is restored has a wish");
         if pool.live(model) < wish.replicas as usize {
             let requirements =
-                Requirements::of(pool, id, wish.since).over_devices(pool, wish.devices);
+                Requirements::new(pool, id, wish.since).over_devices(pool, wish.devices);
             push(Class::Standing, requirements, None);
         }
     } else if pool.is_protected(id)
@@ -270,14 +270,14 @@ fn demands_of(pool: &Pool, id: ModelId) -> Vec<(DemandRank, PendingReplica)> {
     {
         push(
             Class::Standing,
-            Requirements::of(pool, id, model.since),
+            Requirements::new(pool, id, model.since),
             None,
         );
         return demand_index;
     }
     let stays = pool.staying(model) + parking;
     if pool.live(model) > 0 && (stays < pool.scaled_to(id) || pool.moves_lacking(id) > 0) {
-        let mut requirements = Requirements::of(pool, id, model.since);
+        let mut requirements = Requirements::new(pool, id, model.since);
         requirements.is_gentle = true;
         push(Class::Growth, requirements, None);
     }

@@ -19,9 +19,9 @@ const EXPECTED_AT_FIRST: Span = Span::from_secs(60);
 
 impl Pool {
     pub(crate) fn fetch(&mut self, model: ModelId, why: &LoadReason, actions: &mut Vec<Action>) {
-        let it = self.models.get_mut(&model).expect("wanted");
-        let only_looks = it.spec.damage.is_some();
-        it.fetch = Some(Fetch {
+        let wanted = self.models.get_mut(&model).expect("wanted");
+        let only_looks = wanted.spec.damage.is_some();
+        wanted.fetch = Some(Fetch {
             since: self.now,
             only_looks,
             left: None,
@@ -212,14 +212,14 @@ mod tests {
         let plan = pool.preview(Time(3), &load).expect("a plan");
         let message = DAMAGE.into();
         assert_eq!(plan.refusal, Some(Refusal::WeightsDamaged { message }));
-        let answer = pool.step(Time(3), arrives(2, DAMAGED));
+        let response = pool.step(Time(3), arrives(2, DAMAGED));
         let only_looks =
             |action: &Action| !matches!(action, Action::Stop { .. } | Action::CloseGate { .. });
-        assert!(answer.actions.contains(&Action::Fetch { model: DAMAGED }));
+        assert!(response.actions.contains(&Action::Fetch { model: DAMAGED }));
         assert!(
-            answer.actions.iter().all(only_looks),
+            response.actions.iter().all(only_looks),
             "{:?}",
-            answer.actions
+            response.actions
         );
         let end = FetchEnd::Failed {
             message: DAMAGE.into(),
@@ -229,7 +229,7 @@ mod tests {
             model: DAMAGED,
             end,
         };
-        let answer = pool.step(Time(4), ended);
+        let response = pool.step(Time(4), ended);
         let refused = |action: &Action| {
             matches!(
                 action,
@@ -239,11 +239,15 @@ mod tests {
                 }
             )
         };
-        assert!(answer.actions.iter().any(refused), "{:?}", answer.actions);
         assert!(
-            answer.actions.iter().all(only_looks),
+            response.actions.iter().any(refused),
             "{:?}",
-            answer.actions
+            response.actions
+        );
+        assert!(
+            response.actions.iter().all(only_looks),
+            "{:?}",
+            response.actions
         );
     }
 }

@@ -36,7 +36,7 @@ impl Pool {
         if !self.shadows.is_current {
             let devices = self.devices.iter();
             let devices = devices.map(|(&id, device)| (id, device.node, device.capacity()));
-            self.shadows.resample(Sample::of(devices));
+            self.shadows.resample(Sample::new(devices));
         }
         if !self.shadows.sample.has_model(id) {
             return;
@@ -45,7 +45,7 @@ impl Pool {
         if own.holds(id) && simple.holds(id) {
             return;
         }
-        let requirements = Requirements::of(self, id, self.now);
+        let requirements = Requirements::new(self, id, self.now);
         let reload = self.models[&id].reload();
         let mut paid = [Span::ZERO; 2];
         for (nth, rule) in [Rule::Own, Rule::LeastRecent].into_iter().enumerate() {
@@ -103,9 +103,9 @@ impl Pool {
         rooms.truncate(count);
         let mut victims: Vec<ModelId> = Vec::new();
         let mut devices = Vec::new();
-        for it in rooms {
-            devices.push(it.device);
-            victims.extend(it.victims);
+        for room in rooms {
+            devices.push(room.device);
+            victims.extend(room.victims);
         }
         Some((devices, victims))
     }
@@ -134,12 +134,12 @@ impl Pool {
                 })
                 .collect();
             order.sort();
-            for it in order {
+            for candidate in order {
                 if free >= needs {
                     break;
                 }
-                free = free + shadow.bytes_of(it.2);
-                victims.push(it);
+                free = free + shadow.bytes_of(candidate.2);
+                victims.push(candidate);
             }
             if free < needs {
                 return None;

@@ -17,7 +17,7 @@ pub(crate) struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    pub(crate) fn of(pool: &'a Pool, requirements: &'a Requirements) -> Claim<'a> {
+    pub(crate) fn new(pool: &'a Pool, requirements: &'a Requirements) -> Claim<'a> {
         let model = &pool.models[&requirements.model];
         Claim {
             requirements,

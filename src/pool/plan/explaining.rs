@@ -28,7 +28,7 @@ pub(crate) fn of_plan(
     if plan.victims.iter().all(|victim| victim.planned) {
         return None;
     }
-    let claim = Claim::of(pool, requirements);
+    let claim = Claim::new(pool, requirements);
     let chosen: BTreeSet<ReplicaId> = plan.victims.iter().map(|victim| victim.replica).collect();
     let mut found: Vec<(Standing, Priority, Option<VictimRank>, ReplicaId)> = Vec::new();
     let mut seen = BTreeSet::new();
@@ -42,7 +42,7 @@ pub(crate) fn of_plan(
         let priority = pool.priority(replica.model);
         found.push(match victims::evictable(pool, &claim, *holder) {
             _ if chosen.contains(holder) => (Standing::Chosen, priority, None, *holder),
-            Ok(it) => (Standing::Spared, priority, Some(it.rank), *holder),
+            Ok(victim) => (Standing::Spared, priority, Some(victim.rank), *holder),
             Err(why) => (Standing::Protected(why), priority, None, *holder),
         });
     }
@@ -110,8 +110,8 @@ pub(crate) fn of_refusal(
         match what {
             Blocker::Replica { replica, why, .. } => {
                 let is_new = seen.insert(*replica);
-                let it = considered(pool, *replica, Standing::Protected(*why));
-                explanation.considered.extend(it.filter(|_| is_new));
+                let found = considered(pool, *replica, Standing::Protected(*why));
+                explanation.considered.extend(found.filter(|_| is_new));
             }
             other => explanation.others.push((*device, *bytes, other.clone())),
         }

@@ -77,7 +77,7 @@ impl FreeDevices {
             }
             // The first device has no competitor, and usually no other device could be better.
             if known.is_some() {
-                let nodes = nodes.get_or_init(|| Nodes::of(pool, claim));
+                let nodes = nodes.get_or_init(|| Nodes::new(pool, claim));
                 at_best.fetches = nodes.lack_weights(room.node);
                 at_best.must_wait = nodes.reading.contains(&room.node);
             }
@@ -133,7 +133,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn of(pool: &Pool, claim: &Claim) -> Nodes {
+    fn new(pool: &Pool, claim: &Claim) -> Nodes {
         let model = claim.requirements.model;
         let has_weights = |node: &NodeId| !pool.lacks_weights(*node, model);
         let with_weights = || -> BTreeSet<NodeId> {

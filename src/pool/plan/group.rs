@@ -126,7 +126,7 @@ fn with_eviction(
     any_will_do: bool,
     best: Option<Cost>,
 ) -> Vec<Choice> {
-    let claim = Claim::of(pool, requirements);
+    let claim = Claim::new(pool, requirements);
     // On a full pool few nodes can free enough, so costs are computed only for those.
     let possible = members(pool, requirements, node).filter_map(|member| {
         let holders = pool.devices[&member.device].holders.iter().copied();

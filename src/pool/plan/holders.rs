@@ -33,7 +33,7 @@ pub(crate) struct FullDevice {
 }
 
 impl FullDevice {
-    pub(crate) fn of(
+    pub(crate) fn new(
         pool: &Pool,
         claim: &Claim,
         device: DeviceId,

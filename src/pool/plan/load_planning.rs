@@ -37,13 +37,13 @@ pub(crate) fn make_room(pool: &Pool) -> Option<Decision> {
         if !pool.demand_index.has_fresh && !pool.promises_changed {
             return None;
         }
-        let queues = Queues::of(pool);
+        let queues = Queues::new(pool);
         let mut fresh = pool.demand_index.fresh.iter();
         let next =
             fresh.find(|rank| !queues.holds_back(pool, &pool.demand_index.by_rank[*rank]))?;
         return Some(decide(pool, next, &pool.demand_index.by_rank[next]));
     }
-    let queues = Queues::of(pool);
+    let queues = Queues::new(pool);
     let mut blocked = Blocking::default();
     let mut demands = Vec::new();
     for (rank, pending) in &pool.demand_index.by_rank {
@@ -95,22 +95,22 @@ struct Queues {
 }
 
 impl Queues {
-    fn of(pool: &Pool) -> Queues {
+    fn new(pool: &Pool) -> Queues {
         let mut in_use: BTreeMap<LoaderId, usize> = BTreeMap::new();
         for (_, loader, _) in &pool.reading {
             *in_use.entry(*loader).or_default() += 1;
         }
         let mut waiting: BTreeMap<LoaderId, Vec<Priority>> = BTreeMap::new();
         for planned in pool.planned.values() {
-            if let Some(it) = pool.models[&planned.model].spec.loader {
+            if let Some(loader) = pool.models[&planned.model].spec.loader {
                 let priority = pool.priority(planned.model);
-                waiting.entry(it.loader).or_default().push(priority);
+                waiting.entry(loader.loader).or_default().push(priority);
             }
         }
         for rank in &pool.demand_index.postponed {
-            if let Some(it) = pool.models[&rank.model].spec.loader {
+            if let Some(loader) = pool.models[&rank.model].spec.loader {
                 let priority = rank.priority.0;
-                waiting.entry(it.loader).or_default().push(priority);
+                waiting.entry(loader.loader).or_default().push(priority);
             }
         }
         // Usually nothing waits, and there may be a thousand nodes.
@@ -137,10 +137,10 @@ impl Queues {
         if self.behind.is_empty() {
             return false;
         }
-        let Some(it) = pool.models[&pending.requirements.model].spec.loader else {
+        let Some(loader) = pool.models[&pending.requirements.model].spec.loader else {
             return false;
         };
-        let behind = self.behind.get(&it.loader);
+        let behind = self.behind.get(&loader.loader);
         // A load that can never fit is refused immediately.
         behind.is_some_and(|last| pending.requirements.priority <= *last)
             && never_fits(pool, &pending.requirements).is_none()
@@ -257,7 +257,7 @@ struct Least {
 }
 
 impl Least {
-    fn of(pool: &Pool, pending: &PendingReplica) -> Option<Least> {
+    fn new(pool: &Pool, pending: &PendingReplica) -> Option<Least> {
         let requirements = &pending.requirements;
         let model = &pool.models[&requirements.model];
         // A model that only some devices can serve, or that needs more on some of them, proves nothing about other models. The same
@@ -286,23 +286,23 @@ impl Blocking {
         if !pool.models[&pending.requirements.model].replicas.is_empty() {
             return;
         }
-        self.least.extend(Least::of(pool, pending));
+        self.least.extend(Least::new(pool, pending));
     }
 
     fn covers(&self, pool: &Pool, pending: &PendingReplica) -> bool {
-        let Some(it) = Least::of(pool, pending) else {
+        let Some(demand) = Least::new(pool, pending) else {
             return false;
         };
         self.least.iter().any(|least| {
-            least.forced >= it.forced
-                && least.priority >= it.priority
-                && least.since <= it.since
-                && least.swap <= it.swap
-                && least.patience_ends <= it.patience_ends
-                && least.crowd >= it.crowd
-                && least.evicts_from.is_no_later_than(it.evicts_from)
-                && least.devices <= it.devices
-                && least.bytes <= it.bytes
+            least.forced >= demand.forced
+                && least.priority >= demand.priority
+                && least.since <= demand.since
+                && least.swap <= demand.swap
+                && least.patience_ends <= demand.patience_ends
+                && least.crowd >= demand.crowd
+                && least.evicts_from.is_no_later_than(demand.evicts_from)
+                && least.devices <= demand.devices
+                && least.bytes <= demand.bytes
         })
     }
 }

@@ -167,7 +167,7 @@ fn successor(pool: &Pool, requirements: &Requirements) -> Option<ShapeId> {
         let lacking = pool.moves_lacking(model);
         let coming = pool.models[&model].planned.len();
         for _ in coming..lacking {
-            let one = Requirements::of(pool, model, since);
+            let one = Requirements::new(pool, model, since);
             let plan = place(pool, &one);
             if plan.refusal.is_some() || !plan.victims.is_empty() {
                 all.push(one);

@@ -18,7 +18,7 @@ const OBSTACLES_MAX: usize = 16;
 const OBSTACLES_OF_PLACE_MAX: usize = 4;
 
 /// The obstacles to the load on all devices that could serve it. `full` holds the devices that the plan has examined.
-pub(crate) fn of(pool: &Pool, claim: &Claim, full: &[FullDevice]) -> Vec<Obstacle> {
+pub(crate) fn find(pool: &Pool, claim: &Claim, full: &[FullDevice]) -> Vec<Obstacle> {
     let mut found = Vec::new();
     for (&device, ledger) in pool.devices.iter() {
         match claim.needs_on(pool, device, ledger) {
@@ -199,7 +199,7 @@ pub(crate) fn retry_on(
     requirements: &Requirements,
     devices: &BTreeSet<DeviceId>,
 ) -> Option<Time> {
-    let claim = Claim::of(pool, requirements);
+    let claim = Claim::new(pool, requirements);
     let mut retry = None;
     let mut look = |device: &DeviceId| {
         reach(pool, &claim, *device, None, &mut retry);

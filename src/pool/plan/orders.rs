@@ -71,7 +71,7 @@ fn next_of_load(pool: &Pool, id: OrderId, order: &Order, load: &LoadOrder) -> Op
         let refusal = Refusal::TimedOut {
             waited: pool.now.since(order.since),
             retry: Span(0),
-            stall: stall::of(pool, load.model, order.since),
+            stall: stall::find(pool, load.model, order.since),
         };
         return Some(Decision::Shorten { order: id, refusal });
     }
@@ -147,9 +147,9 @@ fn surplus(pool: &Pool, model: ModelId, wanted: usize, ready: &[ReplicaId]) -> O
 
 fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> {
     for &replica in &order.targets {
-        let it = &pool.replicas[&replica];
+        let target = &pool.replicas[&replica];
         // The node is unreachable. It comes back or is declared gone (N2).
-        if pool.is_silent(it) {
+        if pool.is_silent(target) {
             continue;
         }
         let reason = match &order.command {
@@ -166,11 +166,11 @@ fn next_of_removal(pool: &Pool, id: OrderId, order: &Order) -> Option<Decision> 
             },
             _ => StopReason::Shutdown,
         };
-        match &it.phase {
+        match &target.phase {
             // Its waiting requests would only cause another load, so they are served first.
-            Phase::Launching { .. } if it.leave_when_served.is_some() => {}
+            Phase::Launching { .. } if target.leave_when_served.is_some() => {}
             Phase::Launching { .. } => return Some(Decision::Stop { replica, reason }),
-            Phase::Ready { .. } if it.leave_when_served.is_some() => {}
+            Phase::Ready { .. } if target.leave_when_served.is_some() => {}
             Phase::Ready { .. } => {
                 let only_if_idle = matches!(
                     order.command,
@@ -233,8 +233,8 @@ pub(crate) fn load_to_place(pool: &Pool, model: ModelId) -> Option<(OrderId, Req
         let load = order
             .load()
             .filter(|load| load.model == model && order.shortfall.is_none())?;
-        let it = &pool.models[&load.model];
-        let missing = pool.live(it) + it.planned.len() < order.replicas as usize;
+        let known = &pool.models[&load.model];
+        let missing = pool.live(known) + known.planned.len() < order.replicas as usize;
         missing.then(|| (id, requirements_of(pool, load, order.since, id)))
     })
 }
@@ -246,7 +246,7 @@ pub(crate) fn requirements_of(
     order: OrderId,
 ) -> Requirements {
     let mut requirements =
-        Requirements::of(pool, load.model, since).over_devices(pool, load.devices);
+        Requirements::new(pool, load.model, since).over_devices(pool, load.devices);
     // Only the stored values count: once the lease has ended or another was set, the model has one priority for its replicas and
     // for those still to be loaded.
     let kept = pool.orders.get(&order).is_some_and(|order| order.saved);

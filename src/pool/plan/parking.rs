@@ -203,7 +203,7 @@ fn wake_of(pool: &Pool, requirements: &Requirements, id: ReplicaId) -> Option<Ch
             .any(|(free, needs)| free < needs)
     };
     let (cost, victims) = if short() {
-        let claim = Claim::of(pool, requirements);
+        let claim = Claim::new(pool, requirements);
         let holders: alloc::collections::BTreeSet<ReplicaId> = ledgers()
             .flat_map(|ledger| ledger.holders.iter().copied())
             .filter(|holder| *holder != id)
@@ -318,7 +318,7 @@ impl Model {
     pub(crate) fn wake(&self) -> Span {
         let guessed = self.spec.parking.as_ref().map(|parking| parking.wakes_in);
         self.load_times
-            .of(crate::types::model::Tier::Asleep)
+            .get(crate::types::model::Tier::Asleep)
             .or(guessed)
             .unwrap_or_else(|| self.reload())
     }

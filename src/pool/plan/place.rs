@@ -48,13 +48,13 @@ pub(crate) fn fits_on(
             .next()
             .is_some();
     }
-    let claim = Claim::of(pool, requirements);
+    let claim = Claim::new(pool, requirements);
     devices.iter().any(|&device| {
         let Some(ledger) = pool.devices.get(&device) else {
             return false;
         };
         claim.needs_on(pool, device, ledger).is_ok_and(|needs| {
-            let full = || FullDevice::of(pool, &claim, device, ledger, needs);
+            let full = || FullDevice::new(pool, &claim, device, ledger, needs);
             pool.free_later(device) >= needs || evict(pool, &claim, &full()).is_some()
         })
     })
@@ -62,7 +62,7 @@ pub(crate) fn fits_on(
 
 fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
     let mut plan = Plan::empty(pool, requirements);
-    let claim = Claim::of(pool, requirements);
+    let claim = Claim::new(pool, requirements);
     if let Some(refusal) = never_fits(pool, requirements) {
         plan.refusal = Some(refusal);
         plan.prospect = Prospect::Never;
@@ -82,7 +82,7 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
             past_idle: true,
             ..requirements.clone()
         };
-        let past_idle = Claim::of(pool, &past_idle);
+        let past_idle = Claim::new(pool, &past_idle);
         let (other, seen) = cheapest_place(pool, &past_idle, explain, &mut Vec::new());
         if other
             .as_ref()
@@ -129,7 +129,7 @@ fn plan(pool: &Pool, requirements: &Requirements, explain: bool) -> Plan {
             plan.refusal = Some(Refusal::NoRoom {
                 needs: requirements.bytes,
                 devices: requirements.devices,
-                obstacles: obstacles::of(pool, &claim, &full),
+                obstacles: obstacles::find(pool, &claim, &full),
             });
         }
     }
@@ -188,7 +188,7 @@ fn one_device(
             continue;
         };
         if pool.free_and_overrun(ledger).0 < needs {
-            full.push(FullDevice::of(pool, claim, device, ledger, needs));
+            full.push(FullDevice::new(pool, claim, device, ledger, needs));
         }
     }
     for choice in full.iter().filter_map(|full| evict(pool, claim, full)) {

@@ -165,7 +165,7 @@ fn likely(id: ModelId, model: &Model, now: Time, within: Span) -> Option<Prefetc
 impl Model {
     /// The measured saving. Until both tiers are measured, half of a load is assumed to be reading.
     fn saved_by_page_cache(&self) -> Span {
-        let of = |tier| self.load_times.of(tier);
+        let of = |tier| self.load_times.get(tier);
         let cold = of(Tier::Disk).max(of(Tier::Network));
         let whole = cold.unwrap_or_else(|| self.reload());
         match of(Tier::PageCache) {

@@ -15,11 +15,11 @@ use crate::types::share::Share;
 
 impl Requirements {
     /// One more replica of the model, on the fewest devices that an empty pool could provide (M5).
-    pub(crate) fn of(pool: &Pool, model: ModelId, since: Time) -> Requirements {
-        let it = &pool.models[&model];
+    pub(crate) fn new(pool: &Pool, model: ModelId, since: Time) -> Requirements {
+        let known = &pool.models[&model];
         let mut first = None;
-        for layout in it.layouts() {
-            let requirements = Requirements::over(pool, it, model, layout, since);
+        for layout in known.layouts() {
+            let requirements = Requirements::over(pool, known, model, layout, since);
             if never_fits(pool, &requirements).is_none() {
                 return requirements;
             }
@@ -28,8 +28,14 @@ impl Requirements {
         first.expect("a model has a layout")
     }
 
-    fn over(pool: &Pool, it: &Model, model: ModelId, layout: Layout, since: Time) -> Requirements {
-        let by_kind = it
+    fn over(
+        pool: &Pool,
+        known: &Model,
+        model: ModelId,
+        layout: Layout,
+        since: Time,
+    ) -> Requirements {
+        let by_kind = known
             .learned
             .range((layout.devices, KindId(0))..=(layout.devices, KindId(u32::MAX)))
             .map(|(&(_, kind), &bytes)| (kind, bytes))
@@ -43,7 +49,7 @@ impl Requirements {
             forced_by: None,
             is_gentle: false,
             past_idle: false,
-            crowd: it.queue.len().max(1).ilog2(),
+            crowd: known.queue.len().max(1).ilog2(),
             evicts_from: EvictsFrom::default(),
             since,
         }
@@ -55,8 +61,8 @@ impl Requirements {
         else {
             return self;
         };
-        let it = &pool.models[&self.model];
-        let figured = it.layouts().find(|layout| layout.devices == devices);
+        let model = &pool.models[&self.model];
+        let figured = model.layouts().find(|layout| layout.devices == devices);
         let layout = figured.unwrap_or_else(|| {
             let all = u128::from(self.bytes.0) * u128::from(self.devices);
             let bytes_per_device = Bytes(all.div_ceil(u128::from(devices)) as u64);
@@ -69,7 +75,7 @@ impl Requirements {
             priority: self.priority,
             forced_by: self.forced_by,
             is_gentle: self.is_gentle,
-            ..Requirements::over(pool, it, self.model, layout, self.since)
+            ..Requirements::over(pool, model, self.model, layout, self.since)
         }
     }
 

@@ -8,18 +8,18 @@ use crate::types::replica::Phase;
 use crate::types::requirements::Requirements;
 use crate::types::stall::StallReason;
 
-pub(crate) fn of(pool: &Pool, id: ModelId, since: Time) -> StallReason {
+pub(crate) fn find(pool: &Pool, id: ModelId, since: Time) -> StallReason {
     let model = &pool.models[&id];
     if model.fetch.is_some() {
         return StallReason::Fetching;
     }
     let (mut ready, mut in_flight, mut loading) = (0, 0, None);
     for replica in &model.replicas {
-        let it = &pool.replicas[replica];
-        match it.phase {
+        let found = &pool.replicas[replica];
+        match found.phase {
             Phase::Ready { .. } => {
                 ready += 1;
-                in_flight += it.in_flight;
+                in_flight += found.in_flight;
             }
             Phase::Launching { since, .. } => {
                 let known: &mut Option<(Time, _)> = &mut loading;
@@ -48,8 +48,8 @@ pub(crate) fn of(pool: &Pool, id: ModelId, since: Time) -> StallReason {
             victims: u32::try_from(victims).unwrap_or(u32::MAX),
         };
     }
-    let requirements = Requirements::of(pool, id, since);
-    let obstacles = obstacles::of(pool, &Claim::of(pool, &requirements), &[]);
+    let requirements = Requirements::new(pool, id, since);
+    let obstacles = obstacles::find(pool, &Claim::new(pool, &requirements), &[]);
     if obstacles.is_empty() {
         StallReason::Queued
     } else {

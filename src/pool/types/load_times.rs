@@ -24,10 +24,10 @@ impl LoadTimes {
     /// The expected time of the next load. Recently read weights stay in host memory for a while, so it is the fastest measured
     /// time from there up to the last tier.
     pub(crate) fn expected(&self) -> Option<Span> {
-        self.of(self.last?)
+        self.get(self.last?)
     }
 
-    pub fn of(&self, tier: Tier) -> Option<Span> {
+    pub fn get(&self, tier: Tier) -> Option<Span> {
         self.by_tier[tier as usize]
     }
 

@@ -162,14 +162,14 @@ impl Pool {
         for id in &self.waited_for {
             let expected = self.expected_wait(*id);
             for (nth, ticket) in self.models[id].queue.iter().enumerate() {
-                let it = &self.tickets[&ticket];
+                let request = &self.tickets[&ticket];
                 let position = u32::try_from(nth + 1).unwrap_or(u32::MAX);
                 waiting.push(WaitingView {
                     ticket,
                     model: *id,
-                    key: it.key,
+                    key: request.key,
                     position,
-                    since: it.since,
+                    since: request.since,
                     expected,
                 });
             }
@@ -228,7 +228,7 @@ impl Pool {
                 },
             }
         });
-        let needs = Requirements::of(self, id, self.now);
+        let needs = Requirements::new(self, id, self.now);
         let replicas: Vec<ReplicaView> = model
             .replicas
             .iter()
@@ -257,7 +257,7 @@ impl Pool {
             stop_grace: model.spec.stop_grace,
             load_times: Tier::ALL
                 .into_iter()
-                .filter_map(|tier| Some((tier, model.load_times.of(tier)?)))
+                .filter_map(|tier| Some((tier, model.load_times.get(tier)?)))
                 .collect(),
             seated: model.seated,
             waits: model.waits,
@@ -344,24 +344,24 @@ impl Pool {
     }
 }
 
-fn device_view(device: DeviceId, it: &crate::facts::device::Device) -> DeviceView {
+fn device_view(device: DeviceId, ledger: &crate::facts::device::Device) -> DeviceView {
     DeviceView {
         device,
-        node: it.node,
-        total: it.total,
-        headroom: it.headroom,
-        foreign: it.foreign,
-        excess: it.excess,
-        settling: it.settling,
-        reserved: it.reserved,
-        promised: it.promised,
-        free: it.free_now(),
-        cordon: it.cordon.clone(),
+        node: ledger.node,
+        total: ledger.total,
+        headroom: ledger.headroom,
+        foreign: ledger.foreign,
+        excess: ledger.excess,
+        settling: ledger.settling,
+        reserved: ledger.reserved,
+        promised: ledger.promised,
+        free: ledger.free_now(),
+        cordon: ledger.cordon.clone(),
     }
 }
 
-fn order_view(order: OrderId, it: &crate::types::order::Order) -> OrderView {
-    let (what, model) = match &it.command {
+fn order_view(order: OrderId, active: &crate::types::order::Order) -> OrderView {
+    let (what, model) = match &active.command {
         Command::Load(load) => ("load", Some(load.model)),
         Command::Unload { model, .. } => ("unload", Some(*model)),
         Command::Set { model, .. } => ("set", Some(*model)),
@@ -378,8 +378,8 @@ fn order_view(order: OrderId, it: &crate::types::order::Order) -> OrderView {
         order,
         what,
         model,
-        replicas: it.load().map(|_| it.replicas),
-        since: it.since,
+        replicas: active.load().map(|_| active.replicas),
+        since: active.since,
     }
 }
 

@@ -147,9 +147,9 @@ impl Play {
             events.push(Event::WishesRestored { model, over, load });
         }
         // The pool observes all of them before it decides anything, as at a real start.
-        let answer = self.world.pool.step_all(at, events);
-        self.world.wake = answer.wake;
-        self.done(answer.actions);
+        let response = self.world.pool.step_all(at, events);
+        self.world.wake = response.wake;
+        self.done(response.actions);
     }
 
     fn time_passes(&mut self) {

@@ -181,8 +181,8 @@ impl Play {
             };
             let late = late.unwrap_or(HOUR_MS * 12);
             self.push(at + Span(late), Due::Returned(share.device, replica));
-            let it = self.device(share.device);
-            if !core::mem::replace(&mut it.settles, true) {
+            let hardware = self.device(share.device);
+            if !core::mem::replace(&mut hardware.settles, true) {
                 let period = self.conditions.settle_period;
                 self.push(at + period, Due::Reading(share.device, true));
             }
@@ -212,8 +212,8 @@ impl Play {
             .collect();
         for replica in closed {
             let now = self.world.now;
-            let answer = self.world.pool.step(now, Event::Drained { replica });
-            for action in answer.actions {
+            let response = self.world.pool.step(now, Event::Drained { replica });
+            for action in response.actions {
                 let in_flight = self
                     .world
                     .gates

@@ -161,8 +161,8 @@ impl Play {
         let mut next = Some(received);
         // Orders are stored one after the other; each stored order starts the next.
         while let Some(event) = next {
-            let answer = self.world.pool.step(now, event);
-            pending.extend(answer.actions.iter().filter_map(|action| match action {
+            let response = self.world.pool.step(now, event);
+            pending.extend(response.actions.iter().filter_map(|action| match action {
                 Action::Save { order, .. } => Some(*order),
                 _ => None,
             }));
@@ -212,9 +212,9 @@ impl Play {
     }
 
     pub(super) fn foreign(&mut self, at: Time, device: DeviceId, bytes: Bytes) {
-        let it = self.hardware.get_mut(&device).expect("a device of ours");
-        it.constant.foreign = bytes;
-        if !it.measured {
+        let hardware = self.hardware.get_mut(&device).expect("a device of ours");
+        hardware.constant.foreign = bytes;
+        if !hardware.measured {
             self.reads(at, device);
         }
     }

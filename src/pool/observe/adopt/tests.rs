@@ -51,17 +51,17 @@ fn stops(actions: &[Action]) -> Vec<String> {
 #[test]
 fn an_adopted_replica_serves_at_once_and_its_memory_is_reserved() {
     let mut pool = pool(16);
-    let answer = pool.step(START, adopted(7, 10, None));
+    let response = pool.step(START, adopted(7, 10, None));
     let opens = Action::SetGate {
         replica: ReplicaId(7),
         gate: GateMode::Open,
     };
-    assert!(answer.actions.contains(&opens), "{:?}", answer.actions);
+    assert!(response.actions.contains(&opens), "{:?}", response.actions);
     assert_eq!(pool.reserved(DeviceId(0)), Bytes(10 << 30));
     assert_eq!(check(&pool), []);
     // A second replica of the same size does not fit (M3). It holds the remaining memory until it is gone.
-    let answer = pool.step(START, adopted(8, 10, None));
-    let stops = stops(&answer.actions);
+    let response = pool.step(START, adopted(8, 10, None));
+    let stops = stops(&response.actions);
     assert!(stops[0].contains("6.0 GiB left (M3)"), "{stops:?}");
     assert_eq!(pool.reserved(DeviceId(0)), Bytes(16 << 30));
     assert_eq!(check(&pool), []);
@@ -76,8 +76,8 @@ fn an_adopted_replica_serves_at_once_and_its_memory_is_reserved() {
 fn the_keep_hot_time_counts_on_from_the_last_request() {
     let mut pool = pool(16);
     let last_end = Time(START.0 - 60_000);
-    let answer = pool.step(START, adopted(7, 1, Some(last_end)));
-    assert_eq!(answer.wake, Some(last_end + Span::from_secs(600)));
+    let response = pool.step(START, adopted(7, 1, Some(last_end)));
+    assert_eq!(response.wake, Some(last_end + Span::from_secs(600)));
     let readings = vec![GateReading {
         replica: ReplicaId(7),
         in_flight: 0,
@@ -135,8 +135,8 @@ fn seats_that_the_earlier_controller_gave_keep_it_and_keep_hot_counts_from_their
         last_end: Some(later),
         idle_before: None,
     }];
-    let answer = pool.step(later, Event::GatesRead { readings });
-    assert_eq!(answer.wake, Some(later + Span::from_secs(600)));
+    let response = pool.step(later, Event::GatesRead { readings });
+    assert_eq!(response.wake, Some(later + Span::from_secs(600)));
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn a_new_replica_gets_another_number_and_a_shutdown_takes_the_adopted_one_too() 
         replica: ReplicaId(7),
         in_flight: 0,
     };
-    let answer = pool.step(START, drained);
-    assert_eq!(stops(&answer.actions).len(), 1);
+    let response = pool.step(START, drained);
+    assert_eq!(stops(&response.actions).len(), 1);
     assert_eq!(pool.replica_next, 8);
 }
 
@@ -169,8 +169,8 @@ fn what_is_on_no_device_of_ours_is_stopped_and_counts_for_nothing() {
         in_flight: 0,
         last_end: None,
     };
-    let answer = pool.step(START, event);
-    assert!(stops(&answer.actions)[0].contains("is not there"));
+    let response = pool.step(START, event);
+    assert!(stops(&response.actions)[0].contains("is not there"));
     assert_eq!(check(&pool), []);
     let mut pool = self::pool(16);
     let event = match adopted(7, 1, None) {
@@ -191,8 +191,8 @@ fn what_is_on_no_device_of_ours_is_stopped_and_counts_for_nothing() {
         },
         other => other,
     };
-    let answer = pool.step(START, event);
-    assert!(stops(&answer.actions)[0].contains("no longer in the catalogue"));
+    let response = pool.step(START, event);
+    assert!(stops(&response.actions)[0].contains("no longer in the catalogue"));
     assert_eq!(check(&pool), []);
 }
 
@@ -222,15 +222,15 @@ fn not_begun(replica: u64) -> Event {
 fn a_load_that_has_not_begun_ends_when_a_replica_of_its_model_is_adopted_and_its_requests_go_there()
 {
     let mut pool = pool(16);
-    let answer = pool.step(START, arrives(1));
-    assert_eq!(launched(&answer.actions), [ReplicaId(1)]);
-    let answer = pool.step_all(START, vec![adopted(7, 1, None), not_begun(1)]);
+    let response = pool.step(START, arrives(1));
+    assert_eq!(launched(&response.actions), [ReplicaId(1)]);
+    let response = pool.step_all(START, vec![adopted(7, 1, None), not_begun(1)]);
     let grants = Action::Grant {
         ticket: crate::Ticket(1),
         replica: ReplicaId(7),
     };
-    assert!(answer.actions.contains(&grants), "{:?}", answer.actions);
-    assert_eq!(stops(&answer.actions), ["more replicas than needed"]);
+    assert!(response.actions.contains(&grants), "{:?}", response.actions);
+    assert_eq!(stops(&response.actions), ["more replicas than needed"]);
     assert_eq!(check(&pool), []);
     // This is how the shell reports the end of a load.
     let exit = crate::Exit::Failed {
@@ -248,8 +248,8 @@ fn a_load_that_has_not_begun_ends_when_a_replica_of_its_model_is_adopted_and_its
 fn a_load_that_has_begun_goes_on_beside_an_adopted_replica() {
     let mut pool = pool(16);
     pool.step(START, arrives(1));
-    let answer = pool.step(START, adopted(7, 1, None));
-    assert_eq!(stops(&answer.actions), [""; 0]);
+    let response = pool.step(START, adopted(7, 1, None));
+    assert_eq!(stops(&response.actions), [""; 0]);
 }
 
 #[test]
@@ -266,10 +266,14 @@ fn of_a_model_that_is_scaled_the_load_leaves_and_not_the_replica_that_serves() {
     pool.step(START, Event::ModelSet { model: MODEL, spec });
     pool.step(START, arrives(1));
     // Its id is lower than the load's, like that of an engine from an earlier run.
-    let answer = pool.step_all(START, vec![adopted(0, 1, None), not_begun(1)]);
-    assert_eq!(stops(&answer.actions), ["more replicas than needed"]);
+    let response = pool.step_all(START, vec![adopted(0, 1, None), not_begun(1)]);
+    assert_eq!(stops(&response.actions), ["more replicas than needed"]);
     let closes = |action: &Action| matches!(action, Action::CloseGate { .. });
-    assert!(!answer.actions.iter().any(closes), "{:?}", answer.actions);
+    assert!(
+        !response.actions.iter().any(closes),
+        "{:?}",
+        response.actions
+    );
     assert_eq!(check(&pool), []);
 }
 
@@ -288,8 +292,8 @@ fn loads_that_have_not_begun_go_on_as_far_as_an_administrator_has_wished_for_the
     begun.extend(launched(&pool.step(START, Event::TimerFired).actions));
     assert_eq!(begun, [ReplicaId(1), ReplicaId(2)]);
     let events = vec![adopted(7, 1, None), not_begun(1), not_begun(2)];
-    let answer = pool.step_all(START, events);
-    assert_eq!(stops(&answer.actions).len(), 1, "{:?}", answer.actions);
+    let response = pool.step_all(START, events);
+    assert_eq!(stops(&response.actions).len(), 1, "{:?}", response.actions);
     assert_eq!(pool.live(&pool.models[&MODEL]), 2);
     assert_eq!(check(&pool), []);
 }
@@ -312,10 +316,10 @@ fn failures_are_forgotten_when_an_earlier_replica_of_the_model_is_adopted_and_se
     let at = |minutes: u64| START + Span::from_secs(60 * minutes);
     // Loads that wait for an unresponsive Ray time out one after another.
     for nth in 0..5 {
-        let answer = pool.step(at(60 * nth), arrives(nth));
-        let load = launched(&answer.actions)[0];
-        let answer = pool.step(at(60 * nth + 30), Event::TimerFired);
-        assert_eq!(stops(&answer.actions).len(), 1, "{:?}", answer.actions);
+        let response = pool.step(at(60 * nth), arrives(nth));
+        let load = launched(&response.actions)[0];
+        let response = pool.step(at(60 * nth + 30), Event::TimerFired);
+        assert_eq!(stops(&response.actions).len(), 1, "{:?}", response.actions);
         let (replica, exit) = (load, crate::Exit::Requested);
         pool.step(at(60 * nth + 31), Event::ReplicaExited { replica, exit });
     }
@@ -326,11 +330,11 @@ fn failures_are_forgotten_when_an_earlier_replica_of_the_model_is_adopted_and_se
     assert_eq!(pool.models[&MODEL].failures, 0);
     assert!(pool.models[&MODEL].last_failure.is_none());
     assert!(!pool.is_quarantined(&pool.models[&MODEL]));
-    let answer = pool.step(now, arrives(6));
+    let response = pool.step(now, arrives(6));
     let grants = Action::Grant {
         ticket: crate::Ticket(6),
         replica: ReplicaId(0),
     };
-    assert!(answer.actions.contains(&grants), "{:?}", answer.actions);
+    assert!(response.actions.contains(&grants), "{:?}", response.actions);
     assert_eq!(check(&pool), []);
 }

@@ -63,8 +63,8 @@ fn request(pool: &mut Pool, model: u32) -> Vec<Action> {
 
 fn compare(pool: &Pool) {
     for model in 0..50 {
-        let requirements = Requirements::of(pool, ModelId(model), START);
-        let claim = Claim::of(pool, &requirements);
+        let requirements = Requirements::new(pool, ModelId(model), START);
+        let claim = Claim::new(pool, &requirements);
         let (found, all) = (
             FreeDevices::tightest(pool, &claim),
             FreeDevices::all(pool, &claim),

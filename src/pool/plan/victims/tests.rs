@@ -122,10 +122,10 @@ fn p7_each_of_a_thousand_leases_ends_at_its_own_time() {
     let events: Vec<Event> = (0..1_000)
         .flat_map(|nth| [model(nth), leased(nth, ends(nth))])
         .collect();
-    let mut answer = pool.step_all(Time(1), events);
+    let mut response = pool.step_all(Time(1), events);
     let mut wakes = 0;
-    while let Some(wake) = answer.wake.filter(|at| *at <= ends(499)) {
-        answer = pool.step(wake, Event::TimerFired);
+    while let Some(wake) = response.wake.filter(|at| *at <= ends(499)) {
+        response = pool.step(wake, Event::TimerFired);
         wakes += 1;
         let open = pool.models.values();
         let left = open.filter(|model| model.over.expires.is_some()).count();
@@ -142,12 +142,12 @@ fn p7_a_lease_ends_by_the_machines_clock() {
     pool.step_all(Time(1), [model(0), model(1), leased(0, ends)]);
     loaded(&mut pool, Time(2), 0);
     let ahead = 3_000_000;
-    let answer = pool.step(Time(10), Event::WallClockJumped { ahead });
+    let response = pool.step(Time(10), Event::WallClockJumped { ahead });
     assert!(refusal_of_a_load(&pool, Time(10), 1, 0).is_some());
     assert_eq!(
-        answer.wake.map(|at| at.0 <= 600_000),
+        response.wake.map(|at| at.0 <= 600_000),
         Some(true),
-        "{answer:?}"
+        "{response:?}"
     );
     let back = -1_000_000;
     pool.step(Time(20), Event::WallClockJumped { ahead: back });

@@ -1,4 +1,4 @@
-//! Single minutes, whose seconds the store knows.
+//! Tests of single minutes whose seconds the store knows.
 
 use rand::SeedableRng;
 
@@ -10,7 +10,9 @@ const AT: u64 = MINUTE_MS;
 const ALL_OF_IT: [Part; 1] = [(AT, AT + MINUTE_MS)];
 
 fn seconds(of_minute: &[u64]) -> Seconds {
-    let marks = of_minute.iter().map(|it| Seconds::of(Time(it * SECOND_MS)));
+    let marks = of_minute
+        .iter()
+        .map(|nth| Seconds::from_time(Time(nth * SECOND_MS)));
     marks.fold(Seconds::default(), |all, one| all | one)
 }
 
@@ -26,7 +28,7 @@ fn minute(requests: u64, (waited, waited_ms): (u64, u64), seconds: Seconds) -> M
     }
 }
 
-/// Milliseconds of the minute at which the load had ended and the model had left before; it took 300 ms.
+/// Milliseconds of the minute at which the load ended and the model had left before; the load took 300 ms.
 fn load(at: u64, left: u64) -> Load {
     Load {
         at: AT + at,
@@ -35,7 +37,7 @@ fn load(at: u64, left: u64) -> Load {
     }
 }
 
-/// Milliseconds of the minute in which the requests came, for many seeds. What came before it is negative.
+/// The times of the requests in milliseconds of the minute, for many seeds. Requests before the minute are negative.
 fn drawn_often(minute: &Minute, parts: &[Part], loads: &[Load]) -> Vec<Vec<i64>> {
     let came = |seed| {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -65,7 +67,7 @@ fn a_request_that_did_not_wait_came_while_the_model_was_there() {
         let is_there = |at: &i64| (3_400..4_000).contains(at) || (5_000..5_200).contains(at);
         assert!(came.iter().all(is_there), "{came:?}");
     }
-    // A second in which it was not there, as far as is known, has one all the same.
+    // A recorded second gets a request even if the model was not known to be loaded then.
     for came in drawn_often(&minute(6, (0, 0), seconds(&[3, 9])), &there, &[]) {
         let late = came.iter().filter(|at| (9_000..10_000).contains(*at));
         assert_eq!(late.count(), 1, "{came:?}");
@@ -74,14 +76,14 @@ fn a_request_that_did_not_wait_came_while_the_model_was_there() {
 
 #[test]
 fn a_request_that_waited_came_in_a_second_of_the_mask_before_its_load() {
-    // On average they waited for three seconds, and really for 300 ms and for about five seconds.
+    // Their mean wait was three seconds; in reality one waited 300 ms and the other about five seconds.
     let loads = [load(10_300, 6_000), load(40_000, 30_000)];
     let both = minute(2, (2, 6_000), seconds(&[10, 35]));
     for came in drawn_often(&both, &[], &loads) {
         assert_eq!(came[0], 10_000);
         assert!((35_000..36_000).contains(&came[1]), "{came:?}");
     }
-    // Within a known second the mean wait says when.
+    // Within a known second, the mean wait determines the time.
     let one = minute(1, (1, 700), seconds(&[19]));
     for came in drawn_often(&one, &[], &[load(20_500, 0)]) {
         assert_eq!(came, [19_800]);
@@ -108,7 +110,7 @@ fn a_request_came_before_its_minute_only_if_the_store_says_so() {
         assert_eq!(came[0], -5_000);
         assert!((30_000..31_000).contains(&came[1]), "{came:?}");
     }
-    // The mean wait says otherwise, and no second fits.
+    // The mean wait contradicts this, and no second fits.
     for came in drawn_often(&minute(2, (1, 2_000), earlier), &ALL_OF_IT, &loads) {
         assert_eq!(came[0], -1);
     }
@@ -119,7 +121,7 @@ fn a_request_came_before_its_minute_only_if_the_store_says_so() {
 
 #[test]
 fn more_seconds_than_requests_are_no_more_requests() {
-    // A request at the end of a minute may be counted in the next one.
+    // A request at the end of a minute may be counted in the next minute.
     for came in drawn_often(&minute(1, (0, 0), seconds(&[1, 2, 3])), &ALL_OF_IT, &[]) {
         assert_eq!(came.len(), 1);
         assert!((1_000..4_000).contains(&came[0]), "{came:?}");
