@@ -1,6 +1,6 @@
 //! The devices, indexed by kind and free memory: a load visits only devices with room for it, however many devices exist. A ledger
 //! changes only through `get_mut`, which marks the device as changed. `update_index` is the only place that updates the index;
-//! until then, marked devices are examined individually, so results are never stale.
+//! devices marked since its last call are examined individually, so results are never stale.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Deref;

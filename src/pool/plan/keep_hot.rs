@@ -74,13 +74,13 @@ pub(crate) fn counts_from_devices(pool: &Pool, id: ReplicaId) -> Option<Time> {
         .then(|| devices_idle_since(pool, replica))?
 }
 
-/// A time that an administrator or a request has set means exactly that, whatever the scope.
+/// Returns true if the scope is `device` and neither an administrator nor a request has set a time, which would apply exactly.
 fn is_kept_by_devices(replica: &Replica, model: &Model, idle_since: Time) -> bool {
     let has_own_time = model.over.keep_hot.is_some() || replica.keep_alive.names_time(idle_since);
     model.spec.keep_hot_scope == KeepHotScope::Device && !has_own_time
 }
 
-/// When the last request on any of the replica's devices ended; `None` while one of them is in use.
+/// The end of the last request on any of the replica's devices; `None` while a device is in use.
 fn devices_idle_since(pool: &Pool, replica: &Replica) -> Option<Time> {
     let mut last = Time(0);
     for share in &replica.shares {
@@ -89,7 +89,8 @@ fn devices_idle_since(pool: &Pool, replica: &Replica) -> Option<Time> {
     Some(last)
 }
 
-/// A planned load and a load that has begun count as use, and so do replicas that have left.
+/// The end of the last request on the device; `None` while it is in use. Planned and running loads count as use, and replicas that
+/// have left count with their last request.
 fn device_idle_since(pool: &Pool, id: DeviceId) -> Option<Time> {
     let device = &pool.devices[&id];
     let mut last = device.used;
