@@ -22,7 +22,7 @@ use crate::types::share::Share;
 /// Returns the next decision that the facts call for.
 pub(crate) fn next(pool: &Pool) -> Option<Decision> {
     overdue(pool)
-        .or_else(|| response_waiters(pool))
+        .or_else(|| respond_to_waiters(pool))
         .or_else(|| lives(pool))
         .or_else(|| parking::under_pressure(pool))
         .or_else(|| promises(pool))
@@ -61,7 +61,7 @@ fn overdue(pool: &Pool) -> Option<Decision> {
 }
 
 /// Seats for waiting requests, refusals for requests that would wait in vain, and gates that follow the queue.
-fn response_waiters(pool: &Pool) -> Option<Decision> {
+fn respond_to_waiters(pool: &Pool) -> Option<Decision> {
     for &id in &pool.agenda.models {
         if !pool.waited_for.contains(&id) {
             continue;
