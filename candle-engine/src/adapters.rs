@@ -140,7 +140,7 @@ impl Adapters {
                     ));
                 }
                 Some(AdapterState::Loaded { stays: true, .. }) => {
-                    Some("came with the model and stays")
+                    Some("was loaded with the model and cannot be unloaded")
                 }
                 // Requests take references only under this lock.
                 Some(AdapterState::Loaded { adapter, .. }) if Arc::strong_count(adapter) > 1 => {
@@ -152,7 +152,7 @@ impl Adapters {
                 return Err(conflict(format!("the adapter `{name}` {problem}")));
             }
             let Some(AdapterState::Loaded { adapter, .. }) = table.places.remove(name) else {
-                return Err(ApiError::internal("the adapter left meanwhile"));
+                return Err(ApiError::internal("the adapter was unloaded concurrently"));
             };
             adapter.number
         };
@@ -227,7 +227,7 @@ fn read(folder: &Path, rank_max: u32) -> Result<Arc<AdapterTensors>, String> {
     let files = AdapterFiles::read(folder).map_err(one_line)?;
     if files.rank() > rank_max {
         return Err(format!(
-            "{} has the rank {}, and this engine takes at most {rank_max}",
+            "{} has rank {}; this engine supports at most {rank_max}",
             files.folder.display(),
             files.rank()
         ));

@@ -56,7 +56,7 @@ impl ChatTemplate {
         .map_err(|error| {
             EngineError::model(
                 templates.file,
-                format!("its chat template is wrong ({error:#})"),
+                format!("its chat template is invalid ({error:#})"),
                 "correct the template or remove it",
             )
         })
@@ -128,9 +128,9 @@ impl ChatTemplate {
         messages: &[Json],
         tools: &[&Json],
         switches: &Map<String, Json>,
-        begins_answer: bool,
+        begins_response: bool,
     ) -> Result<String, ApiError> {
-        self.text_of(messages, tools, switches, begins_answer)
+        self.text_of(messages, tools, switches, begins_response)
     }
 
     /// Renders messages of any roles, without tools.
@@ -182,7 +182,7 @@ impl ChatTemplate {
             let reason = error.detail().map_or_else(|| one_line(&error), one_line);
             ApiError::field(
                 "messages",
-                format!("the model's chat template refuses these messages: {reason}"),
+                format!("the model's chat template rejects these messages: {reason}"),
             )
         })
     }

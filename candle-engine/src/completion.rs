@@ -1,11 +1,9 @@
 //! Prepares requests of the two text-generating routes, from the body to the batch's input, up to the grammar and the queue.
 
 use crate::adapter::Adapter;
-use crate::answer::Shape;
-use crate::answer_json::{Envelope, Route};
 use crate::api::{ChatRequest, CompletionRequest, PromptInput, Settings};
 use crate::api_error::ApiError;
-use crate::batch::{GenerationRequest, Scores, answer_room};
+use crate::batch::{GenerationRequest, Scores, response_room};
 use crate::chat_template::ChatTemplate;
 use crate::conversation::{has_calls, render, template_of, tools_of};
 use crate::decoding::Strategy;
@@ -15,6 +13,8 @@ use crate::loading::LoadedModel;
 use crate::prepared::{Held, Prepared};
 use crate::ready::Ready;
 use crate::reasoning::ReasoningReader;
+use crate::response::Shape;
+use crate::response_json::{Envelope, Route};
 use crate::step::PAGE_TOKENS;
 use crate::tools::{self, Tool, ToolReader, Tools, required};
 use axum::http::StatusCode;
@@ -197,7 +197,7 @@ pub(crate) fn called(ready: &Ready, model: Option<&str>) -> Result<Option<Arc<Ad
     match ready.adapters.get(name) {
         None => {
             let message = format!(
-                "this engine serves the model `{}` and the adapters that are loaded, and `{name}` is none of them",
+                "this engine serves the model `{}` and its loaded adapters; `{name}` is not among them",
                 ready.model_name
             );
             Err(ApiError {
@@ -225,7 +225,7 @@ fn prepare(
     check_tokens(&stops, vocabulary, "stop_token_ids")?;
     let is_search = matches!(settings.strategy, Strategy::Beams(_));
     // A single search finds all choices of its prompt.
-    let (runs, answers) = if is_search {
+    let (runs, responses) = if is_search {
         (1, settings.choices)
     } else {
         (settings.best_of, 1)
@@ -252,7 +252,7 @@ fn prepare(
                 },
                 echo: prompt.echo.clone(),
                 constraint: None,
-                answers,
+                responses,
             });
         }
     }
@@ -345,16 +345,16 @@ fn room(
         // A request has the cache of one context: the prompt once, plus the completion of each beam.
         Strategy::Beams(beams) => beams.beams,
     };
-    let pages = answer_room(settings.strategy, model.generator.pages, used);
+    let pages = response_room(settings.strategy, model.generator.pages, used);
     let left = ((context - used) / sequences).min(pages);
     if left == 0 {
         let beside = match settings.strategy {
-            Strategy::Sampling => "an answer".to_owned(),
+            Strategy::Sampling => "a completion".to_owned(),
             Strategy::Beams(beams) => format!("{} beams", beams.beams),
             Strategy::Contrastive(search) => format!("{} candidates", search.candidates),
         };
         let message = format!(
-            "the prompt has {used} tokens; this model's maximum context length is {context} tokens, and that and its cache of {} leave no room for {beside}: shorten the prompt",
+            "the prompt has {used} tokens; this model's maximum context length is {context} tokens, which together with its cache of {} leaves no room for {beside}: shorten the prompt",
             model.generator.pages * PAGE_TOKENS
         );
         return Err(ApiError {

@@ -30,7 +30,7 @@ pub(crate) fn tools_of(
     if tools.demanded().is_some() {
         return Err(ApiError::field(
             "tool_choice",
-            "`tool_choice` demands a call, and this model's chat template has no place for `tools`; use a model that was trained to call tools",
+            "`tool_choice` requires a call, but this model's chat template does not support `tools`; use a model that was trained to call tools",
         ));
     }
     ignored.add("tools");
@@ -52,7 +52,7 @@ pub(crate) fn render(
     messages: &[Value],
     tools: &Tools,
     switches: &TemplateSwitches,
-    begins_answer: bool,
+    begins_response: bool,
 ) -> Result<String, ApiError> {
     let offered: Vec<&Value> = tools
         .offered()
@@ -60,7 +60,7 @@ pub(crate) fn render(
         .map(|tool| &tool.definition)
         .collect();
     let render =
-        |messages: &[Value]| template.render(messages, &offered, &switches.values, begins_answer);
+        |messages: &[Value]| template.render(messages, &offered, &switches.values, begins_response);
     let refusal = match render(messages) {
         Ok(text) => return Ok(text),
         Err(refusal) => refusal,

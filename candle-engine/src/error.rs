@@ -27,7 +27,9 @@ pub enum EngineError {
         problem: String,
     },
     /// The engine cannot listen on the address.
-    #[error("cannot listen on {address}: {source}; choose another address or stop what uses it")]
+    #[error(
+        "cannot listen on {address}: {source}; choose another address or stop the program that uses it"
+    )]
     Listen {
         /// The socket path or TCP address.
         address: String,

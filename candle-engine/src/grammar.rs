@@ -97,8 +97,9 @@ impl Wanted {
     fn new(grammar: &Grammar) -> Result<Self, ApiError> {
         let form = grammar.compiled_form();
         let text = serde_json::to_string(&form);
-        let text = text
-            .map_err(|error| ApiError::internal(format!("a grammar cannot be written: {error}")))?;
+        let text = text.map_err(|error| {
+            ApiError::internal(format!("a grammar cannot be serialized: {error}"))
+        })?;
         Ok(Self { form, text })
     }
 }
@@ -139,7 +140,7 @@ impl Grammars {
         let factory = self.factory(tokenizer).map_err(|reason| {
             ApiError::field(
                 param,
-                format!("`{param}`: this model's tokenizer cannot be held to a grammar ({reason})"),
+                format!("`{param}`: this model's tokenizer does not support grammars ({reason})"),
             )
         })?;
         let compiled = compiler::compile(factory, wanted.form);
@@ -186,7 +187,7 @@ impl Grammars {
         let kept = (
             "kept_bytes",
             "gauge",
-            "Memory of the compiled grammars that are kept, about.",
+            "Approximate memory of the cached compiled grammars, in bytes.",
             self.kept().bytes() as u64,
         );
         let mut text = String::new();

@@ -6,8 +6,6 @@
 
 mod adapter;
 mod adapters;
-mod answer;
-mod answer_json;
 mod api;
 mod api_error;
 mod batch;
@@ -37,6 +35,8 @@ mod progress;
 mod readers;
 mod ready;
 mod reasoning;
+mod response;
+mod response_json;
 mod sampling;
 mod scores;
 mod server;

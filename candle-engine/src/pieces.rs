@@ -43,7 +43,7 @@ pub(crate) struct Step {
 /// Assembles the text of a completion from its tokens. A token is emitted with the text it begins in, so tokens of a stop string
 /// are never emitted.
 #[derive(Debug, Clone)]
-pub(crate) struct AnswerText {
+pub(crate) struct ResponseText {
     detokenizer: Detokenizer,
     stops: StopMatcher,
     /// Tokens that have not been emitted, with the byte offset at which each begins.
@@ -54,7 +54,7 @@ pub(crate) struct AnswerText {
     emitted_bytes: usize,
 }
 
-impl AnswerText {
+impl ResponseText {
     /// `letters_before` is the number of characters of a prompt that is emitted first.
     pub fn new(stops: StopMatcher, letters_before: usize) -> Self {
         Self {
@@ -168,7 +168,7 @@ mod tests {
 
     fn run(text: &str, stops: &[&str]) -> (Vec<(String, String)>, bool) {
         let stops = StopMatcher::new(stops.iter().map(|stop| (*stop).to_owned()));
-        let mut answer = AnswerText::new(stops, 10);
+        let mut response = ResponseText::new(stops, 10);
         let mut pieces = Vec::new();
         let shown = |piece: Piece| {
             let tokens = piece.tokens.iter();
@@ -181,13 +181,15 @@ mod tests {
                 logprob: -1.0,
                 top: Vec::new(),
             };
-            let step = answer.push(&Bytes, u32::from(byte), Some(logprob)).unwrap();
+            let step = response
+                .push(&Bytes, u32::from(byte), Some(logprob))
+                .unwrap();
             pieces.push(shown(step.piece));
             if step.stopped.is_some() {
                 return (pieces, true);
             }
         }
-        let step = answer.finish(&Bytes).unwrap();
+        let step = response.finish(&Bytes).unwrap();
         pieces.push(shown(step.piece));
         (pieces, step.stopped.is_some())
     }
@@ -220,7 +222,7 @@ mod tests {
 
     #[test]
     fn offsets_count_letters_and_go_on_after_a_prompt() {
-        let mut answer = AnswerText::new(StopMatcher::default(), 10);
+        let mut response = ResponseText::new(StopMatcher::default(), 10);
         let mut offsets = Vec::new();
         for token in "é€a".bytes() {
             let logprob = TokenLogprob {
@@ -228,7 +230,7 @@ mod tests {
                 logprob: 0.0,
                 top: Vec::new(),
             };
-            let step = answer
+            let step = response
                 .push(&Bytes, u32::from(token), Some(logprob))
                 .unwrap();
             offsets.extend(step.piece.tokens.iter().map(|token| token.offset));

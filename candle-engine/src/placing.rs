@@ -37,7 +37,7 @@ pub(crate) fn place(options: &EngineOptions, files: &ModelFiles) -> Result<Place
         divide(&sizes, &rooms).map_err(|problem| EngineError::option("devices", problem))?;
     tracing::info!(explanation = %division.explanation, "layers are divided");
     Placement::by(&division, &devices).ok_or_else(|| {
-        EngineError::option("devices", "the division names a device that is not there")
+        EngineError::option("devices", "the division names a device that does not exist")
     })
 }
 
@@ -81,7 +81,7 @@ fn free_gpu_bytes(device: &Device) -> Result<u64, EngineError> {
     let failed = |error: String| {
         EngineError::option(
             "devices",
-            format!("a GPU does not tell its free memory ({error})"),
+            format!("cannot read a GPU's free memory ({error})"),
         )
     };
     let cuda = device

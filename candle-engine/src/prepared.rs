@@ -1,11 +1,11 @@
 //! A validated generation request. Its grammar is compiled before it is queued, without blocking other requests.
 
-use crate::answer::{Answer, Shape};
-use crate::answer_json::Envelope;
 use crate::api_error::ApiError;
 use crate::batch::GenerationRequest;
 use crate::grammar::{Grammar, compiling};
 use crate::ready::Ready;
+use crate::response::{Answer, Shape};
+use crate::response_json::Envelope;
 use axum::http::StatusCode;
 
 pub(crate) struct Prepared {

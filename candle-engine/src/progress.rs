@@ -48,7 +48,7 @@ impl Progress {
         self.stage.store(stage, Ordering::Relaxed);
         self.percent.store(percent, Ordering::Relaxed);
         if self.cancelled.load(Ordering::Relaxed) {
-            Err(EngineError::load("the engine was stopped meanwhile"))
+            Err(EngineError::load("the engine was stopped while loading"))
         } else {
             Ok(())
         }

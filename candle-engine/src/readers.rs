@@ -91,31 +91,26 @@ impl Readers {
         add(
             "workers",
             "gauge",
-            "Requests that are made tokens of at once.",
+            "Workers that tokenize requests.",
             self.count as f64,
         );
-        add(
-            "workers_busy",
-            "gauge",
-            "How many of these workers are busy.",
-            busy as f64,
-        );
+        add("workers_busy", "gauge", "Busy workers.", busy as f64);
         add(
             "waiting",
             "gauge",
-            "Requests that wait for one of these workers.",
+            "Requests waiting for a worker.",
             self.gauges.waiting.load(Relaxed) as f64,
         );
         add(
             "requests_total",
             "counter",
-            "Requests that tokens were made of.",
+            "Tokenized requests.",
             self.gauges.done.load(Relaxed) as f64,
         );
         add(
             "seconds_total",
             "counter",
-            "How long that took, without the waiting.",
+            "Time spent on tokenizing, without waiting, in seconds.",
             seconds,
         );
         text

@@ -101,12 +101,12 @@ impl ReasoningReader {
             State::Reasoning { has_begun } => self.reason(has_begun, thought),
             State::Behind => {
                 let rest = self.held.trim_start();
-                let is_answer = !rest.is_empty();
+                let is_response = !rest.is_empty();
                 self.held = rest.to_owned();
-                if is_answer {
+                if is_response {
                     self.state = State::Answer;
                 }
-                is_answer
+                is_response
             }
             State::Answer => {
                 thought.text += &std::mem::take(&mut self.held);

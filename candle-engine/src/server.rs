@@ -125,7 +125,7 @@ pub async fn serve(
             let server = axum::serve(listener, router).with_graceful_shutdown(shutdown);
             let result = run(engine, options, server.into_future()).await;
             if let Err(error) = std::fs::remove_file(&path) {
-                tracing::debug!(%error, "the socket file was gone already");
+                tracing::debug!(%error, "the socket file had already been removed");
             }
             result
         }
@@ -146,7 +146,7 @@ async fn run(
         .spawn(move || {
             let _ = tell.send(load(&loader, &options));
         })
-        .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
+        .map_err(|error| EngineError::load(format!("cannot start a thread ({error})")))?;
     let failed_load = async {
         match reply.await {
             Ok(Ok(())) => std::future::pending().await,
@@ -168,7 +168,7 @@ fn load(engine: &Engine, options: &EngineOptions) -> Result<(), EngineError> {
             .num_threads(threads)
             .build_global()
     {
-        tracing::warn!(%error, "the number of threads was set before; it stays");
+        tracing::warn!(%error, "the number of threads was set before and is not changed");
     }
     if let Some(config) = encoder::config_of(options)? {
         let (model, encoder) = encoder::load(options, &config, &engine.progress)?;
@@ -365,14 +365,14 @@ async fn chat_completions(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    answer(engine, body, completion::chat).await
+    respond(engine, body, completion::chat).await
 }
 
 async fn completions(
     State(engine): State<Arc<Engine>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    answer(engine, body, completion::complete).await
+    respond(engine, body, completion::complete).await
 }
 
 /// Changes the adapters. Runs to completion even if the client disconnects, which keeps table and network consistent.
@@ -384,7 +384,7 @@ async fn change_adapters(
     let body = body.map_err(wrong_body)?;
     let changing = move || match engine.ready.get().ok_or_else(still_loading)? {
         Served::Decoder(ready) => change(&ready.adapters, &ready.batch, &body),
-        Served::Encoder(_) => Err(ApiError::invalid("this model takes no adapters")),
+        Served::Encoder(_) => Err(ApiError::invalid("this model does not support adapters")),
     };
     let changed = tokio::task::spawn_blocking(changing).await;
     changed.unwrap_or_else(|_| Err(ApiError::internal("the adapters could not be changed")))
@@ -408,7 +408,7 @@ async fn detokenize(
         .map(Json)
 }
 
-async fn answer(
+async fn respond(
     engine: Arc<Engine>,
     body: Result<Bytes, BytesRejection>,
     prepare: fn(&Ready, &[u8]) -> Result<Prepared, ApiError>,
@@ -422,7 +422,7 @@ async fn answer(
         return still_loading().into_response();
     };
     match prepared.start(ready).await {
-        Ok(answer) => answer.respond().await,
+        Ok(response) => response.respond().await,
         Err(error) => error.into_response(),
     }
 }
@@ -451,13 +451,13 @@ async fn encode(
 ) -> Result<Response, ApiError> {
     let body = body.map_err(wrong_body)?;
     match engine.ready.get().ok_or_else(still_loading)? {
-        Served::Encoder(service) => Arc::clone(service).answer(route, body).await,
+        Served::Encoder(service) => Arc::clone(service).respond(route, body).await,
         Served::Decoder(ready) => Err(ApiError {
             code: Some("unsupported_operation"),
             ..ApiError::field(
                 "model",
                 format!(
-                    "the model `{}` generates text and gives no {}; ask /v1/chat/completions or /v1/completions, or serve it with the task embed or rerank if it is for that",
+                    "the model `{}` generates text and does not compute {}; use /v1/chat/completions or /v1/completions, or serve it with the task embed or rerank if it supports that",
                     ready.model_name,
                     route.noun()
                 ),

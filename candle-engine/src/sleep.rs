@@ -99,7 +99,7 @@ impl SleepGate {
         let mut states = self.0.subscribe();
         // If the client disconnects, the turn is dropped, which reopens the gate.
         if states.wait_for(|state| state.answering == 0).await.is_err() {
-            return Err(ApiError::internal("the engine ends"));
+            return Err(ApiError::internal("the engine is shutting down"));
         }
         blocking(move || {
             let failed = parts.iter().find_map(|part| part.sleep().err());
@@ -156,7 +156,7 @@ impl SleepGate {
             Err(ApiError::with_status(
                 StatusCode::CONFLICT,
                 "turning",
-                "the engine is falling asleep or waking up already; ask GET /is_sleeping",
+                "the engine is falling asleep or waking up already; see GET /is_sleeping",
             ))
         }
     }
@@ -214,7 +214,7 @@ pub(crate) fn give_back_pages(mapping: &memmap2::Mmap) -> Result<(), EngineError
     let advised = unsafe { mapping.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
     advised.map_err(|error| {
         EngineError::load(format!(
-            "the pages of a mapped file cannot be given back ({error})"
+            "the pages of a mapped file cannot be released ({error})"
         ))
     })
 }

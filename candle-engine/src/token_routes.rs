@@ -26,19 +26,19 @@ pub(crate) fn tokenize(ready: &Ready, body: &[u8]) -> Result<Tokenized, ApiError
             let messages = take_messages(&mut fields, &mut ignored)?;
             let tools = take_tools(&mut fields, &mut ignored)?;
             let switches = take_switches(&mut fields, &mut ignored)?;
-            let begins_answer = fields.take_bool("add_generation_prompt")?.unwrap_or(true);
+            let begins_response = fields.take_bool("add_generation_prompt")?.unwrap_or(true);
             let template = template_of(model)?;
             let tools = tools_of(template, tools, &mut ignored)?;
-            let text = render(template, &messages, &tools, &switches, begins_answer)?;
+            let text = render(template, &messages, &tools, &switches, begins_response)?;
             // A chat template adds its special tokens itself.
             (text, special.unwrap_or(false))
         }
         (Some(_), true) => {
-            let message = "`prompt` and `messages` exclude each other";
+            let message = "`prompt` and `messages` cannot be combined";
             return Err(ApiError::field("prompt", message));
         }
         (None, false) => {
-            let message = "`prompt` is required, or `messages` in its place";
+            let message = "`prompt` or `messages` is required";
             return Err(ApiError::field("prompt", message));
         }
     };

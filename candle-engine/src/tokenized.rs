@@ -98,7 +98,7 @@ pub(crate) fn check_text(text: &str, context_tokens: usize) -> Result<(), ApiErr
         return Ok(());
     }
     Err(ApiError::invalid(format!(
-        "the text has {} bytes; at most {most} are taken for a context of {context_tokens} tokens: send it in parts",
+        "the text has {} bytes; at most {most} are allowed for a context of {context_tokens} tokens: send it in parts",
         text.len()
     )))
 }
@@ -125,20 +125,20 @@ mod tests {
 
     #[test]
     fn the_pieces_of_an_answer_are_its_json() {
-        let (_, answer) = written(Tokenized::new(Vec::new(), 8));
+        let (_, response) = written(Tokenized::new(Vec::new(), 8));
         assert_eq!(
-            answer,
+            response,
             json!({"count": 0, "max_model_len": 8, "tokens": []})
         );
         let few = Tokenized::new(vec![7, 9], 8).with_texts(|token| format!("\"{token}\n"));
-        let (_, answer) = written(few);
+        let (_, response) = written(few);
         assert_eq!(
-            answer,
+            response,
             json!({"count": 2, "max_model_len": 8, "tokens": [7, 9], "token_strs": ["\"7\n", "\"9\n"]})
         );
         let many: Vec<u32> = (0..10_000).collect();
-        let (pieces, answer) = written(Tokenized::new(many.clone(), 8));
-        assert_eq!(answer["tokens"], json!(many));
+        let (pieces, response) = written(Tokenized::new(many.clone(), 8));
+        assert_eq!(response["tokens"], json!(many));
         assert_eq!(pieces, 5);
     }
 

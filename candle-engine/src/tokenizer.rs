@@ -48,7 +48,7 @@ impl ModelTokenizer {
             return Err(EngineError::model(
                 &file,
                 format!(
-                    "its vocabulary has {vocabulary} tokens, the model's embedding {rows} (vocab_size)"
+                    "its vocabulary has {vocabulary} tokens, but the model's embedding has {rows} (vocab_size)"
                 ),
                 "use the tokenizer that belongs to the model",
             ));

@@ -114,7 +114,7 @@ async fn a_broken_configuration_is_named() {
         (
             "architectures",
             json!(["MambaForCausalLM"]),
-            "MambaForCausalLM, this engine supports LlamaForCausalLM",
+            "MambaForCausalLM; this engine supports LlamaForCausalLM",
         ),
         ("architectures", json!(null), "architecture is none"),
         ("hidden_size", json!("wide"), "not a whole number"),
@@ -182,7 +182,7 @@ async fn a_broken_chat_template_is_named() {
     .expect("written");
     assert_says(
         &last_words(folder.path()).await,
-        &["chat_template.jinja", "template is wrong"],
+        &["chat_template.jinja", "template is invalid"],
     );
 }
 
@@ -323,7 +323,7 @@ async fn a_number_that_is_none_is_found_by_its_tensor_where_that_is_asked_for() 
     };
     assert_says(
         &last_words_of(options).await,
-        &["model.safetensors", "the tensor ", "no finite numbers"],
+        &["model.safetensors", "the tensor ", "not finite"],
     );
 }
 

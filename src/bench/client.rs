@@ -8,10 +8,10 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 
-use super::answer::{self, Answer, Events, Fault};
 use super::connection::{Connection, describe};
 use super::plan::Plan;
 use super::prompts::Prompts;
+use super::response::{self as responses, Answer, Events, Fault};
 use super::target::Target;
 use crate::args::BenchRoute;
 
@@ -88,20 +88,20 @@ impl Client {
 
     /// Sends one request. A reusable connection is left in `connection`.
     pub async fn ask(&self, nth: u64, due: Instant, connection: &mut Option<Connection>) -> Answer {
-        let mut answer = Answer::default();
+        let mut response = Answer::default();
         let deadline = tokio::time::Instant::from_std(due + self.timeout);
-        let outcome = self.try_ask(nth, due, connection, &mut answer);
+        let outcome = self.try_ask(nth, due, connection, &mut response);
         match tokio::time::timeout_at(deadline, outcome).await {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => answer.fault = Some(fault),
+            Ok(Err(fault)) => response.fault = Some(fault),
             Err(_) => {
                 let message = format!("no complete answer within {:?}", self.timeout);
-                answer.fault = Some(Fault::new("timeout", message));
+                response.fault = Some(Fault::new("timeout", message));
                 *connection = None;
             }
         }
-        answer.took = now().saturating_duration_since(due);
-        answer
+        response.took = now().saturating_duration_since(due);
+        response
     }
 
     async fn try_ask(
@@ -109,7 +109,7 @@ impl Client {
         nth: u64,
         due: Instant,
         kept: &mut Option<Connection>,
-        answer: &mut Answer,
+        reply: &mut Answer,
     ) -> Result<(), Fault> {
         let usable = match kept.take() {
             Some(mut connection) => connection.is_usable().await.then_some(connection),
@@ -123,23 +123,23 @@ impl Client {
                 .map_err(|message| Fault::new(brief(&message), &message))?,
         };
         let request = self.request(nth);
-        answer.late = now().saturating_duration_since(due);
+        reply.late = now().saturating_duration_since(due);
         let response = connection
             .send(request)
             .await
-            .map_err(|message| no_answer(&message))?;
+            .map_err(|message| no_response(&message))?;
         let status = response.status();
         if !status.is_success() {
-            let body = read_complete(&mut connection, response, answer).await?;
+            let body = read_complete(&mut connection, response, reply).await?;
             *kept = Some(connection);
-            return Err(answer::refused(status.as_u16(), &body));
+            return Err(responses::refused(status.as_u16(), &body));
         }
         if self.stream {
-            self.read_stream(&mut connection, response, due, answer)
+            self.read_stream(&mut connection, response, due, reply)
                 .await?;
         } else {
-            let body = read_complete(&mut connection, response, answer).await?;
-            answer::read_complete(&body, answer);
+            let body = read_complete(&mut connection, response, reply).await?;
+            responses::read_complete(&body, reply);
         }
         *kept = Some(connection);
         Ok(())
@@ -158,18 +158,18 @@ impl Client {
         connection: &mut Connection,
         response: Response<Incoming>,
         due: Instant,
-        answer: &mut Answer,
+        reply: &mut Answer,
     ) -> Result<(), Fault> {
         let mut body = response.into_body();
         let mut events = Events::default();
         while let Some(frame) = connection.during(body.frame()).await {
-            let frame = frame.map_err(|error| no_answer(&describe(&error)))?;
+            let frame = frame.map_err(|error| no_response(&describe(&error)))?;
             if let Some(data) = frame.data_ref() {
-                answer.bytes += data.len() as u64;
+                reply.bytes += data.len() as u64;
                 events.push(data, now());
             }
         }
-        events.finish(due, answer);
+        events.finish(due, reply);
         Ok(())
     }
 
@@ -181,11 +181,11 @@ impl Client {
             let mut connection =
                 connection.map_err(|message| Fault::new(brief(&message), &message))?;
             let sent = connection.send(self.request(nth)).await;
-            let response = sent.map_err(|message| no_answer(&message))?;
+            let response = sent.map_err(|message| no_response(&message))?;
             let status = response.status();
             if !status.is_success() {
                 let body = read_complete(&mut connection, response, &mut Answer::default()).await?;
-                return Err(answer::refused(status.as_u16(), &body));
+                return Err(responses::refused(status.as_u16(), &body));
             }
             let mut body = response.into_body();
             let mut events = Events::default();
@@ -197,8 +197,8 @@ impl Client {
                             return Err(fault.clone());
                         }
                     }
-                    Some(Err(error)) => return Err(no_answer(&describe(&error))),
-                    None => return Err(Fault::new("ended", "the stream ended at once")),
+                    Some(Err(error)) => return Err(no_response(&describe(&error))),
+                    None => return Err(Fault::new("ended", "the stream ended immediately")),
                 }
                 if events.has_begun() {
                     return Ok((connection, body));
@@ -215,7 +215,7 @@ impl Client {
     }
 }
 
-fn no_answer(message: &str) -> Fault {
+fn no_response(message: &str) -> Fault {
     Fault::new("broken off", message)
 }
 
@@ -227,17 +227,17 @@ fn brief(message: &str) -> &str {
 async fn read_complete(
     connection: &mut Connection,
     response: Response<Incoming>,
-    answer: &mut Answer,
+    reply: &mut Answer,
 ) -> Result<Bytes, Fault> {
     let mut body = Limited::new(response.into_body(), ANSWER_MAX);
     let mut first = Bytes::new();
     let mut more = BytesMut::new();
     while let Some(frame) = connection.during(body.frame()).await {
-        let frame = frame.map_err(|error| no_answer(&error.to_string()))?;
+        let frame = frame.map_err(|error| no_response(&error.to_string()))?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        answer.bytes += data.len() as u64;
+        reply.bytes += data.len() as u64;
         match (first.is_empty(), more.is_empty()) {
             (true, _) => first = data,
             (false, true) => {
@@ -269,7 +269,7 @@ pub async fn only_model(target: &Target, timeout: Duration) -> Result<String, St
         let body = read_complete(&mut connection, response, &mut read).await;
         let body = body.map_err(|fault| fault.message)?;
         if !status.is_success() {
-            let fault = answer::refused(status.as_u16(), &body);
+            let fault = responses::refused(status.as_u16(), &body);
             return Err(format!("{}: {}", fault.label, fault.message));
         }
         serde_json::from_slice::<serde_json::Value>(&body).map_err(|error| error.to_string())

@@ -9,10 +9,10 @@ use rand_distr::{Distribution, Exp1};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use super::answer::Answer;
 use super::client::{Client, now};
 use super::connection::Connection;
 use super::plan::{Load, Until};
+use super::response::Answer;
 use super::tally::Tally;
 use crate::args::Arrivals;
 
@@ -90,9 +90,9 @@ impl Drive {
             lanes.spawn(async move {
                 let mut connection = None;
                 while let Some(nth) = drive.next(now() - began) {
-                    let answer = drive.ask(nth, now(), &mut connection).await;
-                    let unconnected = connection.is_none() && answer.fault.is_some();
-                    drive.count(answer);
+                    let response = drive.ask(nth, now(), &mut connection).await;
+                    let unconnected = connection.is_none() && response.fault.is_some();
+                    drive.count(response);
                     if unconnected {
                         tokio::time::sleep(AFTER_NO_CONNECTION).await;
                     }
@@ -143,8 +143,8 @@ impl Drive {
                     running.spawn(async move {
                         let _seat = seats.acquire_owned().await;
                         let mut connection = None;
-                        let answer = drive.ask(nth, due, &mut connection).await;
-                        drive.count(answer);
+                        let response = drive.ask(nth, due, &mut connection).await;
+                        drive.count(response);
                         connection.into_iter().for_each(|connection| drive.client.give_back(connection));
                     });
                 }
@@ -158,19 +158,19 @@ impl Drive {
         self.client.ask(nth, due, connection).await
     }
 
-    fn count(&self, answer: Answer) {
+    fn count(&self, response: Answer) {
         let mut tally = self
             .tally
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let fault = answer.fault.as_ref();
+        let fault = response.fault.as_ref();
         let is_unknown = fault.is_some_and(|fault| fault.label == UNKNOWN_MODEL);
         // After a success, either the model was removed or some of several endpoints lack it: the other responses count.
         if !self.ignores_errors && is_unknown && tally.succeeded == 0 {
             self.unknown_model.store(true, Ordering::Relaxed);
         }
         self.ended.fetch_add(1, Ordering::Relaxed);
-        tally.count(answer);
+        tally.count(response);
     }
 }
 

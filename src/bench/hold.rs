@@ -8,8 +8,8 @@ use http_body_util::BodyExt;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
-use super::answer::Fault;
 use super::client::Client;
+use super::response::Fault;
 
 /// Number of streams to open concurrently.
 const OPENING: usize = 64;
@@ -27,7 +27,7 @@ pub fn allow_files(connections: u64) -> Result<(), String> {
     }
     if hard < wanted {
         return Err(format!(
-            "{connections} connections need {wanted} open files, and this user may have {hard}; raise it with `ulimit -Hn` as root, or ask for {} at most",
+            "{connections} connections need {wanted} open files, but this user's limit is {hard}; raise it with `ulimit -Hn` as root, or open at most {}",
             hard.saturating_sub(FILES_BESIDE)
         ));
     }

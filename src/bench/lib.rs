@@ -1,7 +1,6 @@
 //! `model-pool bench`: loads an OpenAI endpoint and measures its latency and throughput. It is independent of the pool, which it
 //! treats like any other endpoint.
 
-mod answer;
 mod args;
 mod client;
 mod connection;
@@ -12,6 +11,7 @@ mod progress;
 mod prompts;
 mod random;
 mod report;
+mod response;
 mod tally;
 mod target;
 

@@ -87,7 +87,7 @@ impl Plan {
             ] {
                 if is_set {
                     return Err(format!(
-                        "{option} does not go with --route embeddings, which answers with vectors at once"
+                        "{option} cannot be combined with --route embeddings, which returns vectors in one response"
                     ));
                 }
             }
@@ -102,7 +102,7 @@ impl Plan {
             }
         }
         if args.max_tokens == Some(0) {
-            return Err("--max-tokens 0 asks for no answer; give at least 1".to_owned());
+            return Err("--max-tokens 0 requests no output; give at least 1".to_owned());
         }
         Ok(Plan {
             target,

@@ -156,7 +156,7 @@ pub fn short(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::{Answer, Fault};
+    use crate::response::{Answer, Fault};
 
     fn report() -> Report {
         let mut tally = Tally::default();

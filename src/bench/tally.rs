@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::answer::Answer;
+use super::response::Answer;
 
 /// Longer times are recorded as this value.
 const LONGEST_NS: u64 = 6 * 3600 * 1_000_000_000;
@@ -50,10 +50,10 @@ impl Default for Tally {
 }
 
 impl Tally {
-    pub fn count(&mut self, answer: Answer) {
-        self.bytes += answer.bytes;
-        self.late.record(answer.late);
-        if let Some(fault) = answer.fault {
+    pub fn count(&mut self, response: Answer) {
+        self.bytes += response.bytes;
+        self.late.record(response.late);
+        if let Some(fault) = response.fault {
             let failed = self.failed.entry(fault.label).or_insert_with(|| Failed {
                 count: 0,
                 message: fault.message,
@@ -62,13 +62,13 @@ impl Tally {
             return;
         }
         self.succeeded += 1;
-        self.prompt_tokens = self.prompt_tokens.saturating_add(answer.prompt_tokens);
-        self.tokens = self.tokens.saturating_add(answer.tokens);
-        self.latency.record(answer.took);
-        if let Some(first) = answer.first_token {
+        self.prompt_tokens = self.prompt_tokens.saturating_add(response.prompt_tokens);
+        self.tokens = self.tokens.saturating_add(response.tokens);
+        self.latency.record(response.took);
+        if let Some(first) = response.first_token {
             self.first_token.record(first);
         }
-        for gap in answer.gaps {
+        for gap in response.gaps {
             self.between_tokens.record(gap);
         }
     }
@@ -113,7 +113,7 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::Fault;
+    use crate::response::Fault;
 
     #[test]
     fn percentiles_are_those_of_what_was_recorded() {

@@ -61,7 +61,7 @@ impl Target {
         };
         let key = key.map(|key| HeaderValue::from_str(&format!("Bearer {key}")));
         let mut key = key.transpose().map_err(
-            |_| "the key has characters that no header can carry; check --key or MODEL_POOL_KEY",
+            |_| "the key has characters that a header cannot carry; check --key or MODEL_POOL_KEY",
         )?;
         if let Some(key) = &mut key {
             key.set_sensitive(true);

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::answer::{Answer, Data};
 use super::client::Client;
 use super::events::Event;
 use super::failure::Failure;
 use super::quantity::seconds;
+use super::response::{Answer, Data};
 use super::screen::Screen;
 use super::waiting::{Notice, Waiting, read};
 
@@ -35,21 +35,21 @@ pub async fn ask(
     manner: Manner,
     stop: impl Future<Output = ()>,
 ) -> Result<Answer, Failure> {
-    let mut answer = Answer::default();
-    let outcome = receive(client, body, screen, manner, stop, &mut answer).await;
+    let mut response = Answer::default();
+    let outcome = receive(client, body, screen, manner, stop, &mut response).await;
     if !manner.is_streamed && outcome.is_ok() {
-        screen.reasoning(&answer.reasoning)?;
-        screen.text(&answer.text)?;
+        screen.reasoning(&response.reasoning)?;
+        screen.text(&response.text)?;
     }
-    screen.end_answer()?;
+    screen.end_response()?;
     outcome?;
-    if let Some(ending) = answer.ending() {
+    if let Some(ending) = response.ending() {
         screen.aside(ending);
     }
     if manner.is_verbose {
-        screen.aside(&answer.figures());
+        screen.aside(&response.figures());
     }
-    Ok(answer)
+    Ok(response)
 }
 
 async fn receive(
@@ -58,7 +58,7 @@ async fn receive(
     screen: &mut Screen,
     manner: Manner,
     stop: impl Future<Output = ()>,
-    answer: &mut Answer,
+    response: &mut Answer,
 ) -> Result<(), Failure> {
     let clock = Clock::start();
     let mut stop = pin!(stop);
@@ -68,7 +68,7 @@ async fn receive(
         tokio::select! {
             biased;
             () = &mut stop => {
-                answer.is_interrupted = true;
+                response.is_interrupted = true;
                 return Ok(());
             }
             opened = &mut opening => break opened?,
@@ -79,12 +79,12 @@ async fn receive(
         let event = tokio::select! {
             biased;
             () = &mut stop => {
-                answer.is_interrupted = true;
+                response.is_interrupted = true;
                 return Ok(());
             }
             event = stream.next() => event?,
             () = sleep(TICK) => {
-                if answer.pieces == 0 || !manner.is_streamed {
+                if response.pieces == 0 || !manner.is_streamed {
                     screen.status(&status(waiting.as_ref(), clock.passed()));
                 }
                 continue;
@@ -98,7 +98,7 @@ async fn receive(
                         waiting = Some(now);
                     }
                     Some(Notice::Seated { waited }) => {
-                        answer.waited = Some(waited);
+                        response.waited = Some(waited);
                         waiting = None;
                     }
                     None => {}
@@ -107,14 +107,14 @@ async fn receive(
             }
             Some(Event::Data(data)) => data,
             // Some servers omit `[DONE]`.
-            None if answer.finish.is_some() => return Ok(()),
+            None if response.finish.is_some() => return Ok(()),
             None => {
                 return Err(Failure::Cut {
                     message: CLOSED.to_owned(),
                 });
             }
         };
-        match answer.take(&data, clock.passed()) {
+        match response.take(&data, clock.passed()) {
             Data::Piece(piece) if manner.is_streamed => {
                 screen.reasoning(&piece.reasoning)?;
                 screen.text(&piece.text)?;
@@ -129,27 +129,27 @@ async fn receive(
 /// Sends a request without showing the response.
 pub async fn quietly(client: &Client, body: &Value) -> Result<Answer, Failure> {
     let clock = Clock::start();
-    let mut answer = Answer::default();
+    let mut response = Answer::default();
     let mut stream = client.stream(body).await?;
     loop {
         let data = match stream.next().await? {
             Some(Event::Comment(comment)) => {
                 if let Some(Notice::Seated { waited }) = read(&comment) {
-                    answer.waited = Some(waited);
+                    response.waited = Some(waited);
                 }
                 continue;
             }
             Some(Event::Data(data)) => data,
-            None if answer.finish.is_some() => return Ok(answer),
+            None if response.finish.is_some() => return Ok(response),
             None => {
                 return Err(Failure::Cut {
                     message: CLOSED.to_owned(),
                 });
             }
         };
-        match answer.take(&data, clock.passed()) {
+        match response.take(&data, clock.passed()) {
             Data::Piece(_) => {}
-            Data::End => return Ok(answer),
+            Data::End => return Ok(response),
             Data::Error(message) => return Err(Failure::Cut { message }),
         }
     }

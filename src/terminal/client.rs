@@ -58,8 +58,8 @@ impl Client {
     /// Returns the names of the models that the key may use.
     pub async fn models(&self) -> Result<Vec<String>, Failure> {
         let request = self.request(Method::GET, "v1/models", None)?;
-        let answer = self.value(request.timeout(SHORT)).await?;
-        let models = answer["data"].as_array();
+        let response = self.value(request.timeout(SHORT)).await?;
+        let models = response["data"].as_array();
         let names = models.into_iter().flatten();
         let names = names.filter_map(|model| Some(model["id"].as_str()?.to_owned()));
         Ok(names.collect())

@@ -91,7 +91,7 @@ pub fn parse(line: &str) -> Result<Command, String> {
         _ => {
             let near = nearest(word, NAMES.into_iter());
             let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
-            Err(format!("there is no command {word}; {near}/help lists all"))
+            Err(format!("unknown command {word}; {near}/help lists all"))
         }
     }
 }

@@ -54,15 +54,15 @@ impl Conversation {
     }
 
     /// Adds the response to the prompt. An empty response leaves the prompt pending.
-    pub fn answered(&mut self, answer: &str) {
-        if answer.is_empty() {
+    pub fn answered(&mut self, response: &str) {
+        if response.is_empty() {
             return;
         }
         if let Some(text) = self.pending.take() {
             let message = |role, text| Message { role, text };
             self.messages.push(message(Role::User, text));
             self.messages
-                .push(message(Role::Assistant, answer.to_owned()));
+                .push(message(Role::Assistant, response.to_owned()));
         }
     }
 

@@ -195,7 +195,7 @@ impl fmt::Display for Failure {
                 excerpt,
             } => write!(
                 f,
-                "what answers at {} is no model pool: status {status}, {}",
+                "the server at {} is not a model pool: status {status}, {}",
                 line(server),
                 line(excerpt)
             ),

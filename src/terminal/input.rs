@@ -195,7 +195,7 @@ pub fn all(input: &mut impl Read) -> Result<String, Failure> {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
         Failure::Usage(format!(
-            "standard input is not UTF-8 text: byte {} (line {line}) is part of no character; convert it, for example with iconv",
+            "standard input is not UTF-8 text: byte {} (line {line}) is not part of a character; convert it, for example with iconv",
             good.len() + 1
         ))
     })

@@ -8,7 +8,6 @@
 //!                                        ask: client ─▶ events ─▶ answer
 //! ```
 
-mod answer;
 mod args;
 mod ask;
 mod clean;
@@ -26,6 +25,7 @@ mod once;
 mod parameters;
 mod quantity;
 mod quotes;
+mod response;
 mod save;
 mod screen;
 mod session;

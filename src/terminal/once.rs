@@ -22,10 +22,10 @@ pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), Fai
     conversation.prompt(prompt(&args.prompt)?);
     let mut screen = Screen::new();
     let work = async {
-        match answer(client, args, &conversation, &mut screen).await {
+        match respond(client, args, &conversation, &mut screen).await {
             Err(failure) if failure.is_unknown_model() => {
                 register(client, &mut screen, &name, failure).await?;
-                let again = answer(client, args, &conversation, &mut screen).await;
+                let again = respond(client, args, &conversation, &mut screen).await;
                 again.map_err(|failure| advised(failure, &name))
             }
             answered => answered,
@@ -58,14 +58,14 @@ fn prompt(arguments: &[String]) -> Result<String, Failure> {
     parts.retain(|part| !part.trim().is_empty());
     if parts.is_empty() {
         Err(Failure::Usage(
-            "there is no prompt; write it after the model's name, or on standard input".to_owned(),
+            "no prompt is given; write it after the model's name, or on standard input".to_owned(),
         ))
     } else {
         Ok(parts.join(" "))
     }
 }
 
-async fn answer(
+async fn respond(
     client: &Client,
     args: &RunArgs,
     conversation: &Conversation,
@@ -92,8 +92,8 @@ async fn answer(
         is_verbose: args.ask.verbose,
     };
     let body = conversation.request(true);
-    let answer = ask(client, &body, screen, manner, interrupted()).await?;
-    if answer.is_interrupted {
+    let response = ask(client, &body, screen, manner, interrupted()).await?;
+    if response.is_interrupted {
         Err(Failure::Interrupted)
     } else {
         Ok(())

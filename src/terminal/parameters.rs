@@ -39,62 +39,62 @@ const KNOWN: &[Known] = &[
         "temperature",
         &["temp"],
         Form::Number,
-        "how much chance there is in the answer; 0 is least",
+        "randomness of the answer; 0 is lowest",
     ),
     known(
         "top_p",
         &[],
         Form::Number,
-        "only tokens that together have this probability",
+        "only the likeliest tokens that together have this probability",
     ),
     known(
         "top_k",
         &[],
         Form::Integer,
-        "only so many of the most probable tokens",
+        "only this number of likeliest tokens",
     ),
     known(
         "min_p",
         &[],
         Form::Number,
-        "only tokens with this share of the best one's probability",
+        "only tokens with this share of the likeliest token's probability",
     ),
     known(
         "max_tokens",
         &["num_predict", "max_completion_tokens"],
         Form::Integer,
-        "the longest answer",
+        "maximum length of the answer",
     ),
     known(
         "seed",
         &[],
         Form::Integer,
-        "the same seed gives the same chance",
+        "the same seed gives the same answer",
     ),
     known("stop", &[], Form::Texts, "texts that end the answer"),
     known(
         "frequency_penalty",
         &[],
         Form::Number,
-        "against frequent tokens",
+        "penalty for frequent tokens",
     ),
     known(
         "presence_penalty",
         &[],
         Form::Number,
-        "against tokens that are there already",
+        "penalty for tokens that have occurred",
     ),
     known(
         "repetition_penalty",
         &["repeat_penalty"],
         Form::Number,
-        "against repetition; 1 is none",
+        "penalty for repetition; 1 is none",
     ),
     known(
         "reasoning_effort",
         &[],
         Form::Word,
-        "how long a model reasons: low, medium, high",
+        "amount of reasoning: low, medium, high",
     ),
 ];
 
@@ -175,11 +175,8 @@ fn unknown(name: &str) -> String {
     }
     let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
     match nearest(name, names.iter().copied()) {
-        Some(near) => format!("there is no parameter {name}; did you mean {near}?"),
-        None => format!(
-            "there is no parameter {name}; there are {}",
-            names.join(", ")
-        ),
+        Some(near) => format!("unknown parameter {name}; did you mean {near}?"),
+        None => format!("unknown parameter {name}; known are {}", names.join(", ")),
     }
 }
 

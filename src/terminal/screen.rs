@@ -86,7 +86,7 @@ impl Screen {
     }
 
     /// Ends the line and resets dim text.
-    pub fn end_answer(&mut self) -> Result<(), Failure> {
+    pub fn end_response(&mut self) -> Result<(), Failure> {
         self.status.erase();
         if std::mem::take(&mut self.is_reasoning) && self.is_coloured {
             self.write(PLAIN)?;

@@ -104,13 +104,13 @@ impl Session<'_> {
         };
         let stop = stop(self.is_interactive);
         let asking = ask(self.client, &body, &mut self.screen, manner, stop);
-        let answer = self.runtime.block_on(asking);
-        let answer =
-            answer.map_err(|failure| models::advised(failure, &self.conversation.model))?;
-        self.conversation.answered(&answer.text);
-        if answer.is_interrupted {
+        let response = self.runtime.block_on(asking);
+        let response =
+            response.map_err(|failure| models::advised(failure, &self.conversation.model))?;
+        self.conversation.answered(&response.text);
+        if response.is_interrupted {
             self.screen.aside("Stopped. /retry asks again.");
-        } else if answer.text.is_empty() {
+        } else if response.text.is_empty() {
             self.screen.aside("The answer is empty. /retry asks again.");
         }
         Ok(())
@@ -124,14 +124,14 @@ impl Session<'_> {
             Command::Help => self.screen.note(HELP),
             Command::System(None) => {
                 let text = self.conversation.system.clone();
-                let text = text.unwrap_or_else(|| "There are no instructions.".to_owned());
+                let text = text.unwrap_or_else(|| "No instructions are set.".to_owned());
                 self.screen.note(&text);
             }
             Command::System(Some(text)) => {
                 let is_none = text.is_empty();
                 self.conversation.system = (!is_none).then_some(text);
                 self.screen.aside(if is_none {
-                    "The instructions are removed."
+                    "The instructions were removed."
                 } else {
                     "The instructions are set."
                 });
@@ -140,7 +140,7 @@ impl Session<'_> {
             Command::Model(Some(name)) => {
                 let name = models::hub_name(&name);
                 self.ensure(&name)?;
-                self.screen.aside(&format!("Going on with {name}."));
+                self.screen.aside(&format!("Continuing with {name}."));
                 self.conversation.model = name;
             }
             Command::Settings => {
@@ -164,11 +164,13 @@ impl Session<'_> {
             }
             Command::Retry if self.conversation.retry() => self.ask()?,
             Command::Retry => {
-                return Err(Failure::Usage("there is no prompt to ask again".to_owned()));
+                return Err(Failure::Usage(
+                    "there is no earlier prompt to repeat".to_owned(),
+                ));
             }
             Command::Clear => {
                 self.conversation.clear();
-                self.screen.aside("The messages are forgotten.");
+                self.screen.aside("The messages were removed.");
             }
             Command::Save(path) => {
                 let replaces = self.saved.contains(&path);

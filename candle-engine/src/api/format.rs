@@ -39,7 +39,7 @@ pub(super) fn take_grammar(
         if let (Some((_, other)), Some(_)) = (&found, &grammar) {
             return Err(ApiError::field(
                 name,
-                format!("`{name}` and `{other}` exclude each other"),
+                format!("`{name}` and `{other}` cannot be combined"),
             ));
         }
         found = grammar.map(|grammar| (grammar, name)).or(found);
@@ -82,7 +82,7 @@ fn take_structured_outputs(
             return Err(ApiError::field(
                 NAME,
                 format!(
-                    "`{NAME}` may have one of json, regex, choice, grammar and json_object, and has more"
+                    "`{NAME}` has more than one of json, regex, choice, grammar and json_object"
                 ),
             ));
         }
@@ -156,7 +156,10 @@ fn parse_json(name: &str, value: Value) -> Result<Grammar, ApiError> {
     let schema = match &value {
         // Other engines also accept the schema as a string.
         Value::String(text) => serde_json::from_str(text).map_err(|error| {
-            ApiError::field(name, format!("`{name}` is a text that is no JSON: {error}"))
+            ApiError::field(
+                name,
+                format!("`{name}` is a string that is not valid JSON: {error}"),
+            )
         })?,
         _ => value,
     };
@@ -181,7 +184,7 @@ fn parse_choice(name: &str, value: Value) -> Result<Grammar, ApiError> {
         .map(Grammar::Choice)
         .ok_or_else(|| {
             let wanted = format!(
-                "a list of 1 to {CHOICES_MAX} strings, none of them empty, of {SCHEMA_BYTES_MAX} bytes together"
+                "a list of 1 to {CHOICES_MAX} non-empty strings of at most {SCHEMA_BYTES_MAX} bytes in total"
             );
             expected(name, wanted, &value)
         })
@@ -191,7 +194,7 @@ fn parse_choice(name: &str, value: Value) -> Result<Grammar, ApiError> {
 fn text(name: &str, value: Value, bytes_max: usize) -> Result<String, ApiError> {
     let text = match value {
         Value::String(text) if !text.trim().is_empty() => text,
-        other => return Err(expected(name, "a string that is not empty", &other)),
+        other => return Err(expected(name, "a non-empty string", &other)),
     };
     check_bytes(name, text.len(), bytes_max)?;
     // Grammar parsers recurse once per nesting level.
@@ -220,7 +223,7 @@ pub(super) fn checked_schema(name: &str, schema: Value) -> Result<Value, ApiErro
         return Err(ApiError::field(
             name,
             format!(
-                "`{name}` has a text of {longest} bytes; at most {EXPRESSION_BYTES_MAX} are taken"
+                "`{name}` contains a string of {longest} bytes; at most {EXPRESSION_BYTES_MAX} are allowed"
             ),
         ));
     }
@@ -234,7 +237,7 @@ fn check_bytes(name: &str, bytes: usize, most: usize) -> Result<(), ApiError> {
     } else {
         Err(ApiError::field(
             name,
-            format!("`{name}` has {bytes} bytes; at most {most} are taken"),
+            format!("`{name}` has {bytes} bytes; at most {most} are allowed"),
         ))
     }
 }
@@ -245,7 +248,7 @@ fn check_depth(name: &str, depth: usize) -> Result<(), ApiError> {
     } else {
         Err(ApiError::field(
             name,
-            format!("`{name}` is {depth} levels deep; at most {DEPTH_MAX} are taken"),
+            format!("`{name}` is {depth} levels deep; at most {DEPTH_MAX} are allowed"),
         ))
     }
 }

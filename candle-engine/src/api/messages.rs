@@ -33,7 +33,7 @@ pub(crate) fn take_messages(
         Some(Value::Array(messages)) if (1..=MESSAGES_MAX).contains(&messages.len()) => messages,
         Some(Value::Array(messages)) if messages.len() > MESSAGES_MAX => {
             let message = format!(
-                "`messages` has {} messages; at most {MESSAGES_MAX} are taken",
+                "`messages` has {} messages; at most {MESSAGES_MAX} are allowed",
                 messages.len()
             );
             return Err(ApiError::field("messages", message));
@@ -107,7 +107,7 @@ fn parse_message(index: usize, message: Value, ignored: &mut Ignored) -> Result<
         let found = object.get("tool_call_id").cloned().unwrap_or_default();
         return Err(expected(
             &place("tool_call_id"),
-            "the id of the call that the message answers",
+            "the id of the call that the message responds to",
             &found,
         ));
     }
@@ -244,7 +244,7 @@ fn parse_part(place: &str, part: &Value, ignored: &mut Ignored) -> Result<String
         (Some(kind), _) if kind != "text" => Err(ApiError::field(
             place,
             format!(
-                "`{place}` is of type {kind:?}, which is not supported by this engine; it takes text only"
+                "`{place}` is of type {kind:?}, which is not supported by this engine; it accepts only text"
             ),
         )),
         _ => Err(expected(

@@ -172,7 +172,7 @@ impl CompletionRequest {
             if is_search && best_of > settings.choices {
                 return Err(ApiError::field(
                     "best_of",
-                    "`best_of` does not go with beam search, which gives the best anyway",
+                    "`best_of` cannot be combined with beam search, which returns the best anyway",
                 ));
             }
             settings.best_of = best_of;
@@ -181,7 +181,7 @@ impl CompletionRequest {
         if sequences > SEQUENCES_MAX {
             let field = if best_of.is_some() { "best_of" } else { "n" };
             let message = format!(
-                "{} prompts with {} choices each are {sequences} sequences; one request may ask for {SEQUENCES_MAX}",
+                "{} prompts with {} choices each are {sequences} sequences; at most {SEQUENCES_MAX} are allowed in a request",
                 prompts.len(),
                 settings.best_of
             );
@@ -190,7 +190,7 @@ impl CompletionRequest {
         if echo && is_search {
             return Err(ApiError::field(
                 "echo",
-                "`echo` does not go with beam search; put the prompt before the answer yourself",
+                "`echo` cannot be combined with beam search; put the prompt before the completion yourself",
             ));
         }
         fields.finish("")?;
@@ -268,7 +268,7 @@ fn parse_settings(
     if let Strategy::Beams(settings) = strategy {
         if choices > settings.beams {
             let message = format!(
-                "`n` is {choices}, and a beam search of {} beams finds so many answers at most",
+                "`n` is {choices}, but a beam search with {} beams finds at most that number of completions",
                 settings.beams
             );
             return Err(ApiError::field("n", message));
@@ -276,7 +276,7 @@ fn parse_settings(
         if logprobs.is_some() {
             return Err(ApiError::field(
                 "logprobs",
-                "`logprobs` does not go with beam search, whose tokens are not chosen one by one",
+                "`logprobs` cannot be combined with beam search, which does not choose tokens one by one",
             ));
         }
     }
@@ -309,7 +309,7 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
                     code: Some("unsupported_parameter"),
                     ..ApiError::field(
                         name,
-                        "`suffix` is not supported by this engine: it goes on from a prompt and fills no gap",
+                        "`suffix` is not supported by this engine, which only continues a prompt",
                     )
                 });
             }

@@ -79,7 +79,7 @@ pub(crate) fn take_switches(
             return Err(ApiError::field(
                 format!("{KWARGS}.{shown}"),
                 format!(
-                    "`{KWARGS}.{shown}` is not taken; allowed are plain values of {}",
+                    "`{KWARGS}.{shown}` is not allowed; allowed are plain values of {}",
                     SWITCHES.join(", ")
                 ),
             ));

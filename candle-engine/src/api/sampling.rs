@@ -60,7 +60,7 @@ pub(super) fn take_ending(fields: &mut Fields) -> Result<Ending, ApiError> {
 
 fn parse_stop(value: Option<Value>) -> Result<Vec<String>, ApiError> {
     let wanted =
-        || format!("a string or a list of at most {STOPS_MAX} strings, none of them empty");
+        || format!("a non-empty string, or a list of at most {STOPS_MAX} non-empty strings");
     let Some(value) = value else {
         return Ok(Vec::new());
     };

@@ -137,7 +137,7 @@ fn refuse_drawing(fields: &Fields, strategy: &str) -> Result<(), ApiError> {
 fn excluded(field: &str, strategy: &str, remedy: &str) -> ApiError {
     ApiError::field(
         field,
-        format!("`{field}` does not go with the decoding strategy {strategy}; {remedy}"),
+        format!("`{field}` cannot be combined with the decoding strategy {strategy}; {remedy}"),
     )
 }
 

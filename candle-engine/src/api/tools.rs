@@ -35,7 +35,7 @@ pub(crate) fn take_tools(fields: &mut Fields, ignored: &mut Ignored) -> Result<T
     if bytes > TOOLS_BYTES_MAX {
         return Err(ApiError::field(
             "tools",
-            format!("`tools` has {bytes} bytes; at most {TOOLS_BYTES_MAX} are taken"),
+            format!("`tools` has {bytes} bytes; at most {TOOLS_BYTES_MAX} are allowed"),
         ));
     }
     let mut names = BTreeSet::new();
@@ -53,13 +53,13 @@ pub(crate) fn take_tools(fields: &mut Fields, ignored: &mut Ignored) -> Result<T
         ToolChoice::Named(name) if !names.contains(name) => {
             return Err(ApiError::field(
                 "tool_choice",
-                format!("`tool_choice` names the function {name:?}, which `tools` has not"),
+                format!("`tool_choice` names the function {name:?}, which is not in `tools`"),
             ));
         }
         ToolChoice::Required if list.is_empty() => {
             return Err(ApiError::field(
                 "tool_choice",
-                "`tool_choice` demands a call, and there are no `tools`",
+                "`tool_choice` requires a call, but there are no `tools`",
             ));
         }
         _ => {}

@@ -95,64 +95,64 @@ impl Gauges {
         add(
             "requests_running",
             gauge,
-            "Requests that are computed.",
+            "Running requests.",
             count(&self.running),
         );
         add(
             "requests_waiting",
             gauge,
-            "Requests that have not begun.",
+            "Waiting requests.",
             count(&self.waiting),
         );
         add("cache_pages", gauge, "Pages of the KV cache.", pages as f64);
         add(
             "cache_used_ratio",
             gauge,
-            "Part of the pages that requests hold.",
+            "Fraction of the pages held by requests.",
             count(&self.pages_held) / pages.max(1) as f64,
         );
         add(
             "cache_pages_held",
             gauge,
-            "Pages that requests hold.",
+            "Pages held by requests.",
             count(&self.pages_held),
         );
         add(
             "cache_page_bytes",
             gauge,
-            "Bytes of one page.",
+            "Size of one page in bytes.",
             page_bytes as f64,
         );
         for (name, help, value) in [
             ("steps_total", "Passes through the network.", &self.steps),
             (
                 "computed_tokens_total",
-                "Rows of all steps.",
+                "Rows computed in all steps.",
                 &self.computed_tokens,
             ),
             (
                 "sampled_tokens_total",
-                "Decisions about a next token.",
+                "Chosen tokens after which a request continued.",
                 &self.sampled_tokens,
             ),
             (
                 "spec_decode_draft_tokens_total",
-                "Proposed tokens that were computed with the token before them.",
+                "Proposed tokens that were computed.",
                 &self.draft_tokens,
             ),
             (
                 "spec_decode_accepted_tokens_total",
-                "Proposed tokens that were the chosen ones.",
+                "Proposed tokens that were accepted.",
                 &self.accepted_tokens,
             ),
             (
                 "known_prompt_tokens_total",
-                "Tokens that were in the cache already.",
+                "Prompt tokens reused from the cache.",
                 &self.known_tokens,
             ),
             (
                 "preemptions_total",
-                "Requests that gave their pages back and began again.",
+                "Requests that lost their pages and were restarted.",
                 &self.preemptions,
             ),
         ] {

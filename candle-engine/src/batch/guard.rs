@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Runs `work` and turns a panic into an error of that work alone.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, ApiError>) -> Result<T, ApiError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        let message = "the engine failed while computing this answer";
+        let message = "the engine failed while computing this response";
         Err(ApiError::internal(message))
     })
 }

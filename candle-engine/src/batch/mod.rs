@@ -33,7 +33,9 @@ mod write;
 
 pub(crate) use network::{Generator, Weights};
 pub(crate) use queue::Batch;
-pub(crate) use request::{AnswerEvent, Ending, GenerationRequest, Outcome, Scores, StatesRequest};
+pub(crate) use request::{
+    Ending, GenerationRequest, Outcome, ResponseEvent, Scores, StatesRequest,
+};
 pub(crate) use rest::Rest;
-pub(crate) use room::{answer_room, page_count};
+pub(crate) use room::{page_count, response_room};
 pub(crate) use runs::Runs;

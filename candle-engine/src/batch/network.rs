@@ -187,5 +187,7 @@ impl Generator {
 pub(super) fn refused(error: &candle_core::Error) -> ApiError {
     let text = error.to_string();
     let first_line = text.lines().next().unwrap_or_default();
-    ApiError::internal(format!("the device refused the computation: {first_line}"))
+    ApiError::internal(format!(
+        "the computation failed on the device: {first_line}"
+    ))
 }

@@ -1,7 +1,7 @@
 //! The bounded queue in front of the batch, and the thread that computes.
 
 use super::gauges::Gauges;
-use super::request::{AnswerEvent, GenerationRequest, StatesRequest};
+use super::request::{GenerationRequest, ResponseEvent, StatesRequest};
 use super::run::Loop;
 use super::schedule::Limits;
 use super::work::{STACK_BYTES, States, Work};
@@ -54,7 +54,7 @@ impl Batch {
             .name("batch".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || exit_on_panic::or_end("batch", || batch.run()))
-            .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
+            .map_err(|error| EngineError::load(format!("cannot start a thread ({error})")))?;
         Ok(Self {
             queue,
             gauges: Arc::clone(&model.generator.gauges),
@@ -70,7 +70,7 @@ impl Batch {
         &self,
         request: GenerationRequest,
         first_choice: usize,
-        events: UnboundedSender<AnswerEvent>,
+        events: UnboundedSender<ResponseEvent>,
     ) -> Result<(), ApiError> {
         self.send(Work::Answer {
             request: Box::new(request),
@@ -123,7 +123,7 @@ impl Batch {
                 StatusCode::TOO_MANY_REQUESTS,
                 "queue_full",
                 format!(
-                    "{WAITING_REQUESTS_MAX} requests wait for this engine already; try again later"
+                    "{WAITING_REQUESTS_MAX} requests are already waiting for this engine; try again later"
                 ),
             ));
         }

@@ -30,7 +30,7 @@ pub(crate) struct GenerationRequest {
     /// Shares its memory with other requests until it is first used.
     pub constraint: Option<Constraint>,
     /// Number of completions a beam search returns; otherwise one.
-    pub answers: usize,
+    pub responses: usize,
 }
 
 impl GenerationRequest {
@@ -172,7 +172,7 @@ impl Outcome {
 
 /// An event of a completion, with the index of its choice.
 #[derive(Debug)]
-pub(crate) enum AnswerEvent {
+pub(crate) enum ResponseEvent {
     /// A non-empty piece.
     Piece(usize, Piece),
     Finished(usize, Outcome),

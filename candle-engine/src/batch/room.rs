@@ -15,7 +15,7 @@ pub(crate) fn page_count(options: &EngineOptions) -> usize {
 }
 
 /// Maximum number of tokens of a completion that `pages` pages are guaranteed to hold after `prompt` prompt tokens.
-pub(crate) fn answer_room(strategy: Strategy, pages: usize, prompt: usize) -> usize {
+pub(crate) fn response_room(strategy: Strategy, pages: usize, prompt: usize) -> usize {
     if prompt.div_ceil(PAGE_TOKENS) > pages {
         return 0;
     }
@@ -67,7 +67,7 @@ mod tests {
             (contrastive(4), 6, 20, 28),
             (contrastive(8), 6, 20, 0),
         ] {
-            assert_eq!(answer_room(strategy, pages, prompt), room, "{strategy:?}");
+            assert_eq!(response_room(strategy, pages, prompt), room, "{strategy:?}");
         }
     }
 }

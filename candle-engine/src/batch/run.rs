@@ -56,7 +56,7 @@ impl Loop {
     ) -> Result<Self, EngineError> {
         let network = model.generator.take_network();
         let network = network
-            .ok_or_else(|| EngineError::load("the model computes for another batch already"))?;
+            .ok_or_else(|| EngineError::load("the model is already in use by another batch"))?;
         // The logits of a sequence's rows, proposed tokens included, are computed together.
         let rows = logits_at_once(network.vocabulary());
         limits.drafts.tokens = limits.drafts.tokens.min(rows - 1);
@@ -65,7 +65,7 @@ impl Loop {
             .thread_name(|nth| format!("choose-{nth}"))
             .stack_size(STACK_BYTES)
             .build()
-            .map_err(|error| EngineError::load(format!("the system gives no threads ({error})")))?;
+            .map_err(|error| EngineError::load(format!("cannot start threads ({error})")))?;
         Ok(Self {
             network,
             schedule: Schedule::new(limits),
@@ -139,7 +139,7 @@ impl Loop {
             } => {
                 let arrival = arrival_of(&request);
                 let client = Client::new(events, first_choice);
-                match Writer::of_answer(*request, client, &self.model.tokenizer) {
+                match Writer::of_response(*request, client, &self.model.tokenizer) {
                     Ok(writer) => (arrival, writer),
                     Err((client, error)) => {
                         client.fail(error);
@@ -153,7 +153,7 @@ impl Loop {
         match at_once {
             Ok(false) if arrival.prompt.is_empty() => {
                 writer.fail(ApiError::internal(
-                    "a prompt without tokens came to the batch",
+                    "the batch received a prompt without tokens",
                 ));
                 self.gauges.end_waiting();
             }
@@ -180,7 +180,7 @@ impl Loop {
         }
         self.drop_unwanted();
         if !self.schedule.forget_pages() {
-            return Err(EngineError::load("a request is still computed"));
+            return Err(EngineError::load("a request is still running"));
         }
         self.hidden = Hidden::default();
         self.logits = Vec::new();
@@ -373,11 +373,11 @@ fn logits_at_once(vocabulary: usize) -> usize {
 }
 
 fn arrival_of(request: &GenerationRequest) -> Arrival {
-    let answers = request.max_tokens.saturating_mul(request.sequences());
+    let responses = request.max_tokens.saturating_mul(request.sequences());
     let shows_prompt = request.shown_of_prompt().is_some();
     Arrival {
         prompt: request.prompt.to_vec(),
-        most_tokens: request.prompt.len().saturating_add(answers),
+        most_tokens: request.prompt.len().saturating_add(responses),
         needs_all_rows: shows_prompt || matches!(request.strategy, Strategy::Contrastive(_)),
         takes_drafts: matches!(request.strategy, Strategy::Sampling),
         adapter: request.adapter.clone(),

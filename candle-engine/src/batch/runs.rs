@@ -1,7 +1,7 @@
 //! Runs the completions of one request: several prompts or choices, in parallel as far as seats allow.
 
 use crate::api_error::ApiError;
-use crate::batch::{AnswerEvent, Batch, GenerationRequest};
+use crate::batch::{Batch, GenerationRequest, ResponseEvent};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -14,8 +14,8 @@ pub(crate) struct Runs {
     /// Number of requests queued or running.
     running: usize,
     most_running: usize,
-    events: UnboundedReceiver<AnswerEvent>,
-    sender: UnboundedSender<AnswerEvent>,
+    events: UnboundedReceiver<ResponseEvent>,
+    sender: UnboundedSender<ResponseEvent>,
 }
 
 impl Runs {
@@ -33,9 +33,9 @@ impl Runs {
         let mut waiting = VecDeque::with_capacity(requests.len());
         let mut choice = 0;
         for request in requests {
-            let answers = request.answers;
+            let responses = request.responses;
             waiting.push_back((choice, request));
-            choice += answers;
+            choice += responses;
         }
         let mut runs = Self {
             batch,
@@ -50,27 +50,27 @@ impl Runs {
     }
 
     /// Returns the next event, or `None` after all completions finished or one failed.
-    pub async fn next(&mut self) -> Option<AnswerEvent> {
+    pub async fn next(&mut self) -> Option<ResponseEvent> {
         while self.running > 0 {
             match self.events.recv().await? {
-                AnswerEvent::Ended => {
+                ResponseEvent::Ended => {
                     self.running -= 1;
                     if let Err(error) = self.fill() {
                         return Some(self.fail(error));
                     }
                 }
-                AnswerEvent::Failed(error) => return Some(self.fail(error)),
+                ResponseEvent::Failed(error) => return Some(self.fail(error)),
                 event => return Some(event),
             }
         }
         None
     }
 
-    fn fail(&mut self, error: ApiError) -> AnswerEvent {
+    fn fail(&mut self, error: ApiError) -> ResponseEvent {
         self.waiting.clear();
         self.running = 0;
         self.events.close();
-        AnswerEvent::Failed(error)
+        ResponseEvent::Failed(error)
     }
 
     /// Queues as many requests as there are seats. A full queue is not an error while part of this request is running.

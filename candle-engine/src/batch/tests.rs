@@ -1,6 +1,6 @@
 //! Tests the batch with a demo model. Provides a model whose steps can be paused and counted, and the same network without a batch.
 
-mod answers;
+mod responses;
 mod speculation;
 mod together;
 
@@ -192,21 +192,21 @@ impl Demo {
         }
     }
 
-    fn ask(&self, request: &GenerationRequest) -> UnboundedReceiver<AnswerEvent> {
-        let (events, answer) = unbounded_channel();
+    fn ask(&self, request: &GenerationRequest) -> UnboundedReceiver<ResponseEvent> {
+        let (events, response) = unbounded_channel();
         let submitted = self.batch.submit(request.clone(), 0, events);
         submitted.expect("there is room");
-        answer
+        response
     }
 
     /// Generates a complete completion.
     fn whole(&self, request: &GenerationRequest) -> (Piece, Outcome) {
-        let mut answers = self.answers(request).expect("computes");
-        assert_eq!(answers.len(), 1);
-        answers.remove(0)
+        let mut responses = self.responses(request).expect("computes");
+        assert_eq!(responses.len(), 1);
+        responses.remove(0)
     }
 
-    fn answers(&self, request: &GenerationRequest) -> Result<Vec<(Piece, Outcome)>, ApiError> {
+    fn responses(&self, request: &GenerationRequest) -> Result<Vec<(Piece, Outcome)>, ApiError> {
         collect(self.ask(request))
     }
 
@@ -216,32 +216,34 @@ impl Demo {
 
     /// The completions of a beam search, each with the sum of its logprobs.
     fn searched(&self, request: &GenerationRequest) -> Vec<(String, Outcome)> {
-        let answers = self.answers(request).expect("computes").into_iter();
-        answers
+        let responses = self.responses(request).expect("computes").into_iter();
+        responses
             .map(|(piece, outcome)| (piece.text, outcome))
             .collect()
     }
 }
 
 /// All pieces and outcomes, by choice.
-fn collect(mut answer: UnboundedReceiver<AnswerEvent>) -> Result<Vec<(Piece, Outcome)>, ApiError> {
+fn collect(
+    mut response: UnboundedReceiver<ResponseEvent>,
+) -> Result<Vec<(Piece, Outcome)>, ApiError> {
     let mut pieces: BTreeMap<usize, Piece> = BTreeMap::new();
     let mut outcomes: BTreeMap<usize, Outcome> = BTreeMap::new();
     let mut has_ended = false;
-    while let Some(event) = answer.blocking_recv() {
+    while let Some(event) = response.blocking_recv() {
         assert!(!has_ended, "{event:?} after the end");
         match event {
-            AnswerEvent::Piece(choice, piece) => {
+            ResponseEvent::Piece(choice, piece) => {
                 assert!(!outcomes.contains_key(&choice), "a piece after the outcome");
                 let all = pieces.entry(choice).or_default();
                 all.text += &piece.text;
                 all.tokens.extend(piece.tokens);
             }
-            AnswerEvent::Finished(choice, outcome) => {
+            ResponseEvent::Finished(choice, outcome) => {
                 assert_eq!(outcomes.insert(choice, outcome), None, "it ends once");
             }
-            AnswerEvent::Failed(error) => return Err(error),
-            AnswerEvent::Ended => has_ended = true,
+            ResponseEvent::Failed(error) => return Err(error),
+            ResponseEvent::Ended => has_ended = true,
         }
     }
     assert!(has_ended);
@@ -310,7 +312,7 @@ fn endless(prompt: Vec<u32>, max_tokens: usize) -> GenerationRequest {
         scores: Scores::default(),
         echo: None,
         constraint: None,
-        answers: 1,
+        responses: 1,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The messages to the batch: requests for completions and hidden states, adapter changes, and sleep requests.
 
-use super::request::{AnswerEvent, GenerationRequest, StatesRequest};
+use super::request::{GenerationRequest, ResponseEvent, StatesRequest};
 use crate::api_error::ApiError;
 use crate::error::EngineError;
 use crate::model::AdapterTensors;
@@ -21,7 +21,7 @@ pub(super) enum Work {
         first_choice: usize,
         /// Unbounded, because a completion is bounded by its tokens and a slow reader must not delay the others. Dropping the
         /// receiver stops the work at the next step.
-        events: UnboundedSender<AnswerEvent>,
+        events: UnboundedSender<ResponseEvent>,
     },
     States {
         request: StatesRequest,

@@ -20,7 +20,7 @@ pub(super) fn to_json(value: Value, options: Kwargs) -> Result<String, Error> {
     let (comma, colon) = match (separators.as_deref(), indent) {
         (Some([comma, colon]), _) => (comma.clone(), colon.clone()),
         (Some(_), _) => {
-            let message = "separators are two texts, between items and after keys";
+            let message = "separators must be two strings, between items and after keys";
             return Err(Error::new(ErrorKind::InvalidOperation, message));
         }
         (None, Some(_)) => (",".to_owned(), ": ".to_owned()),

@@ -30,7 +30,7 @@ pub(crate) struct Groups(Vec<Group>);
 
 impl Groups {
     /// Groups ascending lengths.
-    pub fn of(lengths: impl Iterator<Item = usize>) -> Self {
+    pub fn new(lengths: impl Iterator<Item = usize>) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         let mut row = 0;
         for tokens in lengths {

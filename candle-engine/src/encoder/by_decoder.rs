@@ -114,7 +114,9 @@ impl ByDecoder {
         Err(ApiError::with_status(
             StatusCode::TOO_MANY_REQUESTS,
             "queue_full",
-            format!("{WAITING_REQUESTS_MAX} requests wait in this engine already; try again later"),
+            format!(
+                "{WAITING_REQUESTS_MAX} requests are already waiting for this engine; try again later"
+            ),
         ))
     }
 }
@@ -178,9 +180,7 @@ impl ScoreHead {
             let id = id.ok_or_else(|| {
                 EngineError::model(
                     files.description(),
-                    format!(
-                        "its answers are read from the token {word}, which its tokenizer has not"
-                    ),
+                    format!("its scores use the token {word}, which its tokenizer does not have"),
                     "serve a reranker, or leave the option task out",
                 )
             })?;

@@ -21,9 +21,8 @@ impl EncoderSpec {
     /// # Errors
     /// If a field is missing, invalid or contradictory, or requires something this engine does not compute.
     pub fn read(json: &Value) -> Result<Self, String> {
-        let name = architecture(json).ok_or("it names no architecture of an encoder")?;
-        let (family, ranks) =
-            families::encoder(name).ok_or("it names no architecture of an encoder")?;
+        let name = architecture(json).ok_or("it names no encoder architecture")?;
+        let (family, ranks) = families::encoder(name).ok_or("it names no encoder architecture")?;
         let fields = Fields { json };
         fields.refuse_unknown()?;
         let mut spec = match family {
@@ -54,7 +53,7 @@ impl EncoderSpec {
         if matches!(self.positions, Positions::Turned { .. }) && !(hidden / heads).is_multiple_of(2)
         {
             return Err(format!(
-                "heads of an odd width, {}, cannot be turned by positions",
+                "heads of the odd width {} cannot use rotary embeddings",
                 hidden / heads
             ));
         }
@@ -75,14 +74,14 @@ impl Fields<'_> {
             && !matches!(kind.as_str(), Some("absolute" | "rope"))
         {
             return Err(format!(
-                "position_embedding_type is {kind}, which this engine does not compute"
+                "position_embedding_type is {kind}, which this engine does not support"
             ));
         }
         if self.value("quantization_config").is_some() {
-            return Err("its weights are quantised, encoders are read as F32, F16 and BF16".into());
+            return Err("its weights are quantised; encoders support F32, F16 and BF16".into());
         }
         if self.flag_or("is_decoder", false)? {
-            return Err("is_decoder is true, which is no encoder".into());
+            return Err("is_decoder is true, so it is not an encoder".into());
         }
         Ok(())
     }
@@ -199,7 +198,7 @@ impl Fields<'_> {
                 Some(Some("full_attention")) => false,
                 Some(other) => {
                     return Err(format!(
-                        "layer_types[{index}] is {other:?}, this engine knows full_attention and sliding_attention"
+                        "layer_types[{index}] is {other:?}; this engine supports full_attention and sliding_attention"
                     ));
                 }
             };
@@ -230,18 +229,18 @@ impl Fields<'_> {
             ("causal", false),
         ] {
             if self.flag_or(name, only)? != only {
-                return Err(format!("{name} is {}, this engine computes {only}", !only));
+                return Err(format!("{name} is {}; this engine computes {only}", !only));
             }
         }
         if self.number_or("moe_every_n_layers", 0.0)? > 0.0 {
-            return Err("it has experts (moe_every_n_layers), which encoders here have not".into());
+            return Err("it has experts (moe_every_n_layers), which this engine does not support in encoders".into());
         }
         if self.number_or("rotary_emb_fraction", 1.0)? != 1.0
             || self.value("rotary_scaling_factor").is_some()
             || self.value("rotary_emb_scale_base").is_some()
         {
             return Err(
-                "rotary_emb_fraction, rotary_scaling_factor or rotary_emb_scale_base is set, which this engine does not compute"
+                "rotary_emb_fraction, rotary_scaling_factor or rotary_emb_scale_base is set, which this engine does not support"
                     .into(),
             );
         }
@@ -269,7 +268,7 @@ impl Fields<'_> {
     fn gte(&self) -> Result<EncoderSpec, String> {
         if let Some(scaling) = self.value("rope_scaling") {
             return Err(format!(
-                "rope_scaling is {scaling}, which this engine does not compute for this architecture"
+                "rope_scaling is {scaling}, which this engine does not support for this architecture"
             ));
         }
         let mut spec = self.base(Family::Gte)?;
@@ -287,7 +286,7 @@ impl Fields<'_> {
             && kind != "default"
         {
             return Err(format!(
-                "its rope_type is {kind}, which this engine does not compute for encoders"
+                "its rope_type is {kind}, which this engine does not support for encoders"
             ));
         }
         let theta = rope["rope_theta"].as_f64().unwrap_or(older);
@@ -308,7 +307,7 @@ impl Fields<'_> {
             Ok(())
         } else {
             Err(format!(
-                "it tells {labels} classes apart (id2label); a reranker has one"
+                "it has {labels} classes (id2label); a reranker has one"
             ))
         }
     }
@@ -325,7 +324,7 @@ impl Fields<'_> {
                     Some(Some("mean")) => true,
                     Some(other) => {
                         return Err(format!(
-                            "classifier_pooling is {other:?}, this engine computes cls and mean"
+                            "classifier_pooling is {other:?}; this engine computes cls and mean"
                         ));
                     }
                 },
@@ -345,7 +344,7 @@ impl Fields<'_> {
             None | Some("Sigmoid") => Ok(true),
             Some("Identity") => Ok(false),
             Some(other) => Err(format!(
-                "its scores go through {other}, this engine computes Sigmoid and Identity"
+                "its scores go through {other}; this engine computes Sigmoid and Identity"
             )),
         }
     }

@@ -134,7 +134,7 @@ fn base64_of(vector: &[f32]) -> String {
 }
 
 fn take_inputs(fields: &mut Fields) -> Result<Vec<Input>, ApiError> {
-    const WANTED: &str = "a text, a list of texts, a list of token ids or a list of those";
+    const WANTED: &str = "a text, a list of texts, a list of token ids, or a list of such lists";
     let Some(input) = fields.take("input") else {
         return Err(ApiError::field("input", "`input` is required"));
     };
@@ -151,7 +151,7 @@ fn take_inputs(fields: &mut Fields) -> Result<Vec<Input>, ApiError> {
     }
     if list.len() > TEXTS_MAX {
         let message = format!(
-            "`input` has {} texts; at most {TEXTS_MAX} are taken at once",
+            "`input` has {} texts; at most {TEXTS_MAX} are allowed in a request",
             list.len()
         );
         return Err(ApiError::field("input", message));

@@ -53,7 +53,7 @@ impl Sleeper for Encoder {
             return Ok(());
         }
         Err(EngineError::load(
-            "the weights of an encoder cannot leave the GPU while the engine lives; stop the engine in place of it",
+            "the weights of an encoder cannot be removed from the GPU while the engine runs; stop the engine instead",
         ))
     }
 

@@ -59,7 +59,7 @@ pub(crate) fn load(
             return Err(EngineError::option(
                 "devices",
                 format!(
-                    "{} devices are given; an encoder is computed on one",
+                    "{} devices are given; an encoder runs on one",
                     several.len()
                 ),
             ));
@@ -68,13 +68,13 @@ pub(crate) fn load(
     if options.quantization.is_some() {
         return Err(EngineError::option(
             "quantization",
-            "encoders are computed with their weights as they are, so that vectors stay comparable with those of other programs; leave it out",
+            "encoders are never quantised, because their vectors must remain comparable with vectors from other programs; leave it out",
         ));
     }
     if options.numbers.kv_cache != CacheType::Auto {
         return Err(EngineError::option(
             "kv_cache_dtype",
-            "encoders keep no keys and values; leave it out",
+            "encoders have no KV cache; leave it out",
         ));
     }
     let spec = EncoderSpec::read(json).map_err(|problem| {
@@ -82,7 +82,7 @@ pub(crate) fn load(
             &file,
             problem,
             format!(
-                "this engine computes as encoders: {}",
+                "encoders that this engine supports: {}",
                 families::known_encoders()
             ),
         )
@@ -185,8 +185,8 @@ pub(crate) fn load(
     if !numbers.iter().flatten().all(|number| number.is_finite()) {
         return Err(EngineError::model(
             folder,
-            "what it computes of its first token is no number",
-            "load it with `verify` to find the tensor that is damaged, and download it again",
+            "its result for the first token is not a number",
+            "load it with `verify` to find the damaged tensor, and download it again",
         ));
     }
     progress.weights(1, 1)?;
@@ -214,7 +214,7 @@ pub(crate) fn of_decoder(
         .min(options.budgets.input.unwrap_or(usize::MAX));
     let file = files.tokenizer()?;
     let folder = (!files.is_gguf()).then(|| files.folder());
-    let texts = Texts::of(
+    let texts = Texts::new(
         file.tokenizer,
         (&file.file, folder),
         spec.vocabulary,

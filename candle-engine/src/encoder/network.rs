@@ -159,7 +159,7 @@ impl Network {
         let mut order: Vec<usize> = (0..sequences.len()).collect();
         order.sort_by_key(|index| sequences[*index].tokens.len());
         let ordered: Vec<&Sequence> = order.iter().map(|index| sequences[*index]).collect();
-        let groups = Groups::of(ordered.iter().map(|sequence| sequence.tokens.len()));
+        let groups = Groups::new(ordered.iter().map(|sequence| sequence.tokens.len()));
         let mut starts = vec![0; sequences.len()];
         let mut row = 0;
         for index in order {

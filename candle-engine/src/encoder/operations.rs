@@ -51,7 +51,7 @@ fn numbers_mut<'a>(
     layout: &Layout,
 ) -> Result<(&'a mut [f32], usize)> {
     let (Some((start, end)), CpuStorage::F32(all)) = (layout.contiguous_offsets(), storage) else {
-        bail!("{name} takes F32 rows that lie together");
+        bail!("{name} takes contiguous F32 rows");
     };
     let width = layout.dims().last().copied().unwrap_or(1).max(1);
     Ok((&mut all[start..end], width))
@@ -65,7 +65,7 @@ pub(crate) fn numbers<'a>(
 ) -> Result<&'a [f32]> {
     match (layout.contiguous_offsets(), storage) {
         (Some((start, end)), CpuStorage::F32(all)) => Ok(&all[start..end]),
-        _ => bail!("{name} takes F32 numbers that lie together"),
+        _ => bail!("{name} takes contiguous F32 numbers"),
     }
 }
 

@@ -118,7 +118,7 @@ impl PoolingPlan {
             ..Self::usual()
         };
         let modules = modules.as_array().cloned();
-        for module in modules.ok_or_else(|| wrong("it is no list of modules".to_owned()))? {
+        for module in modules.ok_or_else(|| wrong("it is not a list of modules".to_owned()))? {
             let kind = module["type"].as_str().unwrap_or_default();
             let kind = kind.rsplit('.').next().unwrap_or_default();
             let path = module["path"].as_str().unwrap_or_default();
@@ -133,7 +133,7 @@ impl PoolingPlan {
                 "Transformer" if path.is_empty() => {}
                 "Transformer" => {
                     return Err(wrong(format!(
-                        "its Transformer lies in {path:?}, which must be the model's folder itself"
+                        "its Transformer is in {path:?}, which must be the model's folder itself"
                     )));
                 }
                 "Pooling" => {
@@ -190,7 +190,12 @@ impl DensePlan {
                 .and_then(|value| usize::try_from(value).ok());
             value
                 .filter(|width| (1..=WIDTH_MAX).contains(width))
-                .ok_or_else(|| wrong(format!("{name} is {}, which is no width", json[name])))
+                .ok_or_else(|| {
+                    wrong(format!(
+                        "{name} is {}, which is not a valid width",
+                        json[name]
+                    ))
+                })
         };
         let named = json["activation_function"].as_str();
         // The default of Sentence Transformers' Dense module.
@@ -204,7 +209,7 @@ impl DensePlan {
             "Sigmoid" => Some(DenseActivation::Sigmoid),
             other => {
                 return Err(wrong(format!(
-                    "activation_function is {other}, this engine computes Identity, Tanh, ReLU, GELU, SiLU and Sigmoid"
+                    "activation_function is {other}; this engine computes Identity, Tanh, ReLU, GELU, SiLU and Sigmoid"
                 )));
             }
         };
@@ -248,7 +253,10 @@ impl Pooling {
             if layer.inputs != width {
                 return Err(EngineError::model(
                     layer.folder.join("config.json"),
-                    format!("in_features is {}, what comes in has {width}", layer.inputs),
+                    format!(
+                        "in_features is {}, but its input has width {width}",
+                        layer.inputs
+                    ),
                     "download the model's folder completely",
                 ));
             }

@@ -32,7 +32,7 @@ pub(crate) struct ScorePlan {
     /// Scores pass through a sigmoid unless the request decides.
     pub shows_probability: bool,
     /// The chat template adds the generation prompt (`add_generation_prompt`).
-    pub begins_answer: bool,
+    pub begins_response: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -81,7 +81,7 @@ impl Purpose {
     ///
     /// # Errors
     /// If the files contradict the option or each other, or require something this engine does not compute.
-    pub fn of(files: &ModelFiles, task: Option<Task>) -> Result<Self, EngineError> {
+    pub fn new(files: &ModelFiles, task: Option<Task>) -> Result<Self, EngineError> {
         let folder = files.folder();
         let beside = |name: &str| {
             if files.is_gguf() {
@@ -122,7 +122,7 @@ impl PurposeFiles<'_> {
             None | Some(0) => Ok(Task::Generate),
             Some(1..=3) => Ok(Task::Embed),
             Some(kind) => Err(self.wrong(
-                format!("its pooling_type is {kind}, this engine reads 1 (mean), 2 (first token) and 3 (last token) of GGUF files"),
+                format!("its pooling_type is {kind}; this engine reads 1 (mean), 2 (first token) and 3 (last token) of GGUF files"),
                 "serve the model's safetensors",
             )),
         }
@@ -181,7 +181,7 @@ impl PurposeFiles<'_> {
             return Err(EngineError::option(
                 "task",
                 format!(
-                    "generate needs a head for texts, and the files of this {} have none; leave the option out",
+                    "generate needs a language-model head, but the files of this {} have none; leave the option out",
                     self.architecture()
                 ),
             ));
@@ -193,7 +193,7 @@ impl PurposeFiles<'_> {
         if self.has_score() || self.logit_score().is_some() {
             return Err(EngineError::option(
                 "task",
-                "embed contradicts the model's files, which say that it ranks; write rerank, or leave it out",
+                "embed contradicts the model's files, which describe a reranker; write rerank, or leave it out",
             ));
         }
         if self.transformer["modality_config"].get("message").is_some() {
@@ -231,14 +231,14 @@ impl PurposeFiles<'_> {
             self.one_label()?;
             ScoreBy::Row
         } else {
-            self.by_answer_tokens()?
+            self.by_response_tokens()?
         };
         let has_rows =
             self.has_head() || self.is_tied() || self.files.tensor_names().any(|name| name == HEAD);
         if matches!(by, ScoreBy::Tokens { .. }) && !has_rows {
             return Err(self.wrong(
                 format!(
-                    "this {} has no head that gives tokens a score, and no score.weight",
+                    "this {} has neither a language-model head nor score.weight",
                     self.architecture()
                 ),
                 "serve a reranker",
@@ -247,7 +247,7 @@ impl PurposeFiles<'_> {
         Ok(ScorePlan {
             by,
             shows_probability: self.shows_probability()?,
-            begins_answer: self.transformer["processing_kwargs"]["chat_template"]["add_generation_prompt"]
+            begins_response: self.transformer["processing_kwargs"]["chat_template"]["add_generation_prompt"]
                 == true,
         })
     }
@@ -275,7 +275,7 @@ impl PurposeFiles<'_> {
             Value::Null => Ok(None),
             value => match value.as_u64().and_then(|id| u32::try_from(id).ok()) {
                 Some(id) => Ok(Some(Word::Id(id))),
-                None => Err(wrong(format!("{name} is {value}, which is no token's id"))),
+                None => Err(wrong(format!("{name} is {value}, which is not a token id"))),
             },
         };
         let yes = id("true_token_id")?;
@@ -286,7 +286,7 @@ impl PurposeFiles<'_> {
     }
 
     /// Reads the words from `config.json`, where vLLM expects them; defaults to the words of Qwen3-Reranker.
-    fn by_answer_tokens(&self) -> Result<ScoreBy, EngineError> {
+    fn by_response_tokens(&self) -> Result<ScoreBy, EngineError> {
         let words = match &self.config["classifier_from_token"] {
             Value::Null => vec!["no".to_owned(), "yes".to_owned()],
             value => {
@@ -303,7 +303,7 @@ impl PurposeFiles<'_> {
             }),
             _ => Err(self.wrong(
                 format!(
-                    "classifier_from_token is {}, which is no list of two words",
+                    "classifier_from_token is {}, which is not a list of two words",
                     self.config["classifier_from_token"]
                 ),
                 "write the words for no and yes, such as [\"no\", \"yes\"]",
@@ -320,7 +320,7 @@ impl PurposeFiles<'_> {
         match labels {
             1 => Ok(()),
             _ => Err(self.wrong(
-                format!("it tells {labels} classes apart (id2label); a reranker has one"),
+                format!("it has {labels} classes (id2label); a reranker has one"),
                 "serve a reranker",
             )),
         }
@@ -337,7 +337,7 @@ impl PurposeFiles<'_> {
             None | Some("Sigmoid") => Ok(true),
             Some("Identity") => Ok(false),
             Some(other) => Err(self.wrong(
-                format!("its scores go through {other}, this engine computes Sigmoid and Identity"),
+                format!("its scores go through {other}; this engine computes Sigmoid and Identity"),
                 "serve another reranker",
             )),
         }

@@ -58,7 +58,7 @@ impl Queue {
         std::thread::Builder::new()
             .name("encode".to_owned())
             .spawn(move || exit_on_panic::or_end("encode", || work(&encoder, &jobs)))
-            .map_err(|error| EngineError::load(format!("the system gives no thread ({error})")))?;
+            .map_err(|error| EngineError::load(format!("cannot start a thread ({error})")))?;
         Ok(Self {
             sender,
             places: Arc::default(),
@@ -80,7 +80,7 @@ impl Queue {
                 StatusCode::TOO_MANY_REQUESTS,
                 "queue_full",
                 format!(
-                    "{WAITING_REQUESTS_MAX} requests wait in this engine already; try again later"
+                    "{WAITING_REQUESTS_MAX} requests are already waiting for this engine; try again later"
                 ),
             ));
         }
@@ -202,7 +202,7 @@ fn step(encoder: &Encoder, line: &mut VecDeque<Job>) {
             crate::error::one_line(error)
         ))),
         Err(_) => Some(ApiError::internal(
-            "the engine failed while computing this answer",
+            "the engine failed while computing this response",
         )),
     };
     let mut rest = VecDeque::with_capacity(line.len());
@@ -234,7 +234,7 @@ pub(super) fn finite(vectors: Vec<Vec<f32>>) -> Computed {
         Ok(vectors)
     } else {
         Err(ApiError::internal(
-            "the model's numbers leave the range of 32-bit floats for one of these texts",
+            "the model's results for these texts are outside the range of 32-bit floats",
         ))
     }
 }

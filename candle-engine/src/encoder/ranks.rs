@@ -111,7 +111,7 @@ fn texts_of(value: Value, param: &str) -> Result<Vec<String>, ApiError> {
     };
     if list.is_empty() || list.len() > TEXTS_MAX {
         let message = format!(
-            "`{param}` has {} texts; from 1 to {TEXTS_MAX} are taken at once",
+            "`{param}` has {} texts; from 1 to {TEXTS_MAX} are allowed in a request",
             list.len()
         );
         return Err(ApiError::field(param, message));
@@ -130,7 +130,7 @@ fn take_instruction(service: &Service, fields: &mut Fields) -> Result<Option<Str
         _ if instruction.is_some() => Err(ApiError::field(
             "instruction",
             format!(
-                "the model `{}` reads no prompt that an `instruction` could stand in; leave it out",
+                "the model `{}` has no prompt with a place for an `instruction`; leave it out",
                 service.model_name
             ),
         )),
@@ -222,7 +222,7 @@ impl RerankRequest {
                 return Err(ApiError::field("documents", message));
             }
             (Some(_), Some(_)) => {
-                let message = "`documents` and `texts` exclude each other";
+                let message = "`documents` and `texts` cannot be combined";
                 return Err(ApiError::field("texts", message));
             }
         };

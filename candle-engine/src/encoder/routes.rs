@@ -56,7 +56,7 @@ impl Service {
     ///
     /// # Errors
     /// 400 for an invalid request, 404 for another model, 429 if too many requests are waiting.
-    pub async fn answer(
+    pub async fn respond(
         self: Arc<Self>,
         route: Route,
         body: impl AsRef<[u8]> + Send + 'static,
@@ -65,7 +65,7 @@ impl Service {
         // Tokenizing long texts takes milliseconds or more.
         let reading = tokio::task::spawn_blocking(move || service.read(route, body.as_ref()));
         let parsed = reading.await.map_err(|_| failed())??;
-        let usage = Usage::of(&parsed.sequences);
+        let usage = Usage::new(&parsed.sequences);
         let vectors = self.compute(parsed.sequences).await?;
         let writing =
             tokio::task::spawn_blocking(move || parsed.shape.write(&self, vectors, usage));

@@ -63,7 +63,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    pub fn of(sequences: &[Sequence]) -> Self {
+    pub fn new(sequences: &[Sequence]) -> Self {
         let tokens = sequences.iter().map(|sequence| sequence.tokens.len()).sum();
         Self {
             prompt_tokens: tokens,
@@ -148,15 +148,15 @@ impl Service {
     /// The error for a request type that this model does not serve.
     pub fn is_for_something_else(&self, wanted: &str) -> ApiError {
         let purpose = match &self.model.gives {
-            Gives::Vectors { .. } => "it makes embeddings: ask /v1/embeddings",
-            Gives::Scores { .. } => "it scores pairs of texts: ask /v1/rerank or /v1/score",
+            Gives::Vectors { .. } => "it computes embeddings: use /v1/embeddings",
+            Gives::Scores { .. } => "it scores pairs of texts: use /v1/rerank or /v1/score",
         };
         ApiError {
             code: Some("unsupported_operation"),
             ..ApiError::field(
                 "model",
                 format!(
-                    "the model `{}` ({}) gives no {wanted}; {purpose}",
+                    "the model `{}` ({}) does not support {wanted}; {purpose}",
                     self.model_name, self.model.architecture
                 ),
             )
@@ -192,8 +192,8 @@ impl Service {
 }
 
 /// Serializes a response. Numbers are written in the shortest form that parses to the same 32-bit float.
-pub(super) fn respond(answer: impl Serialize) -> Response {
-    Json(answer).into_response()
+pub(super) fn respond(response: impl Serialize) -> Response {
+    Json(response).into_response()
 }
 
 pub(super) fn failed() -> ApiError {

@@ -74,7 +74,7 @@ impl<'a> Tensors<'a> {
         match stored.encoding {
             Encoding::F32 | Encoding::F16 | Encoding::Bf16 => Ok(stored),
             other => Err(self.wrong(format!(
-                "the tensor {name} is written as {other:?}, encoders are read as F32, F16 and BF16"
+                "the tensor {name} has type {other:?}; encoders support F32, F16 and BF16"
             ))),
         }
     }
@@ -98,7 +98,7 @@ impl<'a> Tensors<'a> {
         let numbers: Vec<f32> = flat.to_vec1().map_err(failed)?;
         if let Some(place) = numbers.iter().position(|number| !number.is_finite()) {
             return Err(self.wrong(format!(
-                "the tensor {name} has a number that is none ({}) at place {place}",
+                "the tensor {name} has a number that is not finite ({}) at index {place}",
                 numbers[place]
             )));
         }

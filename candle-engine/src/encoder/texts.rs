@@ -47,7 +47,7 @@ impl Texts {
     /// the options allow.
     ///
     /// # Errors
-    /// If a file is missing; see also [`Self::of`].
+    /// If a file is missing; see also [`Self::new`].
     pub fn load(
         folder: &Path,
         vocabulary: usize,
@@ -56,14 +56,14 @@ impl Texts {
     ) -> Result<Self, EngineError> {
         let (tokenizer, file) = read_tokenizer(folder)?;
         let from = (file.as_path(), Some(folder));
-        Self::of(tokenizer, from, vocabulary, most, includes_prompt)
+        Self::new(tokenizer, from, vocabulary, most, includes_prompt)
     }
 
     /// Takes a tokenizer read from a file, and Sentence Transformers' files if the folder has any.
     ///
     /// # Errors
     /// If a file is invalid, or the vocabulary is larger than the model's embedding.
-    pub fn of(
+    pub fn new(
         mut tokenizer: Tokenizer,
         (file, folder): (&Path, Option<&Path>),
         vocabulary: usize,
@@ -81,7 +81,7 @@ impl Texts {
             return Err(EngineError::model(
                 file,
                 format!(
-                    "its vocabulary has {tokens} tokens, the model's embedding {vocabulary} (vocab_size in config.json)"
+                    "its vocabulary has {tokens} tokens, but the model's embedding has {vocabulary} (vocab_size in config.json)"
                 ),
                 "use the tokenizer that belongs to the model",
             ));
@@ -132,7 +132,7 @@ impl Texts {
             return Err(EngineError::model(
                 file,
                 format!(
-                    "a text may have {limit} tokens, which is no more than the {} special tokens of a pair",
+                    "a text may have {limit} tokens, which leaves no room in addition to the {} special tokens of a pair",
                     texts.added(true)
                 ),
                 "raise max_seq_length in sentence_bert_config.json or model_max_length in tokenizer_config.json",
@@ -254,7 +254,7 @@ impl Texts {
             if cut.from_left {
                 return Err(ApiError::field(
                     "truncation_direction",
-                    "`truncation_direction` is left, and this model's prompt begins with the query; only the end of a document can be cut off",
+                    "`truncation_direction` is left, but this model's prompt begins with the query; only the end of a document can be cut off",
                 ));
             }
             if cut.most <= around {
@@ -429,7 +429,7 @@ pub(super) fn check_text<'a>(text: &'a str, param: &str) -> Result<&'a str, ApiE
         return Err(ApiError::field(
             param,
             format!(
-                "`{param}` has {} bytes; at most {TEXT_BYTES_MAX} are taken",
+                "`{param}` has {} bytes; at most {TEXT_BYTES_MAX} are allowed",
                 text.len()
             ),
         ));
@@ -448,13 +448,13 @@ fn no_tokens(param: &str) -> ApiError {
 fn no_room(most: usize, added: usize) -> ApiError {
     ApiError::field(
         "truncate_prompt_tokens",
-        format!("{most} tokens leave no room for a text beside {added} special ones"),
+        format!("{most} tokens leave no room for a text in addition to {added} special tokens"),
     )
 }
 
 fn too_long(what: &str, count: usize, most: usize, param: &str) -> ApiError {
     let message = format!(
-        "{what} has {count} tokens; this model takes {most} at most; shorten it, or set `truncate` to true to have it cut"
+        "{what} has {count} tokens; this model takes at most {most}; shorten it, or set `truncate` to true"
     );
     ApiError {
         code: Some("context_length_exceeded"),

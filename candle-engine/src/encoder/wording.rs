@@ -34,7 +34,7 @@ pub(crate) enum Wording {
 /// A chat template with placeholders for a query and a document.
 pub(crate) struct Template {
     model: Arc<LoadedModel>,
-    begins_answer: bool,
+    begins_response: bool,
     /// The tokens after every document.
     after: Vec<u32>,
 }
@@ -58,10 +58,10 @@ impl Wording {
         plan: &ScorePlan,
         files: &ModelFiles,
     ) -> Result<Self, EngineError> {
-        let begins_answer = plan.begins_answer;
+        let begins_response = plan.begins_response;
         let template = Template {
             model: Arc::clone(model),
-            begins_answer,
+            begins_response,
             after: Vec::new(),
         };
         if let Some(after) = template.tokens_after(texts) {
@@ -153,13 +153,13 @@ impl Template {
         instruction: Option<&str>,
     ) -> Result<String, ApiError> {
         let template = self.model.template.as_ref();
-        let template = template
-            .ok_or_else(|| ApiError::internal("the model's chat template is not there any more"))?;
+        let template =
+            template.ok_or_else(|| ApiError::internal("the model's chat template is missing"))?;
         let message = |role: &str, text: &str| json!({"role": role, "content": text});
         let system = instruction.map(|instruction| message("system", instruction));
         let pair = [message("query", query), message("document", document)];
         let messages: Vec<Value> = system.into_iter().chain(pair).collect();
-        template.render_as(&messages, self.begins_answer)
+        template.render_as(&messages, self.begins_response)
     }
 
     /// Returns the tokens after every document if the template places both texts, otherwise `None`.

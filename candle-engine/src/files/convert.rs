@@ -36,10 +36,10 @@ pub(super) fn rewrite(
     let old_row = columns / block_numbers * block_bytes;
     let new_row = to
         .bytes_of(columns)
-        .ok_or_else(|| format!("rows of {columns} numbers are no whole blocks"))?;
+        .ok_or_else(|| format!("rows of {columns} numbers are not complete blocks"))?;
     if old_row == 0 || !bytes.len().is_multiple_of(old_row) {
         return Err(format!(
-            "{} bytes are no whole rows of {old_row}",
+            "{} bytes are not complete rows of {old_row}",
             bytes.len()
         ));
     }
@@ -71,7 +71,7 @@ pub(super) fn transposed(bytes: &[u8], from: Encoding, columns: usize) -> Result
     let rows = bytes.len() / size / columns.max(1);
     if from.block_numbers() != 1 || rows * columns * size != bytes.len() || rows == 0 {
         return Err(format!(
-            "{} bytes are no {columns} rows of {from:?} numbers",
+            "{} bytes are not {columns} rows of {from:?} numbers",
             bytes.len()
         ));
     }
@@ -95,7 +95,7 @@ fn chunk(old: &[u8], from: &Written, to: Encoding, columns: usize) -> Result<Vec
     let failed = |error: candle_core::Error| error.to_string();
     let numbers = numbers(old, from, columns)?;
     let rows = numbers.len() / columns;
-    let kind = kind_of(to).ok_or_else(|| format!("{to:?} is no block type"))?;
+    let kind = kind_of(to).ok_or_else(|| format!("{to:?} is not a block type"))?;
     let tensor = Tensor::from_vec(numbers, (rows, columns), &Device::Cpu).map_err(failed)?;
     let quantised = QTensor::quantize(&tensor, kind).map_err(failed)?;
     Ok(quantised.data().map_err(failed)?.into_owned())

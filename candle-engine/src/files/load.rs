@@ -151,7 +151,7 @@ impl ModelFiles {
         let wrong = |problem: String| {
             EngineError::model(
                 &file.path,
-                format!("the tensor {own} cannot be written as {encoding:?} ({problem})"),
+                format!("the tensor {own} cannot be converted to {encoding:?} ({problem})"),
                 REMEDY,
             )
         };
@@ -222,7 +222,7 @@ impl ModelFiles {
                 return Err(EngineError::model(
                     &file.path,
                     format!(
-                        "the tensor {} has no finite numbers: byte {before} of its {} begins one that is none",
+                        "the tensor {} has a number that is not finite at byte {before} of {}",
                         self.own_name(piece.name),
                         piece.place.range.len()
                     ),

@@ -88,7 +88,7 @@ impl MappedFile {
                 return Err(EngineError::model(
                     &self.path,
                     format!(
-                        "bytes {} to {} cannot be read ({error}), perhaps because the file became shorter",
+                        "bytes {} to {} cannot be read ({error}), perhaps because the file was truncated",
                         range.start, range.end
                     ),
                     "check the disk, and load the model again when the file is complete",
@@ -122,7 +122,7 @@ mod tests {
             .expect_err("the pages are gone")
             .to_string();
         assert!(
-            error.contains("weights") && error.contains("became shorter"),
+            error.contains("weights") && error.contains("was truncated"),
             "{error}"
         );
     }

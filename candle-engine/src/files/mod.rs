@@ -150,7 +150,7 @@ impl ModelFiles {
                 "correct the file, or serve another model",
             )
         };
-        let kind = Kind::of(&config::architectures(&config)).map_err(wrong)?;
+        let kind = Kind::new(&config::architectures(&config)).map_err(wrong)?;
         let mut spec = match kind {
             Kind::Decoder => Some(config::spec(&config).map_err(wrong)?),
             Kind::Encoder | Kind::CrossEncoder => None,
@@ -225,10 +225,10 @@ impl ModelFiles {
             EngineError::model(
                 &self.description,
                 format!(
-                    "the model is of the kind {:?}, which continues no texts",
+                    "the model is of kind {:?}, which does not generate text",
                     self.kind
                 ),
-                "ask it for embeddings or scores, or serve a decoder",
+                "use it for embeddings or scores, or serve a decoder",
             )
         })
     }

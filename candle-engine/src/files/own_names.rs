@@ -83,7 +83,7 @@ const HEAD: &str = "lm_head";
 
 impl OwnNames {
     /// Returns the names of an architecture, or `None` if it uses the usual ones.
-    pub fn of(architecture: &str) -> Option<&'static Self> {
+    pub fn new(architecture: &str) -> Option<&'static Self> {
         match families::decoder(architecture)?.0 {
             Family::GptJ => Some(&GPT_J),
             Family::GptNeoX => Some(&GPT_NEO_X),
@@ -162,7 +162,7 @@ impl OwnNames {
 
 /// The name of a tensor in the architecture's files.
 pub(super) fn own(architecture: &str, usual: &str) -> String {
-    OwnNames::of(architecture)
+    OwnNames::new(architecture)
         .and_then(|names| names.own(usual))
         .unwrap_or_else(|| usual.to_owned())
 }

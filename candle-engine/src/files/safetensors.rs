@@ -51,7 +51,7 @@ fn check_index(
             let name = file.file_name().unwrap_or_default().to_string_lossy();
             return Err(EngineError::model(
                 index,
-                format!("it says that {name} has the tensor {tensor}, which is missing there"),
+                format!("it places the tensor {tensor} in {name}, which does not contain it"),
                 REMEDY,
             ));
         }
@@ -69,7 +69,7 @@ fn add(table: &mut Table, path: &Path) -> Result<(), EngineError> {
         let wrong = |problem| EngineError::model(path, problem, REMEDY);
         let place = place(&tensor, index, file_bytes).ok_or_else(|| {
             wrong(format!(
-                "it became shorter while it was opened: {} is cut off",
+                "it was truncated while it was opened: {} is cut off",
                 tensor.name
             ))
         })?;
@@ -105,7 +105,7 @@ fn place(tensor: &TensorEntry, file: usize, file_bytes: usize) -> Option<Place> 
 /// Renames the tensors of a decoder as [`super::expected`] lists them. Returns true if they were saved without the head, in which
 /// case their names omit `model.`.
 pub(super) fn name_as_decoder(table: &mut Table, architecture: &str) -> bool {
-    if let Some(own) = OwnNames::of(architecture) {
+    if let Some(own) = OwnNames::new(architecture) {
         return own.rename(table);
     }
     let bare = !table.places.keys().any(|name| name.starts_with("model."))

@@ -76,14 +76,14 @@ impl Table {
         };
         match &place.written {
             _ if place.transposed => Err(wrong(format!(
-                "the tensor {name} lies there transposed, and is only read when the model loads"
+                "the tensor {name} is stored transposed, and is only read when the model loads"
             ))),
             Written::Plain(encoding) => {
                 let file = self.files[place.file].clone();
                 Stored::new(*encoding, place.shape.clone(), file, place.range.clone()).ok_or_else(
                     || {
                         wrong(format!(
-                            "the tensor {name} has {} bytes, {:?} numbers of shape {:?} need others",
+                            "the tensor {name} has {} bytes, which does not match {:?} numbers of shape {:?}",
                             place.range.len(),
                             encoding,
                             place.shape
@@ -102,6 +102,6 @@ impl Table {
 /// The message for an unsupported type.
 pub(super) fn foreign(name: &str, kind: &str) -> String {
     format!(
-        "the tensor {name} has type {kind}, this engine supports F32, F16, BF16, and of GGUF files Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K"
+        "the tensor {name} has type {kind}; this engine supports F32, F16, BF16, and of GGUF files Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K"
     )
 }

@@ -41,7 +41,7 @@ pub(crate) fn read_tokenizer(folder: &Path) -> Result<(Tokenizer, PathBuf), Engi
         return Err(EngineError::model(
             &file,
             "the file is missing",
-            "download it, or write it with transformers' fast tokenizer; vocab.txt and sentencepiece's tokenizer.model alone are not supported",
+            "download it, or save it with transformers' fast tokenizer; vocab.txt and sentencepiece's tokenizer.model alone are not supported",
         ));
     }
     let tokenizer = Tokenizer::from_file(&file).map_err(|error| {

@@ -33,7 +33,7 @@ const SYMBOL_BYTES: usize = 400;
 const TRIED_TOKENS: usize = 24;
 
 /// The only reason that is not about the grammar.
-pub(super) const NO_THREAD: &str = "the system gives no thread";
+pub(super) const NO_THREAD: &str = "cannot start a thread";
 
 const TOO_COMPLEX: &str = "its expressions are too complex; use fewer intersections (`allOf`, `&`), complements and bounded repetitions, and a smaller `multipleOf`";
 
@@ -64,7 +64,7 @@ pub(super) fn factory(mut bytes: Vec<Vec<u8>>) -> Result<ParserFactory, String> 
     match made {
         Ok(Ok(factory)) => Ok(factory),
         Ok(Err(error)) => Err(readable(&error.to_string())),
-        Err(_) => Err("its tokens are not understood".to_owned()),
+        Err(_) => Err("its tokens cannot be parsed".to_owned()),
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn compile(factory: &ParserFactory, form: TopLevelGrammar) -> Result<
             .spawn_scoped(scope, || compile_here(factory, form));
         let compiling = compiling.map_err(|error| format!("{NO_THREAD} ({error})"))?;
         let compiled = compiling.join();
-        compiled.unwrap_or_else(|_| Err("it is not understood".to_owned()))
+        compiled.unwrap_or_else(|_| Err("it cannot be parsed".to_owned()))
     })
 }
 
@@ -113,7 +113,7 @@ fn compile_here(factory: &ParserFactory, form: TopLevelGrammar) -> Result<Compil
     if bytes > COMPILED_BYTES_MAX {
         let mebibytes = |bytes: usize| bytes / (1024 * 1024);
         return Err(format!(
-            "it needs about {} MiB of memory, and at most {} are taken; make it smaller or less complex",
+            "it needs about {} MiB of memory, and at most {} are allowed; make it smaller or less complex",
             mebibytes(bytes),
             mebibytes(COMPILED_BYTES_MAX)
         ));
@@ -180,7 +180,7 @@ pub(super) fn fuel_of_last_mask(matcher: &Matcher) -> u64 {
 pub(super) fn readable(reason: &str) -> String {
     let has = |words: &str| reason.contains(words);
     if has("grammar.symbols.len()") {
-        return "it has too many parts: about 65,000 rules and texts are taken; use fewer alternatives, and fewer `anyOf` in one `allOf`, whose combinations multiply".to_owned();
+        return "it has too many parts: about 65,000 rules and texts are allowed; use fewer alternatives, and fewer `anyOf` in one `allOf`, whose combinations multiply".to_owned();
     }
     if has("initial_lexer_fuel") || has("fuel exhausted") || has("too many expressions constructed")
     {
@@ -188,11 +188,11 @@ pub(super) fn readable(reason: &str) -> String {
     }
     if has("Unable to determine if regex is empty") {
         return format!(
-            "whether any text satisfies one of its expressions cannot be found out in time: {TOO_COMPLEX}"
+            "it takes too long to determine if any text satisfies its expressions: {TOO_COMPLEX}"
         );
     }
     if reason.starts_with("panic: ") {
-        return "it is not understood; write it in a simpler way".to_owned();
+        return "it cannot be parsed; simplify it".to_owned();
     }
     let reason = one_line(reason.replace("<non-verbose/>", ""));
     reason.chars().take(REASON_LETTERS_MAX).collect()
@@ -215,7 +215,7 @@ mod tests {
             ),
             (
                 "panic: index out of bounds\n<backtrace>\n",
-                "not understood",
+                "cannot be parsed",
             ),
             ("Unimplemented keys: [\"not\"]\n<non-verbose/>", "[\"not\"]"),
         ] {

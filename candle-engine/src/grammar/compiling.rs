@@ -51,7 +51,7 @@ pub(crate) async fn compile(
             drop(turn);
             let _ = tell.send(made);
         })
-        .map_err(|error| ApiError::internal(format!("the system gives no thread ({error})")))?;
+        .map_err(|error| ApiError::internal(format!("cannot start a thread ({error})")))?;
     match timeout(COMPILE_TIME_MAX, reply).await {
         Ok(made) => made.map_err(|_| failed())?,
         Err(_) => {

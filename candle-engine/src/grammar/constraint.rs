@@ -76,5 +76,5 @@ impl Constraint {
 
 fn lost(reason: &str) -> ApiError {
     let reason = readable(reason);
-    ApiError::invalid(format!("the grammar cannot be followed any more: {reason}"))
+    ApiError::invalid(format!("the grammar can no longer be followed: {reason}"))
 }

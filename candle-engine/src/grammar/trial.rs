@@ -85,7 +85,7 @@ pub(super) async fn run(
     });
     let Ok(ended) = ended.await else {
         return Err(untried(&format!(
-            "it has no end after {} s",
+            "it did not end within {} s",
             WAIT_MAX.as_secs()
         )));
     };
@@ -129,7 +129,7 @@ pub fn try_grammar() -> Result<(), String> {
     let read = std::io::stdin().read_to_end(&mut order);
     read.map_err(|error| format!("the grammar cannot be read: {error}"))?;
     let order = serde_json::from_slice(&order);
-    let order: Order = order.map_err(|error| format!("the input is no grammar: {error}"))?;
+    let order: Order = order.map_err(|error| format!("the input is not a grammar: {error}"))?;
     let factory = compiler::factory(words(order.vocabulary, &order.special))?;
     match compiler::compile(&factory, order.form) {
         Err(reason) if reason.starts_with(NO_THREAD) => Err(reason),

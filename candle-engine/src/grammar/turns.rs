@@ -71,7 +71,7 @@ impl Turns {
                     StatusCode::SERVICE_UNAVAILABLE,
                     "grammars_busy",
                     format!(
-                        "`{param}` has waited {} s for grammars of other requests to be compiled; try again in a moment",
+                        "`{param}` waited {} s for other grammars to be compiled; try again in a moment",
                         WAIT_MAX.as_secs()
                     ),
                 )
@@ -86,19 +86,19 @@ impl Turns {
             (
                 "compiling",
                 "gauge",
-                "Grammars that are compiled now, given up or not.",
+                "Grammars being compiled, including those that timed out.",
                 taken(&self.compilations),
             ),
             (
                 "in_trial",
                 "gauge",
-                "Grammars that are tried in another process now.",
+                "Grammars being tried in another process.",
                 taken(&self.trials),
             ),
             (
                 "waiting",
                 "gauge",
-                "Requests that wait until their grammar is tried or compiled.",
+                "Requests waiting for their grammar to be tried or compiled.",
                 self.waiting.load(Relaxed) as u64,
             ),
             (
@@ -116,7 +116,7 @@ impl Turns {
             (
                 "given_up_total",
                 "counter",
-                "Compilations that took too long; they go on until they end.",
+                "Compilations that timed out; they continue until they end.",
                 self.given_up.load(Relaxed),
             ),
         ]

@@ -33,7 +33,7 @@ pub(super) fn check(expressions: &ExprSet) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the intersections of its expressions (`allOf`, `&`, a `pattern` with a length or a `format`) have about {ways:.0} ways on, and at most {WAYS_MAX} are taken; intersect fewer or shorter expressions"
+        "the intersections of its expressions (`allOf`, `&`, a `pattern` with a length or a `format`) have about {ways:.0} branches, and at most {WAYS_MAX} are allowed; intersect fewer or shorter expressions"
     ))
 }
 

@@ -53,12 +53,15 @@ impl Matrix {
             .split_last()
             .filter(|(_, leading)| !leading.is_empty())
         else {
-            return Err(format!("a tensor of shape {:?} is no matrix", stored.shape));
+            return Err(format!(
+                "a tensor of shape {:?} is not a matrix",
+                stored.shape
+            ));
         };
         let block = stored.encoding.block_numbers();
         if columns == 0 || !columns.is_multiple_of(block) {
             return Err(format!(
-                "rows of {columns} numbers are not whole blocks of {block}, which {:?} needs",
+                "rows of {columns} numbers are not complete blocks of {block}, which {:?} needs",
                 stored.encoding
             ));
         }

@@ -98,7 +98,7 @@ pub(super) fn spec(spec: &Spec) -> Result<(), String> {
             if spec.key_value_heads != spec.heads || spec.value_width != spec.key_width =>
         {
             return Err(format!(
-                "queries, keys and values lie head by head, and there are {} heads of {} numbers beside {} of {}",
+                "queries, keys and values fused by head need equal heads, but there are {} heads of {} numbers for keys and {} of {} for values",
                 spec.heads, spec.key_width, spec.key_value_heads, spec.value_width
             ));
         }
@@ -123,7 +123,7 @@ pub(super) fn spec(spec: &Spec) -> Result<(), String> {
     }
     for (index, block) in spec.blocks.iter().enumerate() {
         if block.rope.is_some_and(|rope| rope >= spec.ropes.len()) {
-            return Err(format!("layer {index} names a rope that is not there"));
+            return Err(format!("layer {index} names a rope that does not exist"));
         }
         if block.window == Some(0) {
             return Err(format!("layer {index} has a window of no tokens"));

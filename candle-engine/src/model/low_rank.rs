@@ -146,12 +146,12 @@ impl Targets {
             || name.ends_with("mlp.gate");
         if self.has_experts && is_of_experts {
             return format!(
-                "it changes {name}, and this engine has adapters of attention and of one feed-forward part, not of experts: train it with target_modules of the attention alone, or serve the model with VLLMEngine"
+                "it changes {name}, but this engine supports adapters only for attention and ordinary feed-forward parts, not for experts: train it with target_modules of the attention only, or serve the model with VLLMEngine"
             );
         }
         let known = self.places.keys().next().map_or("none", String::as_str);
         format!(
-            "it changes {name}, which this model does not have or which adapters cannot change in this engine; one of those that they can is {known}"
+            "it changes {name}, which this model does not have or adapters cannot change in this engine; an example of a matrix that they can change is {known}"
         )
     }
 
@@ -168,12 +168,12 @@ impl Targets {
             };
             if rank == 0 || rank != same {
                 return Err(format!(
-                    "lora_A of {name} has the rank {rank}, and lora_B {same}"
+                    "lora_A of {name} has rank {rank}, but lora_B has {same}"
                 ));
             }
             if (rows, columns) != (place.rows(), place.columns) {
                 return Err(format!(
-                    "it changes a matrix {name} of {rows} × {columns}, and this model's is {} × {}: it was trained for another model",
+                    "it changes a matrix {name} of {rows} × {columns}, but this model's is {} × {}: it was trained for another model",
                     place.rows(),
                     place.columns
                 ));

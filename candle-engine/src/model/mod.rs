@@ -152,7 +152,7 @@ impl Decoder {
                 spec.blocks.len()
             )));
         }
-        Self::of(
+        Self::new(
             spec,
             files,
             &placement.shares(),
@@ -162,7 +162,7 @@ impl Decoder {
         )
     }
 
-    fn of(
+    fn new(
         spec: &Spec,
         tensors: &dyn Tensors,
         shares: &[(&Device, Share)],
@@ -202,7 +202,7 @@ impl Decoder {
                 pages: resources.pages,
                 context_tokens: resources.context_tokens,
             },
-            targets: low_rank::Targets::of(spec),
+            targets: low_rank::Targets::new(spec),
             hidden: spec.hidden,
             logit_cap: spec.logit_cap,
             logit_factor: spec.logit_factor,

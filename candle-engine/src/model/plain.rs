@@ -90,7 +90,7 @@ pub(super) struct Norm {
 }
 
 impl Norm {
-    fn of(&self, rows: &Tensor, epsilon: f32) -> Result<Tensor> {
+    fn apply(&self, rows: &Tensor, epsilon: f32) -> Result<Tensor> {
         match &self.bias {
             Some(bias) => candle_nn::ops::layer_norm(rows, &self.weights, bias, epsilon),
             None => candle_nn::ops::rms_norm(rows, &self.weights, epsilon),
@@ -320,7 +320,7 @@ impl Compute for Plain {
         input: &Rows,
         output: &mut Rows,
     ) -> Result<()> {
-        output.set(weights.of(&input.get()?.contiguous()?, epsilon)?);
+        output.set(weights.apply(&input.get()?.contiguous()?, epsilon)?);
         Ok(())
     }
 
@@ -328,7 +328,7 @@ impl Compute for Plain {
         let input = rows.get()?;
         let (count, width) = input.dims2()?;
         let parts = input.reshape(((), weights.weights.dim(0)?))?;
-        let normed = weights.of(&parts.contiguous()?, epsilon)?;
+        let normed = weights.apply(&parts.contiguous()?, epsilon)?;
         rows.set(normed.reshape((count, width))?);
         Ok(())
     }

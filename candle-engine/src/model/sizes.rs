@@ -25,7 +25,7 @@ impl Sizes {
     ///
     /// # Errors
     /// If a tensor cannot be read.
-    pub fn of(
+    pub fn new(
         spec: &Spec,
         tensors: &dyn Tensors,
         pages: usize,
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn parts_take_their_weights_and_pages() {
         let spec = llama();
-        let sizes = Sizes::of(&spec, &InMemory::random(&spec, 1), 3, 1).expect("readable");
+        let sizes = Sizes::new(&spec, &InMemory::random(&spec, 1), 3, 1).expect("readable");
         let block = 4 * (64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 96 + 2 * 64);
         let pages = 3 * 16 * 2 * 32 * 4;
         assert_eq!(sizes.blocks, [block + pages; 2]);

@@ -179,7 +179,7 @@ impl<C: Compute> StageOn<C> {
         let caches = shapes.iter().map(|shape| {
             compute.cache(plans.pages, shape).map_err(|error| {
                 EngineError::load(format!(
-                    "no memory for {} pages of the KV cache ({error}); give the cache less",
+                    "no memory for {} pages of the KV cache ({error}); make the cache smaller",
                     plans.pages
                 ))
             })

@@ -178,9 +178,9 @@ impl<C: Compute> Loader<'_, C> {
         let mut first = 0;
         let mut matrices = Vec::with_capacity(N);
         for count in rows {
-            let part = weights
-                .rows(first..first + count)
-                .ok_or_else(|| self.wrong(name, "its rows are not whole blocks of its encoding"))?;
+            let part = weights.rows(first..first + count).ok_or_else(|| {
+                self.wrong(name, "its rows are not complete blocks of its encoding")
+            })?;
             let bias = bias.map(|bias| &bias[first..first + count]);
             let matrix = self
                 .compute
@@ -239,7 +239,7 @@ impl<C: Compute> Loader<'_, C> {
             self.wrong(
                 name,
                 format!(
-                    "its encoding is {:?}, and F32, F16 or BF16 is needed",
+                    "its encoding is {:?}; F32, F16 or BF16 is needed",
                     stored.encoding
                 ),
             )

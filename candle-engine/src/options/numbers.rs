@@ -68,7 +68,7 @@ impl EngineOptions {
             Some((name, value)) => Err(EngineError::option(
                 name,
                 format!(
-                    "{value} is for the CPU, and {other} computes in the types of the weights; leave it out"
+                    "{value} applies only to the CPU, but {other} uses the types of the weights; leave it out"
                 ),
             )),
             None => Ok(()),
@@ -123,7 +123,7 @@ impl FromStr for ProductType {
             .into_iter()
             .find(|product| product.to_string() == text);
         found.ok_or_else(|| {
-            format!("`{text}` is no type that matrices are multiplied in; write auto, bfloat16 or float32")
+            format!("`{text}` is not a type for matrix products; write auto, bfloat16 or float32")
         })
     }
 }
@@ -136,7 +136,7 @@ impl FromStr for CacheType {
         let found = CACHES.into_iter().find(|cache| cache.to_string() == text);
         found.ok_or_else(|| {
             format!(
-                "`{text}` is no type that keys and values are kept in; write auto, float16, bfloat16 or float32"
+                "`{text}` is not a type for the KV cache; write auto, float16, bfloat16 or float32"
             )
         })
     }

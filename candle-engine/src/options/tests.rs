@@ -85,8 +85,8 @@ fn devices_are_named_once_and_the_cpu_is_the_last() {
     for (wrong, word) in [
         (&[][..], "no device"),
         (&[Cuda(0), Cuda(1), Cuda(0)], "cuda:0 is named twice"),
-        (&[Cpu, Cuda(0)], "as the last one"),
-        (&[Cuda(0), Metal(0)], "not mixed"),
+        (&[Cpu, Cuda(0)], "name it once, and last"),
+        (&[Cuda(0), Metal(0)], "cannot be mixed"),
     ] {
         let problem = check(wrong).expect_err("must be refused");
         assert!(problem.contains(word), "{problem}");

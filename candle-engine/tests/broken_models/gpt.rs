@@ -69,12 +69,12 @@ async fn a_configuration_of_a_gpt_that_contradicts_itself_is_refused_by_its_own_
         of(
             "gpt-neox",
             json!({"rotary_pct": 1.5}),
-            "of 16 numbers of a head 24 are turned",
+            "heads of 16 numbers cannot rotate 24",
         ),
         of(
             "gpt-neox",
             json!({"rotary_pct": 0.2}),
-            "of 16 numbers of a head 3 are turned",
+            "heads of 16 numbers cannot rotate 3",
         ),
         of(
             "gpt2",

@@ -52,7 +52,7 @@ async fn a_decoder_that_embeds_takes_what_an_encoder_takes() {
     assert!((raw.iter().map(|number| number * number).sum::<f64>() - 1.0).abs() > 0.1);
     let long = "models ".repeat(2000);
     let message = refused(&engine, "/v1/embeddings", json!({"input": long})).await;
-    assert!(message.contains("takes 512 at most"), "{message}");
+    assert!(message.contains("takes at most 512"), "{message}");
     let cut = embed(&engine, json!({"input": long, "truncate": true})).await;
     assert_eq!(cut["usage"]["prompt_tokens"], 512);
     let pair = json!({"query": text, "documents": ["Tokyo.", "a pool"], "instruction": "x"});
@@ -64,7 +64,7 @@ async fn a_decoder_that_embeds_takes_what_an_encoder_takes() {
     assert_eq!(models["data"][0]["max_model_len"], 512);
     let chat = json!({"messages": [{"role": "user", "content": "hello"}]});
     let message = refused(&engine, "/v1/chat/completions", chat).await;
-    assert!(message.contains("it makes embeddings"), "{message}");
+    assert!(message.contains("it computes embeddings"), "{message}");
     let (status, _) = engine.post("/sleep", &json!({})).await;
     assert_eq!(status, StatusCode::OK);
     let (status, _) = engine.post("/wake_up", &json!({})).await;

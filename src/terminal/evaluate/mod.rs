@@ -64,7 +64,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &EvaluateArgs) -> Result<()
     };
     screen.print(&text)?;
     let summary = |failed: usize, of: usize, what: &str| {
-        let message = format!("{failed} of {of} {what} did not come; the table says why");
+        let message = format!("{failed} of {of} {what} are missing; the table shows why");
         Err(Failure::Incomplete { message })
     };
     match (finished?, evaluation.failed(), evaluation.unjudged()) {
@@ -117,8 +117,8 @@ async fn judge_all(
         let mut conversation = Conversation::new(judge, None);
         conversation.parameters.put("temperature", 0.0);
         conversation.prompt(case.question(&args.criteria));
-        let answer = quietly(client, &conversation.request(true)).await;
-        (row, answer.map(|answer| case.verdict(&answer.text)))
+        let response = quietly(client, &conversation.request(true)).await;
+        (row, response.map(|response| case.verdict(&response.text)))
     };
     let mut verdicts = stream::iter(cases)
         .map(request)
@@ -160,14 +160,14 @@ async fn ask_all(
             (row, quietly(client, &conversation.request(true)).await)
         };
         let requests = stream::iter(prompts).map(request);
-        let mut answers = requests.buffer_unordered(args.at_once.max(1));
+        let mut responses = requests.buffer_unordered(args.at_once.max(1));
         let mut done = 0;
         screen.status(&format!("{model}: 0 of {all} answers"));
-        while let Some((row, answer)) = answers.next().await {
+        while let Some((row, response)) = responses.next().await {
             done += 1;
             screen.status(&format!("{model}: {done} of {all} answers"));
-            let outcome = match answer {
-                Ok(answer) => Outcome::Answer(Box::new(answer)),
+            let outcome = match response {
+                Ok(response) => Outcome::Answer(Box::new(response)),
                 Err(failure @ (Failure::Refused(_) | Failure::Cut { .. })) => {
                     Outcome::Failure(failure.to_string())
                 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::judge::{Case, Verdict};
 use super::prompts::Prompt;
-use crate::answer::Answer;
+use crate::response::Answer;
 
 /// The result for one prompt and one model.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,10 +37,10 @@ pub struct Evaluation {
 /// The totals of one model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sums {
-    pub answers: usize,
+    pub responses: usize,
     pub failures: usize,
     pub prompt_tokens: u64,
-    pub answer_tokens: u64,
+    pub response_tokens: u64,
     /// Median times to the first and the last token, after the wait for the model.
     pub first_token: Option<Duration>,
     pub total: Option<Duration>,
@@ -80,12 +80,12 @@ impl Evaluation {
 
     /// The judge's case for a prompt.
     pub fn case(&self, row: usize) -> Option<Case> {
-        let answers = self.outcomes[row].iter().enumerate();
-        let answers = answers.filter_map(|(column, outcome)| match outcome {
-            Some(Outcome::Answer(answer)) => Some((column, answer.text.trim().to_owned())),
+        let responses = self.outcomes[row].iter().enumerate();
+        let responses = responses.filter_map(|(column, outcome)| match outcome {
+            Some(Outcome::Answer(response)) => Some((column, response.text.trim().to_owned())),
             _ => None,
         });
-        Case::new(&self.prompts[row].text, answers.collect(), row)
+        Case::new(&self.prompts[row].text, responses.collect(), row)
     }
 
     /// Number of calls to the judge.
@@ -115,20 +115,20 @@ impl Evaluation {
         let mut sums = Sums::default();
         let (mut firsts, mut wholes) = (Vec::new(), Vec::new());
         for outcome in self.outcomes.iter().filter_map(|row| row[column].as_ref()) {
-            let Outcome::Answer(answer) = outcome else {
+            let Outcome::Answer(response) = outcome else {
                 sums.failures += 1;
                 continue;
             };
-            sums.answers += 1;
-            let usage = answer.usage.unwrap_or_default();
+            sums.responses += 1;
+            let usage = response.usage.unwrap_or_default();
             let (prompt, answered) = (usage.prompt_tokens, usage.completion_tokens);
             sums.prompt_tokens = sums.prompt_tokens.saturating_add(prompt.unwrap_or(0));
-            let answered = answered.unwrap_or(answer.pieces);
-            sums.answer_tokens = sums.answer_tokens.saturating_add(answered);
-            let waited = answer.waited.unwrap_or_default();
+            let answered = answered.unwrap_or(response.pieces);
+            sums.response_tokens = sums.response_tokens.saturating_add(answered);
+            let waited = response.waited.unwrap_or_default();
             sums.waited = sums.waited.max(waited);
-            firsts.extend(answer.first_at.map(|at| at.saturating_sub(waited)));
-            wholes.extend(answer.last_at.map(|at| at.saturating_sub(waited)));
+            firsts.extend(response.first_at.map(|at| at.saturating_sub(waited)));
+            wholes.extend(response.last_at.map(|at| at.saturating_sub(waited)));
         }
         for judgement in self.judgements.iter().flatten() {
             let Judgement::Verdict(Verdict { ranking, .. }) = judgement else {
@@ -150,10 +150,10 @@ impl Evaluation {
             let sums = self.sums(column);
             let mut object = json!({
                 "model": model,
-                "answers": sums.answers,
+                "answers": sums.responses,
                 "failures": sums.failures,
                 "prompt_tokens": sums.prompt_tokens,
-                "completion_tokens": sums.answer_tokens,
+                "completion_tokens": sums.response_tokens,
                 "median_first_token_ms": sums.first_token.map(milliseconds),
                 "median_whole_ms": sums.total.map(milliseconds),
                 "longest_wait_ms": milliseconds(sums.waited),
@@ -171,23 +171,23 @@ impl Evaluation {
             .zip(&self.outcomes)
             .zip(&self.judgements);
         let prompts = rows.map(|((prompt, row), judgement)| {
-            let answers = self.models.iter().zip(row).map(|(model, outcome)| match outcome {
+            let responses = self.models.iter().zip(row).map(|(model, outcome)| match outcome {
                 None => json!({"model": model, "error": "was not asked"}),
                 Some(Outcome::Failure(error)) => json!({"model": model, "error": error}),
-                Some(Outcome::Answer(answer)) => json!({
+                Some(Outcome::Answer(response)) => json!({
                     "model": model,
-                    "text": answer.text,
-                    "reasoning": Some(&answer.reasoning).filter(|text| !text.is_empty()),
-                    "finish_reason": answer.finish,
-                    "prompt_tokens": answer.usage.and_then(|usage| usage.prompt_tokens),
-                    "completion_tokens": answer.usage.and_then(|usage| usage.completion_tokens),
-                    "first_token_ms": answer.first_at.map(milliseconds),
-                    "whole_ms": answer.last_at.map(milliseconds),
-                    "waited_ms": answer.waited.map(milliseconds),
+                    "text": response.text,
+                    "reasoning": Some(&response.reasoning).filter(|text| !text.is_empty()),
+                    "finish_reason": response.finish,
+                    "prompt_tokens": response.usage.and_then(|usage| usage.prompt_tokens),
+                    "completion_tokens": response.usage.and_then(|usage| usage.completion_tokens),
+                    "first_token_ms": response.first_at.map(milliseconds),
+                    "whole_ms": response.last_at.map(milliseconds),
+                    "waited_ms": response.waited.map(milliseconds),
                 }),
             });
             let mut object =
-                json!({"line": prompt.line, "prompt": prompt.text, "answers": answers.collect::<Vec<_>>()});
+                json!({"line": prompt.line, "prompt": prompt.text, "answers": responses.collect::<Vec<_>>()});
             if let Some(judgement) = judgement {
                 object["verdict"] = match judgement {
                     Judgement::Failure(error) => json!({"error": error}),

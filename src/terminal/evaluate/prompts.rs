@@ -76,7 +76,7 @@ pub fn read(file: &Path, separator: Option<&str>) -> Result<Prompts, Failure> {
     };
     match read.prompts.len() {
         0 if read.flaws.is_empty() => Err(usage(
-            "holds no prompt; write one a line, or lines of JSON such as {\"prompt\": \"…\"} into a file *.jsonl".to_owned(),
+            "contains no prompt; write one per line, or lines of JSON such as {\"prompt\": \"…\"} into a file *.jsonl".to_owned(),
         )),
         many if many > PROMPTS_MAX => Err(usage(format!(
             "holds {many} prompts; allowed: {PROMPTS_MAX}"
@@ -227,6 +227,6 @@ mod tests {
         assert!(error.contains("p.txt: line 2: is not UTF-8"), "{error}");
         let (_folder, path) = file("p.txt", b"\n \n");
         let error = read(&path, None).expect_err("empty").to_string();
-        assert!(error.contains("holds no prompt"), "{error}");
+        assert!(error.contains("contains no prompt"), "{error}");
     }
 }

@@ -71,14 +71,14 @@ fn verdict(evaluation: &Evaluation, judgement: &Judgement) -> String {
 
 fn cell(outcome: &Option<Outcome>) -> String {
     match outcome {
-        None => "(was not asked)".to_owned(),
+        None => "(no request was sent)".to_owned(),
         Some(Outcome::Failure(error)) => format!("(no answer: {})", clean(error)),
-        Some(Outcome::Answer(answer)) => {
-            let text = match answer.text.trim() {
+        Some(Outcome::Answer(response)) => {
+            let text = match response.text.trim() {
                 "" => "(an empty answer)".to_owned(),
                 text => clean(text),
             };
-            format!("{text}\n[{}]", answer.figures())
+            format!("{text}\n[{}]", response.figures())
         }
     }
 }
@@ -157,10 +157,10 @@ fn sums(evaluation: &Evaluation) -> String {
         let sums = evaluation.sums(column);
         let rank = sums.rank();
         let Sums {
-            answers,
+            responses,
             failures,
             prompt_tokens,
-            answer_tokens,
+            response_tokens,
             first_token,
             total: whole,
             waited,
@@ -174,10 +174,10 @@ fn sums(evaluation: &Evaluation) -> String {
         };
         let mut row = vec![
             line(model),
-            answers.to_string(),
+            responses.to_string(),
             failures.to_string(),
             prompt_tokens.to_string(),
-            answer_tokens.to_string(),
+            response_tokens.to_string(),
             time(first_token),
             time(whole),
             seconds(waited),
@@ -218,9 +218,9 @@ fn sums(evaluation: &Evaluation) -> String {
 mod tests {
     use super::super::prompts::Prompt;
     use super::*;
-    use crate::answer::Answer;
+    use crate::response::Answer;
 
-    fn answer(text: &str) -> Outcome {
+    fn respond(text: &str) -> Outcome {
         Outcome::Answer(Box::new(Answer {
             text: text.to_owned(),
             ..Answer::default()
@@ -235,8 +235,8 @@ mod tests {
         };
         let models = vec!["one".to_owned(), "org/two".to_owned()];
         let mut evaluation = Evaluation::new(models, vec![prompt(1), prompt(3)]);
-        evaluation.set(0, 0, answer("a first answer of several words\nand lines"));
-        evaluation.set(0, 1, answer("\u{1b}[31mred"));
+        evaluation.set(0, 0, respond("a first answer of several words\nand lines"));
+        evaluation.set(0, 1, respond("\u{1b}[31mred"));
         evaluation.set(1, 1, Outcome::Failure("the model failed".to_owned()));
         let text = text(&evaluation, 90);
         let lines: Vec<&str> = text.lines().collect();
@@ -250,7 +250,8 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("(was not asked)") && text.contains("(no answer: the model failed)"),
+            text.contains("(no request was sent)")
+                && text.contains("(no answer: the model failed)"),
             "{text}"
         );
         assert!(text.contains("── line 3: prompt 3"), "{text}");
@@ -269,7 +270,7 @@ mod tests {
         }];
         let models = (0..6).map(|nth| format!("m{nth}")).collect();
         let mut evaluation = Evaluation::new(models, prompts);
-        evaluation.set(0, 5, answer("yes"));
+        evaluation.set(0, 5, respond("yes"));
         let text = text(&evaluation, 80);
         assert!(text.contains("m5:\nyes\n["), "{text}");
     }

@@ -139,7 +139,7 @@ fn a_model_that_refuses_is_in_the_table_and_the_status_says_so() {
         "{text}"
     );
     assert!(
-        err(&output).contains("model-pool: 1 of 2 answers did not come"),
+        err(&output).contains("model-pool: 1 of 2 answers are missing"),
         "{}",
         err(&output)
     );
@@ -315,7 +315,7 @@ fn a_judge_that_gives_no_verdict_is_named_and_the_status_says_so() {
     );
     assert!(text.contains("judged: 1. one, 2. two ("), "{text}");
     assert!(
-        err(&output).contains("1 of 2 verdicts did not come"),
+        err(&output).contains("1 of 2 verdicts are missing"),
         "{}",
         err(&output)
     );

@@ -24,9 +24,9 @@ const LIMITS: Limits = Limits {
     },
 };
 
-fn arrival(prompt: Vec<u32>, answer: usize) -> Arrival {
+fn arrival(prompt: Vec<u32>, response: usize) -> Arrival {
     Arrival {
-        most_tokens: prompt.len() + answer,
+        most_tokens: prompt.len() + response,
         prompt,
         needs_all_rows: false,
         takes_drafts: true,

@@ -197,7 +197,7 @@ fn searches_are_proposed_nothing() {
         let mut request = among(&[one], 40);
         request.sampling.temperature = 0.0;
         request.strategy = strategy;
-        demo.answers(&request).expect("computes");
+        demo.responses(&request).expect("computes");
     }
     assert_eq!(demo.model.generator.gauges.drafts(), (0, 0));
 }
@@ -205,12 +205,12 @@ fn searches_are_proposed_nothing() {
 #[test]
 fn a_client_that_leaves_among_proposed_tokens_leaves_nothing_in_the_cache() {
     let mut demo = Demo::held(&speculating(1), |limits| limits);
-    let answer = demo.ask(&among(&words(&demo)[..1], 400));
+    let response = demo.ask(&among(&words(&demo)[..1], 400));
     for _ in 0..14 {
         demo.step(true);
     }
     assert!(demo.model.generator.gauges.drafts().1 > 0);
-    drop(answer);
+    drop(response);
     demo.free();
     demo.wait_for_pages();
 }

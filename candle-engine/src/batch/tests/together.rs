@@ -59,7 +59,7 @@ pub(super) fn sixteen(demo: &Demo) -> Vec<GenerationRequest> {
                     length_penalty: 1.0,
                     early_stopping: EarlyStopping::WhenWorse,
                 });
-                request.answers = 2;
+                request.responses = 2;
             }
             9 => {
                 request.strategy = Strategy::Contrastive(ContrastiveSettings {
@@ -85,25 +85,27 @@ pub(super) fn sixteen(demo: &Demo) -> Vec<GenerationRequest> {
 /// Runs each request alone, and returns the results with their exact probabilities.
 pub(super) fn alone(requests: &[GenerationRequest]) -> Vec<Vec<(Piece, Outcome)>> {
     let demo = Demo::new();
-    let answers = requests.iter().map(|request| {
+    let responses = requests.iter().map(|request| {
         let mut request = request.clone();
         request.constraint = request
             .constraint
             .as_ref()
             .map(|constraint| constraint.apart());
-        demo.answers(&request).expect("computes")
+        demo.responses(&request).expect("computes")
     });
-    answers.collect()
+    responses.collect()
 }
 
 pub(super) fn together(
     demo: &mut Demo,
     requests: &[GenerationRequest],
 ) -> Vec<Vec<(Piece, Outcome)>> {
-    let answers: Vec<_> = requests.iter().map(|request| demo.ask(request)).collect();
+    let responses: Vec<_> = requests.iter().map(|request| demo.ask(request)).collect();
     demo.free();
-    let answers = answers.into_iter().map(collect);
-    answers.map(|answer| answer.expect("computes")).collect()
+    let responses = responses.into_iter().map(collect);
+    responses
+        .map(|response| response.expect("computes"))
+        .collect()
 }
 
 #[test]
@@ -168,7 +170,7 @@ fn a_long_prompt_does_not_keep_others_from_their_next_token() {
         assert!(step.spans[1].count <= 32);
     }
     let mut given = 0;
-    while let Ok(AnswerEvent::Piece(..)) = short.try_recv() {
+    while let Ok(ResponseEvent::Piece(..)) = short.try_recv() {
         given += 1;
     }
     assert!(given >= 10, "{given} pieces beside the long prompt");
@@ -186,10 +188,10 @@ fn answers_to_one_prompt_compute_it_once() {
         request.sampling.seed = Some(seed);
         request
     };
-    let answers: Vec<_> = (0..8).map(|seed| demo.ask(&request(seed))).collect();
+    let responses: Vec<_> = (0..8).map(|seed| demo.ask(&request(seed))).collect();
     demo.free();
-    for answer in answers {
-        assert_eq!(collect(answer).expect("computes").len(), 1);
+    for response in responses {
+        assert_eq!(collect(response).expect("computes").len(), 1);
     }
     let rows: usize = demo.steps().iter().map(|step| step.tokens.len()).sum();
     // The prompt once, and for each request its last page and three more tokens.
@@ -218,8 +220,8 @@ fn what_was_computed_before_is_known_and_changes_nothing() {
     assert_eq!(known, (prompt.len() - 1) / 16 * 16);
     assert_eq!(rows(&demo) - before, before - known);
     // A completion, too, is a prefix for what comes next.
-    let answer = demo.tokens(&first.0.text);
-    let longer = greedy(endless([prompt, answer].concat(), 2));
+    let response = demo.tokens(&first.0.text);
+    let longer = greedy(endless([prompt, response].concat(), 2));
     demo.whole(&longer);
     assert!(demo.model.generator.gauges.known_tokens() as usize >= 2 * known + 16);
 }
@@ -360,10 +362,10 @@ fn hidden_states_are_the_same_beside_others_that_generate_and_are_asked_for_too(
         demo.steps().iter().any(mixes),
         "they were computed together"
     );
-    let answer = collect(running).expect("computes");
+    let response = collect(running).expect("computes");
     let undisturbed = Demo::new().whole(&generating);
-    assert_eq!(answer[0].0.tokens.len(), undisturbed.0.tokens.len());
-    assert_eq!(answer[0].0.text, undisturbed.0.text);
+    assert_eq!(response[0].0.tokens.len(), undisturbed.0.tokens.len());
+    assert_eq!(response[0].0.text, undisturbed.0.text);
 }
 
 #[test]
@@ -404,8 +406,8 @@ fn who_does_not_fit_beside_others_waits_in_turn() {
     // The third request would fit next to either of the others, and still does not overtake.
     let third = demo.ask(&endless(vec![7], 3));
     demo.free();
-    for answer in [first, second, third] {
-        assert_eq!(collect(answer).expect("computes").len(), 1);
+    for response in [first, second, third] {
+        assert_eq!(collect(response).expect("computes").len(), 1);
     }
     let of = |token: u32| {
         let steps = demo.steps();

@@ -1,7 +1,7 @@
 //! Types that the writers share: their client, and the outcome of a step.
 
 use crate::api_error::ApiError;
-use crate::batch::request::{AnswerEvent, Outcome};
+use crate::batch::request::{Outcome, ResponseEvent};
 use crate::pieces::Piece;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -28,12 +28,12 @@ pub(crate) enum Scored {
 
 /// The client of a completion.
 pub(crate) struct Client {
-    pub events: UnboundedSender<AnswerEvent>,
+    pub events: UnboundedSender<ResponseEvent>,
     first_choice: usize,
 }
 
 impl Client {
-    pub fn new(events: UnboundedSender<AnswerEvent>, first_choice: usize) -> Self {
+    pub fn new(events: UnboundedSender<ResponseEvent>, first_choice: usize) -> Self {
         Self {
             events,
             first_choice,
@@ -45,19 +45,19 @@ impl Client {
         if piece.is_empty() {
             !self.events.is_closed()
         } else {
-            self.send(AnswerEvent::Piece(self.first_choice + choice, piece))
+            self.send(ResponseEvent::Piece(self.first_choice + choice, piece))
         }
     }
 
     pub fn fail(&self, error: ApiError) {
-        self.send(AnswerEvent::Failed(error));
+        self.send(ResponseEvent::Failed(error));
     }
 
     pub fn finish(&self, choice: usize, outcome: Outcome) {
-        self.send(AnswerEvent::Finished(self.first_choice + choice, outcome));
+        self.send(ResponseEvent::Finished(self.first_choice + choice, outcome));
     }
 
-    pub fn send(&self, event: AnswerEvent) -> bool {
+    pub fn send(&self, event: ResponseEvent) -> bool {
         self.events.send(event).is_ok()
     }
 }

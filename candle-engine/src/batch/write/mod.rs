@@ -7,7 +7,7 @@ mod search;
 mod single;
 mod states;
 
-use super::request::{AnswerEvent, GenerationRequest};
+use super::request::{GenerationRequest, ResponseEvent};
 use super::work::States;
 use crate::api_error::ApiError;
 use crate::decoding::Strategy;
@@ -28,7 +28,7 @@ pub(super) enum Writer {
 impl Writer {
     /// # Errors
     /// If the tokenizer fails.
-    pub fn of_answer(
+    pub fn of_response(
         request: GenerationRequest,
         client: Client,
         tokenizer: &ModelTokenizer,
@@ -120,8 +120,8 @@ impl Writer {
     /// Frees its place for another request of its client.
     pub fn leave(&self) {
         match self {
-            Self::Single(single) => drop(single.client.send(AnswerEvent::Ended)),
-            Self::Search(search) => drop(search.client.send(AnswerEvent::Ended)),
+            Self::Single(single) => drop(single.client.send(ResponseEvent::Ended)),
+            Self::Search(search) => drop(search.client.send(ResponseEvent::Ended)),
             Self::States(_) => {}
         }
     }

@@ -5,7 +5,7 @@ use crate::api_error::ApiError;
 use crate::batch::request::{FinishReason, GenerationRequest, Outcome, StopReason};
 use crate::decoding::{BeamSettings, Beams, Extension};
 use crate::grammar::Constraint;
-use crate::pieces::{AnswerText, Piece};
+use crate::pieces::{Piece, ResponseText};
 use crate::sampling::{Penalties, log_softmax, no_finite_logits};
 use crate::stop::StopMatcher;
 use crate::tokenizer::ModelTokenizer;
@@ -16,7 +16,7 @@ struct Beam {
     /// Sum of the logprobs of its tokens.
     sum: f64,
     emitted: String,
-    text: AnswerText,
+    text: ResponseText,
     penalties: Penalties,
     constraint: Option<Constraint>,
 }
@@ -75,7 +75,7 @@ impl Search {
         let first = Beam {
             sum: 0.0,
             emitted: String::new(),
-            text: AnswerText::new(stops, 0),
+            text: ResponseText::new(stops, 0),
             penalties: Penalties::new(&request.sampling, &request.prompt),
             constraint: request
                 .constraint
@@ -201,11 +201,11 @@ impl Search {
             self.keep(text, sum, FinishReason::Length, None);
         }
         let found = std::mem::replace(&mut self.found, Beams::new(self.settings));
-        let best = found.into_best(self.request.answers);
-        if best.len() < self.request.answers {
+        let best = found.into_best(self.request.responses);
+        if best.len() < self.request.responses {
             let message = format!(
-                "`n` is {}, and the beam search found {} different answers; ask for fewer",
-                self.request.answers,
+                "`n` is {}, but the beam search found only {} different completions; request fewer",
+                self.request.responses,
                 best.len()
             );
             return Err(ApiError::field("n", message));

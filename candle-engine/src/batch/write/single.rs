@@ -6,7 +6,7 @@ use crate::api_error::ApiError;
 use crate::batch::request::{FinishReason, GenerationRequest, Outcome, StopReason};
 use crate::decoding::Strategy;
 use crate::grammar::Constraint;
-use crate::pieces::{AnswerText, Piece, prompt_tokens};
+use crate::pieces::{Piece, ResponseText, prompt_tokens};
 use crate::sampling::{Penalties, Sampler, TokenLogprob, logprob_of};
 use crate::stop::StopMatcher;
 use crate::tokenizer::ModelTokenizer;
@@ -21,7 +21,7 @@ pub(crate) struct Single {
     pub client: Client,
     request: GenerationRequest,
     chooser: Chooser,
-    text: AnswerText,
+    text: ResponseText,
     constraint: Option<Constraint>,
     /// Tokens that end the completion.
     ends: Vec<u32>,
@@ -53,7 +53,7 @@ impl Single {
         Self {
             client,
             chooser,
-            text: AnswerText::new(stops, letters_before),
+            text: ResponseText::new(stops, letters_before),
             constraint: request
                 .constraint
                 .take()
@@ -229,7 +229,7 @@ impl Single {
 
     /// Sends the rest of the text.
     fn end(&mut self, tokenizer: &ModelTokenizer) -> Result<Next, ApiError> {
-        let text = std::mem::replace(&mut self.text, AnswerText::new(StopMatcher::default(), 0));
+        let text = std::mem::replace(&mut self.text, ResponseText::new(StopMatcher::default(), 0));
         let step = text.finish(tokenizer)?;
         if let Some(stop) = step.stopped {
             self.outcome.reason = FinishReason::Stop;

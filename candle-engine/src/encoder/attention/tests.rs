@@ -48,7 +48,7 @@ fn rows(count: usize) -> Vec<Tensor> {
 }
 
 fn mixed(attention: &Attention, lengths: &[usize], query_key_value: &[Tensor]) -> Vec<f32> {
-    let groups = Groups::of(lengths.iter().copied());
+    let groups = Groups::new(lengths.iter().copied());
     let prepared = attention.prepare(&groups).expect("prepared");
     let mixed = attention.mix(0, query_key_value, &groups, &prepared);
     let mixed = mixed.expect("computed").flatten_all().expect("flat");
@@ -107,7 +107,7 @@ fn the_kernels_mix_what_operations_mix_and_each_text_the_same_bits_alone() {
 
 #[test]
 fn texts_of_one_length_are_one_group() {
-    let groups = Groups::of([3, 3, 5, 7, 7].into_iter());
+    let groups = Groups::new([3, 3, 5, 7, 7].into_iter());
     let shapes: Vec<_> = groups
         .0
         .iter()

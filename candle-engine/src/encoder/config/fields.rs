@@ -35,7 +35,7 @@ impl Fields<'_> {
             None => Ok(default),
             Some(value) => value
                 .as_f64()
-                .ok_or_else(|| format!("{name} is {value}, which is no number")),
+                .ok_or_else(|| format!("{name} is {value}, which is not a number")),
         }
     }
 
@@ -57,7 +57,7 @@ impl Fields<'_> {
             Some("silu" | "swish" | "swiglu") => Ok(Activation::Silu),
             Some("tanh") => Ok(Activation::Tanh),
             _ => Err(format!(
-                "{name} is {}, this engine computes gelu, gelu_new, relu, silu and tanh",
+                "{name} is {}; this engine computes gelu, gelu_new, relu, silu and tanh",
                 self.json[name]
             )),
         }
@@ -69,7 +69,7 @@ impl Fields<'_> {
             Some(value) => value
                 .as_u64()
                 .and_then(|id| u32::try_from(id).ok())
-                .ok_or_else(|| format!("pad_token_id is {value}, which is no token id")),
+                .ok_or_else(|| format!("pad_token_id is {value}, which is not a token id")),
         }
     }
 

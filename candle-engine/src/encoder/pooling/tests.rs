@@ -74,7 +74,7 @@ fn a_module_that_is_not_computed_is_named() {
         ),
         (modules(&[("", "Transformer")]), "no Pooling"),
         (modules(&[("..", "Pooling")]), "plain folder name"),
-        (json!({}), "no list"),
+        (json!({}), "not a list"),
     ] {
         let folder = folder_with(&[("modules.json", list), pooling.clone()]);
         let error = PoolingPlan::read(folder.path()).expect_err("must be refused");

@@ -28,7 +28,7 @@ fn folder(architecture: &str, fields: Value, files: &[(&str, Value)]) -> TempDir
 
 fn purpose(folder: &TempDir, task: Option<Task>) -> Result<Purpose, String> {
     let files = ModelFiles::open(folder.path()).expect("it opens");
-    Purpose::of(&files, task).map_err(|error| error.to_string())
+    Purpose::new(&files, task).map_err(|error| error.to_string())
 }
 
 fn module(path: &str, kind: &str) -> Value {
@@ -64,7 +64,7 @@ fn every_kept_decoder_is_for_texts() {
             continue;
         }
         let files = ModelFiles::open(&path).expect("it opens");
-        let found = Purpose::of(&files, None);
+        let found = Purpose::new(&files, None);
         let is_for_texts = matches!(found, Ok(Purpose::Texts));
         assert!(is_for_texts, "{}: {found:?}", path.display());
         tried.insert(files.spec().expect("a decoder").architecture.clone());
@@ -83,7 +83,7 @@ fn files_say_what_a_decoder_is_for_and_the_option_where_they_do_not() {
     let ranks = Purpose::Scores(ScorePlan {
         by: by_words(),
         shows_probability: true,
-        begins_answer: false,
+        begins_response: false,
     });
     assert_eq!(purpose(&plain, Some(Task::Rerank)), Ok(ranks.clone()));
     let headless = folder("Qwen3Model", json!({}), &[]);
@@ -169,7 +169,7 @@ fn a_cross_encoders_module_names_its_tokens() {
             no: None,
         },
         shows_probability: false,
-        begins_answer: true,
+        begins_response: true,
     };
     assert_eq!(purpose(&named, None), Ok(Purpose::Scores(expected)));
     let wrong = of(json!({"false_token_id": 7}), json!({}));

@@ -19,7 +19,7 @@ impl Reader<'_> {
             && experts.count > EXPERTS_MAX / self.blocks
         {
             return Err(format!(
-                "{} blocks of {} experts each are more than the {EXPERTS_MAX} experts that any model has",
+                "{} blocks of {} experts each are more than the maximum of {EXPERTS_MAX} experts",
                 self.blocks, experts.count
             ));
         }
@@ -151,7 +151,7 @@ impl Reader<'_> {
                 "group_limited_greedy" => {}
                 other => {
                     return Err(format!(
-                        "topk_method is {other}, this engine supports greedy and group_limited_greedy"
+                        "topk_method is {other}; this engine supports greedy and group_limited_greedy"
                     ));
                 }
             }
@@ -167,7 +167,7 @@ impl Reader<'_> {
         let each = experts / count;
         if third && each < 2 {
             return Err(format!(
-                "groups of {each} expert have no two best ones (n_group {count})"
+                "groups of {each} expert cannot be ranked by their two best (n_group {count})"
             ));
         }
         if chosen_experts > chosen * each {

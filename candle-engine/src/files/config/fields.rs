@@ -63,7 +63,7 @@ impl<'a> Fields<'a> {
                 value
                     .as_f64()
                     .filter(|number| (*number as f32).is_finite())
-                    .ok_or_else(|| format!("{name} is {value}, which is no number"))
+                    .ok_or_else(|| format!("{name} is {value}, which is not a number"))
             })
             .transpose()
     }
@@ -111,7 +111,7 @@ impl<'a> Fields<'a> {
             .map(|value| {
                 value
                     .as_object()
-                    .ok_or_else(|| format!("{name} is {value}, which is no object"))
+                    .ok_or_else(|| format!("{name} is {value}, which is not an object"))
             })
             .transpose()?;
         Ok(object.filter(|object| !object.is_empty()))
@@ -148,7 +148,7 @@ impl<'a> Fields<'a> {
         };
         let list = value
             .as_array()
-            .ok_or_else(|| format!("{name} is {value}, which is no list"))?;
+            .ok_or_else(|| format!("{name} is {value}, which is not a list"))?;
         let read = list.iter().map(|item| {
             read(item).ok_or_else(|| format!("{name} contains {item}, which does not belong there"))
         });

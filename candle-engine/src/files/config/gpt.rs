@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
         let config = self.config;
         if config.flag("add_cross_attention", false)? {
             return Err(
-                "add_cross_attention is true, which this engine does not compute".to_owned(),
+                "add_cross_attention is true, which this engine does not support".to_owned(),
             );
         }
         let ropes: Vec<Rope> = self.rope()?.into_iter().collect();
@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
             Some("gelu") => Ok(Activation::Gelu),
             Some("silu" | "swish") => Ok(Activation::Silu),
             Some(other) => Err(format!(
-                "{name} is {other}, this engine supports gelu, gelu_new, gelu_fast, gelu_pytorch_tanh and silu"
+                "{name} is {other}; this engine supports gelu, gelu_new, gelu_fast, gelu_pytorch_tanh and silu"
             )),
         }
     }

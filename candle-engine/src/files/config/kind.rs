@@ -18,7 +18,7 @@ impl Kind {
     ///
     /// # Errors
     /// If no architecture is known; the message lists the known ones.
-    pub fn of(architectures: &[&str]) -> Result<Self, String> {
+    pub fn new(architectures: &[&str]) -> Result<Self, String> {
         architectures
             .iter()
             .find_map(|name| {
@@ -47,7 +47,7 @@ pub(super) fn unknown(found: &[&str]) -> String {
     };
     let decoders = families::DECODERS.map(|(name, _)| name).join(", ");
     format!(
-        "its architecture is {found}, this engine supports {decoders}, and for embeddings and scores {}",
+        "its architecture is {found}; this engine supports {decoders}, and for embeddings and scores {}",
         families::known_encoders()
     )
 }

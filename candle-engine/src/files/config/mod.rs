@@ -60,7 +60,7 @@ fn refuse_quantised(whole: &Value) -> Result<(), String> {
         Some(quantization) => {
             let method = quantization["quant_method"].as_str().unwrap_or("unnamed");
             Err(format!(
-                "its weights are quantised ({method}), this engine supports F32, F16 and BF16 in safetensors, and GGUF files"
+                "its weights are quantised ({method}); this engine supports F32, F16 and BF16 in safetensors, and GGUF files"
             ))
         }
     }
@@ -217,7 +217,7 @@ impl<'a> Reader<'a> {
     fn refuse_what_is_not_computed(&self) -> Result<(), String> {
         if self.is_gemma() && self.config.flag("use_bidirectional_attention", false)? {
             return Err(
-                "use_bidirectional_attention is true, which this engine does not compute"
+                "use_bidirectional_attention is true, which this engine does not support"
                     .to_owned(),
             );
         }
@@ -374,7 +374,7 @@ impl<'a> Reader<'a> {
             Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Activation::GeluTanh),
             Some("gelu") => Ok(Activation::Gelu),
             Some(other) => Err(format!(
-                "{name} is {other}, this engine supports silu, gelu and gelu_pytorch_tanh"
+                "{name} is {other}; this engine supports silu, gelu and gelu_pytorch_tanh"
             )),
         }
     }
@@ -419,7 +419,7 @@ impl<'a> Reader<'a> {
                 match window {
                     Some(window) if slides => Ok(Some(window)),
                     None if slides && self.is_gemma() => {
-                        Err("it has blocks with a window, and no sliding_window".to_owned())
+                        Err("it has blocks with a window, but no sliding_window".to_owned())
                     }
                     _ => Ok(None),
                 }
@@ -437,7 +437,7 @@ impl<'a> Reader<'a> {
             FULL => Ok(false),
             SLIDING => Ok(true),
             other => Err(format!(
-                "layer_types contains {other}, this engine supports {FULL} and {SLIDING}"
+                "layer_types contains {other}; this engine supports {FULL} and {SLIDING}"
             )),
         });
         slides.collect::<Result<Vec<_>, _>>().map(Some)

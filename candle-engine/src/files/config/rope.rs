@@ -77,7 +77,7 @@ fn object(value: &Value) -> Result<Map<String, Value>, String> {
     value
         .as_object()
         .cloned()
-        .ok_or_else(|| format!("rope_parameters contains {value}, which is no object"))
+        .ok_or_else(|| format!("rope_parameters contains {value}, which is not an object"))
 }
 
 /// The older form takes precedence if both are present.
@@ -115,7 +115,7 @@ fn turned(
     };
     if turned_width == 0 || !turned_width.is_multiple_of(2) || turned_width > around.head_width {
         return Err(format!(
-            "of {} numbers of a head {turned_width} are turned, which is no even part of them{}",
+            "heads of {} numbers cannot rotate {turned_width}: use an even number of them{}",
             around.head_width,
             match around.family {
                 Family::GptNeoX => " (rotary_pct, or partial_rotary_factor of its rope parameters)",

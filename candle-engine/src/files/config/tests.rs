@@ -447,13 +447,13 @@ fn an_unknown_architecture_is_named_with_those_that_are_known() {
     ] {
         assert!(found.contains(name), "{found}");
     }
-    assert_eq!(Kind::of(&["BertModel"]), Ok(Kind::Encoder));
+    assert_eq!(Kind::new(&["BertModel"]), Ok(Kind::Encoder));
     assert_eq!(
-        Kind::of(&["XLMRobertaForSequenceClassification"]),
+        Kind::new(&["XLMRobertaForSequenceClassification"]),
         Ok(Kind::CrossEncoder)
     );
-    assert_eq!(Kind::of(&["Gemma3TextModel"]), Ok(Kind::Decoder));
+    assert_eq!(Kind::new(&["Gemma3TextModel"]), Ok(Kind::Decoder));
     let ranker = "Qwen3ForSequenceClassification";
-    assert_eq!(Kind::of(&[ranker]), Ok(Kind::Decoder));
-    assert!(Kind::of(&[]).is_err());
+    assert_eq!(Kind::new(&[ranker]), Ok(Kind::Decoder));
+    assert!(Kind::new(&[]).is_err());
 }

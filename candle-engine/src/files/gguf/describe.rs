@@ -76,7 +76,7 @@ impl Described<'_> {
             .find(|(known, _)| *known == self.architecture)
             .ok_or_else(|| {
                 format!(
-                    "its architecture is {}, this engine supports GGUF files of {}",
+                    "its architecture is {}; this engine supports GGUF files of {}",
                     self.architecture,
                     GGUF_FORMS.map(|(known, _)| known).join(", ")
                 )
@@ -107,7 +107,7 @@ impl Described<'_> {
         let values = self.number("attention.value_length")?.unwrap_or(key_width);
         if values != key_width {
             return Err(format!(
-                "heads have keys of {key_width} numbers and values of {values}, which this engine does not compute"
+                "heads have keys of {key_width} numbers and values of {values}, which this engine does not support"
             ));
         }
         // Blocks for multi-token prediction follow the decoder's blocks.
@@ -146,7 +146,7 @@ impl Described<'_> {
 
     fn refuse_what_is_not_computed(&self) -> Result<(), String> {
         if self.metadata.flag(&self.key("attention.causal"))? == Some(false) {
-            return Err("attention.causal is false, which this engine does not compute".to_owned());
+            return Err("attention.causal is false, which this engine does not support".to_owned());
         }
         for key in [
             "attention.temperature_scale",
@@ -154,7 +154,7 @@ impl Described<'_> {
         ] {
             if self.fraction(key)?.is_some_and(|scale| scale != 0.0) {
                 return Err(format!(
-                    "it has {}, which this engine does not compute",
+                    "it has {}, which this engine does not support",
                     self.key(key)
                 ));
             }
@@ -162,7 +162,7 @@ impl Described<'_> {
         match self.number("expert_gating_func")? {
             None | Some(0 | 1) => Ok(()),
             Some(other) => Err(format!(
-                "experts are scored by the function {other}, this engine supports 1 (softmax)"
+                "experts are scored by the function {other}; this engine supports 1 (softmax)"
             )),
         }
     }
@@ -288,7 +288,7 @@ impl Described<'_> {
         {
             if self.architecture != "phi3" || turned > key_width {
                 return Err(format!(
-                    "of {key_width} numbers of a head {turned} are turned, which this engine does not compute"
+                    "{turned} of the {key_width} numbers of a head are rotated, which this engine does not support"
                 ));
             }
             // Adds half a number, because the reader truncates.
@@ -321,7 +321,7 @@ impl Described<'_> {
             (None | Some("none" | "linear" | "yarn" | "longrope"), _) => return Ok(()),
             (Some(other), _) => {
                 return Err(format!(
-                    "rope.scaling.type is {other}, this engine supports none, linear, yarn and longrope"
+                    "rope.scaling.type is {other}; this engine supports none, linear, yarn and longrope"
                 ));
             }
         };
@@ -356,7 +356,7 @@ impl Described<'_> {
             .find(|number| !(number.is_finite() && **number > 0.0))
         {
             Some(wrong) => Err(format!(
-                "the tensor {name} contains {wrong}, by which no rope divides"
+                "the tensor {name} contains {wrong}, which is not a valid divisor"
             )),
             None => Ok(numbers),
         }
@@ -394,7 +394,7 @@ impl Described<'_> {
             };
             if rope.scaling != RopeScaling::None {
                 return Err(format!(
-                    "it has rope_freqs.weight beside the scaling {:?}, which this engine does not compute",
+                    "it has both rope_freqs.weight and the scaling {:?}, which this engine does not support",
                     rope.scaling
                 ));
             }

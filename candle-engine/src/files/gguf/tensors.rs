@@ -14,7 +14,7 @@ pub(super) fn place(entry: &TensorEntry, file: usize, file_bytes: usize) -> Resu
     // GGUF lists the contiguous dimension first; here it is last.
     let shape = entry.shape.iter().rev().map(|size| {
         let size = usize::try_from(*size).ok().filter(|size| *size > 0);
-        size.ok_or_else(|| format!("the tensor {name} has a dimension without size"))
+        size.ok_or_else(|| format!("the tensor {name} has a dimension of invalid size"))
     });
     let shape: Vec<usize> = shape.collect::<Result<_, _>>()?;
     if shape.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn place(entry: &TensorEntry, file: usize, file_bytes: usize) -> Resu
     let end = begin.and_then(|begin| begin.checked_add(usize::try_from(bytes).ok()?));
     let (Some(begin), Some(end)) = (begin, end.filter(|end| *end <= file_bytes)) else {
         return Err(format!(
-            "it became shorter while it was opened: the tensor {name} is cut off"
+            "it was truncated while it was opened: the tensor {name} is cut off"
         ));
     };
     Ok(Place {
@@ -73,7 +73,7 @@ fn foreign_name(format: u32) -> String {
         21 => "IQ3_S",
         22 => "IQ2_S",
         23 => "IQ4_XS",
-        24..=27 => "of whole numbers",
+        24..=27 => "integer",
         28 => "F64",
         29 => "IQ1_M",
         34 => "TQ1_0",

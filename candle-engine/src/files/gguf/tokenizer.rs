@@ -88,7 +88,7 @@ fn way(name: &str) -> Result<Way, String> {
         }
         other => {
             return Err(format!(
-                "tokenizer.ggml.pre is {other}, this engine splits texts as {}",
+                "tokenizer.ggml.pre is {other}; this engine supports {}",
                 WAYS.join(", ")
             ));
         }
@@ -106,7 +106,7 @@ impl GgufVocabulary {
             None => self.written()?.to_string(),
         };
         Tokenizer::from_bytes(json)
-            .map_err(|error| format!("its vocabulary makes no tokenizer ({error})"))
+            .map_err(|error| format!("its vocabulary is not a valid tokenizer ({error})"))
     }
 
     /// Builds the contents of a `tokenizer.json`.
@@ -115,7 +115,7 @@ impl GgufVocabulary {
             "gpt2" => self.byte_level(),
             "llama" => self.sentencepiece(),
             other => Err(format!(
-                "tokenizer.ggml.model is {other}, this engine supports llama and gpt2"
+                "tokenizer.ggml.model is {other}; this engine supports llama and gpt2"
             )),
         }
     }
@@ -143,7 +143,7 @@ impl GgufVocabulary {
                     .split_once(' ')
                     .map(|(left, right)| json!([left, right]))
                     .ok_or_else(|| {
-                        format!("tokenizer.ggml.merges contains {merge:?}, which is no pair")
+                        format!("tokenizer.ggml.merges contains {merge:?}, which is not a pair")
                     })
             })
             .collect::<Result<Vec<_>, _>>()?;

@@ -73,7 +73,7 @@ impl GgufVocabulary {
             .to_vec();
         if tokens.len() > spec.vocabulary {
             return Err(format!(
-                "its vocabulary has {} tokens, the model's embedding {} rows",
+                "its vocabulary has {} tokens, but the model's embedding has {} rows",
                 tokens.len(),
                 spec.vocabulary
             ));

@@ -151,12 +151,12 @@ fn types_that_are_not_read_are_named_where_they_are_needed() {
     assert_says(&of_type(28), &["blk.1.ffn_norm.weight", "overlap"]);
     for (number, name) in [
         (20_u32, "IQ4_NL"),
-        (24, "of whole numbers"),
+        (24, "integer"),
         (39, "MXFP4"),
         (99, "number 99"),
     ] {
         let broken = of_type(number);
-        let name = format!("has type {name}, this engine supports F32");
+        let name = format!("has type {name}; this engine supports F32");
         assert_says(
             &broken,
             &["model.layers.1.post_attention_layernorm.weight", &name],
@@ -196,7 +196,7 @@ fn metadata_that_is_missing_or_wrong_is_named_by_its_key() {
         (
             "general.architecture",
             text("mamba"),
-            "its architecture is mamba, this engine supports GGUF files of llama",
+            "its architecture is mamba; this engine supports GGUF files of llama",
         ),
         (
             "general.architecture",
@@ -236,7 +236,7 @@ fn metadata_that_is_missing_or_wrong_is_named_by_its_key() {
             "attention.causal",
         ),
         ("qwen3.attention.value_length", whole(2), "values of 2"),
-        ("qwen3.rope.dimension_count", whole(2), "2 are turned"),
+        ("qwen3.rope.dimension_count", whole(2), "2 of the "),
         (
             "qwen3.rope.scaling.type",
             text("spiral"),

@@ -61,7 +61,7 @@ fn a_gguf_computes_what_its_folder_computes() {
             continue;
         }
         let path = scratch.path().join("model.gguf");
-        Written::of(&kept(name), architecture).save(&path);
+        Written::new(&kept(name), architecture).save(&path);
         let (folder, file) = (logits(&kept(name)), logits(&path));
         let largest = folder
             .iter()

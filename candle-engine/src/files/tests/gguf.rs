@@ -80,7 +80,7 @@ fn every_family_says_the_same_as_a_gguf_and_as_a_folder() {
     let scratch = tempfile::tempdir().expect("a folder");
     for (name, architecture) in MODELS {
         let path = scratch.path().join(format!("{name}.gguf"));
-        Written::of(&kept(name), architecture).save(&path);
+        Written::new(&kept(name), architecture).save(&path);
         let folder = ModelFiles::open(&kept(name)).expect("opens");
         let file = ModelFiles::open(&path).expect("opens");
         let (meant, spec) = (
@@ -125,10 +125,10 @@ fn a_gguf_with_a_pooling_is_for_vectors() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
     let purpose = |pooling: u32| {
-        let mut written = Written::of(&kept("qwen3"), "qwen3");
+        let mut written = Written::new(&kept("qwen3"), "qwen3");
         written.set("qwen3.pooling_type", Value::U32(pooling));
         written.save(&path);
-        Purpose::of(&ModelFiles::open(&path).expect("opens"), None)
+        Purpose::new(&ModelFiles::open(&path).expect("opens"), None)
     };
     assert_eq!(purpose(0).expect("no pooling"), Purpose::Texts);
     for pooling in 1..=3 {
@@ -143,7 +143,7 @@ fn a_gguf_with_a_pooling_is_for_vectors() {
 fn llama_3s_scaling_comes_as_divisors() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
-    Written::of(&kept("llama3"), "llama").save(&path);
+    Written::new(&kept("llama3"), "llama").save(&path);
     let file = ModelFiles::open(&path).expect("opens");
     let spec = file.spec().expect("a decoder");
     let RopeScaling::Divisors(divisors) = &spec.ropes[0].scaling else {
@@ -159,7 +159,7 @@ fn llama_3s_scaling_comes_as_divisors() {
 fn the_tokenizer_of_a_gguf_is_the_one_of_the_folder() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
-    let mut written = Written::of(&demo(), "llama");
+    let mut written = Written::new(&demo(), "llama");
     written.words_of(&demo(), "default");
     written.save(&path);
     let (folder, file) = (
@@ -225,7 +225,7 @@ fn a_vocabulary_of_sentencepiece_merges_by_its_scores() {
             }
         })
         .collect();
-    let mut written = Written::of(&demo(), "llama");
+    let mut written = Written::new(&demo(), "llama");
     let list = |values: Vec<Value>| Value::Array(values);
     written.set("tokenizer.ggml.model", Value::String("llama".to_owned()));
     written
@@ -272,7 +272,7 @@ fn a_vocabulary_of_sentencepiece_merges_by_its_scores() {
 #[test]
 fn a_folder_with_one_gguf_and_parts_of_a_split_one_are_found() {
     let scratch = tempfile::tempdir().expect("a folder");
-    let whole = Written::of(&kept("qwen3"), "qwen3");
+    let whole = Written::new(&kept("qwen3"), "qwen3");
     let at = |name: &str| scratch.path().join(name);
     whole.save(&at("model.gguf"));
     assert!(ModelFiles::open(scratch.path()).is_ok());
@@ -321,7 +321,7 @@ fn blocks_of_every_type_are_given_or_made_q8_0_when_the_model_loads() {
     use crate::progress::Progress;
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("model.gguf");
-    let mut written = Written::of(&kept("qwen3"), "qwen3");
+    let mut written = Written::new(&kept("qwen3"), "qwen3");
     let name = "blk.0.attn_q.weight";
     let numbers = {
         let files = ModelFiles::open(&kept("qwen3")).expect("opens");

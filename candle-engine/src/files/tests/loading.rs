@@ -129,7 +129,10 @@ fn a_cancelled_load_ends() {
     let error = files
         .load(LoadPlan::default(), &progress)
         .expect_err("was cancelled");
-    assert!(error.to_string().contains("stopped meanwhile"), "{error}");
+    assert!(
+        error.to_string().contains("stopped while loading"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -145,5 +148,5 @@ fn a_file_that_became_shorter_meanwhile_is_an_error() {
     let error = files
         .load(LoadPlan::default(), &Progress::default())
         .expect_err("most of it is gone");
-    assert!(error.to_string().contains("became shorter"), "{error}");
+    assert!(error.to_string().contains("was truncated"), "{error}");
 }

@@ -74,7 +74,7 @@ fn divisors(spec: &Spec) -> Option<Vec<f32>> {
 
 impl Written {
     /// Converts a folder's model, with a generated vocabulary.
-    pub fn of(folder: &Path, architecture: &str) -> Self {
+    pub fn new(folder: &Path, architecture: &str) -> Self {
         let files = ModelFiles::open(folder).expect("opens");
         let spec = files.spec().expect("a decoder");
         let mut written = Self {

@@ -58,7 +58,7 @@ impl Sequence {
     }
 }
 
-fn of(rows: &[f32], width: usize, past: usize, count: usize) -> &[f32] {
+fn window(rows: &[f32], width: usize, past: usize, count: usize) -> &[f32] {
     &rows[past * width..(past + count) * width]
 }
 
@@ -77,7 +77,9 @@ fn step(
     let gathered = |rows: fn(&Sequence) -> &[f32], width: usize| -> Vec<f32> {
         parts
             .iter()
-            .flat_map(|(sequence, past, count)| of(rows(sequence), width, *past, *count).to_vec())
+            .flat_map(|(sequence, past, count)| {
+                window(rows(sequence), width, *past, *count).to_vec()
+            })
             .collect()
     };
     let keys = gathered(|sequence| &sequence.keys, shape.heads * shape.key_width);

@@ -223,7 +223,7 @@ fn an_adapter_of_experts_is_refused_with_what_to_do() {
     let refused = decoder.put_adapter(1, &whole).expect_err("refused");
     let refused = refused.to_string();
     assert!(
-        refused.contains("not of experts") && refused.contains("VLLMEngine"),
+        refused.contains("not for experts") && refused.contains("VLLMEngine"),
         "{refused}"
     );
     let is_attention = |name: &String| name.contains("self_attn");
@@ -265,7 +265,7 @@ fn what_does_not_fit_is_refused_and_what_is_gone_is_not_used() {
         let low = all.get_mut(query).expect("there");
         low.wide = stored(vec![64, 2], &[0.0; 64 * 2]);
     });
-    assert!(uneven.contains("has the rank 4, and lora_B 2"), "{uneven}");
+    assert!(uneven.contains("has rank 4, but lora_B has 2"), "{uneven}");
     decoder.put_adapter(1, &whole).expect("fits");
     decoder.drop_adapter(1);
     let mut step = Step {

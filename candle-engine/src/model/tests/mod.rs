@@ -28,7 +28,7 @@ fn resources(spec: &Spec) -> Resources {
 fn decoder(spec: &Spec, tensors: &InMemory, cpu: Cpu) -> Decoder {
     let placement = Placement::on(&Device::Cpu, spec.blocks.len());
     let shares = placement.shares();
-    Decoder::of(spec, tensors, &shares, &resources(spec), &|_| Ok(()), cpu).expect("loads")
+    Decoder::new(spec, tensors, &shares, &resources(spec), &|_| Ok(()), cpu).expect("loads")
 }
 
 /// A sequence and its pages.

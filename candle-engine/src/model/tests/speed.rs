@@ -140,7 +140,7 @@ fn a_decoder_of_110_million_parameters() {
         };
         let placement = Placement::on(&Device::Cpu, spec.blocks.len());
         let shares = placement.shares();
-        let mut decoder = Decoder::of(
+        let mut decoder = Decoder::new(
             &spec,
             &tensors,
             &shares,

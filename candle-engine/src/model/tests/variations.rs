@@ -337,7 +337,7 @@ fn layers_on_two_devices_give_what_they_give_on_one() {
     ];
     let mut whole = decoder(&spec, &tensors, Cpu::Native);
     let all = &resources(&spec);
-    let mut cut = Decoder::of(&spec, &tensors, &shares, all, &|_| Ok(()), Cpu::Native).unwrap();
+    let mut cut = Decoder::new(&spec, &tensors, &shares, all, &|_| Ok(()), Cpu::Native).unwrap();
     assert_eq!(cut.stages.len(), 3);
     assert_eq!(cut.page_bytes(), whole.page_bytes());
     assert_eq!(cut.weights_bytes(), whole.weights_bytes());
@@ -353,7 +353,7 @@ fn a_missing_tensor_and_a_wrong_shape_are_named() {
     let placement = Placement::on(&Device::Cpu, spec.blocks.len());
     let load = |tensors: &InMemory| {
         let shares = placement.shares();
-        Decoder::of(
+        Decoder::new(
             &spec,
             tensors,
             &shares,

@@ -1,7 +1,7 @@
 //! Runs random requests of every kind against random caches and limits.
 
 use super::world::{World, text};
-use crate::batch::room::answer_room;
+use crate::batch::room::response_room;
 use crate::batch::schedule::{DraftLimits, Limits};
 use crate::decoding::{BeamSettings, ContrastiveSettings, EarlyStopping, Strategy};
 use crate::options::Joining;
@@ -54,7 +54,7 @@ fn every_request_ends_once_and_in_turn_whatever_happens() {
             if arrived < 60 && random.random_bool(0.3) {
                 let strategy = any_strategy(&mut random);
                 let prompt = random.random_range(1..(pages * PAGE_TOKENS * 3 / 4).min(150));
-                let room = answer_room(strategy, pages, prompt);
+                let room = response_room(strategy, pages, prompt);
                 if room > 0 {
                     // Only a few different tokens, which makes prefixes coincide.
                     let first = random.random_range(0..4) * 1000;
@@ -63,8 +63,8 @@ fn every_request_ends_once_and_in_turn_whatever_happens() {
                     tokens.extend((own..prompt).map(|_| random.random_range(0..3)));
                     let wants_all_rows =
                         random.random_bool(0.15) || matches!(strategy, Strategy::Contrastive(_));
-                    let answer = random.random_range(1..=room.min(40));
-                    world.arrive_with(tokens, answer, strategy, wants_all_rows);
+                    let response = random.random_range(1..=room.min(40));
+                    world.arrive_with(tokens, response, strategy, wants_all_rows);
                     arrived += 1;
                 }
             }

@@ -16,7 +16,7 @@ pub(super) fn text(first: u32, tokens: usize) -> Vec<u32> {
 pub(super) struct Known {
     branches: Vec<Vec<u32>>,
     prompt: usize,
-    answer: usize,
+    response: usize,
     pub(super) generated: usize,
     strategy: Strategy,
     most_tokens: usize,
@@ -51,14 +51,14 @@ impl World {
         }
     }
 
-    pub(super) fn arrive(&mut self, prompt: Vec<u32>, answer: usize) -> RequestId {
-        self.arrive_with(prompt, answer, Strategy::Sampling, false)
+    pub(super) fn arrive(&mut self, prompt: Vec<u32>, response: usize) -> RequestId {
+        self.arrive_with(prompt, response, Strategy::Sampling, false)
     }
 
     pub(super) fn arrive_with(
         &mut self,
         prompt: Vec<u32>,
-        answer: usize,
+        response: usize,
         strategy: Strategy,
         wants_all_rows: bool,
     ) -> RequestId {
@@ -67,7 +67,7 @@ impl World {
             _ => 1,
         };
         let arrival = Arrival {
-            most_tokens: prompt.len() + answer * sequences,
+            most_tokens: prompt.len() + response * sequences,
             prompt: prompt.clone(),
             needs_all_rows: wants_all_rows,
             takes_drafts: strategy == Strategy::Sampling,
@@ -76,7 +76,7 @@ impl World {
         let known = Known {
             prompt: prompt.len(),
             branches: vec![prompt],
-            answer,
+            response,
             generated: 0,
             strategy,
             most_tokens: arrival.most_tokens,
@@ -227,7 +227,7 @@ impl World {
             let proposed = self.schedule.proposed(request).to_vec();
             let mut accepted = 0;
             while let Some(token) = proposed.get(accepted)
-                && known.generated < known.answer
+                && known.generated < known.response
                 && random.random_range(0..3) == *token
             {
                 known.branches[0].push(*token);
@@ -235,7 +235,7 @@ impl World {
                 accepted += 1;
             }
             self.accepted += accepted;
-            if known.generated >= known.answer {
+            if known.generated >= known.response {
                 assert!(!known.wants_all_rows || known.wanted_rows >= known.prompt);
                 self.end(request);
                 continue;

@@ -126,10 +126,10 @@ fn a_prompt_that_is_given_out_has_its_own_probabilities() {
 }
 
 /// The sum of logprobs of `answer` after `prompt`, computed in one step.
-fn sum_of(prompt: &[u32], answer: &[u32]) -> f64 {
-    let rows = Plainly::new().rows(&[prompt, answer].concat());
-    let of_answer = rows[prompt.len() - 1..].iter().zip(answer);
-    of_answer
+fn sum_of(prompt: &[u32], response: &[u32]) -> f64 {
+    let rows = Plainly::new().rows(&[prompt, response].concat());
+    let of_response = rows[prompt.len() - 1..].iter().zip(response);
+    of_response
         .map(|(row, token)| f64::from(logprob_of(row, *token, 0).logprob))
         .sum()
 }
@@ -147,7 +147,7 @@ fn a_beam_search_finds_the_best_of_all_answers() {
     let model = Demo::new();
     let prompt = vec![5, 9];
     let request = GenerationRequest {
-        answers: 3,
+        responses: 3,
         strategy: beams(8),
         ending: Ending {
             ignores_end: true,

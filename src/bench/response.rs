@@ -162,12 +162,12 @@ impl Events {
         self.fault.as_ref()
     }
 
-    pub fn finish(self, due: Instant, answer: &mut Answer) {
-        answer.first_token = self.first.map(|first| first.saturating_duration_since(due));
-        answer.gaps = self.gaps;
+    pub fn finish(self, due: Instant, response: &mut Answer) {
+        response.first_token = self.first.map(|first| first.saturating_duration_since(due));
+        response.gaps = self.gaps;
         let (prompt, completion) = self.usage.unwrap_or((0, self.events));
-        (answer.prompt_tokens, answer.tokens) = (prompt, completion);
-        answer.fault = match (self.fault, self.done) {
+        (response.prompt_tokens, response.tokens) = (prompt, completion);
+        response.fault = match (self.fault, self.done) {
             (Some(fault), _) => Some(fault),
             (None, true) => None,
             (None, false) => Some(Fault::new("broken off", "the stream ended without [DONE]")),
@@ -217,19 +217,19 @@ impl Events {
 }
 
 /// Parses a non-streaming response.
-pub fn read_complete(body: &[u8], answer: &mut Answer) {
+pub fn read_complete(body: &[u8], response: &mut Answer) {
     match serde_json::from_slice::<Chunk<'_>>(body) {
         Ok(chunk) => {
             if let Some(error) = &chunk.error {
                 let (label, message) = error.read();
-                answer.fault = Some(Fault::new(format!("200 with an error: {label}"), message));
+                response.fault = Some(Fault::new(format!("200 with an error: {label}"), message));
             }
             let usage = chunk
                 .usage
                 .map(|usage| (usage.prompt_tokens, usage.completion_tokens));
-            (answer.prompt_tokens, answer.tokens) = usage.unwrap_or_default();
+            (response.prompt_tokens, response.tokens) = usage.unwrap_or_default();
         }
-        Err(error) => answer.fault = Some(Fault::new("no JSON", error.to_string())),
+        Err(error) => response.fault = Some(Fault::new("no JSON", error.to_string())),
     }
 }
 
@@ -259,9 +259,9 @@ mod tests {
         for (nth, byte) in text.as_bytes().iter().enumerate() {
             events.push(&[*byte], due + Duration::from_millis(nth as u64));
         }
-        let mut answer = Answer::default();
-        events.finish(due, &mut answer);
-        (answer, due)
+        let mut response = Answer::default();
+        events.finish(due, &mut response);
+        (response, due)
     }
 
     #[test]
@@ -272,20 +272,20 @@ mod tests {
         let usage =
             "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":2}}\n\n";
         let text = format!(": wait\n\n{role}{word}{word}{usage}data: [DONE]\n\n");
-        let (answer, _) = read(&text);
-        assert_eq!(answer.fault, None);
-        assert_eq!((answer.prompt_tokens, answer.tokens), (4, 2));
+        let (response, _) = read(&text);
+        assert_eq!(response.fault, None);
+        assert_eq!((response.prompt_tokens, response.tokens), (4, 2));
         let end_of_first = 8 + role.len() + word.trim_end().len() + 1;
         let first = Duration::from_millis(end_of_first as u64);
-        assert_eq!(answer.first_token, Some(first));
-        assert_eq!(answer.gaps, [Duration::from_millis(word.len() as u64)]);
+        assert_eq!(response.first_token, Some(first));
+        assert_eq!(response.gaps, [Duration::from_millis(word.len() as u64)]);
     }
 
     #[test]
     fn a_stream_without_its_end_has_failed() {
-        let (answer, _) = read("data: {\"choices\":[{\"text\":\"a\"}]}\n\n");
-        assert_eq!(answer.fault.unwrap().label, "broken off");
-        assert_eq!(answer.tokens, 1, "without a usage events are counted");
+        let (response, _) = read("data: {\"choices\":[{\"text\":\"a\"}]}\n\n");
+        assert_eq!(response.fault.unwrap().label, "broken off");
+        assert_eq!(response.tokens, 1, "without a usage events are counted");
     }
 
     #[test]
@@ -297,10 +297,10 @@ mod tests {
             Fault::new("429 queue_full", "come back")
         );
         assert_eq!(refused(502, b"<html>"), Fault::new("502", "<html>"));
-        let (answer, _) =
+        let (response, _) =
             read("data: {\"error\":{\"message\":\"gone\",\"code\":\"unloaded\"}}\n\n");
         assert_eq!(
-            answer.fault,
+            response.fault,
             Some(Fault::new("in the stream: unloaded", "gone"))
         );
     }

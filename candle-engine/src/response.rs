@@ -1,14 +1,14 @@
 //! Turns the batch's results into a response: one JSON object, or a stream of events. One file because the object and the stream
 //! are two forms of the same response.
 
-use crate::answer_json::{Choice, Delta, Envelope, Route, Usage, tool_call};
 use crate::api_error::ApiError;
-use crate::batch::{AnswerEvent, GenerationRequest, Outcome, Runs};
+use crate::batch::{GenerationRequest, Outcome, ResponseEvent, Runs};
 use crate::ignored::Ignored;
 use crate::loading::LoadedModel;
 use crate::pieces::{Piece, ScoredToken};
 use crate::ready::Ready;
 use crate::reasoning::{ReasoningReader, Thought};
+use crate::response_json::{Choice, Delta, Envelope, Route, Usage, tool_call};
 use crate::scores;
 use crate::tools::{Part, ToolReader};
 use axum::Json;
@@ -77,7 +77,7 @@ impl Answer {
     ) -> Result<Self, ApiError> {
         let seats = ready.model.generator.concurrency;
         Ok(Self {
-            choices: requests.iter().map(|request| request.answers).sum(),
+            choices: requests.iter().map(|request| request.responses).sum(),
             runs: Runs::start(Arc::clone(&ready.batch), seats, requests)?,
             envelope,
             usage: Usage {
@@ -107,7 +107,7 @@ impl Answer {
                 begun: vec![false; self.choices],
                 calls: vec![0; self.choices],
                 computed: vec![0; self.choices],
-                answer: self,
+                response: self,
                 ready: VecDeque::new(),
                 ended: false,
             };
@@ -124,7 +124,7 @@ impl Answer {
                 let choices = computed.into_iter().enumerate();
                 let choices = choices.map(|(index, computed)| self.choice(index, computed));
                 let choices = choices.collect();
-                Json(self.envelope.answer(choices, self.usage)).into_response()
+                Json(self.envelope.respond(choices, self.usage)).into_response()
             }
             Err(error) => error.into_response(),
         }
@@ -141,16 +141,16 @@ impl Answer {
         choices.resize_with(self.choices, Computed::default);
         while let Some(event) = self.runs.next().await {
             match event {
-                AnswerEvent::Piece(index, piece) => {
+                ResponseEvent::Piece(index, piece) => {
                     choices[index].text += &piece.text;
                     choices[index].tokens.extend(piece.tokens);
                 }
-                AnswerEvent::Finished(index, outcome) => {
+                ResponseEvent::Finished(index, outcome) => {
                     self.usage.completion_tokens += outcome.completion_tokens;
                     choices[index].outcome = Some(outcome);
                 }
-                AnswerEvent::Failed(error) => return Err(error),
-                AnswerEvent::Ended => {}
+                ResponseEvent::Failed(error) => return Err(error),
+                ResponseEvent::Ended => {}
             }
         }
         if self.selects() {
@@ -251,7 +251,7 @@ fn best(choices: Vec<Computed>, computed: usize, returned: usize) -> Vec<Compute
 
 /// The events of a streamed response.
 struct Chunks {
-    answer: Answer,
+    response: Answer,
     ready: VecDeque<Event>,
     /// Choices that have had their first chunk.
     begun: Vec<bool>,
@@ -271,7 +271,7 @@ impl Chunks {
             if self.ended {
                 return None;
             }
-            if self.answer.selects() {
+            if self.response.selects() {
                 self.all_at_once().await;
             } else {
                 self.advance().await;
@@ -280,22 +280,22 @@ impl Chunks {
     }
 
     async fn advance(&mut self) {
-        match self.answer.runs.next().await {
-            Some(AnswerEvent::Piece(index, piece)) => self.piece(index, piece),
-            Some(AnswerEvent::Finished(index, outcome)) => {
-                self.answer.usage.completion_tokens += outcome.completion_tokens;
+        match self.response.runs.next().await {
+            Some(ResponseEvent::Piece(index, piece)) => self.piece(index, piece),
+            Some(ResponseEvent::Finished(index, outcome)) => {
+                self.response.usage.completion_tokens += outcome.completion_tokens;
                 self.computed[index] = outcome.completion_tokens;
                 self.finish(index, Some(&outcome));
             }
-            Some(AnswerEvent::Failed(error)) => self.fail(&error),
-            Some(AnswerEvent::Ended) => {}
+            Some(ResponseEvent::Failed(error)) => self.fail(&error),
+            Some(ResponseEvent::Ended) => {}
             None => self.end(),
         }
     }
 
     /// Streams the selected choices after all are computed.
     async fn all_at_once(&mut self) {
-        match self.answer.collect().await {
+        match self.response.collect().await {
             Ok(choices) => {
                 for (index, computed) in choices.into_iter().enumerate() {
                     let outcome = computed.outcome.as_ref();
@@ -317,10 +317,10 @@ impl Chunks {
         self.begin(index);
         self.computed[index] = self.computed[index].max(piece.computed);
         let mut delta = Delta {
-            logprobs: self.answer.logprobs(&piece.tokens),
+            logprobs: self.response.logprobs(&piece.tokens),
             ..Delta::default()
         };
-        let thought = match self.answer.shape.thoughts.get_mut(index) {
+        let thought = match self.response.shape.thoughts.get_mut(index) {
             None => Thought {
                 text: piece.text,
                 ..Thought::default()
@@ -329,13 +329,13 @@ impl Chunks {
         };
         self.thought(index, thought, &mut delta);
         if !is_empty(&delta) || !piece.tokens.is_empty() {
-            self.push(&self.answer.envelope.delta_chunk(index, delta));
+            self.push(&self.response.envelope.delta_chunk(index, delta));
         }
     }
 
     fn thought(&mut self, index: usize, thought: Thought, delta: &mut Delta) {
         delta.reasoning += &thought.reasoning;
-        match self.answer.shape.readers.get_mut(index) {
+        match self.response.shape.readers.get_mut(index) {
             None => delta.text += &thought.text,
             Some(reader) => {
                 let parts = reader.push(&thought.text);
@@ -360,19 +360,19 @@ impl Chunks {
         let (reason, stop) = end_of(outcome);
         self.begin(index);
         let mut delta = Delta::default();
-        let rest = self.answer.shape.thoughts.get_mut(index);
+        let rest = self.response.shape.thoughts.get_mut(index);
         if let Some(rest) = rest.map(ReasoningReader::finish) {
             self.thought(index, rest, &mut delta);
         }
-        if let Some(reader) = self.answer.shape.readers.get_mut(index) {
+        if let Some(reader) = self.response.shape.readers.get_mut(index) {
             let parts = reader.finish(reason == "length");
             self.add(index, parts, &mut delta);
         }
         if !is_empty(&delta) {
-            self.push(&self.answer.envelope.delta_chunk(index, delta));
+            self.push(&self.response.envelope.delta_chunk(index, delta));
         }
         let reason = reason_with_calls(reason, self.calls[index] > 0);
-        self.push(&self.answer.envelope.finish_chunk(index, reason, stop));
+        self.push(&self.response.envelope.finish_chunk(index, reason, stop));
     }
 
     fn fail(&mut self, error: &ApiError) {
@@ -382,8 +382,8 @@ impl Chunks {
     }
 
     fn end(&mut self) {
-        if self.answer.envelope.include_usage {
-            self.push(&self.answer.envelope.usage_chunk(self.answer.usage));
+        if self.response.envelope.include_usage {
+            self.push(&self.response.envelope.usage_chunk(self.response.usage));
         }
         self.ready.push_back(Event::default().data("[DONE]"));
         self.ended = true;
@@ -392,9 +392,9 @@ impl Chunks {
     fn begin(&mut self, index: usize) {
         if !std::mem::replace(&mut self.begun[index], true)
             && let Some(chunk) = self
-                .answer
+                .response
                 .envelope
-                .role_chunk(index, !self.answer.shape.readers.is_empty())
+                .role_chunk(index, !self.response.shape.readers.is_empty())
         {
             self.push(&chunk);
         }
@@ -404,11 +404,11 @@ impl Chunks {
         let has_choices = chunk["choices"]
             .as_array()
             .is_some_and(|choices| !choices.is_empty());
-        let data = if !(self.answer.shape.continuous_usage && has_choices) {
+        let data = if !(self.response.shape.continuous_usage && has_choices) {
             chunk.to_string()
         } else {
             let usage = Usage {
-                prompt_tokens: self.answer.shape.prompt_tokens,
+                prompt_tokens: self.response.shape.prompt_tokens,
                 completion_tokens: self.computed.iter().sum(),
             };
             let mut chunk = chunk.clone();

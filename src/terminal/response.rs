@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn pieces_add_up_and_are_timed_from_the_first() {
-        let mut answer = Answer::default();
+        let mut response = Answer::default();
         let events = [
             (
                 10,
@@ -186,55 +186,58 @@ mod tests {
         ];
         for (at, data) in events {
             assert!(
-                matches!(answer.take(data, ms(at)), Data::Piece(_)),
+                matches!(response.take(data, ms(at)), Data::Piece(_)),
                 "{data}"
             );
         }
-        assert_eq!(answer.take("[DONE]", ms(1700)), Data::End);
+        assert_eq!(response.take("[DONE]", ms(1700)), Data::End);
         assert_eq!(
-            (answer.text.as_str(), answer.reasoning.as_str()),
+            (response.text.as_str(), response.reasoning.as_str()),
             ("Hello", "hm")
         );
-        let mut burst = answer.clone();
+        let mut burst = response.clone();
         burst.last_at = burst.first_at.map(|first| first + ms(3));
         assert_eq!(
             burst.figures(),
             "first token after 0.50 s, 5 tokens, prompt of 7 tokens"
         );
-        answer.waited = Some(ms(3200));
+        response.waited = Some(ms(3200));
         assert_eq!(
-            answer.figures(),
+            response.figures(),
             "first token after 0.50 s, 5 tokens in 1.0 s, 4.0 tokens/s, prompt of 7 tokens, waited 3.2 s for the model"
         );
-        assert_eq!(answer.ending(), None);
+        assert_eq!(response.ending(), None);
     }
 
     #[test]
     fn without_counts_pieces_are_counted_and_said_to_be_about_right() {
-        let mut answer = Answer::default();
-        answer.take(
+        let mut response = Answer::default();
+        response.take(
             r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"length"}]}"#,
             ms(30),
         );
-        assert_eq!(answer.figures(), "first token after 0.03 s, about 1 token");
-        assert!(answer.ending().expect("cut").contains("max_tokens"));
+        assert_eq!(
+            response.figures(),
+            "first token after 0.03 s, about 1 token"
+        );
+        assert!(response.ending().expect("cut").contains("max_tokens"));
         assert_eq!(Answer::default().figures(), "about 0 tokens");
     }
 
     #[test]
     fn an_error_in_the_stream_is_one_whatever_its_form() {
-        let mut answer = Answer::default();
+        let mut response = Answer::default();
         let error = |text: &str| Data::Error(text.to_owned());
         let cut = r#"{"error": {"message": "preempted by big", "code": "preempted"}}"#;
-        assert_eq!(answer.take(cut, ms(1)), error("preempted by big"));
+        assert_eq!(response.take(cut, ms(1)), error("preempted by big"));
         assert_eq!(
-            answer.take(r#"{"error": {}}"#, ms(1)),
+            response.take(r#"{"error": {}}"#, ms(1)),
             error("the server gave no reason")
         );
-        assert!(matches!(answer.take("<html>", ms(1)), Data::Error(_)));
+        assert!(matches!(response.take("<html>", ms(1)), Data::Error(_)));
         // Fields of an unexpected type are ignored.
         assert_eq!(
-            answer.take(r#"{"choices": 7, "error": null}"#, ms(1)),
+            response.take(r#"{"choices": 7, "error": null}"#, ms(1)),
             Data::Piece(Piece::default())
         );
     }

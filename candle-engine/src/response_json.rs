@@ -78,7 +78,7 @@ impl Envelope {
     }
 
     /// The complete response.
-    pub fn answer(&self, choices: Vec<Choice>, usage: Usage) -> Value {
+    pub fn respond(&self, choices: Vec<Choice>, usage: Usage) -> Value {
         let choices: Vec<Value> = choices
             .into_iter()
             .enumerate()
@@ -96,9 +96,9 @@ impl Envelope {
         } else {
             "text_completion"
         };
-        let mut answer = self.head(object, json!(choices));
-        answer["usage"] = usage.json();
-        answer
+        let mut response = self.head(object, json!(choices));
+        response["usage"] = usage.json();
+        response
     }
 
     /// The first chunk of a chat choice; completions have none. Has no content if the choice may consist only of calls.
