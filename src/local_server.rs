@@ -12,7 +12,7 @@ use terminal::{Defaults, ServerArgs};
 pub fn defaults(args: &ServerArgs) -> Result<Defaults, String> {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     match Config::load(args.config.as_deref(), &environment) {
-        Ok(config) => Ok(defaults(&config)),
+        Ok(config) => Ok(defaults_from(&config)),
         Err(error) if args.config.is_some() => Err(error.to_string()),
         Err(error) => {
             let defaults = Defaults::default();
@@ -27,7 +27,7 @@ pub fn defaults(args: &ServerArgs) -> Result<Defaults, String> {
     }
 }
 
-fn defaults(config: &Config) -> Defaults {
+fn defaults_from(config: &Config) -> Defaults {
     // The client of `chat` and `run` speaks TCP.
     let Some(mut address) = config.server.listen.address() else {
         return Defaults {
@@ -60,7 +60,7 @@ mod tests {
         let file = folder.path().join("config.yaml");
         std::fs::write(&file, text).expect("written");
         let config = Config::load(Some(&file), &BTreeMap::new()).expect("a configuration");
-        defaults(&config).server
+        defaults_from(&config).server
     }
 
     #[test]

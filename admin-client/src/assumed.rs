@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::answers::{Plan, Share};
+use crate::responses::{Plan, Share};
 
 /// The effect of assumptions on the pool.
 #[derive(Debug, Default, Deserialize)]

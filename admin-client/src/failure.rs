@@ -4,7 +4,7 @@ use std::io;
 
 use serde_json::Value;
 
-use crate::answers::Plan;
+use crate::responses::Plan;
 use crate::render;
 use crate::render::fold::{item, painted, sentence};
 use crate::style::{Style, Tint, clean};
@@ -32,7 +32,7 @@ pub enum Failure {
         problem: CertificateProblem,
     },
     /// The server speaks HTTP where TLS was expected, or the other way round.
-    #[error("{server} {}", scheme_problem(.speaks_tls))]
+    #[error("{server} {}", scheme_problem(*.speaks_tls))]
     WrongScheme { server: String, speaks_tls: bool },
     /// The HTTP client cannot be created, or the request is invalid.
     #[error("cannot make a request to {server}")]
@@ -205,7 +205,7 @@ fn refused(text: &mut String, refusal: &Refusal, style: Style, key_story: Option
     }
 }
 
-fn scheme_problem(speaks_tls: &bool) -> &'static str {
+fn scheme_problem(speaks_tls: bool) -> &'static str {
     if speaks_tls {
         "uses TLS, but the URL's scheme is http"
     } else {

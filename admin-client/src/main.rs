@@ -1,7 +1,7 @@
 //! The program `admin-client`: runs one command against a pool's admin API. The exit status is 0
 //! (success), 1 (refused or failed), 2 (wrong usage) or 3 (cannot reach the server).
 
-mod answers;
+mod responses;
 mod assumed;
 mod cli;
 mod client;

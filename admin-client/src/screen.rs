@@ -82,16 +82,16 @@ pub fn note(text: &str) {
 
 /// Waits for a response. Prints `text` if it takes longer than `ANNOUNCED_AFTER`: a refusal comes sooner, and the text would be
 /// wrong for it.
-pub async fn announced<T>(answer: impl Future<Output = T>, text: Option<&str>) -> T {
-    let mut answer = pin!(answer);
+pub async fn announced<T>(response: impl Future<Output = T>, text: Option<&str>) -> T {
+    let mut response = pin!(response);
     tokio::select! {
-        answer = &mut answer => return answer,
+        response = &mut response => return response,
         () = tokio::time::sleep(ANNOUNCED_AFTER) => {}
     }
     if let Some(text) = text {
         note(text);
     }
-    answer.await
+    response.await
 }
 
 /// Returns true if a terminal is attached that can ask a question and read the reply.
@@ -111,12 +111,12 @@ pub fn confirm(question: &str) -> Result<(), Failure> {
     write!(err, "{question} [y/N] ")
         .and_then(|()| err.flush())
         .map_err(Failure::Output)?;
-    let mut answer = String::new();
+    let mut response = String::new();
     io::stdin()
         .lock()
-        .read_line(&mut answer)
+        .read_line(&mut response)
         .map_err(Failure::Question)?;
-    match answer.trim().to_lowercase().as_str() {
+    match response.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(Failure::Declined),
     }

@@ -1,5 +1,5 @@
-//! Ends the process if a thread that every request needs panics. An engine that hangs is worse than one that exits, because its
-//! parent notices an exit and restarts it. Not for threads that serve a single request.
+//! Ends the process if a thread that every request needs panics. Exiting is better than hanging, because the parent process notices
+//! an exit and restarts the engine. Not for threads that serve a single request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

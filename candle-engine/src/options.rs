@@ -140,7 +140,7 @@ pub enum DeviceChoice {
     Metal(usize),
 }
 
-/// Maximum number of requests waiting in an engine, in addition to those that compute.
+/// Maximum number of requests waiting in an engine, in addition to the running ones.
 pub(crate) const WAITING_REQUESTS_MAX: usize = 1024;
 
 /// Upper bound for the number of adapters; larger values are typing errors.

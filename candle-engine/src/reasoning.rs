@@ -1,5 +1,5 @@
 //! Separates reasoning, between `<think>` and `</think>` at the beginning, from the rest of a streamed completion. Text is withheld
-//! only while it could still become one of these tags.
+//! only while it could still become a tag.
 
 const OPENING: &str = "<think>";
 const CLOSING: &str = "</think>";

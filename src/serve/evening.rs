@@ -43,7 +43,7 @@ pub(crate) fn from_config(config: &Config) -> Result<Evening, String> {
 
 /// The next cleanup and reopening, as text.
 pub(crate) fn outlook(config: &Config) -> String {
-    match of(config) {
+    match from_config(config) {
         Ok(evening) => format!("evening: {}", evening.outlook(Utc::now())),
         Err(problem) => problem,
     }
@@ -176,7 +176,7 @@ async fn clean(command: Command, handle: &Handle, config: &Config) -> bool {
         };
         match order.settled().await {
             Ok(Outcome::Refused { refusal, .. }) => {
-                let closed = of(config).is_ok_and(|evening| evening.state_at(Utc::now()).closed);
+                let closed = from_config(config).is_ok_and(|evening| evening.state_at(Utc::now()).closed);
                 tracing::error!(%refusal, again = closed, "the evening cleanup was not carried out");
                 if !closed {
                     return false;

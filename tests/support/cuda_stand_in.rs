@@ -17,7 +17,7 @@ impl CudaStandIn {
             format!(r#"{{"version":"{version}","built_for":13000,"driver":13000,"gpus":1}}"#);
         let plain = crate::program();
         let text = format!(
-            r#"case "$1" in cuda-probe) echo '{answer}'; exit 0 ;; esac
+            r#"case "$1" in cuda-probe) echo '{response}'; exit 0 ;; esac
 for word do
     shift
     case "$word" in cuda:*) word=cpu ;; esac

@@ -183,7 +183,7 @@ impl Issuer {
             keys_given: 0,
         }));
         let router = Router::new()
-            .fallback(response)
+            .fallback(respond)
             .with_state(Arc::clone(&behaviour));
         Issuer {
             url,

@@ -147,7 +147,7 @@ impl Written {
             for socket in listener.incoming().flatten() {
                 if let Some((head, body)) = request_of(&socket) {
                     let request = head + &String::from_utf8_lossy(&body);
-                    let text = respond(&request);
+                    let text = response(&request);
                     remembered.lock().unwrap().push(request);
                     let _ = (&socket).write_all(text.as_bytes());
                 }

@@ -1,6 +1,6 @@
 //! `audit`: the newest changes and refused attempts, with who made them.
 
-use crate::answers::AuditList;
+use crate::responses::AuditList;
 use crate::commands::Session;
 use crate::failure::Failure;
 use crate::render;
@@ -19,8 +19,8 @@ pub async fn run(session: &Session, filter: &Filter) -> Result<(), Failure> {
     let mut query = vec![("limit", limit.as_str())];
     query.extend(filter.of.as_deref().map(|key| ("of", key)));
     query.extend(filter.path.as_deref().map(|path| ("path", path)));
-    let answer = session.client.get("admin/audit", &query).await?;
-    session.show(&answer, |list: &AuditList| {
+    let response = session.client.get("admin/audit", &query).await?;
+    session.show(&response, |list: &AuditList| {
         render::audit::audit(list, Clock::read(), session.screen.style)
     })
 }

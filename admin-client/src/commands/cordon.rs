@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::answers::{CordonAnswer, UncordonAnswer};
+use crate::responses::{CordonResponse, UncordonResponse};
 use crate::cli::CordonArgs;
 use crate::commands::Session;
 use crate::commands::out_of_service::{Removal, remove};
@@ -18,18 +18,18 @@ pub async fn cordon(session: &Session, args: &CordonArgs) -> Result<(), Failure>
         progress: "devices",
         back: "uncordon",
     };
-    let answer = remove(session, &removal, &args.how).await?;
-    session.show(&answer, |answer: &CordonAnswer| {
-        text::cordoned(answer, Clock::read(), session.screen.style)
+    let response = remove(session, &removal, &args.how).await?;
+    session.show(&response, |response: &CordonResponse| {
+        text::cordoned(response, Clock::read(), session.screen.style)
     })
 }
 
 pub async fn uncordon(session: &Session, device: &str) -> Result<(), Failure> {
-    let answer = session
+    let response = session
         .client
         .post("admin/devices/uncordon", &json!({ "device": device }))
         .await?;
-    session.show(&answer, |answer: &UncordonAnswer| {
-        text::uncordoned(answer, session.screen.style)
+    session.show(&response, |response: &UncordonResponse| {
+        text::uncordoned(response, session.screen.style)
     })
 }

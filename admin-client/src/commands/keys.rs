@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::answers::{KeyList, KeyView, NewKey};
+use crate::responses::{KeyList, KeyView, NewKey};
 use crate::cli::{Change, KeyArgs, KeysCommand, Role};
 use crate::client::{Answer, Patience};
 use crate::commands::Session;
@@ -17,8 +17,8 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
     let client = &session.client;
     match command {
         KeysCommand::List => {
-            let answer = client.get("admin/keys", &[]).await?;
-            session.show(&answer, |list: &KeyList| {
+            let response = client.get("admin/keys", &[]).await?;
+            session.show(&response, |list: &KeyList| {
                 outcome::keys(list, Clock::read(), session.screen.style)
             })
         }
@@ -39,7 +39,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
                 body["expires"] = expires.into();
             }
             allowed_in(&mut body, allowed);
-            let answer = client
+            let response = client
                 .call(
                     Method::POST,
                     "admin/keys",
@@ -48,7 +48,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
                     Patience::Short,
                 )
                 .await?;
-            session.show(&answer, |key: &NewKey| outcome::new_key(key))
+            session.show(&response, |key: &NewKey| outcome::new_key(key))
         }
         KeysCommand::Set {
             id,
@@ -76,7 +76,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
                     "no change is specified; see `admin-client keys set --help`".to_owned(),
                 ));
             }
-            let answer = client
+            let response = client
                 .call(
                     Method::PATCH,
                     "admin/keys",
@@ -85,7 +85,7 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
                     Patience::Short,
                 )
                 .await?;
-            session.show(&answer, |key: &KeyView| {
+            session.show(&response, |key: &KeyView| {
                 let list = KeyList {
                     keys: vec![key.clone()],
                 };
@@ -93,14 +93,14 @@ pub async fn run(session: &Session, command: KeysCommand) -> Result<(), Failure>
             })
         }
         KeysCommand::Revoke { id, yes } => {
-            let answer = match revoke(session, &id, yes).await {
+            let response = match revoke(session, &id, yes).await {
                 Err(Failure::Refused(refusal)) if is_own_key(&refusal) => {
                     confirm_own(&id, &refusal.message)?;
                     revoke(session, &id, true).await?
                 }
                 other => other?,
             };
-            session.show(&answer, |_: &Value| {
+            session.show(&response, |_: &Value| {
                 format!("key {} is revoked\n", clean(&id))
             })
         }

@@ -1,14 +1,14 @@
 //! `leaderboard`: the models ranked by votes from the playground.
 
-use crate::answers::Leaderboard;
+use crate::responses::Leaderboard;
 use crate::commands::Session;
 use crate::failure::Failure;
 use crate::render;
 use crate::render::quantity::Clock;
 
 pub async fn run(session: &Session) -> Result<(), Failure> {
-    let answer = session.client.get("leaderboard", &[]).await?;
-    session.show(&answer, |board: &Leaderboard| {
+    let response = session.client.get("leaderboard", &[]).await?;
+    session.show(&response, |board: &Leaderboard| {
         render::leaderboard::leaderboard(board, Clock::read(), session.screen.style)
     })
 }

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::answers::{LoadAnswer, ModelList, Plan};
+use crate::responses::{LoadResponse, ModelList, Plan};
 use crate::cli::{LoadArgs, Wish};
 use crate::client::Patience;
 use crate::commands::Session;
@@ -32,16 +32,16 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
     }
     let mut obstacle = None;
     if !session.json {
-        let answer = session
+        let response = session
             .client
             .post("admin/plan", &body(&args.model, &args.wish, None))
             .await;
-        match answer {
+        match response {
             // The model may be on the hub without a model file; the load looks it up there.
             Err(Failure::Refused(refusal)) if refusal.status == 404 && args.model.contains('/') => {
             }
-            answer => {
-                let plan: Plan = answer?.read()?;
+            response => {
+                let plan: Plan = response?.read()?;
                 // A plan with obstacles is not printed: a refused load includes them, and a waiting load names the obstacle.
                 if plan.feasible {
                     session
@@ -55,11 +55,11 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
     }
     let request = body(&args.model, &args.wish, args.no_wait.then_some(false));
     let post = session.client.post("admin/load", &request);
-    let answer = if session.json || args.no_wait {
+    let response = if session.json || args.no_wait {
         post.await?
     } else {
         tokio::select! {
-            answer = post => answer?,
+            response = post => response?,
             never = watch(session, args, obstacle) => match never {},
             _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted(format!(
                 "stopped watching; the pool may continue the load. `admin-client show {0}` shows its state, `admin-client unload {0}` undoes it",
@@ -67,20 +67,20 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
             ))),
         }
     };
-    session.show(&answer, |answer| {
-        outcome::load(answer, session.screen.style)
+    session.show(&response, |response| {
+        outcome::load(response, session.screen.style)
     })?;
-    let answer: LoadAnswer = answer.read()?;
+    let response: LoadResponse = response.read()?;
     if !session.json {
-        outcome::other_devices(&answer, args.wish.gpus)
+        outcome::other_devices(&response, args.wish.gpus)
             .iter()
             .for_each(|text| note(text));
     }
-    match answer.status.as_str() {
+    match response.status.as_str() {
         "partial" => Err(Failure::Partial(format!(
             "only {} of {} ready",
-            answer.ready_replicas.len(),
-            count(answer.wanted_replicas.unwrap_or(0) as usize, "replica")
+            response.ready_replicas.len(),
+            count(response.wanted_replicas.unwrap_or(0) as usize, "replica")
         ))),
         _ => Ok(()),
     }
@@ -88,12 +88,12 @@ pub async fn load(session: &Session, args: &LoadArgs) -> Result<(), Failure> {
 
 /// Shows the effect of a load.
 pub async fn plan(session: &Session, model: &str, wish: &Wish) -> Result<(), Failure> {
-    let answer = session
+    let response = session
         .client
         .post("admin/plan", &body(model, wish, None))
         .await?;
-    let plan: Plan = answer.read()?;
-    session.show(&answer, |plan: &Plan| {
+    let plan: Plan = response.read()?;
+    session.show(&response, |plan: &Plan| {
         plan_text::plan(plan, session.screen.style)
     })?;
     if plan.feasible {
@@ -119,13 +119,13 @@ pub async fn unload(
     }
     let waits = !session.json && !now;
     let post = session.client.post("admin/unload", &request);
-    let answer = announced(
+    let response = announced(
         post,
         waits.then_some("Waiting for the requests in flight to end. Use --now to cut them."),
     )
     .await?;
-    session.show(&answer, |answer| {
-        outcome::unload(answer, session.screen.style)
+    session.show(&response, |response| {
+        outcome::unload(response, session.screen.style)
     })
 }
 
@@ -168,7 +168,7 @@ async fn watch(session: &Session, args: &LoadArgs, mut obstacle: Option<String>)
                 Patience::Glance,
             )
             .await
-            .and_then(|answer| answer.read::<ModelList>());
+            .and_then(|response| response.read::<ModelList>());
         if let Some(view) = polled.ok().and_then(|list| list.models.into_iter().next()) {
             let wanted = args.wish.replicas.or(view.wished_replicas).unwrap_or(1);
             let now = Clock::read().now;

@@ -7,7 +7,7 @@ use std::path::Path;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::answers::{ModelList, ModelView};
+use crate::responses::{ModelList, ModelView};
 use crate::cli::{Change, RegisterArgs, SetArgs};
 use crate::client::{Answer, Patience};
 use crate::commands::Session;
@@ -17,18 +17,18 @@ use crate::render::quantity::Clock;
 use crate::style::clean;
 
 pub async fn list(session: &Session) -> Result<(), Failure> {
-    let answer = session.client.get("admin/models", &[]).await?;
-    session.show(&answer, |list: &ModelList| {
+    let response = session.client.get("admin/models", &[]).await?;
+    session.show(&response, |list: &ModelList| {
         text::models(&list.models, Clock::read(), session.screen.style)
     })
 }
 
 pub async fn show(session: &Session, model: &str) -> Result<(), Failure> {
-    let answer = session
+    let response = session
         .client
         .get("admin/models", &[("model", model)])
         .await?;
-    session.show(&answer, |list: &ModelList| {
+    session.show(&response, |list: &ModelList| {
         list.models
             .iter()
             .map(|view| text::model(view, Clock::read(), session.screen.style))
@@ -58,7 +58,7 @@ pub async fn set(session: &Session, args: &SetArgs) -> Result<(), Failure> {
     }
     let query = [("model", args.model.as_str())];
     let body = Value::Object(body);
-    let answer = session
+    let response = session
         .client
         .call(
             Method::PATCH,
@@ -68,7 +68,7 @@ pub async fn set(session: &Session, args: &SetArgs) -> Result<(), Failure> {
             Patience::Short,
         )
         .await?;
-    one(session, &answer)
+    one(session, &response)
 }
 
 pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Failure> {
@@ -77,7 +77,7 @@ pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Fail
         None => read_document(Path::new(&args.what))?,
         Some(engine) => document_of(args, engine_type(engine)?),
     };
-    let answer = session
+    let response = session
         .client
         .call(
             Method::PUT,
@@ -87,12 +87,12 @@ pub async fn register(session: &Session, args: &RegisterArgs) -> Result<(), Fail
             Patience::Short,
         )
         .await?;
-    one(session, &answer)
+    one(session, &response)
 }
 
 /// Registers a model that the server looks up on the hub. The server chooses the engine.
 async fn register_by_name(session: &Session, name: &str) -> Result<(), Failure> {
-    let answer = session
+    let response = session
         .client
         .call(
             Method::PUT,
@@ -102,7 +102,7 @@ async fn register_by_name(session: &Session, name: &str) -> Result<(), Failure> 
             Patience::Long,
         )
         .await?;
-    one(session, &answer)
+    one(session, &response)
 }
 
 /// The short names of engines, as the help lists them, with the types of model files.
@@ -219,7 +219,7 @@ fn document_of(args: &RegisterArgs, kind: &str) -> Value {
 }
 
 pub async fn remove(session: &Session, model: &str) -> Result<(), Failure> {
-    let answer = session
+    let response = session
         .client
         .call(
             Method::DELETE,
@@ -229,13 +229,13 @@ pub async fn remove(session: &Session, model: &str) -> Result<(), Failure> {
             Patience::Long,
         )
         .await?;
-    session.show(&answer, |_: &Value| {
+    session.show(&response, |_: &Value| {
         format!("{} is removed from the catalogue\n", clean(model))
     })
 }
 
-fn one(session: &Session, answer: &Answer) -> Result<(), Failure> {
-    session.show(answer, |view: &ModelView| {
+fn one(session: &Session, response: &Answer) -> Result<(), Failure> {
+    session.show(response, |view: &ModelView| {
         text::model(view, Clock::read(), session.screen.style)
     })
 }

@@ -4,7 +4,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::answers::{DrainNodeAnswer, NewNodeToken, NodeList};
+use crate::responses::{DrainNodeResponse, NewNodeToken, NodeList};
 use crate::cli::{DrainArgs, NodesCommand};
 use crate::client::Patience;
 use crate::commands::Session;
@@ -19,8 +19,8 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Failure
     let client = &session.client;
     match command {
         NodesCommand::List => {
-            let answer = client.get("admin/nodes", &[]).await?;
-            session.show(&answer, |list: &NodeList| {
+            let response = client.get("admin/nodes", &[]).await?;
+            session.show(&response, |list: &NodeList| {
                 text::nodes(list, Clock::read(), session.screen.style)
             })
         }
@@ -29,7 +29,7 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Failure
             if let Some(expires) = expires {
                 body["expires"] = expires.into();
             }
-            let answer = client
+            let response = client
                 .call(
                     Method::POST,
                     "admin/nodes/tokens",
@@ -38,7 +38,7 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Failure
                     Patience::Short,
                 )
                 .await?;
-            session.show(&answer, |token: &NewNodeToken| {
+            session.show(&response, |token: &NewNodeToken| {
                 note(&format!(
                     "token {}, valid until {}; write it to a file with mode 0600, it is not shown again",
                     clean(&token.id),
@@ -48,7 +48,7 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Failure
             })
         }
         NodesCommand::Revoke { id } => {
-            let answer = client
+            let response = client
                 .call(
                     Method::DELETE,
                     "admin/nodes/tokens",
@@ -57,16 +57,16 @@ pub async fn run(session: &Session, command: NodesCommand) -> Result<(), Failure
                     Patience::Short,
                 )
                 .await?;
-            session.show(&answer, |_: &Value| {
+            session.show(&response, |_: &Value| {
                 format!("token {} is revoked\n", clean(&id))
             })
         }
         NodesCommand::Drain(args) => drain(session, &args).await,
         NodesCommand::Undrain { node } => {
-            let answer = client
+            let response = client
                 .post("admin/nodes/undrain", &json!({ "node": node }))
                 .await?;
-            session.show(&answer, |_: &Value| {
+            session.show(&response, |_: &Value| {
                 format!("{} is back in service\n", clean(&node))
             })
         }
@@ -81,6 +81,6 @@ async fn drain(session: &Session, args: &DrainArgs) -> Result<(), Failure> {
         progress: "nodes list",
         back: "nodes undrain",
     };
-    let answer = remove(session, &removal, &args.how).await?;
-    session.show(&answer, |answer: &DrainNodeAnswer| text::drained(answer))
+    let response = remove(session, &removal, &args.how).await?;
+    session.show(&response, |response: &DrainNodeResponse| text::drained(response))
 }

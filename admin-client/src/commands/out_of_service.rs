@@ -39,7 +39,7 @@ pub async fn remove(
         ..
     } = removal;
     tokio::select! {
-        answer = post => answer,
+        response = post => response,
         _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted(format!(
             "stopped watching; {name} is still draining. `admin-client {progress}` shows its progress, `admin-client {back} {name}` puts it back into service",
         ))),

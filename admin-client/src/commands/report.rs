@@ -28,8 +28,8 @@ pub async fn run(session: &Session, args: &ReportArgs) -> Result<(), Failure> {
             .await?;
         return session.screen.print(text.trim_end());
     }
-    let answer = session.client.get("admin/report", &query).await?;
-    session.show(&answer, |report: &Report| {
+    let response = session.client.get("admin/report", &query).await?;
+    session.show(&response, |report: &Report| {
         render::report::report(report, session.screen.style)
     })
 }

@@ -21,12 +21,12 @@ impl Session {
     /// Prints an answer: unchanged with `--json`, otherwise as `show` formats it.
     pub fn show<T: DeserializeOwned>(
         &self,
-        answer: &Answer,
+        response: &Answer,
         show: impl FnOnce(&T) -> String,
     ) -> Result<(), Failure> {
         if self.json {
-            return self.screen.print(&answer.text);
+            return self.screen.print(&response.text);
         }
-        self.screen.print(&show(&answer.read()?))
+        self.screen.print(&show(&response.read()?))
     }
 }

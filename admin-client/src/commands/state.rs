@@ -2,27 +2,27 @@
 
 use serde_json::Value;
 
-use crate::answers::{DeviceList, QueueView};
+use crate::responses::{DeviceList, QueueView};
 use crate::commands::Session;
 use crate::failure::Failure;
 use crate::render;
 use crate::render::quantity::Clock;
 
 pub async fn devices(session: &Session) -> Result<(), Failure> {
-    let answer = session.client.get("admin/devices", &[]).await?;
-    session.show(&answer, |list: &DeviceList| {
+    let response = session.client.get("admin/devices", &[]).await?;
+    session.show(&response, |list: &DeviceList| {
         render::bars::devices(list, Clock::read(), session.screen.style)
     })
 }
 
 pub async fn queue(session: &Session) -> Result<(), Failure> {
-    let answer = session.client.get("admin/queue", &[]).await?;
-    session.show(&answer, |view: &QueueView| {
+    let response = session.client.get("admin/queue", &[]).await?;
+    session.show(&response, |view: &QueueView| {
         render::queue::queue(view, session.screen.style)
     })
 }
 
 pub async fn config(session: &Session) -> Result<(), Failure> {
-    let answer = session.client.get("admin/config", &[]).await?;
-    session.show(&answer, |config: &Value| format!("{config:#}\n"))
+    let response = session.client.get("admin/config", &[]).await?;
+    session.show(&response, |config: &Value| format!("{config:#}\n"))
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::answers::{EventList, EventView, LogLine, LogList};
+use crate::responses::{EventList, EventView, LogLine, LogList};
 use crate::client::Stream;
 use crate::commands::Session;
 use crate::failure::Failure;
@@ -64,8 +64,8 @@ async fn past_events(
     let limit = filter.limit.unwrap_or(100).to_string();
     let mut query = filter.query();
     query.push(("limit", &limit));
-    let answer = session.client.get("admin/events", &query).await?;
-    let list: EventList = answer.read()?;
+    let response = session.client.get("admin/events", &query).await?;
+    let list: EventList = response.read()?;
     let last = list
         .events
         .last()
@@ -75,10 +75,10 @@ async fn past_events(
         .map(label);
     let style = session.screen.style;
     match (session.json, follow) {
-        (true, false) => session.screen.print(&answer.text)?,
+        (true, false) => session.screen.print(&response.text)?,
         // With --follow, past events too are one object per line.
         (true, true) => {
-            let body: serde_json::Value = answer.read()?;
+            let body: serde_json::Value = response.read()?;
             for event in body["events"].as_array().into_iter().flatten() {
                 session.screen.print(&event.to_string())?;
             }
@@ -159,8 +159,8 @@ pub async fn logs(
         let stream = session.client.stream("admin/logs", &query, None).await?;
         return follow_logs(session, stream).await;
     }
-    let answer = session.client.get("admin/logs", &query).await?;
-    session.show(&answer, |list: &LogList| match list.lines.as_slice() {
+    let response = session.client.get("admin/logs", &query).await?;
+    session.show(&response, |list: &LogList| match list.lines.as_slice() {
         [] => "The engines of this model have not written any output yet.\n".to_owned(),
         lines => lines
             .iter()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::answers::{DeviceList, ModelList, QueueView};
+use crate::responses::{DeviceList, ModelList, QueueView};
 use crate::client::{Answer, Patience};
 use crate::commands::Session;
 use crate::failure::Failure;

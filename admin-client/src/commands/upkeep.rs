@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::answers::{CleanupAnswer, ReloadAnswer, UnloadAnswer};
+use crate::responses::{CleanupResponse, ReloadResponse, UnloadResponse};
 use crate::cli::CleanupMode;
 use crate::commands::Session;
 use crate::failure::Failure;
@@ -25,16 +25,16 @@ pub async fn cleanup(
     };
     let style = session.screen.style;
     if preview || !yes {
-        let answer = session
+        let response = session
             .client
             .post("admin/cleanup", &json!({"preview": true, "mode": mode}))
             .await?;
         if preview {
-            return session.show(&answer, |answer| {
-                outcome::cleanup_preview(answer, Clock::read(), style)
+            return session.show(&response, |response| {
+                outcome::cleanup_preview(response, Clock::read(), style)
             });
         }
-        let planned: CleanupAnswer = answer.read()?;
+        let planned: CleanupResponse = response.read()?;
         if !session.json {
             session
                 .screen
@@ -49,9 +49,9 @@ pub async fn cleanup(
     }
     let request = json!({ "mode": mode });
     let post = session.client.post("admin/cleanup", &request);
-    let answer = announced(post, (!session.json).then_some(DRAINING)).await?;
-    session.show(&answer, |answer: &CleanupAnswer| {
-        outcome::cleanup(answer, Clock::read(), style)
+    let response = announced(post, (!session.json).then_some(DRAINING)).await?;
+    session.show(&response, |response: &CleanupResponse| {
+        outcome::cleanup(response, Clock::read(), style)
     })
 }
 
@@ -59,18 +59,18 @@ pub async fn reset(session: &Session, yes: bool) -> Result<(), Failure> {
     if !yes {
         confirm("Unload every model, including always-hot ones, and clear all failures?")?;
     }
-    let answer = session.client.post("admin/reset", &json!({})).await?;
-    session.show(&answer, |answer: &UnloadAnswer| {
-        outcome::reset(answer, session.screen.style)
+    let response = session.client.post("admin/reset", &json!({})).await?;
+    session.show(&response, |response: &UnloadResponse| {
+        outcome::reset(response, session.screen.style)
     })
 }
 
 pub async fn reload(session: &Session) -> Result<(), Failure> {
-    let answer = session.client.post("admin/reload", &json!({})).await?;
-    session.show(&answer, |answer| {
-        outcome::reload(answer, session.screen.style)
+    let response = session.client.post("admin/reload", &json!({})).await?;
+    session.show(&response, |response| {
+        outcome::reload(response, session.screen.style)
     })?;
-    let reloaded: ReloadAnswer = answer.read()?;
+    let reloaded: ReloadResponse = response.read()?;
     match reloaded.broken.len() {
         0 => Ok(()),
         broken => Err(Failure::BrokenFiles(format!(

@@ -23,8 +23,8 @@ pub async fn run(
     let of = |(model, number): &(String, u32)| (model.clone(), Value::from(*number));
     let priorities: Map<String, Value> = priorities.iter().map(of).collect();
     let request = json!({ "cordoned": cordoned, "priorities": priorities });
-    let answer = session.client.post("admin/what-if", &request).await?;
-    session.show(&answer, |answer: &WhatIf| {
-        render::what_if::what_if(answer, &words.join(" and "), session.screen.style)
+    let response = session.client.post("admin/what-if", &request).await?;
+    session.show(&response, |response: &WhatIf| {
+        render::what_if::what_if(response, &words.join(" and "), session.screen.style)
     })
 }

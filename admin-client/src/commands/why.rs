@@ -15,8 +15,8 @@ pub async fn run(session: &Session, what: &str) -> Result<(), Failure> {
     } else {
         ("model", what)
     };
-    let answer = session.client.get("admin/why", &[query]).await?;
-    session.show(&answer, |why: &Why| {
+    let response = session.client.get("admin/why", &[query]).await?;
+    session.show(&response, |why: &Why| {
         render::why::why(why, Clock::read(), session.screen.style)
     })
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::answers::{AuditEntry, AuditList};
+use crate::responses::{AuditEntry, AuditList};
 use crate::render::quantity::Clock;
 use crate::render::table::{Cell, Column, column, table};
 use crate::style::{Style, Tint};

@@ -4,7 +4,7 @@
 //! processes, memory of replicas beyond their reservation, memory that ended processes have not yet
 //! released, headroom, and free memory.
 
-use crate::answers::{DeviceList, DeviceView};
+use crate::responses::{DeviceList, DeviceView};
 use crate::render::cordon::why;
 use crate::render::fold::{fitted, painted, sentence};
 use crate::render::quantity::{Clock, bytes, bytes_or_dash};

@@ -1,29 +1,29 @@
 //! The results of `cordon` and `uncordon` as text. Pure.
 
-use crate::answers::{Cordon, CordonAnswer, UncordonAnswer};
+use crate::responses::{Cordon, CordonResponse, UncordonResponse};
 use crate::render::fold::{item, name, painted, sentence};
 use crate::render::quantity::{Clock, bytes, count};
 use crate::style::{Style, Tint, clean};
 
 /// The cordon, the replicas that have left, and the replicas that still drain.
-pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
-    let device = name(&answer.device, style);
+pub fn cordoned(response: &CordonResponse, clock: Clock, style: Style) -> String {
+    let device = name(&response.device, style);
     let mut out = painted(
         &format!("{device} is cordoned"),
         &[(Tint::Strong, device.as_str()), (Tint::Warning, "cordoned")],
         style,
     );
-    if let Some(cordon) = &answer.cordon {
+    if let Some(cordon) = &response.cordon {
         out.push_str(&item("why     ", None, &why(cordon, clock), style));
     }
-    match answer.left.as_slice() {
-        [] if answer.draining.is_empty() => {
+    match response.left.as_slice() {
+        [] if response.draining.is_empty() => {
             out.push_str(&item("empty   ", None, "no replica was on it", style));
         }
         [] => {}
         left => out.push_str(&item("left    ", None, &clean(&left.join(", ")), style)),
     }
-    for replica in &answer.draining {
+    for replica in &response.draining {
         let in_flight = usize::try_from(replica.in_flight).unwrap_or(usize::MAX);
         let text = format!(
             "{} of {} ({}, {} in flight)",
@@ -35,7 +35,7 @@ pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
         let state = format!("{:<8}", name(replica.state.as_str(), style));
         out.push_str(&item(&state, None, &text, style));
     }
-    if let Some(at) = &answer.cut_at {
+    if let Some(at) = &response.cut_at {
         let at = clock.stamp(at);
         let text = format!("  requests still in flight at {at} are cut");
         out.push_str(&sentence(&text, style));
@@ -45,8 +45,8 @@ pub fn cordoned(answer: &CordonAnswer, clock: Clock, style: Style) -> String {
     out
 }
 
-pub fn uncordoned(answer: &UncordonAnswer, style: Style) -> String {
-    let device = name(&answer.device, style);
+pub fn uncordoned(response: &UncordonResponse, style: Style) -> String {
+    let device = name(&response.device, style);
     let tints = [
         (Tint::Strong, device.as_str()),
         (Tint::Good, "back in service"),
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_cordon_tells_what_left_what_drains_and_when_it_ends() {
-        let answer: CordonAnswer = serde_json::from_value(json!({
+        let response: CordonResponse = serde_json::from_value(json!({
             "device": "gpu3",
             "cordon": {"reason": "new fan", "since_at": "2026-11-21T12:00:00Z", "until_at": "2026-11-21T14:00:00Z", "failed": false},
             "left": ["r1"],
@@ -88,7 +88,7 @@ mod tests {
             "cut_at": "2026-11-21T12:10:00Z", "order": "o5", "took_ms": 3}))
         .expect("an answer");
         assert_eq!(
-            cordoned(&answer, noon(), Style::PLAIN),
+            cordoned(&response, noon(), Style::PLAIN),
             "gpu3 is cordoned\n\
              \x20 why      new fan, since 2026-11-21 12:00:00, until 2026-11-21 14:00:00\n\
              \x20 left     r1\n\
@@ -100,11 +100,11 @@ mod tests {
 
     #[test]
     fn an_empty_device_says_that_nothing_was_on_it() {
-        let answer: CordonAnswer =
+        let response: CordonResponse =
             serde_json::from_value(json!({"device": "gpu0"})).expect("an answer");
-        let text = cordoned(&answer, noon(), Style::PLAIN);
+        let text = cordoned(&response, noon(), Style::PLAIN);
         assert!(text.contains("no replica was on it"), "{text}");
-        let back: UncordonAnswer =
+        let back: UncordonResponse =
             serde_json::from_value(json!({"device": "gpu0"})).expect("an answer");
         assert_eq!(uncordoned(&back, Style::PLAIN), "gpu0 is back in service\n");
     }

@@ -1,6 +1,6 @@
 //! Events, one line each where the terminal is wide enough, and engine output. Pure.
 
-use crate::answers::{EventView, LogLine};
+use crate::responses::{EventView, LogLine};
 use crate::render::fold::{fitted, name, wrapped};
 use crate::render::quantity::{Clock, bytes_or_dash, label, milliseconds};
 use crate::style::{Style, Tint, clean, clean_line, width};

@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::answers::{EventView, QueueView};
+use crate::responses::{EventView, QueueView};
 use crate::render::quantity::Clock;
 use crate::render::quantity::tests::noon;
 use crate::render::{audit, bars, cordon, events, models, outcome, plan, queue};

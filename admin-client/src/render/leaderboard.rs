@@ -1,6 +1,6 @@
 //! The leaderboard as a table: place, model, rating, and what the votes were. Pure.
 
-use crate::answers::Leaderboard;
+use crate::responses::Leaderboard;
 use crate::render::quantity::Clock;
 use crate::render::table::{Cell, Column, column, table};
 use crate::style::Style;

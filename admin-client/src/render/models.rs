@@ -1,6 +1,6 @@
 //! Models as text: the table of all models, and one model with its replicas. Pure.
 
-use crate::answers::{FetchView, ModelView, ReplicaView, Share, WeightsView};
+use crate::responses::{FetchView, ModelView, ReplicaView, Share, WeightsView};
 use crate::render::fold::{item, name, painted};
 use crate::render::plan::needs;
 use crate::render::quantity::{Clock, bytes, later, milliseconds};

@@ -1,6 +1,6 @@
 //! Nodes and their tokens as text. Pure.
 
-use crate::answers::{DrainNodeAnswer, NodeList};
+use crate::responses::{DrainNodeResponse, NodeList};
 use crate::render::quantity::Clock;
 use crate::render::table::{Cell, Column, column, table};
 use crate::style::{Style, clean};
@@ -77,15 +77,15 @@ pub fn nodes(list: &NodeList, clock: Clock, style: Style) -> String {
 }
 
 /// The replicas that have left a draining node, and the replicas that have not.
-pub fn drained(answer: &DrainNodeAnswer) -> String {
-    let node = clean(&answer.node);
-    let left = match answer.left.len() {
+pub fn drained(response: &DrainNodeResponse) -> String {
+    let node = clean(&response.node);
+    let left = match response.left.len() {
         0 => String::new(),
-        _ => format!("; left: {}", clean(&answer.left.join(", "))),
+        _ => format!("; left: {}", clean(&response.left.join(", "))),
     };
-    let draining = match answer.draining.len() {
+    let draining = match response.draining.len() {
         0 => String::new(),
-        _ => format!("; still there: {}", clean(&answer.draining.join(", "))),
+        _ => format!("; still there: {}", clean(&response.draining.join(", "))),
     };
     format!(
         "{node} takes no new replicas{left}{draining}\n`admin-client nodes undrain {node}` puts it back into service\n"

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::answers::{
-    ChangedKey, CleanupAnswer, KeyList, KeyView, LoadAnswer, NewKey, ReloadAnswer, UnloadAnswer,
+use crate::responses::{
+    ChangedKey, CleanupResponse, KeyList, KeyView, LoadResponse, NewKey, ReloadResponse, UnloadResponse,
 };
 use crate::render::fold::{item, name, painted, sentence};
 use crate::render::models::shares;
@@ -13,16 +13,16 @@ use crate::render::table::{Cell, Column, column, table};
 use crate::style::{Style, Tint, clean};
 
 /// The result of a load.
-pub fn load(answer: &LoadAnswer, style: Style) -> String {
-    let model = name(&answer.model, style);
-    let took = took(answer.took_ms);
-    let ready = answer.ready_replicas.len();
-    let order = answer.order.as_deref();
+pub fn load(response: &LoadResponse, style: Style) -> String {
+    let model = name(&response.model, style);
+    let took = took(response.took_ms);
+    let ready = response.ready_replicas.len();
+    let order = response.order.as_deref();
     let order = order.map_or_else(String::new, |order| format!(" (order {})", clean(order)));
-    let (text, tint) = match answer.status.as_str() {
+    let (text, tint) = match response.status.as_str() {
         "ready" => (format!("{model} is ready{took}"), (Tint::Good, "ready")),
         "partial" => {
-            let wanted = count(answer.wanted_replicas.unwrap_or(0) as usize, "replica");
+            let wanted = count(response.wanted_replicas.unwrap_or(0) as usize, "replica");
             let text = format!("{model} is partly ready: {ready} of {wanted}{took}");
             (text, (Tint::Warning, "partly ready"))
         }
@@ -36,7 +36,7 @@ pub fn load(answer: &LoadAnswer, style: Style) -> String {
         other => (format!("{model}: {}{took}", clean(other)), (Tint::Good, "")),
     };
     let mut out = painted(&text, &[(Tint::Strong, model.as_str()), tint], style);
-    for replica in &answer.ready_replicas {
+    for replica in &response.ready_replicas {
         let text = format!(
             "  {}  {}",
             clean(&replica.replica),
@@ -44,20 +44,20 @@ pub fn load(answer: &LoadAnswer, style: Style) -> String {
         );
         out.push_str(&sentence(&text, style));
     }
-    for victim in &answer.evicted {
+    for victim in &response.evicted {
         let text = evicted(victim);
         out.push_str(&item("evicted", Some(Tint::Warning), &text, style));
     }
-    if let Some(text) = missing(answer) {
+    if let Some(text) = missing(response) {
         out.push_str(&item("missing", Some(Tint::Warning), &text, style));
     }
     out
 }
 
 /// Returns a note if an existing replica has another number of devices than `--gpus`.
-pub fn other_devices(answer: &LoadAnswer, wanted: Option<u32>) -> Option<String> {
+pub fn other_devices(response: &LoadResponse, wanted: Option<u32>) -> Option<String> {
     let wanted = wanted?;
-    let other = answer
+    let other = response
         .ready_replicas
         .iter()
         .find(|replica| replica.devices.len() != wanted as usize)?;
@@ -65,20 +65,20 @@ pub fn other_devices(answer: &LoadAnswer, wanted: Option<u32>) -> Option<String>
         "{} keeps its {}: --gpus applies to new replicas only. Run `admin-client unload {}` first, then load it again.",
         clean(&other.replica),
         count(other.devices.len(), "device"),
-        clean(&answer.model)
+        clean(&response.model)
     ))
 }
 
 /// The reason for missing replicas, and the number that the devices could hold.
-fn missing(answer: &LoadAnswer) -> Option<String> {
-    let why = clean(answer.shortfall.as_deref()?);
-    let wanted = answer.wanted_replicas.unwrap_or(0) as usize;
-    let lacking = wanted.saturating_sub(answer.ready_replicas.len());
+fn missing(response: &LoadResponse) -> Option<String> {
+    let why = clean(response.shortfall.as_deref()?);
+    let wanted = response.wanted_replicas.unwrap_or(0) as usize;
+    let lacking = wanted.saturating_sub(response.ready_replicas.len());
     let lacking = match lacking {
         0 => String::new(),
         lacking => format!("{}: ", count(lacking, "replica")),
     };
-    let room = match answer.fits_when_empty {
+    let room = match response.fits_when_empty {
         Some(most) if (most as usize) < wanted => format!(
             ". The devices hold at most {} if no other model is loaded",
             count(most as usize, "replica")
@@ -89,19 +89,19 @@ fn missing(answer: &LoadAnswer) -> Option<String> {
     Some(format!("{lacking}{why}{room}"))
 }
 
-pub fn unload(answer: &UnloadAnswer, style: Style) -> String {
+pub fn unload(response: &UnloadResponse, style: Style) -> String {
     let text = format!(
         "{}: {}{}",
-        clean(&answer.model),
-        unloaded(&answer.unloaded),
-        took(answer.took_ms)
+        clean(&response.model),
+        unloaded(&response.unloaded),
+        took(response.took_ms)
     );
     sentence(&text, style)
 }
 
 /// The result of a reset.
-pub fn reset(answer: &UnloadAnswer, style: Style) -> String {
-    let text = format!("{}; failures are cleared", unloaded(&answer.unloaded));
+pub fn reset(response: &UnloadResponse, style: Style) -> String {
+    let text = format!("{}; failures are cleared", unloaded(&response.unloaded));
     sentence(&text, style)
 }
 
@@ -126,14 +126,14 @@ const CLEANED: [Column; 5] = [
 ];
 
 /// The replicas that a cleanup has unloaded, and the consequence for always-hot models.
-pub fn cleanup(answer: &CleanupAnswer, clock: Clock, style: Style) -> String {
-    let unloaded = unloaded(&answer.unloaded);
-    let text = format!("{unloaded}; {}", closed_until(answer, clock));
+pub fn cleanup(response: &CleanupResponse, clock: Clock, style: Style) -> String {
+    let unloaded = unloaded(&response.unloaded);
+    let text = format!("{unloaded}; {}", closed_until(response, clock));
     sentence(&text, style)
 }
 
-fn closed_until(answer: &CleanupAnswer, clock: Clock) -> String {
-    let until = match answer.reopen_at.as_deref() {
+fn closed_until(response: &CleanupResponse, clock: Clock) -> String {
+    let until = match response.reopen_at.as_deref() {
         Some(at) => clock.weekday_or_stamp(at),
         None => "`admin-client load MODEL`, because evening.reopen is off".to_owned(),
     };
@@ -141,8 +141,8 @@ fn closed_until(answer: &CleanupAnswer, clock: Clock) -> String {
 }
 
 /// The replicas that a cleanup would unload.
-pub fn cleanup_preview(answer: &CleanupAnswer, clock: Clock, style: Style) -> String {
-    let rows: Vec<Vec<Cell>> = answer
+pub fn cleanup_preview(response: &CleanupResponse, clock: Clock, style: Style) -> String {
+    let rows: Vec<Vec<Cell>> = response
         .replicas
         .iter()
         .map(|replica| {
@@ -160,7 +160,7 @@ pub fn cleanup_preview(answer: &CleanupAnswer, clock: Clock, style: Style) -> St
         })
         .collect();
     let table = table(&CLEANED, &rows, "Nothing would be unloaded.", style);
-    let after = format!("After the cleanup {}.", closed_until(answer, clock));
+    let after = format!("After the cleanup {}.", closed_until(response, clock));
     table + &sentence(&after, style)
 }
 
@@ -179,21 +179,21 @@ fn changed_key(change: &ChangedKey) -> String {
 }
 
 /// The changes that a reload applied.
-pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
+pub fn reload(response: &ReloadResponse, style: Style) -> String {
     let mut out = String::new();
-    for change in &answer.applied {
+    for change in &response.applied {
         let note = change.note.as_deref();
         let note = note.map_or_else(String::new, |note| format!("; {}", clean(note)));
         out.push_str(&sentence(&format!("{}{note}", changed_key(change)), style));
     }
-    for change in &answer.needs_restart {
+    for change in &response.needs_restart {
         let text = format!("{}: restart the service to apply it", changed_key(change));
         out.push_str(&sentence(&text, style));
     }
     for (change, names) in [
-        ("added", &answer.added),
-        ("changed", &answer.changed),
-        ("removed", &answer.removed),
+        ("added", &response.added),
+        ("changed", &response.changed),
+        ("removed", &response.removed),
     ] {
         if !names.is_empty() {
             let text = format!("{change}: {}", clean(&names.join(", ")));
@@ -203,7 +203,7 @@ pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
     if out.is_empty() {
         out.push_str("no changes\n");
     }
-    for broken in &answer.broken {
+    for broken in &response.broken {
         let instead = if broken.serves_last_good {
             "its last good version is served"
         } else {
@@ -213,7 +213,7 @@ pub fn reload(answer: &ReloadAnswer, style: Style) -> String {
         let text = format!("broken: {model} ({instead}): {error}");
         out.push_str(&painted(&text, &[(Tint::Bad, "broken:")], style));
     }
-    for warning in &answer.warnings {
+    for warning in &response.warnings {
         let text = format!("warning: {}", clean(warning));
         out.push_str(&painted(&text, &[(Tint::Warning, "warning:")], style));
     }

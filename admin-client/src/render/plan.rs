@@ -1,6 +1,6 @@
 //! Plans as text: placement, victims and reasons, or the obstacles. Pure.
 
-use crate::answers::{Candidate, Loading, Needs, Plan, Victim};
+use crate::responses::{Candidate, Loading, Needs, Plan, Victim};
 use crate::render::fold::{item, name, painted};
 use crate::render::quantity::{bytes, count, milliseconds, seconds};
 use crate::render::table::{Cell, Column, column, list};

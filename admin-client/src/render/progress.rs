@@ -1,6 +1,6 @@
 //! The progress of a load, from one view of the model. Pure.
 
-use crate::answers::{ModelView, ReplicaView};
+use crate::responses::{ModelView, ReplicaView};
 use crate::render::models::fetched;
 use crate::render::quantity::milliseconds;
 use crate::state::State;

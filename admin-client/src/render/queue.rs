@@ -1,6 +1,6 @@
 //! The waiting requests and the orders in progress as text. Pure.
 
-use crate::answers::QueueView;
+use crate::responses::QueueView;
 use crate::render::quantity::{label, milliseconds_or_dash};
 use crate::render::table::{Cell, Column, column, table};
 use crate::style::Style;

@@ -6,14 +6,14 @@ use crate::render::plan;
 use crate::render::quantity::{bytes, count};
 use crate::style::{Style, Tint, clean};
 
-pub fn what_if(answer: &WhatIf, assumed: &str, style: Style) -> String {
+pub fn what_if(response: &WhatIf, assumed: &str, style: Style) -> String {
     let mut out = sentence(&format!("If {}:", clean(assumed)), style);
-    for replica in &answer.leaving {
+    for replica in &response.leaving {
         let id = replica.replica.as_deref().unwrap_or("a replica");
         let text = format!("{} of {}", clean(id), described(replica, style));
         out.push_str(&item("leaves", Some(Tint::Warning), &text, style));
     }
-    for replica in &answer.loads {
+    for replica in &response.loads {
         out.push_str(&item(
             "loads ",
             Some(Tint::Good),
@@ -21,17 +21,17 @@ pub fn what_if(answer: &WhatIf, assumed: &str, style: Style) -> String {
             style,
         ));
     }
-    if answer.leaving.is_empty() && answer.loads.is_empty() {
+    if response.leaving.is_empty() && response.loads.is_empty() {
         out.push_str(&painted(
             "  no replica would leave, and no model would be loaded",
             &[],
             style,
         ));
     }
-    if !answer.next.is_empty() {
+    if !response.next.is_empty() {
         out.push_str(&sentence("The next request for each model:", style));
     }
-    for next in &answer.next {
+    for next in &response.next {
         out.push_str(&plan::plan(next, style));
     }
     out.push_str(&sentence("Nothing was changed.", style));
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn what_leaves_and_what_is_loaded_stands_with_its_reason() {
-        let answer: WhatIf = serde_json::from_value(json!({
+        let response: WhatIf = serde_json::from_value(json!({
             "leaving": [{"replica": "r1", "model": "hot", "priority": 2, "in_flight": 1,
                 "devices": [{"device": "gpu1", "bytes": 1_073_741_824}], "reason": "device gpu1 is cordoned (M7)"}],
             "loads": [{"replica": null, "model": "hot", "priority": 2, "in_flight": 0,
@@ -67,7 +67,7 @@ mod tests {
             "next": [{"model": "big", "feasible": false, "reason": "does not fit"}]
         }))
         .expect("an answer");
-        let text = what_if(&answer, "gpu1 were cordoned", Style::PLAIN);
+        let text = what_if(&response, "gpu1 were cordoned", Style::PLAIN);
         for part in [
             "If gpu1 were cordoned:",
             "r1 of hot (priority 2, 1.0 GiB on gpu1, 1 request in flight): device gpu1",

@@ -9,7 +9,7 @@ use crate::style::Tint;
 pub struct Colours(pub bool);
 
 impl Colours {
-    pub fn of(self, tint: Tint) -> Style {
+    pub fn style(self, tint: Tint) -> Style {
         let colour = |colour: Color| {
             if self.0 {
                 Style::new().fg(colour)

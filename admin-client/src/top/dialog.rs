@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::jobs::Effect;
 use super::rows::in_flight;
 use super::view::View;
-use crate::answers::{EventView, LogLine, Plan};
+use crate::responses::{EventView, LogLine, Plan};
 use crate::past::Why;
 use crate::render::fold::wrapped;
 use crate::render::quantity::{Clock, count, milliseconds};

@@ -98,7 +98,7 @@ fn status_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
         );
         spans.push(Span::styled(
             text,
-            colours.of(Tint::Bad).add_modifier(Modifier::REVERSED),
+            colours.style(Tint::Bad).add_modifier(Modifier::REVERSED),
         ));
         Line::from(spans).render(area, buffer);
         return;
@@ -123,7 +123,7 @@ fn status_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
         .filter(|model| is_failing(&model.state))
         .count();
     let now = clock.time_of_day(&clock.now.to_rfc3339());
-    spans.push(Span::styled("● live", colours.of(Tint::Good)));
+    spans.push(Span::styled("● live", colours.style(Tint::Good)));
     spans.push(Span::raw(format!(
         "  {now}  {ready} of {} ready",
         app.view.models.len()
@@ -131,13 +131,13 @@ fn status_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
     if waiting > 0 {
         spans.push(Span::styled(
             format!("  {waiting} waiting"),
-            colours.of(Tint::Warning),
+            colours.style(Tint::Warning),
         ));
     }
     if failing > 0 {
         spans.push(Span::styled(
             format!("  {failing} failing"),
-            colours.of(Tint::Bad),
+            colours.style(Tint::Bad),
         ));
     }
     match (
@@ -147,9 +147,9 @@ fn status_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
     ) {
         (Some(trouble), _, _) => spans.push(Span::styled(
             format!("  {}", clean_line(trouble)),
-            colours.of(Tint::Bad),
+            colours.style(Tint::Bad),
         )),
-        (None, true, _) => spans.push(Span::styled("  evening", colours.of(Tint::Warning))),
+        (None, true, _) => spans.push(Span::styled("  evening", colours.style(Tint::Warning))),
         (None, false, Some(at)) => {
             let at = clock.time_of_day(at);
             let at = at.get(..5).unwrap_or(&at);
@@ -167,7 +167,7 @@ fn status_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
 fn bottom_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
     let line = if app.is_typing_filter {
         Line::from(vec![
-            Span::styled(" /", app.colours.of(Tint::Warning)),
+            Span::styled(" /", app.colours.style(Tint::Warning)),
             Span::raw(clean_line(&app.filter)),
             Span::styled(" ", Style::new().add_modifier(Modifier::REVERSED)),
             Span::styled("   Enter keep   Esc clear the filter", app.colours.faint()),
@@ -175,7 +175,7 @@ fn bottom_line(app: &App, clock: Clock, area: Rect, buffer: &mut Buffer) {
     } else if let Some((text, is_bad)) = app.notice(clock.now) {
         let tint = if is_bad { Tint::Bad } else { Tint::Good };
         let text = fitted(text, usize::from(area.width.saturating_sub(2))).into_owned();
-        Line::styled(format!(" {text}"), app.colours.of(tint))
+        Line::styled(format!(" {text}"), app.colours.style(tint))
     } else if let Some(dialog) = &app.dialog {
         Line::raw(format!(" {}", dialog.keys(&app.view)))
     } else {
@@ -315,7 +315,7 @@ fn bar(app: &App, row: &Row, line: Rect, buffer: &mut Buffer) {
             .unwrap_or(width)
             .min(end.saturating_sub(x));
         let text = bar_text(&run, usize::from(cells));
-        let style = app.colours.of(run.tint);
+        let style = app.colours.style(run.tint);
         // The name has the colour of the background, on the model's colour.
         let style = if app.colours.0 && !run.model.is_empty() {
             style.add_modifier(Modifier::REVERSED)

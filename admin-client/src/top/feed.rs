@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
 use super::view::{Change, View, event_id};
-use crate::answers::{EventList, EventView};
+use crate::responses::{EventList, EventView};
 use crate::client::{Client, Stream};
 use crate::failure::Failure;
 
@@ -105,10 +105,10 @@ async fn pass_on(stream: &mut Stream, news: &Sender<News>) -> Option<String> {
 /// # Errors
 /// As `Client::get`.
 pub async fn past_events(client: &Client) -> Result<Vec<EventView>, Failure> {
-    let answer = client
+    let response = client
         .get("admin/events", &[("limit", PAST_EVENTS)])
         .await?;
-    Ok(answer.read::<EventList>()?.events)
+    Ok(response.read::<EventList>()?.events)
 }
 
 /// Forwards past and new events. Leaves it to `follow_view` to report a lost connection.

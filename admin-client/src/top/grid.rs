@@ -121,7 +121,7 @@ pub fn row(
         let Some((text, tint)) = row.cells.get(nth) else {
             continue;
         };
-        let style = tint.map_or_else(Style::new, |tint| colours.of(tint));
+        let style = tint.map_or_else(Style::new, |tint| colours.style(tint));
         put(
             buffer,
             (area.x + x, area.y),

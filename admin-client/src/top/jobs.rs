@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::sync::mpsc::Sender;
 
 use super::feed::reason;
-use crate::answers::{LoadAnswer, LogLine, Plan, UnloadAnswer};
+use crate::responses::{LoadResponse, LogLine, Plan, UnloadResponse};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::past::Why;
@@ -52,7 +52,7 @@ pub struct Effect {
 
 impl Effect {
     pub fn from_plan(plan: &Plan) -> Effect {
-        let share = |share: &crate::answers::Share| (share.device.clone(), share.bytes);
+        let share = |share: &crate::responses::Share| (share.device.clone(), share.bytes);
         Effect {
             feasible: plan.feasible,
             already_loaded: plan.already_loaded,
@@ -96,10 +96,10 @@ pub async fn run(client: Arc<Client>, job: Job, dialog: u64, outcomes: Sender<(u
 }
 
 async fn plan(client: &Client, model: &str) -> Result<Box<Plan>, Failure> {
-    let answer = client
+    let response = client
         .post("admin/plan", &json!({ "model": model }))
         .await?;
-    answer.read().map(Box::new)
+    response.read().map(Box::new)
 }
 
 async fn load(client: &Client, model: &str, shown: &Effect) -> Result<Outcome, Failure> {
@@ -108,21 +108,21 @@ async fn load(client: &Client, model: &str, shown: &Effect) -> Result<Outcome, F
         return Ok(Outcome::Outdated(now));
     }
     let body = json!({"model": model, "wait": false});
-    let answer: LoadAnswer = client.post("admin/load", &body).await?.read()?;
-    Ok(Outcome::Done(first_line(&outcome::load(&answer, PLAIN))))
+    let response: LoadResponse = client.post("admin/load", &body).await?.read()?;
+    Ok(Outcome::Done(first_line(&outcome::load(&response, PLAIN))))
 }
 
 async fn unload(client: &Client, model: &str) -> Result<Outcome, Failure> {
-    let answer = client
+    let response = client
         .post("admin/unload", &json!({ "model": model }))
         .await?;
-    let answer: UnloadAnswer = answer.read()?;
-    Ok(Outcome::Done(first_line(&outcome::unload(&answer, PLAIN))))
+    let response: UnloadResponse = response.read()?;
+    Ok(Outcome::Done(first_line(&outcome::unload(&response, PLAIN))))
 }
 
 async fn why(client: &Client, query: (&str, &str)) -> Result<Outcome, Failure> {
-    let answer = client.get("admin/why", &[query]).await?;
-    answer.read().map(|why| Outcome::Why(Box::new(why)))
+    let response = client.get("admin/why", &[query]).await?;
+    response.read().map(|why| Outcome::Why(Box::new(why)))
 }
 
 async fn follow(

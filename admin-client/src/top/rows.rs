@@ -2,7 +2,7 @@
 
 use super::grid::{Column, Row, column};
 use super::view::{View, event_id};
-use crate::answers::{DeviceView, ModelView};
+use crate::responses::{DeviceView, ModelView};
 use crate::render::events::kind_tint;
 use crate::render::models::{keep_hot_left, memory, replicas, state_tint};
 use crate::render::progress::progress;

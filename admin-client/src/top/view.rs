@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::answers::{DeviceView, EventView, ModelView, QueueView};
+use crate::responses::{DeviceView, EventView, ModelView, QueueView};
 use crate::render::quantity::label;
 
 /// Limit of events on the screen.

@@ -7,7 +7,7 @@
 //!               └──rows──> write (one per request: chooses tokens, sends pieces)
 //! ```
 //!
-//! `schedule`, `pages` and `room` are pure, `write` sees only the logits of its own request, and the network computes the rows of a
+//! `schedule`, `pages` and `room` are pure, `write` sees only its own request's logits, and the network computes the rows of a
 //! sequence identically whatever else is in the step. A completion therefore does not depend on what else is computed.
 //!
 //! The same holds within a sequence: a token may be proposed before it is chosen, and its row is computed together with the row

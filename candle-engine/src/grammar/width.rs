@@ -54,7 +54,7 @@ fn ways(expressions: &ExprSet) -> f64 {
             kind::LITERAL => widths_of_parts.fold(1.0, f64::max),
             kind::REMAINDER => REMAINDER_WAYS,
             kind::COMPLEMENT => COMPLEMENT_WAYS,
-            // The part after one that may be empty opens in the same step.
+            // If a part may be empty, the next part opens in the same step.
             kind::SEQUENCE if !expressions.is_nullable(parts[0]) => {
                 widths_of_parts.fold(0.0, f64::max)
             }

@@ -1,8 +1,8 @@
 //! Products of quantised weights with one or two input rows. Weight rows are multiplied in their stored layout, which costs less
 //! than transposing them.
 //!
-//! The results are bit-identical to those of [`super::tile`], the kernel for more rows: integers are summed in a different order,
-//! which is exact, and the groups of 32 in the same order.
+//! The results are bit-identical to the results of [`super::tile`], the kernel for more rows: integers are summed in a different
+//! order, which is exact, and the groups of 32 in the same order.
 
 #![expect(
     unsafe_code,

@@ -66,7 +66,8 @@ impl Hidden {
 /// A decoder on one or more devices.
 ///
 /// Blocks on several devices form a pipeline: one device after another computes its blocks, and hidden states move between them
-/// through host memory. There is no tensor parallelism: in each step, all devices but one wait. The benefit is memory, not speed.
+/// through host memory. Tensor parallelism is not implemented: in each step, all devices but one wait. The benefit is memory, not
+/// speed.
 pub(crate) struct Decoder {
     stages: Vec<Box<dyn Stage>>,
     frequencies: Vec<Frequencies>,

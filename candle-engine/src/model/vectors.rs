@@ -286,7 +286,7 @@ struct Running {
 
 #[test]
 fn greedy_continuations_are_the_same_in_ragged_steps() {
-    // Three sequences: the reference's, a later one, and one that starts in the middle of the reference's.
+    // Three sequences: the reference's, a later one, and a sequence that starts in the middle of the reference's.
     for_every_model(|expected| {
         let mut decoder = decoder(&expected.folder, 3)?;
         let prompts = [

@@ -41,8 +41,8 @@ pub(crate) fn required(
     Grammar::Lark(lark)
 }
 
-/// A completion with any text and calls, in which every call is to one of these tools with arguments that match its schema. `None`
-/// for families whose calls can begin like any other text.
+/// A completion with any text and calls, in which every call names a tool in `tools` and has arguments that match its schema.
+/// `None` for families whose calls can begin like any other text.
 pub(crate) fn offered(
     family: Family,
     tools: &[&Tool],
@@ -69,7 +69,7 @@ pub(crate) fn offered(
     Some(Grammar::Lark(lark))
 }
 
-/// Adds the rule `call`: a call to one of these tools, with arguments that match its schema.
+/// Adds the rule `call`: a call to any of the tools, with arguments that match its schema.
 fn add_calls(lark: &mut String, family: Family, tools: &[&Tool]) {
     let names: Vec<String> = (0..tools.len()).map(|nth| format!("call{nth}")).collect();
     // Writing to a string cannot fail.

@@ -16,7 +16,7 @@ pub(crate) enum Part {
 #[derive(Debug)]
 pub(crate) struct ToolReader {
     family: Family,
-    /// The tools of the request. Bare JSON counts as a call only if it names one of these.
+    /// The tools of the request. Bare JSON counts as a call only if it names a tool.
     names: BTreeSet<String>,
     most_calls: usize,
     calls: usize,

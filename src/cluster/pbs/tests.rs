@@ -179,11 +179,11 @@ fn each_end_is_in_plain_words() {
         assert!(why.contains(expected), "{lines}: {why}");
     }
     let deleted = FAILED.replace("substate = 93", "substate = 91");
-    let jobs = jobs(&job("9.pbs01", &deleted.replace("127", "271")));
-    assert!(described(&jobs)[0].ends_with("the job was deleted"));
+    let deleted = jobs(&job("9.pbs01", &deleted.replace("127", "271")));
+    assert!(described(&deleted)[0].ends_with("the job was deleted"));
     let over = FAILED.replace("10:02:00", "18:00:05");
-    let jobs = jobs(&job("9.pbs01", &over.replace("127", "271")));
-    assert!(described(&jobs)[0].ends_with("its time limit of 480 min was over"));
+    let over = jobs(&job("9.pbs01", &over.replace("127", "271")));
+    assert!(described(&over)[0].ends_with("its time limit of 480 min was over"));
 }
 
 const NONE: (&str, &str) = ("qselect", "exit 0");

@@ -13,9 +13,9 @@ use super::custom::{self, CustomTools, InputText};
 use super::taken::Taken;
 use super::translation::{Ignored, TranslatedRequest};
 use crate::error::Failure;
-use crate::inference::answer::assembler::calls::{CallDelta, CallTable, arguments_text};
-use crate::inference::answer::events::data_of;
 use crate::inference::request::body::{Scanned, write_json};
+use crate::inference::response::assembler::calls::{CallDelta, CallTable, arguments_text};
+use crate::inference::response::events::data_of;
 
 const MARK: &[u8] = b"\"custom\"";
 
@@ -100,9 +100,9 @@ impl Written {
                 all.push(tool);
                 continue;
             }
-            let mut tool = Taken::of(format!("tools[{nth}]"), tool)?;
+            let mut tool = Taken::new(format!("tools[{nth}]"), tool)?;
             tool.take("type");
-            let mut custom = Taken::of(tool.path("custom"), tool.need("custom")?)?;
+            let mut custom = Taken::new(tool.path("custom"), tool.need("custom")?)?;
             tool.drop_rest(ignored);
             let name = custom.need_text("name")?;
             let made = custom::function(&mut custom, &name, &mut self.tools)?;
@@ -124,9 +124,9 @@ fn chosen(choice: Value, ignored: &mut Ignored) -> Result<Value, Failure> {
     if choice["type"] != "custom" {
         return Ok(choice);
     }
-    let mut choice = Taken::of("tool_choice", choice)?;
+    let mut choice = Taken::new("tool_choice", choice)?;
     choice.take("type");
-    let mut custom = Taken::of("tool_choice.custom", choice.need("custom")?)?;
+    let mut custom = Taken::new("tool_choice.custom", choice.need("custom")?)?;
     choice.drop_rest(ignored);
     let name = custom.need_text("name")?;
     custom.drop_rest(ignored);
@@ -142,11 +142,11 @@ fn messages_with_functions(mut messages: Value, ignored: &mut Ignored) -> Result
                 continue;
             }
             let mut call_fields =
-                Taken::of(format!("messages[{nth}].tool_calls[{at}]"), call.take())?;
+                Taken::new(format!("messages[{nth}].tool_calls[{at}]"), call.take())?;
             call_fields.take("type");
             let id = call_fields.text("id")?;
             let place = call_fields.path("custom");
-            let mut custom = Taken::of(place, call_fields.need("custom")?)?;
+            let mut custom = Taken::new(place, call_fields.need("custom")?)?;
             call_fields.drop_rest(ignored);
             let function = json!({"name": custom.need_text("name")?,
                 "arguments": custom::arguments(&custom.need_text("input")?)});
@@ -175,12 +175,12 @@ impl CustomCalls {
         name.is_some_and(|name| self.tools.contains(name))
     }
 
-    pub fn answer(&self, mut answer: Value) -> Value {
-        let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
+    pub fn respond(&self, mut response: Value) -> Value {
+        let choices = response.get_mut("choices").and_then(Value::as_array_mut);
         for choice in choices.into_iter().flatten() {
             self.message(choice);
         }
-        answer
+        response
     }
 
     /// Translates the calls in a complete message.
@@ -336,10 +336,10 @@ mod tests {
     fn calls_are_told_as_custom_whole_and_in_pieces() {
         let mut calls = translated(&chat()).unwrap().teller.unwrap();
         let function = |name: &str, text: &str| json!({"name": name, "arguments": text});
-        let answer = json!({"choices": [{"message": {"tool_calls": [
+        let response = json!({"choices": [{"message": {"tool_calls": [
             {"id": "c", "type": "function", "function": function("edit", "{\"input\": \"a\\n\"}")},
             {"id": "d", "type": "function", "function": function("f", "{}")}]}}]});
-        let whole = calls.clone().answer(answer.clone());
+        let whole = calls.clone().respond(response.clone());
         let calls_out = &whole["choices"][0]["message"]["tool_calls"];
         assert_eq!(
             calls_out[0],
@@ -347,7 +347,7 @@ mod tests {
         );
         assert_eq!(
             calls_out[1],
-            answer["choices"][0]["message"]["tool_calls"][1]
+            response["choices"][0]["message"]["tool_calls"][1]
         );
         let mut event = |call: Value, finish: Value| {
             let chunk = json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": finish}]});

@@ -5,8 +5,10 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::inference::answer::assembler::calls::{CallDelta, CallTable, arguments_text, calls_in};
-use crate::inference::answer::damaged::{CALLS_MAX, Damaged};
+use crate::inference::response::assembler::calls::{
+    CallDelta, CallTable, arguments_text, calls_in,
+};
+use crate::inference::response::damaged::{CALLS_MAX, Damaged};
 
 /// The error that a client receives when an engine calls more tools than a response may contain.
 pub fn too_many_calls() -> Value {
@@ -76,9 +78,9 @@ const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_detai
 
 impl Chunk {
     /// Reads a complete response.
-    pub fn of_answer(answer: &Value) -> Chunk {
+    pub fn of_response(response: &Value) -> Chunk {
         let mut reader = ChunkReader::default();
-        let mut chunk = reader.read(answer);
+        let mut chunk = reader.read(response);
         chunk.calls.extend(reader.end().calls);
         chunk
     }
@@ -322,9 +324,9 @@ mod tests {
     fn a_chunk_and_a_whole_answer_are_read_alike() {
         let calls =
             json!([{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
-        let answer = json!({"choices": [{"message": {"content": "hi", "tool_calls": calls}, "finish_reason": "tool_calls"}],
+        let response = json!({"choices": [{"message": {"content": "hi", "tool_calls": calls}, "finish_reason": "tool_calls"}],
             "usage": {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}});
-        let read = Chunk::of_answer(&answer);
+        let read = Chunk::of_response(&response);
         assert_eq!(
             (read.text.as_str(), read.finish.as_deref()),
             ("hi", Some("tool_calls"))
@@ -360,7 +362,7 @@ mod tests {
         assert_eq!(read.timings.unwrap().prompt_ms, 1.5);
         let text =
             json!({"choices": [{"text": "b", "logprobs": null}], "timings": {"prompt_ms": -1}});
-        let read = Chunk::of_answer(&text);
+        let read = Chunk::of_response(&text);
         assert_eq!((read.text.as_str(), read.timings), ("b", None));
     }
 }

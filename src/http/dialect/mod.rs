@@ -27,8 +27,8 @@ pub(super) use self::taken::{Taken, has_effect, refuse_unknown};
 use self::translation::Tell;
 pub(super) use self::translation::{Hints, Reading, TranslatedRequest, error_in};
 use crate::error::Failure;
-use crate::inference::answer::as_chat::AsChat;
-use crate::inference::answer::events::data_of;
+use crate::inference::response::as_chat::AsChat;
+use crate::inference::response::events::data_of;
 use crate::stored::Unwritten;
 
 /// The API that a client uses.
@@ -96,13 +96,13 @@ pub(super) enum Teller {
 
 impl Teller {
     /// Translates a complete chat response.
-    pub fn answer(self, answer: Value) -> Result<Value, Failure> {
+    pub fn respond(self, reply: Value) -> Result<Value, Failure> {
         match self {
-            Teller::Plain => Ok(answer),
-            Teller::Custom(calls) => Ok(calls.answer(answer)),
-            Teller::Anthropic(message) => message.answer(Chunk::of_answer(&answer)),
-            Teller::Responses(response) => response.answer(Chunk::of_answer(&answer)),
-            Teller::Ollama(output) => output.answer(Chunk::of_answer(&answer)),
+            Teller::Plain => Ok(reply),
+            Teller::Custom(calls) => Ok(calls.respond(reply)),
+            Teller::Anthropic(message) => message.respond(Chunk::of_response(&reply)),
+            Teller::Responses(response) => response.respond(Chunk::of_response(&reply)),
+            Teller::Ollama(output) => output.respond(Chunk::of_response(&reply)),
         }
     }
 

@@ -36,7 +36,7 @@ impl ReasoningRequest {
             let efforts = Effort::ALL.map(Effort::word).join(", ");
             return Err(wrong(field, &format!("one of {efforts}")));
         };
-        match Effort::of(word) {
+        match Effort::parse(word) {
             Some(effort) => {
                 self.wish.effort = Some(effort);
                 self.effort = field;
@@ -95,9 +95,9 @@ impl ReasoningRequest {
                 None => Err(wrong("enable_thinking", "true or false")),
             },
             "thinking_budget" => self.set_budget("thinking_budget", &value),
-            "thinking" => self.set_thinking(Taken::of("thinking", value)?).map(drop),
+            "thinking" => self.set_thinking(Taken::new("thinking", value)?).map(drop),
             _ => {
-                let mut reasoning = Taken::of("reasoning", value)?;
+                let mut reasoning = Taken::new("reasoning", value)?;
                 if let Some(effort) = reasoning.take("effort") {
                     self.set_effort("reasoning.effort", &effort)?;
                 }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of(name: &str, value: Value) -> Result<ReasoningRequest, Failure> {
+    fn request(name: &str, value: Value) -> Result<ReasoningRequest, Failure> {
         let mut request = ReasoningRequest::default();
         request.set_chat(name, value)?;
         Ok(request)
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_fields_of_all_services_say_the_same_wish() {
-        let wish = |name: &str, value: Value| of(name, value).unwrap().wish;
+        let wish = |name: &str, value: Value| request(name, value).unwrap().wish;
         assert_eq!(
             wish("reasoning_effort", json!("low")).effort,
             Some(Effort::Low)
@@ -207,7 +207,7 @@ mod tests {
                 "true or false",
             ),
         ] {
-            let error = of(name, value).unwrap_err().body.error;
+            let error = request(name, value).unwrap_err().body.error;
             assert_eq!(error.param.as_deref(), Some(field));
             assert!(error.message.contains(allowed), "{}", error.message);
         }
@@ -231,7 +231,7 @@ mod tests {
                 "thinking.keep",
             ),
         ] {
-            let mut request = of(name, value).unwrap();
+            let mut request = request(name, value).unwrap();
             assert_eq!(request.wish.effort, None);
             assert_eq!(request.take_unknown(), [named]);
         }
@@ -239,15 +239,15 @@ mod tests {
 
     #[test]
     fn what_an_engine_does_not_read_is_named_as_the_client_knows_it() {
-        let request = of("thinking", json!({"type": "enabled"})).unwrap();
+        let thinking = request("thinking", json!({"type": "enabled"})).unwrap();
         assert_eq!(
-            request.name_of_sent("chat_template_kwargs"),
+            thinking.name_of_sent("chat_template_kwargs"),
             Some("thinking")
         );
-        assert_eq!(request.name_of_sent("reasoning_effort"), None);
-        let request = of("reasoning", json!({"effort": "high"})).unwrap();
+        assert_eq!(thinking.name_of_sent("reasoning_effort"), None);
+        let reasoning = request("reasoning", json!({"effort": "high"})).unwrap();
         assert_eq!(
-            request.name_of_sent("reasoning_effort"),
+            reasoning.name_of_sent("reasoning_effort"),
             Some("reasoning.effort")
         );
     }

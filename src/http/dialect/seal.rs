@@ -53,7 +53,7 @@ impl Seal {
             Ok(text) => {
                 let key = BASE64.decode(text.trim()).ok();
                 let key = key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok());
-                key.map(|key| Seal::of(&key))
+                key.map(|key| Seal::new(&key))
                     .ok_or_else(|| SealError::Key { file: file() })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -65,7 +65,7 @@ impl Seal {
                     what: "written",
                     source,
                 })?;
-                Ok(Seal::of(&key))
+                Ok(Seal::new(&key))
             }
             Err(source) => Err(SealError::File {
                 file: file(),
@@ -75,7 +75,7 @@ impl Seal {
         }
     }
 
-    pub(crate) fn of(key: &[u8; KEY_BYTES]) -> Seal {
+    pub(crate) fn new(key: &[u8; KEY_BYTES]) -> Seal {
         Seal(hmac::Key::new(HMAC_SHA256, key))
     }
 }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn sealer(key: u8, holder: u64) -> Sealer {
-        Sealer::new(Arc::new(Seal::of(&[key; KEY_BYTES])), KeyId(holder))
+        Sealer::new(Arc::new(Seal::new(&[key; KEY_BYTES])), KeyId(holder))
     }
 
     #[test]

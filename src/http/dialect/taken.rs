@@ -32,7 +32,7 @@ impl Taken {
         })
     }
 
-    pub fn of(at: impl Into<String>, value: Value) -> Result<Taken, Failure> {
+    pub fn new(at: impl Into<String>, value: Value) -> Result<Taken, Failure> {
         let at = at.into();
         match value {
             Value::Object(fields) => Ok(Taken { at, fields }),
@@ -146,7 +146,7 @@ impl Taken {
     pub fn object(&mut self, name: &str) -> Result<Option<Taken>, Failure> {
         let at = self.path(name);
         self.take(name)
-            .map(|value| Taken::of(at, value))
+            .map(|value| Taken::new(at, value))
             .transpose()
     }
 
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn what_is_wrong_missing_or_unknown_is_named_by_its_whole_path() {
         let value = json!({"a": 1, "n": null, "x": true, "y": 0});
-        let mut taken = Taken::of("messages[2]", value).unwrap();
+        let mut taken = Taken::new("messages[2]", value).unwrap();
         let param = |failure: Failure| failure.body.error.param.unwrap();
         assert_eq!(param(taken.text("a").unwrap_err()), "messages[2].a");
         assert_eq!(taken.text("n").unwrap(), None);
@@ -323,14 +323,14 @@ mod tests {
         assert_eq!(param(taken.count("y").unwrap_err()), "messages[2].y");
         let failure = taken.finish().unwrap_err();
         assert!(failure.body.error.message.contains("messages[2].x"));
-        assert!(Taken::of("z", json!([])).is_err());
+        assert!(Taken::new("z", json!([])).is_err());
         assert!(Taken::body(b"[]").is_err());
     }
 
     #[test]
     fn counts_are_whole_however_they_are_written() {
         let value = json!({"a": 2.0, "b": 2.5, "c": -2.0, "d": 1e300, "e": u64::MAX, "f": 0.0});
-        let mut taken = Taken::of("", value).unwrap();
+        let mut taken = Taken::new("", value).unwrap();
         assert_eq!(taken.count("a").unwrap(), Some(2));
         for name in ["b", "c", "d", "e"] {
             assert!(taken.count(name).is_err(), "{name}");
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn what_is_left_is_named_where_it_asks_for_something() {
         let value = json!({"a": 1, "b": false, "c": "", "d": [], "e": {}, "f": null, "g": "x"});
-        let mut taken = Taken::of("options", value).unwrap();
+        let mut taken = Taken::new("options", value).unwrap();
         taken.take("a");
         assert_eq!(taken.left(), ["options.g"]);
     }
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn words_and_fields_of_other_services_are_named_without_their_places() {
         let value = json!({"type": "forever", "mine": {"a": 1}, "n": null, "e": []});
-        let mut taken = Taken::of("messages[12].content[3]", value).unwrap();
+        let mut taken = Taken::new("messages[12].content[3]", value).unwrap();
         let mut ignored = Ignored::default();
         assert_eq!(
             taken.hint("type", &["ephemeral"], &mut ignored).unwrap(),
@@ -357,7 +357,7 @@ mod tests {
         );
         assert!(taken.hint("mine", &["a"], &mut ignored).is_err());
         taken.drop_rest(&mut ignored);
-        let mut again = Taken::of("messages[9].content[0]", json!({"mine": 1})).unwrap();
+        let mut again = Taken::new("messages[9].content[0]", json!({"mine": 1})).unwrap();
         assert_eq!(again.hint("n", &["a"], &mut ignored).unwrap(), None);
         again.drop_rest(&mut ignored);
         assert_eq!(
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_honoured_is_refused_unless_it_asks_for_nothing() {
-        let mut taken = Taken::of("", json!({"a": "off", "b": "on"})).unwrap();
+        let mut taken = Taken::new("", json!({"a": "off", "b": "on"})).unwrap();
         taken.refuse("a", &[json!("off")], "no").unwrap();
         let failure = taken
             .refuse("b", &[json!("off")], "it has no place")

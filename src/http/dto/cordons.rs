@@ -74,7 +74,7 @@ pub struct CordonView {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct CordonAnswer {
+pub struct CordonResponse {
     #[schema(example = "gpu3")]
     pub device: String,
     pub cordon: Option<CordonView>,
@@ -102,7 +102,7 @@ pub struct LeavingReplica {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct UncordonAnswer {
+pub struct UncordonResponse {
     #[schema(example = "gpu3")]
     pub device: String,
     #[schema(example = "o6")]
@@ -154,10 +154,10 @@ impl LeavingReplica {
     }
 }
 
-impl CordonAnswer {
-    pub fn new(device: DeviceId, removed: Removed<'_>) -> CordonAnswer {
+impl CordonResponse {
+    pub fn new(device: DeviceId, removed: Removed<'_>) -> CordonResponse {
         let draining = LeavingReplica::on(device, removed.snapshot);
-        CordonAnswer {
+        CordonResponse {
             device: removed.snapshot.device_name(device),
             cordon: CordonView::on(device, removed.snapshot),
             left: removed.left_names(),

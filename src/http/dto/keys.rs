@@ -175,7 +175,7 @@ pub struct NewKey {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct RevokeAnswer {
+pub struct RevokeResponse {
     #[schema(example = "k3")]
     pub id: String,
     pub revoked: bool,

@@ -14,7 +14,7 @@ pub struct LoadRequest {
     /// Name or alias of the model.
     #[schema(min_length = 1, example = "tiny-chat")]
     pub model: String,
-    /// Sets the model's priority as a permanent override (P1).
+    /// Sets the model's priority as an override (P1). The override is permanent unless `lease` is set.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 1_000_000)]
     pub priority: Option<Priority>,
     /// Desired number of replicas. Defaults to the current number, and at least one.
@@ -23,7 +23,7 @@ pub struct LoadRequest {
     /// Number of devices per new replica, instead of the catalogue's value (M5).
     #[schema(minimum = 1, maximum = 1024)]
     pub gpus: Option<u32>,
-    /// Time that a replica stays after its last request (L2), `1s` to `365d`. A permanent override.
+    /// Time that a replica stays after its last request (L2), `1s` to `365d`. An override that is permanent unless `lease` is set.
     #[schema(value_type = Option<String>, pattern = "^([1-9][0-9]{0,2}(s|m|h)|([1-9][0-9]?|[12][0-9]{2})d)( [1-9][0-9]?(s|m|h)){0,2}$", example = "30m")]
     pub keep_hot: Option<Span>,
     /// Lifetime of the overrides, `1s` to `365d` from now. Keep-hot does not unload the model during the lease.
@@ -39,7 +39,7 @@ pub struct LoadRequest {
 
 /// Result of a load, or confirmation that it has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct LoadAnswer {
+pub struct LoadResponse {
     pub model: String,
     /// `ready` if all replicas are ready, `partial` if some are missing (see `shortfall`), `started` with `"wait": false`.
     #[schema(example = "ready")]
@@ -90,17 +90,17 @@ pub struct UnloadRequest {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct UnloadAnswer {
+pub struct UnloadResponse {
     pub model: String,
     /// Replicas that were unloaded.
     pub unloaded: Vec<String>,
     pub took_ms: u64,
 }
 
-impl LoadAnswer {
+impl LoadResponse {
     /// Confirms an order that is stored and still in progress.
-    pub fn started(model: &str, wanted: u32, order: OrderId, took: Span) -> LoadAnswer {
-        LoadAnswer {
+    pub fn started(model: &str, wanted: u32, order: OrderId, took: Span) -> LoadResponse {
+        LoadResponse {
             model: model.to_owned(),
             status: "started",
             wanted_replicas: wanted,
@@ -119,20 +119,20 @@ impl LoadAnswer {
         order: OrderId,
         took: Span,
         snapshot: &Snapshot,
-    ) -> LoadAnswer {
+    ) -> LoadResponse {
         let is_complete = result.ready.len() >= result.wanted as usize;
         let ready = |(replica, held): &(ReplicaId, Vec<_>)| ReadyReplica {
             replica: replica.to_string(),
             devices: shares(snapshot, held),
         };
         let shortfall = result.shortfall.as_ref();
-        LoadAnswer {
+        LoadResponse {
             status: if is_complete { "ready" } else { "partial" },
             ready_replicas: result.ready.iter().map(ready).collect(),
             evicted: result.evicted.iter().map(EvictedView::new).collect(),
             shortfall: shortfall.map(|why| why.to_string()),
             fits_when_empty: result.fits_when_empty,
-            ..LoadAnswer::started(model, result.wanted, order, took)
+            ..LoadResponse::started(model, result.wanted, order, took)
         }
     }
 }
@@ -181,14 +181,14 @@ mod tests {
             shortfall: Some(Refusal::NotLoaded),
             fits_when_empty: Some(1),
         };
-        let answer = LoadAnswer::new(
+        let response = LoadResponse::new(
             "tiny-chat",
             &result,
             OrderId(5),
             Span(1200),
             &Snapshot::default(),
         );
-        let json = serde_json::to_value(&answer).unwrap();
+        let json = serde_json::to_value(&response).unwrap();
         let expected = serde_json::json!({
             "model": "tiny-chat", "status": "partial", "wanted_replicas": 2,
             "ready_replicas": [{"replica": "r3", "devices": [{"device": "d0", "bytes": 7}]}],

@@ -23,31 +23,33 @@ mod what_if;
 mod why;
 
 pub use audit::{AuditList, AuditView};
-pub use cordons::{CordonAnswer, CordonRequest, Removed, UncordonAnswer, UncordonRequest, Until};
+pub use cordons::{
+    CordonRequest, CordonResponse, Removed, UncordonRequest, UncordonResponse, Until,
+};
 pub use devices::{DeviceList, QueueView, WaitingView};
 pub use history::{EventList, EventView, LogLineView, LogList};
 pub use hot::HotModels;
 pub use keys::{
-    ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeAnswer,
+    ChangeKeyRequest, KeyList, KeyRole, KeyView, LimitChange, NewKey, NewKeyRequest, RevokeResponse,
 };
 pub use live::{EveningView, LiveChange, LiveView, StoreView};
-pub use load::{LoadAnswer, LoadRequest, UnloadAnswer, UnloadRequest};
+pub use load::{LoadRequest, LoadResponse, UnloadRequest, UnloadResponse};
 pub use me::{MeView, MyModel, MyRunningRequest, MyUsage, MyWaitingRequest};
-pub use models::{ModelList, ModelPatch, ModelView, RemoveAnswer, find, measured};
+pub use models::{ModelList, ModelPatch, ModelView, RemoveResponse, find, measured};
 pub use nodes::{
-    DrainNodeAnswer, DrainNodeRequest, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
-    NodeView, RequestedNodeView, RevokedNodeToken, UndrainNodeAnswer, UndrainNodeRequest,
+    DrainNodeRequest, DrainNodeResponse, NewNodeToken, NodeList, NodeTokenRequest, NodeTokenView,
+    NodeView, RequestedNodeView, RevokedNodeToken, UndrainNodeRequest, UndrainNodeResponse,
     name_of as node_name,
 };
 pub use plan::PlanView;
 pub use report::ReportView;
 pub use session::{LoginRequest, SessionView, SignInWays};
 pub use upkeep::{
-    CleanupAnswer, CleanupMode, CleanupRequest, ConfigOrigins, EmptyRequest, ReloadAnswer,
-    ResetAnswer,
+    CleanupMode, CleanupRequest, CleanupResponse, ConfigOrigins, EmptyRequest, ReloadResponse,
+    ResetResponse,
 };
 pub use values::{at, moment};
-pub use votes::{Leaderboard, VoteAnswer, VoteRequest, VotedModel};
+pub use votes::{Leaderboard, VoteRequest, VoteResponse, VotedModel};
 pub use what_if::{WhatIfRequest, WhatIfView};
 pub use why::WhyView;
 

@@ -154,7 +154,7 @@ pub struct RevokedNodeToken {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct DrainNodeAnswer {
+pub struct DrainNodeResponse {
     #[schema(example = "gpu-2")]
     pub node: String,
     /// Replicas that have left the node.
@@ -169,7 +169,7 @@ pub struct DrainNodeAnswer {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct UndrainNodeAnswer {
+pub struct UndrainNodeResponse {
     #[schema(example = "gpu-2")]
     pub node: String,
     #[schema(example = "o6")]
@@ -243,10 +243,10 @@ impl NodeTokenView {
     }
 }
 
-impl DrainNodeAnswer {
-    pub fn new(node: NodeId, removed: Removed<'_>) -> DrainNodeAnswer {
+impl DrainNodeResponse {
+    pub fn new(node: NodeId, removed: Removed<'_>) -> DrainNodeResponse {
         let draining = replicas_on(node, removed.snapshot);
-        DrainNodeAnswer {
+        DrainNodeResponse {
             node: name_of(node, removed.snapshot),
             left: removed.left_names(),
             cut_at: (!draining.is_empty()).then(|| at(removed.cut_at)),

@@ -72,7 +72,7 @@ impl ConfigOrigins {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct CleanupAnswer {
+pub struct CleanupResponse {
     pub preview: bool,
     /// Replicas to unload.
     pub replicas: Vec<CleanupReplica>,
@@ -93,12 +93,12 @@ pub struct CleanupReplica {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct ResetAnswer {
+pub struct ResetResponse {
     pub unloaded: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct ReloadAnswer {
+pub struct ReloadResponse {
     /// Configuration keys whose new value is in effect.
     pub applied: Vec<ChangedKey>,
     /// Configuration keys whose new value takes effect at the next start.
@@ -158,16 +158,16 @@ impl BrokenFileView {
 #[schema(example = json!({}))]
 pub struct EmptyRequest {}
 
-impl CleanupAnswer {
+impl CleanupResponse {
     /// The replicas that a cleanup would unload now.
     pub fn preview(
         scope: CleanupScope,
         snapshot: &Snapshot,
         reopen_at: Option<String>,
-    ) -> CleanupAnswer {
+    ) -> CleanupResponse {
         let concerned =
             |replica: &&pool::ReplicaView| scope.concerns(replica.state, replica.in_flight);
-        CleanupAnswer {
+        CleanupResponse {
             preview: true,
             replicas: listed(snapshot, &concerned),
             unloaded: Vec::new(),
@@ -180,8 +180,8 @@ impl CleanupAnswer {
         unloaded: &[ReplicaId],
         before: &Snapshot,
         reopen_at: Option<String>,
-    ) -> CleanupAnswer {
-        CleanupAnswer {
+    ) -> CleanupResponse {
+        CleanupResponse {
             preview: false,
             replicas: listed(before, &|replica| unloaded.contains(&replica.replica)),
             unloaded: unloaded.iter().map(ToString::to_string).collect(),
@@ -212,15 +212,15 @@ fn listed(
     snapshot.pool.models.iter().flat_map(of_model).collect()
 }
 
-impl ReloadAnswer {
-    pub fn new(reloaded: Reloaded, broken: &[BrokenModel]) -> ReloadAnswer {
+impl ReloadResponse {
+    pub fn new(reloaded: Reloaded, broken: &[BrokenModel]) -> ReloadResponse {
         let Changes {
             added,
             changed,
             removed,
         } = reloaded.models;
         let keys = |changes: Vec<KeyChange>| changes.into_iter().map(ChangedKey::new).collect();
-        ReloadAnswer {
+        ReloadResponse {
             applied: keys(reloaded.settings.applied),
             needs_restart: keys(reloaded.settings.needs_restart),
             unchanged: reloaded.settings.unchanged,

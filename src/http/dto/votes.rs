@@ -112,7 +112,7 @@ fn only(value: bool) -> Object {
 
 /// A counted vote.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct VoteAnswer {
+pub struct VoteResponse {
     pub comparison: String,
     /// Catalogue name of the winner; null for a tie.
     pub winner: Option<String>,

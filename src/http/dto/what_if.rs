@@ -62,7 +62,7 @@ pub struct WhatIfReplicaView {
 }
 
 impl WhatIfView {
-    pub fn new(answer: &WhatIf, now: Time, snapshot: &Snapshot) -> WhatIfView {
+    pub fn new(response: &WhatIf, now: Time, snapshot: &Snapshot) -> WhatIfView {
         let view = |replica: &WhatIfReplica, is_new: bool| WhatIfReplicaView {
             replica: (!is_new).then(|| replica.replica.to_string()),
             model: replica.model.clone(),
@@ -72,17 +72,17 @@ impl WhatIfView {
             reason: replica.reason.clone(),
         };
         WhatIfView {
-            leaving: answer
+            leaving: response
                 .leaving
                 .iter()
                 .map(|replica| view(replica, false))
                 .collect(),
-            loads: answer
+            loads: response
                 .loads
                 .iter()
                 .map(|replica| view(replica, true))
                 .collect(),
-            next: answer
+            next: response
                 .next
                 .iter()
                 .map(|(plan, _)| PlanView::from_plan(plan, false, now, snapshot))

@@ -51,7 +51,7 @@ const ENDING_LOOK: Duration = Duration::from_millis(500);
 pub trait Answer: Clone + Send + Sync + 'static {
     fn edge(&self) -> &Arc<Edge>;
     fn clock(&self) -> Clock;
-    fn answer(
+    fn respond(
         self,
         request: Request<Incoming>,
         peer: SocketAddr,
@@ -217,9 +217,9 @@ where
         let turn = Turn::begin(&of_requests, request.version());
         let is_simple = handover::is_simple(&request);
         let offers = Arc::clone(&offers);
-        let answer = front.clone().answer(request, peer, turn);
+        let reply = front.clone().respond(request, peer, turn);
         async move {
-            let response = answer.await;
+            let response = reply.await;
             Ok::<_, Infallible>(if is_simple {
                 offers.outgoing(response)
             } else {

@@ -42,7 +42,7 @@ pub struct ConnectionWatch {
     /// HTTP/2 frames earned by requests and responses.
     earned: AtomicU64,
     /// HTTP/2: for each response in progress, the time since which a piece waits to be taken.
-    answers: Mutex<Answers>,
+    responses: Mutex<Answers>,
     /// The work that produces the current response of HTTP/1.1.
     pub moving: Moving,
 }
@@ -78,7 +78,7 @@ impl ConnectionWatch {
             head_since: AtomicU64::new(now),
             blocked_since: AtomicU64::new(NEVER),
             earned: AtomicU64::new(0),
-            answers: Mutex::default(),
+            responses: Mutex::default(),
             moving: Moving::default(),
         }
     }
@@ -138,8 +138,11 @@ impl ConnectionWatch {
         if is_over(self.blocked_since.load(Ordering::Relaxed), self.write_ms) {
             return Verdict::Stuck;
         }
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        for since in answers.waiting.values() {
+        let responses = self
+            .responses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for since in responses.waiting.values() {
             if is_over(since.load(Ordering::Relaxed), self.write_ms) {
                 return Verdict::Stuck;
             }
@@ -165,7 +168,7 @@ impl ConnectionWatch {
 #[derive(Debug)]
 pub struct Turn {
     watch: Arc<ConnectionWatch>,
-    answer: Option<(u64, Arc<AtomicU64>)>,
+    response: Option<(u64, Arc<AtomicU64>)>,
 }
 
 impl Turn {
@@ -177,17 +180,20 @@ impl Turn {
         }
         watch.active.fetch_add(1, Ordering::Relaxed);
         watch.head_since.store(NEVER, Ordering::Relaxed);
-        let answer = is_h2.then(|| {
+        let response = is_h2.then(|| {
             let since = Arc::new(AtomicU64::new(NEVER));
-            let mut answers = watch.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            answers.next += 1;
-            let number = answers.next;
-            answers.waiting.insert(number, Arc::clone(&since));
+            let mut responses = watch
+                .responses
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            responses.next += 1;
+            let number = responses.next;
+            responses.waiting.insert(number, Arc::clone(&since));
             (number, since)
         });
         Turn {
             watch: Arc::clone(watch),
-            answer,
+            response,
         }
     }
 
@@ -198,7 +204,7 @@ impl Turn {
 
     /// Records that the previous piece was taken. `waits`: a new piece has been handed out.
     pub fn handed(&self, waits: bool) {
-        if let Some((_, since)) = &self.answer {
+        if let Some((_, since)) = &self.response {
             let at = if waits { self.watch.now().0 } else { NEVER };
             since.store(at, Ordering::Relaxed);
             if waits {
@@ -211,9 +217,12 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let watch = &self.watch;
-        if let Some((number, _)) = &self.answer {
-            let mut answers = watch.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            answers.waiting.remove(number);
+        if let Some((number, _)) = &self.response {
+            let mut responses = watch
+                .responses
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            responses.waiting.remove(number);
         }
         watch.idle_since.store(watch.now().0, Ordering::Relaxed);
         watch.active.fetch_sub(1, Ordering::Relaxed);
@@ -272,7 +281,7 @@ mod tests {
         assert!(matches!(watch.verdict(), Verdict::Fine(_)));
         let turn = Turn::begin(&watch, Version::HTTP_2);
         turn.handed(true);
-        let (_, since) = turn.answer.as_ref().unwrap();
+        let (_, since) = turn.response.as_ref().unwrap();
         backdate(since, 2_000);
         assert_eq!(watch.verdict(), Verdict::Stuck);
         turn.handed(false);

@@ -11,9 +11,9 @@ pub(super) fn describe(document: &mut Value) {
         // OpenAI's older streams end with `[DONE]`, or with an error instead of a chunk.
         let has_mark = path.ends_with("/completions");
         for (_, operation) in item.as_object_mut().into_iter().flatten() {
-            let answers = operation["responses"].as_object_mut();
-            for (_, answer) in answers.into_iter().flatten() {
-                let content = answer
+            let responses = operation["responses"].as_object_mut();
+            for (_, response) in responses.into_iter().flatten() {
+                let content = response
                     .get_mut("content")
                     .and_then(|content| content.get_mut(EVENTS));
                 if let Some(schema) = content.and_then(|events| events.get_mut("schema")) {
@@ -52,11 +52,12 @@ mod tests {
     #[test]
     fn the_data_of_a_stream_is_text_with_a_schema_and_other_bodies_stay() {
         let piece = json!({"$ref": "#/components/schemas/Piece"});
-        let answers = json!({"post": {"responses": {
+        let responses = json!({"post": {"responses": {
             "200": {"content": {EVENTS: {"schema": piece}, "application/json": {"schema": piece}}},
             "400": {"$ref": "#/components/responses/BadRequest"},
         }}});
-        let mut document = json!({"paths": {"/v1/messages": answers, "/v1/completions": answers}});
+        let mut document =
+            json!({"paths": {"/v1/messages": responses, "/v1/completions": responses}});
         describe(&mut document);
         let content =
             |path: &str| document["paths"][path]["post"]["responses"]["200"]["content"].clone();

@@ -179,7 +179,7 @@ pub(crate) fn documentation(api: OpenApi, app: &App) -> Router<App> {
                 move |State(app): State<App>, parts: Parts, user: Result<User, Failure>| {
                     let strangers = app.config().auth.inference != InferenceAuth::Key;
                     let document = Arc::clone(&documents[usize::from(strangers)]);
-                    async move { answer(&app, &parts, user, &document) }
+                    async move { respond(&app, &parts, user, &document) }
                 },
             ),
         )
@@ -237,7 +237,7 @@ fn server_of(app: &App, parts: &Parts) -> String {
     }
 }
 
-fn answer(app: &App, parts: &Parts, user: Result<User, Failure>, document: &Document) -> Response {
+fn respond(app: &App, parts: &Parts, user: Result<User, Failure>, document: &Document) -> Response {
     let names = user.map(|user| Names::new(app, &user.sight));
     let text = document.written(|purpose| match purpose {
         Purpose::Server => Some(server_of(app, parts)),

@@ -204,8 +204,8 @@ fn every_error_has_the_object_of_its_api_and_an_example() {
             "#/components/schemas/ErrorBody"
         };
         for status in expected {
-            let answer = resolved(&document, &operation["responses"][status]);
-            let content = &answer["content"]["application/json"];
+            let response = resolved(&document, &operation["responses"][status]);
+            let content = &response["content"]["application/json"];
             assert_eq!(content["schema"]["$ref"], schema, "{place} {status}");
             let message = &content["example"]["error"]["message"];
             assert!(message.is_string(), "{place} {status}");
@@ -233,10 +233,10 @@ fn every_body_has_a_schema_and_an_example() {
                 );
             }
         };
-        for (status, answer) in operation["responses"].as_object().unwrap() {
+        for (status, response) in operation["responses"].as_object().unwrap() {
             check(
                 &format!("{place}: {status}"),
-                &resolved(&document, answer)["content"],
+                &resolved(&document, response)["content"],
             );
         }
         let has_body = ["post", "put", "patch"]

@@ -65,24 +65,24 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn new(body: serde_json::Value) -> Wanted {
+    fn wanted(body: serde_json::Value) -> Wanted {
         Wanted::new(body.to_string().as_bytes())
     }
 
     #[test]
     fn a_request_refers_to_a_response_and_to_items() {
-        let wanted = of(json!({"previous_response_id": "resp_1", "input": [
+        let found = wanted(json!({"previous_response_id": "resp_1", "input": [
             {"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": "item_reference"},
             {"type": "item_reference", "id": "msg_1"}, {"type": "item_reference"}, 5]}));
-        assert_eq!(wanted.previous.as_deref(), Some("resp_1"));
-        assert_eq!(wanted.items, ["msg_1", "msg_1"]);
+        assert_eq!(found.previous.as_deref(), Some("resp_1"));
+        assert_eq!(found.items, ["msg_1", "msg_1"]);
         for nothing in [
             json!({"input": "item_reference"}),
             json!({"previous_response_id": null, "input": "x"}),
             json!({"previous_response_id": 5, "input": []}),
             json!([]),
         ] {
-            assert_eq!(of(nothing.clone()), Wanted::default(), "{nothing}");
+            assert_eq!(wanted(nothing.clone()), Wanted::default(), "{nothing}");
         }
         assert_eq!(Wanted::new(b"{\"previous_response_id\""), Wanted::default());
     }

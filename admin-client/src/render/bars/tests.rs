@@ -72,7 +72,7 @@ fn a_small_owner_is_still_seen_and_the_bar_keeps_its_width() {
 fn a_cordon_and_memory_that_settles_are_shown_either_way() {
     let mut list = gpu();
     list.devices[0].settling_bytes = Some(5 << 30);
-    list.devices[0].cordon = Some(crate::answers::Cordon {
+    list.devices[0].cordon = Some(crate::responses::Cordon {
         reason: "new fan".to_owned(),
         ..Default::default()
     });

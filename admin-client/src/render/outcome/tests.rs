@@ -14,24 +14,24 @@ fn a_cleanup_says_until_when_always_hot_models_stay_away() {
         (json!("2026-11-28T06:00:00Z"), "2026-11-28 06:00:00"),
         (Value::Null, off),
     ] {
-        let answer = json!({"unloaded": ["r3"], "reopen_at": reopen_at});
-        let answer: CleanupAnswer = serde_json::from_value(answer).expect("an answer");
+        let response = json!({"unloaded": ["r3"], "reopen_at": reopen_at});
+        let response: CleanupResponse = serde_json::from_value(response).expect("an answer");
         let shown =
             format!("unloaded r3; always-hot models are loaded on request only until {until}\n");
-        assert_eq!(cleanup(&answer, noon(), Style::PLAIN), shown);
+        assert_eq!(cleanup(&response, noon(), Style::PLAIN), shown);
     }
 }
 
 #[test]
 fn a_load_tells_where_it_is_and_who_left() {
-    let answer: LoadAnswer = serde_json::from_value(json!({
+    let response: LoadResponse = serde_json::from_value(json!({
         "model": "m", "status": "partial", "wanted_replicas": 2,
         "ready_replicas": [{"replica": "r3", "devices": [{"device": "gpu0", "bytes": 1u64 << 30}]}],
         "evicted": [{"replica": "r1", "model": "old", "priority": 0, "bytes": 2u64 << 30, "reason": "idle, same priority"}],
         "shortfall": "needs 1.0 GiB on 1 device", "fits_when_empty": 1, "order": "o5", "took_ms": 2100}))
     .expect("an answer");
     assert_eq!(
-        load(&answer, Style::PLAIN),
+        load(&response, Style::PLAIN),
         "m is partly ready: 1 of 2 replicas, after 2.1 s\n\
          \x20 r3  gpu0 1.0 GiB\n\
          \x20 evicted r1 of old (priority 0, 2.0 GiB): idle, same priority\n\
@@ -41,22 +41,22 @@ fn a_load_tells_where_it_is_and_who_left() {
 
 #[test]
 fn a_load_that_was_only_started_says_how_to_watch_it() {
-    let answer: LoadAnswer =
+    let response: LoadResponse =
         serde_json::from_value(json!({"model": "m", "status": "started", "order": "o5"}))
             .expect("an answer");
     assert_eq!(
-        load(&answer, Style::PLAIN),
+        load(&response, Style::PLAIN),
         "m is loading (order o5)\n  `admin-client show m` shows its progress\n"
     );
 }
 
 #[test]
 fn an_unload_names_the_replicas() {
-    let answer: UnloadAnswer =
+    let response: UnloadResponse =
         serde_json::from_value(json!({"model": "m", "unloaded": ["r1", "r2"], "took_ms": 40}))
             .expect("an answer");
     assert_eq!(
-        unload(&answer, Style::PLAIN),
+        unload(&response, Style::PLAIN),
         "m: unloaded r1, r2, after 40 ms\n"
     );
 }
@@ -64,17 +64,17 @@ fn an_unload_names_the_replicas() {
 #[test]
 fn a_reload_names_what_changed_or_says_that_nothing_did() {
     assert_eq!(
-        reload(&ReloadAnswer::default(), Style::PLAIN),
+        reload(&ReloadResponse::default(), Style::PLAIN),
         "no changes\n"
     );
-    let answer: ReloadAnswer =
+    let response: ReloadResponse =
         serde_json::from_value(json!({"added": ["a"], "removed": ["b", "c"], "warnings": ["w"]}))
             .expect("an answer");
     assert_eq!(
-        reload(&answer, Style::PLAIN),
+        reload(&response, Style::PLAIN),
         "added: a\nremoved: b, c\nwarning: w\n"
     );
-    let answer: ReloadAnswer = serde_json::from_value(json!({
+    let response: ReloadResponse = serde_json::from_value(json!({
         "applied": [
             {"key": "pool.keep_hot", "from": "10m", "to": "30m"},
             {"key": "pool.heartbeat", "from": "5s", "to": "9s", "note": "new engines"}
@@ -83,7 +83,7 @@ fn a_reload_names_what_changed_or_says_that_nothing_did() {
         "unchanged": 77
     }))
     .expect("an answer");
-    let text = reload(&answer, Style::PLAIN);
+    let text = reload(&response, Style::PLAIN);
     for line in [
         "pool.keep_hot: 10m -> 30m\n",
         "pool.heartbeat: 5s -> 9s; new engines\n",

@@ -57,7 +57,7 @@ pub(super) fn text_of(at: &str, value: Value, notes: &mut Notes) -> Result<Strin
     };
     let mut texts = Vec::new();
     for (nth, block) in blocks.into_iter().enumerate() {
-        let mut block = Taken::of(format!("{at}[{nth}]"), block)?;
+        let mut block = Taken::new(format!("{at}[{nth}]"), block)?;
         let kind = block.need_text("type")?;
         if kind != "text" {
             return Err(block.not_here(
@@ -75,7 +75,7 @@ pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value
     let mut turns: Vec<Turn> = Vec::new();
     for (nth, message) in items.into_iter().enumerate() {
         let at = format!("messages[{nth}]");
-        let mut message = Taken::of(at, message)?;
+        let mut message = Taken::new(at, message)?;
         let role = message.need_text("role")?;
         let is_user = match role.as_str() {
             "user" => true,
@@ -88,7 +88,7 @@ pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value
         };
         // Consecutive messages of the same role form one turn.
         if turns.last().is_none_or(|turn| turn.is_user != is_user) {
-            turns.push(Turn::of(is_user));
+            turns.push(Turn::new(is_user));
         }
         let turn = turns.last_mut().expect("just pushed");
         let at = message.path("content");
@@ -96,7 +96,7 @@ pub(super) fn messages(items: Vec<Value>, notes: &mut Notes) -> Result<Vec<Value
             Value::String(text) => turn.text(text),
             Value::Array(blocks) => {
                 for (nth, block) in blocks.into_iter().enumerate() {
-                    turn.block(Taken::of(format!("{at}[{nth}]"), block)?, notes)?;
+                    turn.block(Taken::new(format!("{at}[{nth}]"), block)?, notes)?;
                 }
             }
             _ => return Err(wrong(&at, "a string or a list of blocks")),
@@ -125,7 +125,7 @@ fn instructions(
     notes.cache_control(&mut message)?;
     message.drop_rest(&mut notes.ignored);
     if turns.last().is_none_or(|turn| !turn.is_user) {
-        turns.push(Turn::of(true));
+        turns.push(Turn::new(true));
     }
     let turn = turns.last_mut().expect("just pushed");
     turn.text(format!("<system>\n{text}\n</system>"));
@@ -147,7 +147,7 @@ struct Turn {
 }
 
 impl Turn {
-    fn of(is_user: bool) -> Turn {
+    fn new(is_user: bool) -> Turn {
         Turn {
             is_user,
             parts: Vec::new(),
@@ -201,7 +201,7 @@ impl Turn {
         };
         let (mut texts, mut pictures) = (Vec::new(), Vec::new());
         for (nth, inner) in blocks.into_iter().enumerate() {
-            let mut inner = Taken::of(format!("{at}[{nth}]"), inner)?;
+            let mut inner = Taken::new(format!("{at}[{nth}]"), inner)?;
             match inner.need_text("type")?.as_str() {
                 "text" => texts.push(text(inner, notes)?),
                 "image" => pictures.push(picture(inner, notes)?),
@@ -288,7 +288,7 @@ fn text(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
 
 fn picture(mut block: Taken, notes: &mut Notes) -> Result<Value, Failure> {
     let at = block.path("source");
-    let mut source = Taken::of(at, block.need("source")?)?;
+    let mut source = Taken::new(at, block.need("source")?)?;
     let kind = source.need_text("type")?;
     if kind != "base64" {
         return Err(source.not_here(
@@ -333,7 +333,7 @@ fn thinking(kind: &str, mut block: Taken, notes: &mut Notes) -> Result<Option<St
 /// Reads a text document.
 fn document(mut block: Taken, notes: &mut Notes) -> Result<String, Failure> {
     let at = block.path("source");
-    let mut source = Taken::of(at, block.need("source")?)?;
+    let mut source = Taken::new(at, block.need("source")?)?;
     if source.need_text("type")? != "text" {
         return Err(source.not_here(
             "type",

@@ -65,7 +65,7 @@ pub(crate) fn error_of(error: &Value, status: Option<StatusCode>, id: Option<&st
         },
     };
     let overflow = (text("code") == overflow::CODE)
-        .then(|| Overflow::of(error))
+        .then(|| Overflow::from_error(error))
         .flatten();
     let message = overflow.map(|overflow| overflow.message_of_anthropic());
     let message = message.unwrap_or_else(|| text("message").to_owned());

@@ -1,15 +1,15 @@
 //! Anthropic's Messages API: translates its requests, responses, events and errors.
 
-mod answer;
 mod blocks;
 mod errors;
 mod models;
 mod request;
+mod response;
 
-pub(crate) use answer::Message;
 pub(crate) use errors::{error_of, is_route, retold};
 pub(crate) use models::{is_models_route, model_info, page, speaks};
 pub(crate) use request::{counted, read};
+pub(crate) use response::Message;
 
 /// An event that keeps a stream alive.
 pub(crate) const PING: &str = "event: ping\ndata: {\"type\":\"ping\"}\n\n";

@@ -76,7 +76,7 @@ pub(crate) fn read(body: &Bytes, reading: &Reading) -> Result<TranslatedRequest<
     if request.hint("speed", &speeds, &mut notes.ignored)? == Some("fast") {
         notes.ignored.add("speed");
     }
-    let teller = Message::of(
+    let teller = Message::new(
         conversation.model,
         stops,
         reading.sealer.clone(),
@@ -217,7 +217,7 @@ fn output_format(
 
 /// Translates a tool into a function. Returns `None` for a server-side tool.
 fn tool(at: String, value: Value, notes: &mut Notes) -> Result<Option<Value>, Failure> {
-    let mut tool = Taken::of(at, value)?;
+    let mut tool = Taken::new(at, value)?;
     let kind = tool.text("type")?.unwrap_or_else(|| "custom".to_owned());
     let known = OF_A_SERVER
         .into_iter()

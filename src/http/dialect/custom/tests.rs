@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn of(tool: Value) -> Result<CustomFunction, Failure> {
-    let mut tool = Taken::of("tools[0]", tool)?;
+fn parse(tool: Value) -> Result<CustomFunction, Failure> {
+    let mut tool = Taken::new("tools[0]", tool)?;
     let made = function(&mut tool, "edit", &mut CustomTools::default())?;
     tool.finish()?;
     Ok(made)
@@ -57,7 +57,7 @@ fn a_call_of_another_form_gives_what_there_is() {
 
 #[test]
 fn a_custom_tool_is_a_function_with_one_text() {
-    let made = of(json!({"description": "Edits."})).unwrap();
+    let made = parse(json!({"description": "Edits."})).unwrap();
     assert_eq!(made.function["parameters"]["required"], json!(["input"]));
     let about = made.function["description"].as_str().unwrap();
     assert!(
@@ -65,7 +65,7 @@ fn a_custom_tool_is_a_function_with_one_text() {
         "{about}"
     );
     let grammar = json!({"type": "grammar", "syntax": "regex", "definition": "a+"});
-    let made = of(json!({"format": grammar})).unwrap();
+    let made = parse(json!({"format": grammar})).unwrap();
     let input = &made.function["parameters"]["properties"]["input"];
     assert_eq!(
         (&input["pattern"], made.is_unheld),
@@ -73,14 +73,14 @@ fn a_custom_tool_is_a_function_with_one_text() {
     );
     assert_eq!(made.function["strict"], true);
     let nested = json!({"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: \"a\" | \"(\" start \")\""}});
-    let made = of(json!({"format": nested})).unwrap();
+    let made = parse(json!({"format": nested})).unwrap();
     let input = &made.function["parameters"]["properties"]["input"];
     assert!(made.is_bounded && !made.is_unheld && input["pattern"].is_string());
     let about = made.function["description"].as_str().unwrap();
     assert!(about.contains("nested in itself 6 times"), "{about}");
     let endless =
         json!({"type": "grammar", "syntax": "lark", "definition": "start: \"(\" start \")\""});
-    let made = of(json!({"format": endless})).unwrap();
+    let made = parse(json!({"format": endless})).unwrap();
     let input = &made.function["parameters"]["properties"]["input"];
     assert!(made.is_unheld && input.get("pattern").is_none());
 }
@@ -89,7 +89,7 @@ fn a_custom_tool_is_a_function_with_one_text() {
 fn a_request_has_a_bounded_number_of_custom_tools() {
     let mut tools = CustomTools::default();
     let mut add = || {
-        let mut tool = Taken::of("tools[0]", json!({})).unwrap();
+        let mut tool = Taken::new("tools[0]", json!({})).unwrap();
         function(&mut tool, "edit", &mut tools)
     };
     assert!((0..TOOLS_MAX).all(|_| add().is_ok()));
@@ -118,7 +118,7 @@ fn a_format_that_is_none_is_named() {
             "tools[0].format.definition",
         ),
     ] {
-        let failure = of(json!({"format": format})).unwrap_err();
+        let failure = parse(json!({"format": format})).unwrap_err();
         assert_eq!(failure.body.error.param.as_deref(), Some(field));
     }
 }

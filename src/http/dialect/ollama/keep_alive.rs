@@ -90,7 +90,7 @@ mod tests {
     use serde_json::json;
 
     fn keep(value: Value) -> Result<Option<KeepAlive>, Failure> {
-        read(&mut Taken::of("", json!({"keep_alive": value})).unwrap())
+        read(&mut Taken::new("", json!({"keep_alive": value})).unwrap())
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Marks {
     }
 
     /// Writes all durations at the end of a response. The engine's measurements take precedence over those taken here.
-    pub fn of_answer(
+    pub fn of_response(
         &self,
         fields: &mut Map<String, Value>,
         tokens: Option<Tokens>,
@@ -84,7 +84,7 @@ impl Marks {
             Some(measured) => Some(by_engine(measured.prompt_ms)),
             None => from_here(self.seated.get(), first.copied()),
         };
-        let answer = match measured {
+        let response = match measured {
             Some(measured) => Some(by_engine(measured.predicted_ms)),
             None => from_here(first, Some(end)),
         };
@@ -92,7 +92,7 @@ impl Marks {
             ("prompt_eval_count", tokens.map(|tokens| tokens.prompt)),
             ("prompt_eval_duration", prompt),
             ("eval_count", tokens.map(|tokens| tokens.completion)),
-            ("eval_duration", answer),
+            ("eval_duration", response),
         ] {
             if let Some(value) = value {
                 fields.insert(name.to_owned(), json!(value));
@@ -109,7 +109,7 @@ mod tests {
     fn only_what_is_known_is_told_and_the_parts_are_within_the_whole() {
         let marks = Marks::begin(Clock::start());
         let mut fields = Map::new();
-        marks.of_answer(&mut fields, None, None);
+        marks.of_response(&mut fields, None, None);
         assert_eq!(fields.keys().collect::<Vec<_>>(), ["total_duration"]);
         marks.seated();
         marks.begun();
@@ -119,7 +119,7 @@ mod tests {
             ..Tokens::default()
         };
         let mut fields = Map::new();
-        marks.of_answer(&mut fields, Some(tokens), None);
+        marks.of_response(&mut fields, Some(tokens), None);
         let number = |name: &str| fields[name].as_u64().unwrap();
         let parts = ["load_duration", "prompt_eval_duration", "eval_duration"];
         let sum: u64 = parts.map(number).iter().sum();
@@ -130,7 +130,7 @@ mod tests {
             predicted_ms: 2.0,
         };
         let mut fields = Map::new();
-        marks.of_answer(&mut fields, None, Some(measured));
+        marks.of_response(&mut fields, None, Some(measured));
         assert_eq!(fields["prompt_eval_duration"], 1_500_000);
         assert_eq!(fields["eval_duration"], 2_000_000);
         assert_eq!(fields.get("eval_count"), None);

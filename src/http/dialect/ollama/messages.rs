@@ -77,7 +77,7 @@ pub(super) fn messages(
     let mut open = UnansweredCalls::default();
     let items = items.into_iter().enumerate();
     let read = items.map(|(nth, value)| {
-        let message = Taken::of(format!("messages[{nth}]"), value)?;
+        let message = Taken::new(format!("messages[{nth}]"), value)?;
         translate(message, &mut open, ignored)
     });
     read.collect()
@@ -105,7 +105,7 @@ fn translate(
         .enumerate()
     {
         let at = format!("{}[{nth}]", message.path("tool_calls"));
-        calls.push(self::call(Taken::of(at, call)?, open)?);
+        calls.push(self::call(Taken::new(at, call)?, open)?);
     }
     if !calls.is_empty() {
         translated.insert("tool_calls".to_owned(), json!(calls));

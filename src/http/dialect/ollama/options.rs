@@ -164,7 +164,7 @@ mod tests {
 
     fn fields(engine: &str, options: Value) -> (Value, Vec<String>) {
         let (mut chat, mut ignored) = (Map::new(), Vec::new());
-        let mut request = Taken::of("", json!({"options": options})).unwrap();
+        let mut request = Taken::new("", json!({"options": options})).unwrap();
         let recipe = recipe(engine);
         read(&mut request, Some(&recipe), &mut chat, &mut ignored).unwrap();
         (Value::Object(chat), ignored)
@@ -220,7 +220,7 @@ mod tests {
             (json!({"use_mmap": 1}), "options.use_mmap"),
             (json!([1]), "options"),
         ] {
-            let mut request = Taken::of("", json!({"options": options})).unwrap();
+            let mut request = Taken::new("", json!({"options": options})).unwrap();
             let failure = read(&mut request, None, &mut Map::new(), &mut Vec::new()).unwrap_err();
             assert_eq!(failure.body.error.param.as_deref(), Some(named));
         }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn embeddings_have_no_options_and_say_so() {
         let options = json!({"temperature": 0, "num_ctx": 512, "stop": ["a"], "seed": 1});
-        let mut request = Taken::of("", json!({"options": options})).unwrap();
+        let mut request = Taken::new("", json!({"options": options})).unwrap();
         let mut ignored = Vec::new();
         for_embeddings(&mut request, &mut ignored).unwrap();
         let named = ["temperature", "seed", "stop", "num_ctx"];

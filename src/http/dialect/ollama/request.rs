@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::super::reasoning::ReasoningRequest;
 use super::super::taken::Taken;
-use super::answer::Ask;
 use super::keep_alive::{self, KeepAlive};
 use super::messages::{content, messages, pictures};
 use super::names::bare_name;
 use super::options;
+use super::response::Ask;
 use crate::error::Failure;
 use crate::inference::request::outgoing::{CHAT, COMPLETIONS};
 use catalog::{Entry, Recipe};
@@ -137,7 +137,7 @@ impl<'a> Request<'a> {
         self.set("messages", json!(items));
         let tools = fields.list("tools")?.unwrap_or_default();
         let tools = tools.into_iter().enumerate().map(|(nth, tool)| {
-            let mut tool = Taken::of(format!("tools[{nth}]"), tool)?;
+            let mut tool = Taken::new(format!("tools[{nth}]"), tool)?;
             let function = tool.need("function")?;
             if function["name"].is_string() {
                 Ok(json!({"type": "function", "function": function}))

@@ -52,7 +52,7 @@ pub(super) fn messages(
         }
         Value::Array(items) => {
             for (nth, item) in items.into_iter().enumerate() {
-                chat.item(Taken::of(format!("input[{nth}]"), item)?)?;
+                chat.item(Taken::new(format!("input[{nth}]"), item)?)?;
             }
         }
         _ => return Err(wrong("input", "a string or a list of items")),
@@ -139,7 +139,7 @@ impl Chat<'_> {
     /// Adds an item of an earlier request or response.
     fn stored(&mut self, at: String, item: &str) -> Result<(), Failure> {
         let item: Value = serde_json::from_str(item).unwrap_or_default();
-        self.item(Taken::of(at, item)?)
+        self.item(Taken::new(at, item)?)
     }
 
     fn item(&mut self, mut item: Taken) -> Result<(), Failure> {
@@ -266,7 +266,7 @@ impl Chat<'_> {
         item.drop_rest(self.ignored);
         let mut texts = Vec::new();
         for (nth, part) in parts.into_iter().enumerate() {
-            let mut part = Taken::of(format!("{at}[{nth}]"), part)?;
+            let mut part = Taken::new(format!("{at}[{nth}]"), part)?;
             part.text("type")?;
             texts.push(part.need_text("text")?);
             part.drop_rest(self.ignored);
@@ -335,7 +335,7 @@ fn content(
     let mut parts = Vec::new();
     for (nth, part) in content_in.into_iter().enumerate() {
         parts.push(content_part(
-            Taken::of(format!("{at}[{nth}]"), part)?,
+            Taken::new(format!("{at}[{nth}]"), part)?,
             side,
             ignored,
         )?);

@@ -8,7 +8,7 @@ use store::StoredItem;
 
 use super::super::translation::new_id;
 use super::Response;
-use super::answer::Item;
+use super::response::Item;
 use crate::stored::{Earlier, Unwritten};
 
 /// The items of `input`, with references replaced by the items they refer to.
@@ -89,7 +89,7 @@ enum TextPart<'a> {
 impl Serialize for Returned<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let own = ["type", "id"];
-        let is_answer = self.fields.get("role").and_then(Value::as_str) == Some("assistant");
+        let is_response = self.fields.get("role").and_then(Value::as_str) == Some("assistant");
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("type", self.kind)?;
         map.serialize_entry("id", self.id)?;
@@ -101,7 +101,7 @@ impl Serialize for Returned<'_> {
             has_status |= name == "status";
             match value.as_str() {
                 Some(text) if name == "content" && self.kind == "message" => {
-                    let part = if is_answer {
+                    let part = if is_response {
                         TextPart::OutputText {
                             text,
                             annotations: [],

@@ -1,13 +1,13 @@
 //! OpenAI's Responses API: translates its requests, responses and events. Stored items that a request refers to are looked up
 //! before.
 
-mod answer;
 mod events;
 mod items;
 mod kept;
 mod request;
+mod response;
 mod tools;
 
-pub(crate) use answer::Response;
 pub(crate) use kept::shown;
 pub(crate) use request::{counted, read};
+pub(crate) use response::Response;

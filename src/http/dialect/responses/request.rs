@@ -8,9 +8,9 @@ use super::super::reasoning::ReasoningRequest;
 use super::super::taken::Taken;
 use super::super::translation::{Hints, Ignored, Reading, TranslatedRequest};
 use super::Response;
-use super::answer::Shows;
 use super::items::messages;
 use super::kept::items_of;
+use super::response::Shows;
 use super::tools::Tools;
 use crate::error::Failure;
 use crate::stored::{Desk, Earlier, Ticket, not_stored};
@@ -108,7 +108,7 @@ pub(crate) fn read(
     echo.insert("store".to_owned(), json!(is_kept));
     Ok(TranslatedRequest {
         body: Value::Object(chat).to_string().into(),
-        teller: Response::of(model, &echo, tools.names, shows, ticket, reading),
+        teller: Response::new(model, &echo, tools.names, shows, ticket, reading),
         ignored: ignored.names(),
         hints: Box::new(Hints {
             reasoning,
@@ -352,7 +352,7 @@ fn format(
         text.drop_rest(ignored);
         if let Some(format_in) = format_in {
             repeated["format"] = format_in.clone();
-            let mut format = Taken::of("text.format", format_in)?;
+            let mut format = Taken::new("text.format", format_in)?;
             let response_format = match format.need_text("type")?.as_str() {
                 "text" => None,
                 "json_object" => Some(json!({"type": "json_object"})),

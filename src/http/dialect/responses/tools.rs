@@ -91,7 +91,7 @@ impl Tools {
         }
         for (nth, tool) in list.into_iter().enumerate() {
             let repeated = tool.clone();
-            if reader.tool(Taken::of(format!("tools[{nth}]"), tool)?, None, ignored)? {
+            if reader.tool(Taken::new(format!("tools[{nth}]"), tool)?, None, ignored)? {
                 reader.tools.echo.push(repeated);
             }
         }
@@ -113,7 +113,7 @@ impl Tools {
                 Some(json!(word))
             }
             Some(choice_in) => {
-                self.chosen(Taken::of("tool_choice", choice_in.clone())?, ignored)?
+                self.chosen(Taken::new("tool_choice", choice_in.clone())?, ignored)?
             }
         };
         let repeated = choice_in.unwrap_or_else(|| json!("auto"));
@@ -154,7 +154,7 @@ impl Tools {
                 choice.drop_rest(ignored);
                 let mut allowed = BTreeSet::new();
                 for (nth, tool) in list.into_iter().enumerate() {
-                    let mut tool = Taken::of(format!("tool_choice.tools[{nth}]"), tool)?;
+                    let mut tool = Taken::new(format!("tool_choice.tools[{nth}]"), tool)?;
                     // Server-side tools are not among the functions.
                     if let Some(name) = tool.text("name")? {
                         let namespace = tool.text("namespace")?;
@@ -224,7 +224,7 @@ impl Reader {
                 let at = tool.path("tools");
                 let inner = tool.list("tools")?;
                 for (nth, inner) in inner.unwrap_or_default().into_iter().enumerate() {
-                    let inner = Taken::of(format!("{at}[{nth}]"), inner)?;
+                    let inner = Taken::new(format!("{at}[{nth}]"), inner)?;
                     self.tool(inner, Some(&name), ignored)?;
                 }
             }

@@ -49,7 +49,7 @@ impl Answer for Streams {
         self.clock
     }
 
-    async fn answer(
+    async fn respond(
         self,
         request: Request<Incoming>,
         peer: SocketAddr,

@@ -81,9 +81,11 @@ mod tests {
     use serde_json::json;
 
     fn key(messages: serde_json::Value) -> Option<u64> {
-        of(json!({"model": "m", "messages": messages})
-            .to_string()
-            .as_bytes())
+        hash(
+            json!({"model": "m", "messages": messages})
+                .to_string()
+                .as_bytes(),
+        )
     }
 
     #[test]
@@ -98,10 +100,10 @@ mod tests {
         assert_ne!(key(json!([system, more])), first);
         assert_ne!(key(json!([user])), first);
         assert_eq!(key(json!([system])), None);
-        let text = |prompt: &str| of(json!({"prompt": prompt}).to_string().as_bytes());
+        let text = |prompt: &str| hash(json!({"prompt": prompt}).to_string().as_bytes());
         let long = "a".repeat(1000);
         assert_eq!(text(&long), text(&format!("{long} and more")));
         assert_ne!(text("a"), text("b"));
-        assert_eq!(of(b"not json"), None);
+        assert_eq!(hash(b"not json"), None);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn of_lease(lease: &Lease) -> Option<&Remote> {
 
 /// The error for a response that must not reach the client.
 pub(crate) fn misplaced(lease: &Lease, model: &str, status: StatusCode) -> Option<Failure> {
-    let remote = of(lease)?;
+    let remote = of_lease(lease)?;
     let number = status.as_u16();
     let why = match number {
         401 | 403 => format!(
@@ -39,7 +39,7 @@ pub(crate) fn unreached(
     model: &str,
     error: &(dyn std::error::Error + 'static),
 ) -> Option<Failure> {
-    let remote = of(lease)?;
+    let remote = of_lease(lease)?;
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
@@ -49,7 +49,7 @@ pub(crate) fn unreached(
 
 /// Replaces the model's name in a stream event by the pool's name.
 pub(crate) fn renamed(lease: &Lease, model: &str, event: Vec<u8>) -> Vec<u8> {
-    match of(lease).and_then(|_| model_in(&event)) {
+    match of_lease(lease).and_then(|_| model_in(&event)) {
         None => event,
         Some(place) => {
             let name = serde_json::Value::from(model).to_string();
@@ -99,7 +99,7 @@ fn model_in(event: &[u8]) -> Option<Range<usize>> {
 
 /// Removes the key from an error's body.
 pub(crate) fn masked(lease: &Lease, body: Bytes) -> Bytes {
-    match of(lease) {
+    match of_lease(lease) {
         None => body,
         Some(remote) => remote.masked(&String::from_utf8_lossy(&body)).into(),
     }

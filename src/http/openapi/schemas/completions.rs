@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::chat_answer::Usage;
+use super::chat_response::Usage;
 use super::engine_fields::EngineFields;
 use super::generation::GenerationFields;
 

@@ -4,8 +4,8 @@
 
 pub(crate) mod audio;
 pub(crate) mod chat;
-pub(crate) mod chat_answer;
 pub(crate) mod chat_messages;
+pub(crate) mod chat_response;
 pub(crate) mod chat_tools;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
@@ -14,15 +14,15 @@ pub(crate) mod generation;
 pub(crate) mod images;
 pub(crate) mod llama;
 pub(crate) mod messages;
-pub(crate) mod messages_answer;
 pub(crate) mod messages_blocks;
+pub(crate) mod messages_response;
 pub(crate) mod models;
 pub(crate) mod older_systems;
 pub(crate) mod ollama;
 pub(crate) mod ranks;
 pub(crate) mod responses;
-pub(crate) mod responses_answer;
 pub(crate) mod responses_events;
 pub(crate) mod responses_items;
+pub(crate) mod responses_response;
 pub(crate) mod responses_stored;
 pub(crate) mod tokens;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::chat_answer::Usage;
+use super::chat_response::Usage;
 use super::embeddings::TruncationDirection;
 
 /// A query and the documents to rank.
@@ -30,7 +30,7 @@ pub struct RerankRequest {
     pub scoring: ScoringFields,
 }
 
-/// Two texts, one text and several others, or pairs of texts. Set exactly one of the three pairs of fields.
+/// Two texts, one text and several others, or pairs of texts. The three pairs of fields are alternatives.
 ///
 /// An engine may accept fields that are not listed here.
 #[derive(ToSchema)]
@@ -117,7 +117,7 @@ pub enum ScoreTexts {
 
 /// The documents, best first.
 #[derive(ToSchema)]
-pub struct RerankAnswer {
+pub struct RerankResponse {
     #[schema(examples("rerank-68f0-1"))]
     pub id: Option<String>,
     /// The model's name.
@@ -139,7 +139,7 @@ pub struct RerankResult {
 
 /// Scores in the order of the pairs.
 #[derive(ToSchema)]
-pub struct ScoreAnswer {
+pub struct ScoreResponse {
     #[schema(examples("score-68f0-1"))]
     pub id: Option<String>,
     /// `list`.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::responses_answer::{OutputItem, OutputPart, ResponseObject};
+use super::responses_response::{OutputItem, OutputPart, ResponseObject};
 
 /// The `data` of an event; its `type` is the name of the event. The fields depend on `type`.
 ///

@@ -256,7 +256,7 @@ async fn complete(stub: Stub, form: Form, body: &[u8]) -> Response {
     if reply.is_stream {
         return stream_of(reply, running, stub.flags);
     }
-    for made in 0..response.tokens {
+    for made in 0..reply.tokens {
         work(&stub.flags, &running, made).await;
     }
     crash_at(&stub.flags, reply.tokens).await;

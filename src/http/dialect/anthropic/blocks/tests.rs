@@ -7,7 +7,7 @@ use super::*;
 use pool::KeyId;
 
 fn sealer(holder: u64) -> Sealer {
-    Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(holder))
+    Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(holder))
 }
 
 /// Returns the messages and the names of ignored fields.

@@ -10,7 +10,7 @@ use pool::KeyId;
 fn reading() -> Reading {
     Reading {
         now_seconds: 7,
-        sealer: Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1)),
+        sealer: Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1)),
         desk: None,
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of streamed responses as clients receive them.
 
-use super::super::answer::Shows;
-use super::super::answer::tests::{response as with, sealer};
+use super::super::response::Shows;
+use super::super::response::tests::{response as with, sealer};
 use super::*;
 
 fn response() -> Response {

@@ -8,7 +8,7 @@ use catalog::Effort;
 use pool::KeyId;
 
 fn translated(body: Value) -> Result<TranslatedRequest<Response>, Failure> {
-    let sealer = Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1));
+    let sealer = Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1));
     let reading = Reading {
         now_seconds: 7,
         sealer,

@@ -68,7 +68,7 @@ fn a_choice_among_some_leaves_the_others_out() {
     .unwrap();
     let choice = json!({"type": "allowed_tools", "mode": "required", "tools": [
         {"type": "custom", "name": "b"}, {"type": "web_search"}]});
-    let mut request = Taken::of("", json!({"tool_choice": choice})).unwrap();
+    let mut request = Taken::new("", json!({"tool_choice": choice})).unwrap();
     let mut chat = Map::new();
     let chosen = tools.choose(&mut request, &mut chat, &mut Ignored::default());
     assert_eq!(chosen.unwrap(), choice);
@@ -98,7 +98,7 @@ fn a_choice_of_what_is_not_run_here_is_refused() {
         ),
     ] {
         let (mut tools, _) = read(tools).unwrap();
-        let mut request = Taken::of("", json!({"tool_choice": choice})).unwrap();
+        let mut request = Taken::new("", json!({"tool_choice": choice})).unwrap();
         let mut ignored = Ignored::default();
         let chosen = tools.choose(&mut request, &mut Map::new(), &mut ignored);
         let failure = chosen.unwrap_err();

@@ -10,7 +10,7 @@ use super::super::seal::Sealer;
 use super::super::translation::{Tell, new_id, write_event};
 use super::errors::error_of;
 use crate::error::Failure;
-use crate::inference::answer::damaged::CALLS_MAX;
+use crate::inference::response::damaged::CALLS_MAX;
 
 /// The message, as far as it has been written.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub fn of(model: String, stops: Vec<String>, sealer: Sealer, shows_thinking: bool) -> Message {
+    pub fn new(model: String, stops: Vec<String>, sealer: Sealer, shows_thinking: bool) -> Message {
         Message {
             id: new_id("msg"),
             model,
@@ -57,7 +57,7 @@ impl Message {
         }
     }
 
-    pub(crate) fn answer(mut self, chunk: Chunk) -> Result<Value, Failure> {
+    pub(crate) fn respond(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let mut content = Vec::new();
         if !chunk.reasoning.is_empty() {

@@ -1,10 +1,10 @@
-//! Tests of `answer.rs`.
+//! Tests of `response.rs`.
 
 use super::*;
 use controller::Clock;
 
-fn answer(ask: Ask) -> Answer {
-    Answer::of(
+fn respond(ask: Ask) -> Answer {
+    Answer::new(
         ask,
         "m:latest".to_owned(),
         Arc::new(Marks::begin(Clock::start())),
@@ -25,21 +25,21 @@ fn lines(output: &str) -> Vec<Value> {
 
 #[test]
 fn a_stream_is_a_line_for_each_piece_and_one_with_what_it_took() {
-    let mut answer = answer(Ask::Chat);
-    answer.seated();
+    let mut response = respond(Ask::Chat);
+    response.seated();
     let mut output = String::new();
-    answer.chunk(
+    response.chunk(
         chunk(json!({"role": "assistant", "content": ""}), None),
         &mut output,
     );
     assert_eq!(output, "", "a piece without text writes no line");
-    answer.chunk(chunk(json!({"reasoning_content": "hm"}), None), &mut output);
-    answer.chunk(chunk(json!({"content": "Hel"}), None), &mut output);
-    answer.chunk(chunk(json!({"content": "lo"}), Some("length")), &mut output);
+    response.chunk(chunk(json!({"reasoning_content": "hm"}), None), &mut output);
+    response.chunk(chunk(json!({"content": "Hel"}), None), &mut output);
+    response.chunk(chunk(json!({"content": "lo"}), Some("length")), &mut output);
     let usage = json!({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}});
-    answer.chunk(Chunk::of_event(&usage), &mut output);
-    answer.end(&mut output);
-    answer.end(&mut output);
+    response.chunk(Chunk::of_event(&usage), &mut output);
+    response.end(&mut output);
+    response.end(&mut output);
     let lines = lines(&output);
     let messages: Vec<&Value> = lines.iter().map(|line| &line["message"]).collect();
     let text = |text: &str| json!({"role": "assistant", "content": text});
@@ -70,14 +70,14 @@ fn a_stream_is_a_line_for_each_piece_and_one_with_what_it_took() {
 fn calls_are_told_whole_with_objects_for_arguments() {
     let piece = |text: &str| json!({"tool_calls": [{"index": 0, "function": {"arguments": text}}]});
     let begin = json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]});
-    let mut answer = answer(Ask::Chat);
+    let mut response = respond(Ask::Chat);
     let mut output = String::new();
     for delta in [begin, piece("{\"city\":"), piece(" \"Ulm\"}")] {
-        answer.chunk(chunk(delta, None), &mut output);
+        response.chunk(chunk(delta, None), &mut output);
     }
     assert_eq!(output, "");
-    answer.chunk(chunk(json!({}), Some("tool_calls")), &mut output);
-    answer.end(&mut output);
+    response.chunk(chunk(json!({}), Some("tool_calls")), &mut output);
+    response.end(&mut output);
     let lines = lines(&output);
     let call =
         json!({"id": "c", "function": {"index": 0, "name": "f", "arguments": {"city": "Ulm"}}});
@@ -90,7 +90,7 @@ fn arguments_that_are_none_are_an_error_unless_the_answer_was_cut() {
     let call =
         json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{\"a\""}}]});
     for (finish, is_error) in [("tool_calls", true), ("length", false)] {
-        let mut streamed = answer(Ask::Chat);
+        let mut streamed = respond(Ask::Chat);
         let mut output = String::new();
         streamed.chunk(chunk(call.clone(), Some(finish)), &mut output);
         streamed.end(&mut output);
@@ -100,7 +100,7 @@ fn arguments_that_are_none_are_an_error_unless_the_answer_was_cut() {
             (1, is_error)
         );
         let body = json!({"choices": [{"message": call, "finish_reason": finish}]});
-        let whole = answer(Ask::Chat).answer(Chunk::of_answer(&body));
+        let whole = respond(Ask::Chat).respond(Chunk::of_response(&body));
         assert_eq!(whole.is_err(), is_error);
     }
 }
@@ -109,8 +109,8 @@ fn arguments_that_are_none_are_an_error_unless_the_answer_was_cut() {
 fn a_whole_answer_is_one_object_and_a_prompts_has_its_text_in_response() {
     let body = json!({"choices": [{"message": {"content": "Hi", "reasoning_content": "hm"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
-    let output = answer(Ask::Generate)
-        .answer(Chunk::of_answer(&body))
+    let output = respond(Ask::Generate)
+        .respond(Chunk::of_response(&body))
         .unwrap();
     assert_eq!(
         (&output["response"], &output["thinking"]),
@@ -122,8 +122,8 @@ fn a_whole_answer_is_one_object_and_a_prompts_has_its_text_in_response() {
     );
     assert_eq!(output.get("message"), None);
     let text = json!({"choices": [{"text": "raw"}]});
-    let output = answer(Ask::Generate)
-        .answer(Chunk::of_answer(&text))
+    let output = respond(Ask::Generate)
+        .respond(Chunk::of_response(&text))
         .unwrap();
     assert_eq!(output["response"], "raw");
     assert_eq!(
@@ -131,7 +131,7 @@ fn a_whole_answer_is_one_object_and_a_prompts_has_its_text_in_response() {
         None,
         "no count was reported"
     );
-    let loaded = answer(Ask::Chat).without_text("load");
+    let loaded = respond(Ask::Chat).without_text("load");
     assert_eq!(
         loaded["message"],
         json!({"role": "assistant", "content": ""})
@@ -144,11 +144,11 @@ fn a_whole_answer_is_one_object_and_a_prompts_has_its_text_in_response() {
 
 #[test]
 fn an_error_is_the_last_line() {
-    let mut answer = answer(Ask::Generate);
+    let mut response = respond(Ask::Generate);
     let mut output = String::new();
-    answer.chunk(chunk(json!({"content": "a"}), None), &mut output);
-    answer.failed(&json!({"message": "out of memory"}), &mut output);
-    answer.end(&mut output);
+    response.chunk(chunk(json!({"content": "a"}), None), &mut output);
+    response.failed(&json!({"message": "out of memory"}), &mut output);
+    response.end(&mut output);
     assert_eq!(
         lines(&output).last(),
         Some(&json!({"error": "out of memory"}))
@@ -157,13 +157,13 @@ fn an_error_is_the_last_line() {
 
 #[test]
 fn more_tools_than_an_answer_calls_end_it_with_an_error() {
-    let mut answer = answer(Ask::Chat);
+    let mut response = respond(Ask::Chat);
     let mut output = String::new();
     let calls: Vec<Value> = (0..CALLS_MAX + 9)
         .map(|index| json!({"index": index, "function": {"name": "f"}}))
         .collect();
-    answer.chunk(chunk(json!({"tool_calls": calls}), None), &mut output);
-    answer.end(&mut output);
+    response.chunk(chunk(json!({"tool_calls": calls}), None), &mut output);
+    response.end(&mut output);
     let lines = lines(&output);
     assert_eq!(lines.len(), 1, "{output}");
     let error = lines[0]["error"].as_str().unwrap();

@@ -158,7 +158,7 @@ pub struct Cordon {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct CordonAnswer {
+pub struct CordonResponse {
     pub device: String,
     pub cordon: Option<Cordon>,
     pub left: Vec<String>,
@@ -229,7 +229,7 @@ pub struct NewNodeToken {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct DrainNodeAnswer {
+pub struct DrainNodeResponse {
     pub node: String,
     pub left: Vec<String>,
     pub draining: Vec<String>,
@@ -237,7 +237,7 @@ pub struct DrainNodeAnswer {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct UncordonAnswer {
+pub struct UncordonResponse {
     pub device: String,
 }
 
@@ -326,7 +326,7 @@ pub struct LogLine {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct CleanupAnswer {
+pub struct CleanupResponse {
     pub replicas: Vec<CleanupReplica>,
     pub unloaded: Vec<String>,
     /// Always-hot models load only on request until this time.
@@ -345,7 +345,7 @@ pub struct CleanupReplica {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ReloadAnswer {
+pub struct ReloadResponse {
     pub applied: Vec<ChangedKey>,
     pub needs_restart: Vec<ChangedKey>,
     pub added: Vec<String>,

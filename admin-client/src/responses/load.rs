@@ -78,7 +78,7 @@ pub struct Candidate {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct LoadAnswer {
+pub struct LoadResponse {
     pub model: String,
     pub status: String,
     pub wanted_replicas: Option<u32>,
@@ -100,7 +100,7 @@ pub struct ReadyReplica {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct UnloadAnswer {
+pub struct UnloadResponse {
     pub model: String,
     pub unloaded: Vec<String>,
     pub took_ms: Option<u64>,

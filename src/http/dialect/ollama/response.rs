@@ -11,7 +11,7 @@ use super::super::translation::Tell;
 use super::errors::message_of;
 use super::marks::Marks;
 use crate::error::Failure;
-use crate::inference::answer::damaged::{CALLS_MAX, Damaged};
+use crate::inference::response::damaged::{CALLS_MAX, Damaged};
 
 pub(crate) const STREAM_TYPE: &str = "application/x-ndjson";
 /// Keeps a stream alive before its first line. Line readers take it as part of that line, and JSON allows leading spaces.
@@ -42,7 +42,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub fn of(ask: Ask, model: String, marks: Arc<Marks>) -> Answer {
+    pub fn new(ask: Ask, model: String, marks: Arc<Marks>) -> Answer {
         Answer {
             ask,
             model,
@@ -72,7 +72,7 @@ impl Answer {
     }
 
     /// Translates a complete response.
-    pub fn answer(mut self, chunk: Chunk) -> Result<Value, Failure> {
+    pub fn respond(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let (text, thinking, logprobs) = (chunk.text, chunk.reasoning, chunk.logprobs);
         for piece in chunk.calls {
@@ -185,7 +185,7 @@ impl Answer {
             Some(reason) => reason,
         };
         output.insert("done_reason".to_owned(), json!(reason));
-        self.marks.of_answer(output, self.usage, self.timings);
+        self.marks.of_response(output, self.usage, self.timings);
     }
 }
 

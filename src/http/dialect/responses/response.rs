@@ -91,7 +91,7 @@ pub(super) const COMPLETED: &str = "completed";
 pub(super) const INCOMPLETE: &str = "incomplete";
 
 impl Response {
-    pub(super) fn of(
+    pub(super) fn new(
         model: String,
         echo: &Map<String, Value>,
         names: ToolNames,
@@ -119,7 +119,7 @@ impl Response {
         }
     }
 
-    pub(crate) fn answer(mut self, chunk: Chunk) -> Result<Value, Failure> {
+    pub(crate) fn respond(mut self, chunk: Chunk) -> Result<Value, Failure> {
         self.note(&chunk);
         let has_thought = !chunk.reasoning.is_empty();
         if has_thought {
@@ -342,7 +342,7 @@ pub(super) mod tests {
     use pool::KeyId;
 
     pub fn sealer() -> Sealer {
-        Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1))
+        Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1))
     }
 
     /// A response whose client has a custom tool `edit` and a function `wait` in a namespace.
@@ -356,25 +356,25 @@ pub(super) mod tests {
             sealer: sealer(),
             desk: None,
         };
-        Response::of("m".to_owned(), echo, tools.names, shows, None, &reading)
+        Response::new("m".to_owned(), echo, tools.names, shows, None, &reading)
     }
 
-    fn whole_with(answer: &Value, shows: Shows) -> Value {
+    fn whole_with(reply: &Value, shows: Shows) -> Value {
         let echo = json!({"instructions": null, "tools": [], "metadata": {"a": "b"}});
         let echo = echo.as_object().unwrap().clone();
         let response = response(&echo, shows);
-        response.answer(Chunk::of_answer(answer)).unwrap()
+        response.respond(Chunk::of_response(reply)).unwrap()
     }
 
-    fn whole(answer: &Value) -> Value {
-        whole_with(answer, Shows::default())
+    fn whole(response: &Value) -> Value {
+        whole_with(response, Shows::default())
     }
 
     #[test]
     fn a_reasoning_is_an_item_before_the_message_and_comes_back_sealed_where_it_is_wanted() {
-        let answer =
+        let response =
             json!({"choices": [{"message": {"reasoning_content": "Hm.", "content": "Hi"}}]});
-        let plain = whole(&answer);
+        let plain = whole(&response);
         let thought = &plain["output"][0];
         assert_eq!(
             thought["content"],
@@ -389,7 +389,7 @@ pub(super) mod tests {
             encrypted: true,
             summary: true,
         };
-        let sealed = whole_with(&answer, shows);
+        let sealed = whole_with(&response, shows);
         let thought = &sealed["output"][0];
         assert_eq!(
             thought["summary"],
@@ -408,8 +408,8 @@ pub(super) mod tests {
             call("c2", "wait", "{}"),
             call("c3", "other", "{}"),
         ];
-        let answer = json!({"choices": [{"message": {"content": null, "tool_calls": calls}}]});
-        let output = whole(&answer)["output"].clone();
+        let response = json!({"choices": [{"message": {"content": null, "tool_calls": calls}}]});
+        let output = whole(&response)["output"].clone();
         assert_eq!(
             (&output[0]["type"], &output[0]["input"]),
             (&json!("custom_tool_call"), &json!("a\n"))

@@ -8,7 +8,7 @@ use pool::KeyId;
 
 fn message_that(shows_thinking: bool) -> Message {
     let stops = vec!["END".to_owned()];
-    Message::of("m".to_owned(), stops, sealer(), shows_thinking)
+    Message::new("m".to_owned(), stops, sealer(), shows_thinking)
 }
 
 fn message() -> Message {
@@ -16,7 +16,7 @@ fn message() -> Message {
 }
 
 fn sealer() -> Sealer {
-    Sealer::new(Arc::new(Seal::of(&[7; 32])), KeyId(1))
+    Sealer::new(Arc::new(Seal::new(&[7; 32])), KeyId(1))
 }
 
 fn chunk(delta: Value, finish: Option<&str>) -> Chunk {
@@ -130,10 +130,10 @@ fn an_error_ends_the_stream_and_nothing_follows_it() {
 
 #[test]
 fn a_whole_answer_has_its_blocks_its_reason_and_its_usage() {
-    let answer = json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
+    let response = json!({"choices": [{"message": {"content": "Hi", "tool_calls": [
             {"id": "t", "function": {"name": "f", "arguments": "{\"a\":1}"}}]}, "finish_reason": "tool_calls"}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}});
-    let written_out = message().answer(Chunk::of_answer(&answer)).unwrap();
+    let written_out = message().respond(Chunk::of_response(&response)).unwrap();
     let content = json!([{"type": "text", "text": "Hi", "citations": null},
         {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}, "caller": {"type": "direct"}}]);
     assert_eq!(written_out["content"], content);
@@ -154,8 +154,8 @@ fn the_reason_of_the_end_is_told_in_their_words() {
         ("length", json!(null), "max_tokens"),
         ("content_filter", json!(null), "refusal"),
     ] {
-        let answer = json!({"choices": [{"message": {"content": "x"}, "finish_reason": finish, "stop_reason": stopped_by}]});
-        let written_out = message().answer(Chunk::of_answer(&answer)).unwrap();
+        let response = json!({"choices": [{"message": {"content": "x"}, "finish_reason": finish, "stop_reason": stopped_by}]});
+        let written_out = message().respond(Chunk::of_response(&response)).unwrap();
         assert_eq!(written_out["stop_reason"], reason);
         assert_eq!(
             written_out["stop_sequence"] == "END",
@@ -166,14 +166,14 @@ fn the_reason_of_the_end_is_told_in_their_words() {
 
 #[test]
 fn a_call_that_is_no_json_is_left_out_where_it_was_cut_and_an_error_otherwise() {
-    let answer = |finish: &str| {
+    let response = |finish: &str| {
         let calls = json!([{"id": "t", "function": {"name": "f", "arguments": "{\"a\""}}]);
-        let answer =
+        let response =
             json!({"choices": [{"message": {"tool_calls": calls}, "finish_reason": finish}]});
-        message().answer(Chunk::of_answer(&answer))
+        message().respond(Chunk::of_response(&response))
     };
-    assert_eq!(answer("length").unwrap()["content"], json!([]));
-    assert_eq!(answer("tool_calls").unwrap_err().status.as_u16(), 502);
+    assert_eq!(response("length").unwrap()["content"], json!([]));
+    assert_eq!(response("tool_calls").unwrap_err().status.as_u16(), 502);
 }
 
 #[test]
@@ -226,13 +226,13 @@ fn a_reasoning_that_is_not_shown_comes_sealed_and_may_be_all_there_is() {
         kinds(&events)[4..],
         ["content_block_stop", "message_delta", "message_stop"]
     );
-    let answer = json!({"choices": [{"message": {"reasoning_content": "Hm.", "content": "Hi"}}]});
+    let response = json!({"choices": [{"message": {"reasoning_content": "Hm.", "content": "Hi"}}]});
     let whole = message_that(false)
-        .answer(Chunk::of_answer(&answer))
+        .respond(Chunk::of_response(&response))
         .unwrap();
     assert_eq!(whole["content"][0]["thinking"], "");
     let shown = message_that(true)
-        .answer(Chunk::of_answer(&answer))
+        .respond(Chunk::of_response(&response))
         .unwrap();
     assert_eq!(shown["content"][0]["thinking"], "Hm.");
     assert_eq!(shown["content"][1], text_block("Hi"));
