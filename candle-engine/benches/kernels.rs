@@ -6,7 +6,7 @@
 //! caches). In builds with debug assertions, every pointer in the inner loops is checked, which makes the kernels several times
 //! slower.
 
-#![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,21 +22,21 @@ mod kernels;
 #[allow(
     dead_code,
     unused_imports,
-    reason = "a bench uses a part of the engine's inside"
+    reason = "a benchmark uses only some of the engine's internals"
 )]
 #[path = "../src/spec.rs"]
 mod spec;
 #[allow(
     dead_code,
     unused_imports,
-    reason = "a bench uses a part of the engine's inside"
+    reason = "a benchmark uses only some of the engine's internals"
 )]
 #[path = "../src/step.rs"]
 mod step;
 #[allow(
     dead_code,
     unused_imports,
-    reason = "a bench uses a part of the engine's inside"
+    reason = "a benchmark uses only some of the engine's internals"
 )]
 #[path = "../src/stored.rs"]
 mod stored;

@@ -61,7 +61,7 @@ impl Readers {
         let worked = tokio::task::spawn_blocking(move || {
             #[expect(
                 clippy::disallowed_methods,
-                reason = "this is how long the work took, which nothing is decided by"
+                reason = "measures the duration for a metric; no decision depends on it"
             )]
             let begun = Instant::now();
             let worked = work();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reasoning_is_told_apart_from_the_answer() {
+    fn a_reasoning_is_told_apart_from_the_response() {
         for (prompt, written, reasoning, text) in [
             (
                 "",

@@ -281,7 +281,7 @@ async fn refuse_while_asleep(
     next: Next,
 ) -> Response {
     match engine.sleep_gate.enter() {
-        Ok(answering) => counted(answering, next.run(request).await),
+        Ok(responding) => counted(responding, next.run(request).await),
         Err(error) => error.into_response(),
     }
 }

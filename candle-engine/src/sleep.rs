@@ -2,7 +2,7 @@
 //! own memory ([`Sleeper`]).
 //!
 //! ```text
-//!          POST /sleep             the last answer ended,      POST /wake_up
+//!          POST /sleep             the last response ended,    POST /wake_up
 //!  awake ──────────────▶ closing ─────────────────────▶ asleep ─────────────▶ awake
 //!    ▲   no requests           every part gave back             every part took again
 //!    └──────────────────────────┘ a part failed, or the client left
@@ -46,7 +46,7 @@ enum Phase {
 struct State {
     phase: Phase,
     /// Number of running requests.
-    answering: usize,
+    responding: usize,
 }
 
 /// The gate that all requests pass.
@@ -55,25 +55,25 @@ pub(crate) struct SleepGate(watch::Sender<State>);
 
 /// A request's pass through the gate, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Answering(Arc<SleepGate>);
+pub(crate) struct Responding(Arc<SleepGate>);
 
-impl Drop for Answering {
+impl Drop for Responding {
     fn drop(&mut self) {
-        self.0.0.send_modify(|state| state.answering -= 1);
+        self.0.0.send_modify(|state| state.responding -= 1);
     }
 }
 
 impl SleepGate {
     /// # Errors
     /// 503 while the engine sleeps.
-    pub fn enter(self: &Arc<Self>) -> Result<Answering, ApiError> {
+    pub fn enter(self: &Arc<Self>) -> Result<Responding, ApiError> {
         let entered = self.0.send_if_modified(|state| {
             let awake = state.phase == Phase::Awake;
-            state.answering += usize::from(awake);
+            state.responding += usize::from(awake);
             awake
         });
         if entered {
-            Ok(Answering(Arc::clone(self)))
+            Ok(Responding(Arc::clone(self)))
         } else {
             Err(ApiError::with_status(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -98,7 +98,11 @@ impl SleepGate {
         };
         let mut states = self.0.subscribe();
         // If the client disconnects, the turn is dropped, which reopens the gate.
-        if states.wait_for(|state| state.answering == 0).await.is_err() {
+        if states
+            .wait_for(|state| state.responding == 0)
+            .await
+            .is_err()
+        {
             return Err(ApiError::internal("the engine is shutting down"));
         }
         blocking(move || {
@@ -193,7 +197,7 @@ async fn blocking(
 }
 
 /// Keeps a request counted as running until its last byte is sent or its client disconnects.
-pub(crate) fn counted(answering: Answering, response: Response) -> Response {
+pub(crate) fn counted(responding: Responding, response: Response) -> Response {
     // A body of known size has been computed already.
     if response.body().size_hint().exact().is_some() {
         return response;
@@ -201,7 +205,7 @@ pub(crate) fn counted(answering: Answering, response: Response) -> Response {
     response.map(|body| {
         let pieces = body.into_data_stream();
         Body::from_stream(pieces.inspect(move |_| {
-            let _ = &answering;
+            let _ = &responding;
         }))
     })
 }
@@ -322,16 +326,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_counts_until_it_ends_and_a_whole_answer_does_not() {
+    async fn a_stream_counts_until_it_ends_and_a_whole_response_does_not() {
         let gate = Arc::new(SleepGate::default());
-        let answering = |body| counted(gate.enter().expect("awake"), Response::new(body));
-        let whole = answering(Body::from("whole"));
-        assert_eq!(gate.0.borrow().answering, 0);
+        let responding = |body| counted(gate.enter().expect("awake"), Response::new(body));
+        let whole = responding(Body::from("whole"));
+        assert_eq!(gate.0.borrow().responding, 0);
         let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("piece")]);
-        let stream = answering(Body::from_stream(pieces));
-        assert_eq!(gate.0.borrow().answering, 1);
+        let stream = responding(Body::from_stream(pieces));
+        assert_eq!(gate.0.borrow().responding, 1);
         drop((whole, stream));
-        assert_eq!(gate.0.borrow().answering, 0);
+        assert_eq!(gate.0.borrow().responding, 0);
     }
 
     #[test]

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pieces_of_an_answer_are_its_json() {
+    fn the_pieces_of_a_response_are_its_json() {
         let (_, response) = written(Tokenized::new(Vec::new(), 8));
         assert_eq!(
             response,

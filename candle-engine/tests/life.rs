@@ -76,7 +76,7 @@ async fn memory_is_reported_in_bytes() {
 }
 
 #[tokio::test]
-async fn an_end_waits_for_the_answer_in_flight() {
+async fn an_end_waits_for_the_response_in_flight() {
     let mut engine = Engine::start(1).await;
     let mut stream = engine
         .stream(CHAT, &endless(&json!({"stream": true})))
@@ -165,7 +165,7 @@ async fn it_serves_over_tcp_too() {
 }
 
 #[tokio::test]
-async fn an_engine_that_sleeps_answers_nothing_and_wakes_to_the_same_answers() {
+async fn an_engine_that_sleeps_answers_nothing_and_wakes_to_the_same_responses() {
     let engine = Engine::start(1).await;
     let asleep = async || engine.get("/is_sleeping").await.1["is_sleeping"].clone();
     assert_eq!(asleep().await, false);

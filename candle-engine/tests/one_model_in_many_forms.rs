@@ -4,11 +4,11 @@
 #[path = "../benches/serving/gguf.rs"]
 mod gguf;
 #[path = "../benches/serving/random_model.rs"]
-#[allow(dead_code, reason = "the bench uses more of it")]
+#[allow(dead_code, reason = "the benchmark uses more of it")]
 mod random_model;
 mod support;
 #[path = "../benches/serving/tokens.rs"]
-#[allow(dead_code, reason = "the bench uses more of it")]
+#[allow(dead_code, reason = "the benchmark uses more of it")]
 mod tokens;
 
 use candle_engine::{

@@ -14,7 +14,7 @@ fn joined(chunks: &[Value]) -> String {
 }
 
 #[tokio::test]
-async fn a_chat_is_answered_in_the_shape_of_openai() {
+async fn a_chat_is_served_in_the_shape_of_openai() {
     let engine = Engine::start(1).await;
     let (status, response) = engine.post(CHAT, &ask(&json!({"temperature": 0}))).await;
     assert_eq!((status, text(&response)), (StatusCode::OK, ANSWER));
@@ -42,7 +42,7 @@ async fn a_chat_is_answered_in_the_shape_of_openai() {
 }
 
 #[tokio::test]
-async fn a_stream_is_the_plain_answer_in_pieces() {
+async fn a_stream_is_the_plain_response_in_pieces() {
     let engine = Engine::start(2).await;
     for more in [
         json!({"temperature": 0}),
@@ -94,7 +94,7 @@ async fn without_include_usage_no_chunk_has_usage() {
 }
 
 #[tokio::test]
-async fn the_same_seed_gives_the_same_answer_and_another_seed_another() {
+async fn the_same_seed_gives_the_same_response_and_another_seed_another() {
     let engine = Engine::start(2).await;
     let mut responses = Vec::new();
     for seed in [1, 1, 2] {
@@ -108,7 +108,7 @@ async fn the_same_seed_gives_the_same_answer_and_another_seed_another() {
 }
 
 #[tokio::test]
-async fn a_stop_string_ends_the_answer_and_is_left_out() {
+async fn a_stop_string_ends_the_response_and_is_left_out() {
     let engine = Engine::start(1).await;
     for stop in [json!(", and the"), json!(["never said", ", and"])] {
         let (_, response) = engine
@@ -148,7 +148,7 @@ async fn figures_of_the_batch_are_told_to_prometheus() {
 }
 
 #[tokio::test]
-async fn max_tokens_ends_the_answer_with_length() {
+async fn max_tokens_ends_the_response_with_length() {
     let engine = Engine::start(1).await;
     for name in ["max_tokens", "max_completion_tokens"] {
         let (_, response) = engine
@@ -161,7 +161,7 @@ async fn max_tokens_ends_the_answer_with_length() {
 }
 
 #[tokio::test]
-async fn the_answer_never_leaves_the_context() {
+async fn the_response_never_leaves_the_context() {
     let engine = Engine::start(1).await;
     let (_, response) = engine
         .post(CHAT, &endless(&json!({"max_tokens": 1_000_000})))
@@ -181,7 +181,7 @@ async fn the_answer_never_leaves_the_context() {
 }
 
 #[tokio::test]
-async fn several_choices_and_prompts_are_answered_in_order() {
+async fn several_choices_and_prompts_are_served_in_order() {
     let engine = Engine::start(1).await;
     let (_, response) = engine
         .post(
@@ -237,7 +237,7 @@ async fn content_parts_and_a_system_message_are_understood() {
 }
 
 #[tokio::test]
-async fn every_unicode_input_is_answered() {
+async fn every_unicode_input_is_served() {
     let engine = Engine::start(1).await;
     for content in [
         "😀",
@@ -257,7 +257,7 @@ async fn every_unicode_input_is_answered() {
 }
 
 #[tokio::test]
-async fn a_second_request_is_answered_while_a_first_one_streams() {
+async fn a_second_request_is_served_while_a_first_one_streams() {
     let engine = Engine::start(2).await;
     let mut first = engine
         .stream(CHAT, &endless(&json!({"stream": true})))
@@ -274,7 +274,7 @@ async fn a_second_request_is_answered_while_a_first_one_streams() {
 }
 
 #[tokio::test]
-async fn many_at_once_all_get_their_own_answer() {
+async fn many_at_once_all_get_their_own_response() {
     let engine = Engine::start(2).await;
     let body = ask(&json!({"temperature": 0}));
     let responses = futures_util::future::join_all((0..12).map(|_| engine.post(CHAT, &body))).await;

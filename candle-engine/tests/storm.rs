@@ -3,13 +3,13 @@
 //! `STORM_REQUESTS=10000` makes it a long one.
 
 #[path = "../benches/serving/random_model.rs"]
-#[allow(dead_code, reason = "the bench uses more of it")]
+#[allow(dead_code, reason = "the benchmark uses more of it")]
 mod random_model;
 #[path = "storm/requests.rs"]
 mod requests;
 mod support;
 #[path = "../benches/serving/tokens.rs"]
-#[allow(dead_code, reason = "the bench uses more of it")]
+#[allow(dead_code, reason = "the benchmark uses more of it")]
 mod tokens;
 
 use hyper::StatusCode;

@@ -138,7 +138,7 @@ async fn a_beam_search_gives_several_answers_and_streams_them_as_one_piece() {
 }
 
 #[tokio::test]
-async fn an_answer_of_a_schema_is_json_of_the_schema() {
+async fn a_response_of_a_schema_is_json_of_the_schema() {
     let engine = roomy_engine().await;
     let schema = json!({
         "type": "object", "additionalProperties": false, "required": ["name", "kind", "sizes"],

@@ -32,7 +32,7 @@ pub struct Client {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "a load generator measures real time, here alone"
+    reason = "a load generator measures real time, only here"
 )]
 pub fn now() -> Instant {
     Instant::now()
@@ -95,7 +95,7 @@ impl Client {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => response.fault = Some(fault),
             Err(_) => {
-                let message = format!("no complete answer within {:?}", self.timeout);
+                let message = format!("no complete response within {:?}", self.timeout);
                 response.fault = Some(Fault::new("timeout", message));
                 *connection = None;
             }

@@ -252,7 +252,7 @@ pub fn refused(status: u16, body: &[u8]) -> Fault {
 mod tests {
     use super::*;
 
-    #[expect(clippy::disallowed_methods, reason = "any moment does")]
+    #[expect(clippy::disallowed_methods, reason = "any time will do")]
     fn read(text: &str) -> (Answer, Instant) {
         let due = Instant::now();
         let mut events = Events::default();

@@ -184,7 +184,7 @@ struct Clock(std::time::Instant);
 impl Clock {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the edge: what a person waits is measured here alone"
+        reason = "the wait of a person is measured only here"
     )]
     fn start() -> Clock {
         Clock(std::time::Instant::now())

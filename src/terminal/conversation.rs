@@ -54,7 +54,7 @@ impl Conversation {
     }
 
     /// Adds the response to the prompt. An empty response leaves the prompt pending.
-    pub fn answered(&mut self, response: &str) {
+    pub fn responded(&mut self, response: &str) {
         if response.is_empty() {
             return;
         }
@@ -116,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_without_an_answer_is_replaced_by_the_next() {
+    fn a_prompt_without_a_response_is_replaced_by_the_next() {
         let mut conversation = Conversation::new("m", Some("be short".to_owned()));
         conversation.prompt("one".to_owned());
-        conversation.answered("1");
+        conversation.responded("1");
         conversation.prompt("two".to_owned());
         assert_eq!(texts(&conversation), ["be short", "one", "1", "two"]);
-        conversation.answered("");
+        conversation.responded("");
         conversation.prompt("three".to_owned());
         assert_eq!(texts(&conversation), ["be short", "one", "1", "three"]);
     }
@@ -132,11 +132,11 @@ mod tests {
         let mut conversation = Conversation::new("m", None);
         assert!(!conversation.retry());
         conversation.prompt("one".to_owned());
-        conversation.answered("1");
+        conversation.responded("1");
         assert!(conversation.retry());
         assert_eq!(texts(&conversation), ["one"]);
         assert!(conversation.retry(), "it has no answer yet");
-        conversation.answered("uno");
+        conversation.responded("uno");
         assert_eq!(texts(&conversation), ["one", "uno"]);
         conversation.clear();
         assert!(!conversation.retry() && texts(&conversation).is_empty());

@@ -28,7 +28,7 @@ pub fn run(runtime: &Runtime, client: &Client, args: &RunArgs) -> Result<(), Fai
                 let again = respond(client, args, &conversation, &mut screen).await;
                 again.map_err(|failure| advised(failure, &name))
             }
-            answered => answered,
+            responded => responded,
         }
     };
     let outcome = runtime.block_on(work);

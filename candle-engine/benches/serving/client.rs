@@ -31,7 +31,7 @@ impl Answer {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a bench is where time is read")]
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 pub fn now() -> Instant {
     Instant::now()
 }

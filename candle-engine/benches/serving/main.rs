@@ -89,7 +89,7 @@ impl Args {
 fn engine_of(name: &str) -> Engine {
     let mut all = Engine::ALL.into_iter();
     all.find(|engine| engine.name() == name)
-        .unwrap_or_else(|| panic!("{name} is no engine"))
+        .unwrap_or_else(|| panic!("{name} is not an engine"))
 }
 
 fn main() {
@@ -246,7 +246,7 @@ fn make(shape: &Shape, file: &str, path: &Path) -> std::io::Result<()> {
         "f16" => gguf(gguf::Kind::F16),
         "q8_0" => gguf(gguf::Kind::Q8_0),
         "q4_k_m" => gguf(gguf::Kind::Q4KM),
-        other => panic!("{other} is no form of a model; they are q8_0, q4_k_m, f16, bf16 and f32"),
+        other => panic!("{other} is not a form of a model; use q8_0, q4_k_m, f16, bf16 and f32"),
     }
 }
 

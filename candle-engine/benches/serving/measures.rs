@@ -284,12 +284,12 @@ pub async fn decoded(
         .iter()
         .map(Answer::first_at)
         .min()
-        .ok_or("no answer")?;
+        .ok_or("no response")?;
     let last = responses
         .iter()
         .map(Answer::done_at)
         .max()
-        .ok_or("no answer")?;
+        .ok_or("no response")?;
     let rate = (at_once * (tokens - 1)) as f64 / (last - first).as_secs_f64();
     Ok((
         rate,

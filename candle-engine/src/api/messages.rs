@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_back_with_all_that_it_came_with() {
+    fn a_response_goes_back_with_all_that_it_came_with() {
         let nulls = json!({"role": "assistant", "content": "Hi", "annotations": null, "audio": null,
             "function_call": null, "reasoning_content": null, "refusal": null, "tool_calls": null});
         assert_eq!(

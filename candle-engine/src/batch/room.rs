@@ -42,7 +42,7 @@ mod tests {
     use crate::decoding::{BeamSettings, ContrastiveSettings, EarlyStopping};
 
     #[test]
-    fn an_answer_fits_with_all_its_sequences() {
+    fn a_response_fits_with_all_its_sequences() {
         let beams = |beams| {
             Strategy::Beams(BeamSettings {
                 beams,

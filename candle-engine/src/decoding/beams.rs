@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_answers_are_kept_by_score_and_length_penalty() {
+    fn the_best_responses_are_kept_by_score_and_length_penalty() {
         let best = |length_penalty: f32| {
             let mut beams = Beams::new(settings(2, length_penalty, EarlyStopping::default()));
             beams.finish(-3.0, 1, "short");

@@ -132,7 +132,7 @@ impl Texts {
             return Err(EngineError::model(
                 file,
                 format!(
-                    "a text may have {limit} tokens, which leaves no room in addition to the {} special tokens of a pair",
+                    "a text may have {limit} tokens, which leaves no room after the {} special tokens of a pair",
                     texts.added(true)
                 ),
                 "raise max_seq_length in sentence_bert_config.json or model_max_length in tokenizer_config.json",

@@ -37,7 +37,7 @@ impl MappedFile {
         let file = open_regular(path).map_err(failed)?;
         #[expect(
             unsafe_code,
-            reason = "weights are computed with where they lie: a copy would need their size a second time"
+            reason = "weights are used in place: a copy would double their memory"
         )]
         // SAFETY: the mapping is private and never written to. It cannot exclude that another process changes the file: changed
         // bytes give wrong results, as they would after a reload, and truncation ends this process with SIGBUS at the next access.

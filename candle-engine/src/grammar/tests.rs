@@ -173,7 +173,7 @@ fn a_refusal_is_kept_until_the_grammar_is_compiled_after_all() {
 }
 
 #[test]
-fn a_whole_answer_can_only_end() {
+fn a_whole_response_can_only_end() {
     let (tokenizer, grammars) = (demo(), Grammars::new(None));
     let choice = Grammar::Choice(vec!["yes".to_owned()]);
     let mut constraint = grammars
@@ -193,7 +193,7 @@ fn a_whole_answer_can_only_end() {
 }
 
 #[test]
-fn a_call_is_held_to_its_schema_wherever_the_answer_makes_one() {
+fn a_call_is_held_to_its_schema_wherever_the_response_makes_one() {
     let tool = |name: &str, parameters: Value| Tool {
         name: name.to_owned(),
         parameters: Some(parameters),

@@ -53,7 +53,7 @@ impl Input {
         let groups = super::pool::Pieces::new(&mut self.groups);
         pool.run_pieces(&mut self.bytes, NUMBERS_WORTH_SHARING, |piece, bytes| {
             let first = piece * NUMBERS_WORTH_SHARING;
-            #[expect(unsafe_code, reason = "each task has other groups")]
+            #[expect(unsafe_code, reason = "each task has different groups")]
             // SAFETY: pieces are complete groups and do not overlap.
             let groups = unsafe { groups.piece(first / GROUP, bytes.len() / GROUP) };
             quantise(first, bytes, groups);

@@ -180,7 +180,10 @@ pub(crate) fn multiply_all(
         matrices.iter().all(|matrix| matrix.columns == columns),
         "matrices have one width"
     );
-    assert!(input.len().is_multiple_of(columns), "inputs are whole rows");
+    assert!(
+        input.len().is_multiple_of(columns),
+        "inputs are complete rows"
+    );
     assert_eq!(matrices.len(), outputs.len(), "each matrix has an output");
     let count = input.len() / columns;
     if count == 0 {
@@ -189,7 +192,7 @@ pub(crate) fn multiply_all(
 
     let mut bytes = INPUT.take().unwrap_or_default();
     if matrices.iter().any(|matrix| matrix.is_quantised()) {
-        assert!(columns.is_multiple_of(GROUP), "blocks are whole groups");
+        assert!(columns.is_multiple_of(GROUP), "blocks are complete groups");
         bytes.fill(pool, input, columns);
     }
     let mut rounded = ROUNDED.take().unwrap_or_default();

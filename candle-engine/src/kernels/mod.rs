@@ -8,11 +8,11 @@
 #![allow(
     dead_code,
     unused_imports,
-    reason = "a set of kernels is whole; benches use what the networks do not"
+    reason = "the set of kernels is complete; benches use kernels that the networks do not"
 )]
 #![expect(
     clippy::needless_range_loop,
-    reason = "loops over lanes index several arrays, and what they do must be compiled in place"
+    reason = "loops over lanes index several arrays, and their bodies must be inlined"
 )]
 
 mod attention;

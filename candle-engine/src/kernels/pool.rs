@@ -53,13 +53,13 @@ struct Shared {
 
 #[expect(
     unsafe_code,
-    reason = "a section borrows from its caller, who waits until nobody is in it"
+    reason = "a section borrows from its caller, which waits until no thread is inside"
 )]
 // SAFETY: `section` is the only field that is not `Sync`; the gate orders its uses as its comment describes.
 unsafe impl Sync for Shared {}
 #[expect(
     unsafe_code,
-    reason = "a section borrows from its caller, who waits until nobody is in it"
+    reason = "a section borrows from its caller, which waits until no thread is inside"
 )]
 // SAFETY: as above; the work itself is `Sync`.
 unsafe impl Send for Shared {}
@@ -159,7 +159,7 @@ impl Pool {
         let data = Pieces::new(data);
         self.run(all.div_ceil(size), &|task| {
             let first = task * size;
-            #[expect(unsafe_code, reason = "each task has another piece")]
+            #[expect(unsafe_code, reason = "each task has a different piece")]
             // SAFETY: pieces of different tasks do not overlap, and each task runs once.
             let piece = unsafe { data.piece(first, size.min(all - first)) };
             work(task, piece);
@@ -242,11 +242,17 @@ impl Shared {
             if !self.enter(number) {
                 continue;
             }
-            #[expect(unsafe_code, reason = "the section is borrowed from who opened it")]
+            #[expect(
+                unsafe_code,
+                reason = "the section is borrowed from the thread that opened it"
+            )]
             // SAFETY: this thread is inside the section, so the section is not written and its caller waits for this thread.
             let section = unsafe { *self.section.get() };
             if let Some(section) = section {
-                #[expect(unsafe_code, reason = "the section is borrowed from who opened it")]
+                #[expect(
+                    unsafe_code,
+                    reason = "the section is borrowed from the thread that opened it"
+                )]
                 // SAFETY: as above.
                 let work = unsafe { &*section.work };
                 let done = catch_unwind(AssertUnwindSafe(|| self.take_tasks(section.tasks, work)));

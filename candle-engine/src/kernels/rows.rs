@@ -383,7 +383,7 @@ pub(crate) fn turn(pool: &Pool, rows: &mut [f32], heads: usize, width: usize, tu
     let row = heads * width;
     assert!(
         row > 0 && rows.len().is_multiple_of(row) && 2 * turns.half <= width,
-        "rows are whole heads"
+        "rows are complete heads"
     );
     let needed = rows.len() / row * turns.half;
     assert!(

@@ -167,7 +167,7 @@ impl<C: Compute> Attention<C> {
 
     #[expect(
         clippy::too_many_arguments,
-        reason = "an input, an output, and what the step is"
+        reason = "an input, an output, and the state of the step"
     )]
     pub fn forward(
         &self,

@@ -98,7 +98,7 @@ pub(super) fn spec(spec: &Spec) -> Result<(), String> {
             if spec.key_value_heads != spec.heads || spec.value_width != spec.key_width =>
         {
             return Err(format!(
-                "queries, keys and values fused by head need equal heads, but there are {} heads of {} numbers for keys and {} of {} for values",
+                "queries, keys and values fused by head need equal heads, but there are {} heads with keys of {} numbers and {} with values of {}",
                 spec.heads, spec.key_width, spec.key_value_heads, spec.value_width
             ));
         }

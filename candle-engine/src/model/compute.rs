@@ -145,7 +145,7 @@ pub(super) trait Compute: Send + 'static {
     /// Writes the keys and values of all rows to the cache, then computes attention for the queries of each span.
     #[expect(
         clippy::too_many_arguments,
-        reason = "three inputs, one output, and what the step is"
+        reason = "three inputs, one output, and the state of the step"
     )]
     fn attend(
         &mut self,

@@ -1,5 +1,5 @@
 //! A running engine for the tests and a small HTTP client on its socket.
-#![allow(dead_code, reason = "every test binary uses another part")]
+#![allow(dead_code, reason = "every test binary uses a different part")]
 
 pub mod process;
 
@@ -245,7 +245,7 @@ impl Events {
             }
             let frame = self.body.frame().await?.expect("a frame");
             self.text += std::str::from_utf8(frame.data_ref().expect("data"))
-                .expect("every frame is whole UTF-8");
+                .expect("every frame is complete UTF-8");
         }
     }
 

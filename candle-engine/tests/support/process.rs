@@ -148,7 +148,11 @@ impl Client {
     pub async fn text(&self, path: &str) -> String {
         let request = Request::get(path).body(Full::default()).expect("a request");
         let response = self.send(request).await.expect("the engine answers");
-        let body = response.into_body().collect().await.expect("a whole body");
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .expect("a complete body");
         String::from_utf8_lossy(&body.to_bytes()).into_owned()
     }
 

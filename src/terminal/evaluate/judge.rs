@@ -177,9 +177,12 @@ mod tests {
             ("{\"ranking\": [\"A\", \"A\", \"B\"]}", "ranked A twice"),
             (
                 "{\"ranking\": [\"A\", \"B\", \"D\"]}",
-                "ranked \"D\", which is no answer",
+                "ranked \"D\", which is not an answer",
             ),
-            ("{\"ranking\": [1, 2, 3]}", "ranked 1, which is no answer"),
+            (
+                "{\"ranking\": [1, 2, 3]}",
+                "ranked 1, which is not an answer",
+            ),
         ] {
             let shown = case(0).verdict(text).expect_err("is refused");
             assert!(shown.contains(problem), "{text}: {shown}");

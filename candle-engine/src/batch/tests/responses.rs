@@ -6,7 +6,7 @@ use crate::decoding::{BeamSettings, ContrastiveSettings, EarlyStopping};
 use crate::sampling::logprob_of;
 
 #[test]
-fn tokens_end_an_answer_but_not_before_its_least_length() {
+fn tokens_end_a_response_but_not_before_its_least_length() {
     let model = Demo::new();
     let greedy = |ending: Ending| {
         let request = GenerationRequest {
@@ -47,7 +47,7 @@ fn tokens_end_an_answer_but_not_before_its_least_length() {
 }
 
 #[test]
-fn an_answer_has_exactly_as_many_tokens_as_its_limit() {
+fn a_response_has_exactly_as_many_tokens_as_its_limit() {
     let (_, outcome) = Demo::new().whole(&endless(vec![5, 6], 7));
     assert_eq!(outcome.reason, FinishReason::Length);
     assert_eq!(outcome.completion_tokens, 7);

@@ -113,7 +113,7 @@ fn assert_same(demo: &mut Demo, requests: &[GenerationRequest]) {
 }
 
 #[test]
-fn every_answer_is_the_one_without_proposals() {
+fn every_response_is_the_one_without_proposals() {
     for concurrency in [1, 3, 16] {
         let mut demo = Demo::held(&speculating(concurrency), |limits| limits);
         let requests = repeating(&demo);
@@ -126,7 +126,7 @@ fn every_answer_is_the_one_without_proposals() {
 }
 
 #[test]
-fn requests_of_every_kind_are_answered_the_same_in_a_small_cache() {
+fn requests_of_every_kind_are_served_the_same_in_a_small_cache() {
     let small = |limits| Limits {
         pages: 36,
         prompt_rows: 40,

@@ -109,7 +109,7 @@ pub(super) fn together(
 }
 
 #[test]
-fn sixteen_requests_together_are_answered_as_each_alone() {
+fn sixteen_requests_together_are_served_as_each_alone() {
     let mut demo = Demo::held(&options(16), |limits| limits);
     let requests = sixteen(&demo);
     let wanted = alone(&requests);
@@ -173,7 +173,7 @@ fn a_long_prompt_does_not_keep_others_from_their_next_token() {
     while let Ok(ResponseEvent::Piece(..)) = short.try_recv() {
         given += 1;
     }
-    assert!(given >= 10, "{given} pieces beside the long prompt");
+    assert!(given >= 10, "{given} pieces during the long prompt");
     demo.free();
     drop(short);
     assert_eq!(collect(long).expect("computes").len(), 1);
@@ -287,7 +287,7 @@ fn too_many_that_wait_are_refused_and_those_who_left_do_not_count() {
     let waiting: Vec<_> = (0..most).map(|_| demo.ask(&endless(vec![6], 1))).collect();
     let (events, _answer) = unbounded_channel();
     let refused = demo.batch.submit(endless(vec![7], 1), 0, events.clone());
-    let error = refused.expect_err("nobody else may wait");
+    let error = refused.expect_err("the queue is full");
     assert_eq!(error.status, StatusCode::TOO_MANY_REQUESTS);
     drop(waiting);
     demo.step(true);
@@ -311,7 +311,7 @@ fn hidden_states_are_those_of_the_network() {
         let states = demo.batch.states(request).expect("there is room");
         states
             .blocking_recv()
-            .expect("an answer")
+            .expect("a response")
             .expect("computes")
     };
     let near = |found: &[f32], wanted: &[f32]| {
@@ -339,7 +339,7 @@ fn hidden_states_are_the_same_beside_others_that_generate_and_are_asked_for_too(
         demo.batch.states(request).expect("there is room")
     };
     let received = |states: tokio::sync::oneshot::Receiver<_>| {
-        let states: crate::batch::work::States = states.blocking_recv().expect("an answer");
+        let states: crate::batch::work::States = states.blocking_recv().expect("a response");
         states.expect("computes")
     };
     let alone = Demo::new();
@@ -383,7 +383,7 @@ fn texts_whose_states_are_wanted_need_no_seats() {
         })
         .collect();
     for states in sent_in {
-        let states = states.blocking_recv().expect("an answer");
+        let states = states.blocking_recv().expect("a response");
         assert_eq!(states.expect("computes").len(), 1);
     }
 }

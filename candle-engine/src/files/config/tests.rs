@@ -308,7 +308,7 @@ fn what_sets_a_family_apart_is_described() {
     let embeds = described("Qwen3Model", json!({}));
     assert!(
         embeds.ties_head,
-        "there is no head to have weights of its own"
+        "without a head there are no separate weights"
     );
 }
 

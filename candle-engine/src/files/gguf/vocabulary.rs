@@ -30,7 +30,7 @@ const TURN_ENDS: [&str; 12] = [
 /// A vocabulary and its settings.
 #[derive(Debug)]
 pub(crate) struct GgufVocabulary {
-    /// `llama` (sentencepiece) or `gpt2` (bytes as letters).
+    /// `llama` (sentencepiece) or `gpt2` (byte-level BPE).
     pub(super) model: String,
     /// Name of the pre-tokenizer.
     pub(super) split: String,

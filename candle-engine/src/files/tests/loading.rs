@@ -41,7 +41,7 @@ fn load(folder: &Path, plan: LoadPlan) -> Result<ModelFiles, EngineError> {
     let mut files = ModelFiles::open(folder)?;
     let progress = Progress::default();
     files.load(plan, &progress)?;
-    assert_eq!(progress.read(), ("weights", 95), "all bytes were told");
+    assert_eq!(progress.read(), ("weights", 95), "all bytes were reported");
     Ok(files)
 }
 
@@ -65,7 +65,7 @@ fn numbers_that_are_none_are_found_where_that_is_asked_for() {
                 numbers[777] = wrong;
                 Tensor::from_vec(numbers, tensor.dims(), &Device::Cpu).expect("a tensor")
             });
-            load(folder.path(), LoadPlan::default()).expect("nobody looked");
+            load(folder.path(), LoadPlan::default()).expect("it is not checked");
             let error = load(folder.path(), verify)
                 .expect_err("a number is none")
                 .to_string();

@@ -368,7 +368,10 @@ fn hostile_grammars_end_soon() {
                 break;
             };
             let next = (3..).find(|token: &u32| logits[*token as usize] == 0.0);
-            if constraint.accept(next.expect("something goes on")).is_err() {
+            if constraint
+                .accept(next.expect("a token is allowed"))
+                .is_err()
+            {
                 break;
             }
         }

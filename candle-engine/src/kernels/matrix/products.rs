@@ -33,7 +33,7 @@ impl Product<'_> {
     /// Writes the first `wanted` of each 32 sums, plus the bias, to the columns from `first` on.
     fn write(&self, first: usize, wanted: usize, sums: &[f32]) {
         for (row, sums) in sums.chunks_exact(TILE_ROWS).enumerate() {
-            #[expect(unsafe_code, reason = "tasks write other columns of the same rows")]
+            #[expect(unsafe_code, reason = "tasks write different columns of the same rows")]
             // SAFETY: each task has different columns, and takes one piece at a time.
             let output = unsafe { self.output.piece(row * self.matrix.rows + first, wanted) };
             output.copy_from_slice(&sums[..wanted]);

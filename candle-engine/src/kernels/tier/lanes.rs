@@ -32,7 +32,7 @@ pub(crate) trait Job {
 /// Functions that take pointers are unsafe: the numbers or bytes they access must be valid there. Pointers need no alignment.
 #[expect(
     unsafe_code,
-    reason = "loads and stores go through pointers, so that inner loops check no bounds"
+    reason = "loads and stores go through pointers, which spares inner loops the bounds checks"
 )]
 pub(crate) trait Tier: Copy {
     /// Maximum number of input rows a kernel takes together: as many as the registers hold. The limit also reduces compile time.

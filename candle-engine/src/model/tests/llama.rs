@@ -31,7 +31,7 @@ fn config(spec: &Spec, rope_scaling: Option<Llama3RopeConfig>) -> Config {
 fn builder(tensors: &InMemory) -> VarBuilder<'static> {
     #[expect(
         clippy::disallowed_types,
-        reason = "candle's VarBuilder takes this map; its order is never looked at"
+        reason = "candle's VarBuilder takes this map; its order does not matter"
     )]
     let mut map = std::collections::HashMap::new();
     for (name, stored) in &tensors.0 {

@@ -44,7 +44,7 @@ fn weights(spec: &Spec, encoding: Encoding) -> InMemory {
         } else {
             encoding
         };
-        let mut bytes = vec![0u8; encoding.bytes_of(numbers).expect("whole blocks")];
+        let mut bytes = vec![0u8; encoding.bytes_of(numbers).expect("complete blocks")];
         match encoding {
             Encoding::Q8_0 => {
                 random.fill(&mut bytes[..]);
@@ -72,7 +72,7 @@ fn weights(spec: &Spec, encoding: Encoding) -> InMemory {
 }
 
 fn now() -> Instant {
-    #[expect(clippy::disallowed_methods, reason = "this is what is measured")]
+    #[expect(clippy::disallowed_methods, reason = "this is the measurement")]
     Instant::now()
 }
 
@@ -101,7 +101,7 @@ fn step(
 fn report(what: &str, times: &Times, whole: Duration, tokens: usize) {
     let mut times = times.lock().expect("no panic");
     let rate = tokens as f64 / whole.as_secs_f64();
-    println!("{what}: {whole:.1?}, {rate:.0} tokens a second");
+    println!("{what}: {whole:.1?}, {rate:.0} tokens per second");
     let mut rest = whole;
     let mut parts: Vec<_> = times.iter().collect();
     parts.sort_by_key(|part| std::cmp::Reverse(part.1.0));
@@ -111,7 +111,7 @@ fn report(what: &str, times: &Times, whole: Duration, tokens: usize) {
         rest = rest.saturating_sub(*time);
     }
     let share = 100.0 * rest.as_secs_f64() / whole.as_secs_f64();
-    println!("  {share:5.1} %  besides");
+    println!("  {share:5.1} %  other");
     times.clear();
 }
 
@@ -187,7 +187,7 @@ fn a_decoder_of_110_million_parameters() {
             let whole = (0..STEPS)
                 .map(|_| step(&mut decoder, &mut sequences, &[1], &mut logits))
                 .sum();
-            let what = format!("{encoding:?}, {STEPS} steps of {count} at once");
+            let what = format!("{encoding:?}, {STEPS} steps of {count} tokens");
             report(&what, &times, whole, STEPS * count as usize);
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct Timed<C> {
 
 impl<C> Timed<C> {
     fn timed<T>(&mut self, name: &'static str, work: impl FnOnce(&mut C) -> T) -> T {
-        #[expect(clippy::disallowed_methods, reason = "this is what is measured")]
+        #[expect(clippy::disallowed_methods, reason = "this is the measurement")]
         let start = Instant::now();
         let result = work(&mut self.inner);
         let mut times = self.times.lock().expect("no panic");

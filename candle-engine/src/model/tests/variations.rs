@@ -98,7 +98,7 @@ pub(super) fn variations() -> Vec<(&'static str, Spec)> {
             }),
         ),
         (
-            "parts beside each other with one norm, and no gate",
+            "parallel parts with one norm, and no gate",
             with(|spec| {
                 spec.norm.centred = true;
                 spec.blocks.iter_mut().for_each(|block| {
@@ -108,7 +108,7 @@ pub(super) fn variations() -> Vec<(&'static str, Spec)> {
             }),
         ),
         (
-            "parts beside each other with two norms, and heads that lie together",
+            "parallel parts with two norms, and fused heads",
             with(|spec| {
                 spec.norm.centred = true;
                 spec.key_value_heads = spec.heads;
@@ -241,7 +241,7 @@ pub(super) fn variations() -> Vec<(&'static str, Spec)> {
             experts(|experts| experts.naming = ExpertNames::Mixtral),
         ),
         (
-            "experts beside a gated one",
+            "experts and a gated shared expert",
             experts(|experts| {
                 experts.normalises_chosen = false;
                 experts.shared_width = Some(48);

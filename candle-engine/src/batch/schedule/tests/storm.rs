@@ -50,7 +50,7 @@ fn every_request_ends_once_and_in_turn_whatever_happens() {
         let mut world = World::new(limits);
         let mut arrived = 0;
         while arrived < 60 || !world.schedule.is_empty() {
-            assert!(world.steps < 60_000, "somebody starves");
+            assert!(world.steps < 60_000, "a request starves");
             if arrived < 60 && random.random_bool(0.3) {
                 let strategy = any_strategy(&mut random);
                 let prompt = random.random_range(1..(pages * PAGE_TOKENS * 3 / 4).min(150));

@@ -221,7 +221,11 @@ impl World {
         for request in requests {
             let known = self.known.get_mut(&request).expect("it has not ended");
             let parts = plan.parts.iter().filter(|part| part.request == request);
-            assert_eq!(parts.count(), known.branches.len(), "all go on together");
+            assert_eq!(
+                parts.count(),
+                known.branches.len(),
+                "all sequences advance together"
+            );
             known.generated += 1;
             // Draws random tokens, and continues while they match the proposals.
             let proposed = self.schedule.proposed(request).to_vec();
