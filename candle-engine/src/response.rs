@@ -1,5 +1,5 @@
-//! Turns the batch's results into a response: one JSON object, or a stream of events. One file because the object and the stream
-//! are two forms of the same response.
+//! Turns the batch's results into a response: one JSON object, or a stream of events.
+//! One file because the object and the stream are two forms of the same response.
 
 use crate::api_error::ApiError;
 use crate::batch::{GenerationRequest, Outcome, ResponseEvent, Runs};

@@ -1,5 +1,5 @@
-//! The listener, the routes and the life cycle of an engine: listen, load, serve, stop. One file because the routes are short and
-//! share the state of the engine's life cycle.
+//! The listener, the routes and the life cycle of an engine: listen, load, serve, stop.
+//! One file because the routes are short and share the state of the engine's life cycle.
 
 use crate::adapters::Adapters;
 use crate::api_error::ApiError;

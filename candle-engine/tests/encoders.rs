@@ -1,6 +1,6 @@
 //! Encoders, cross-encoders, and decoders that embed or rank, over HTTP, compared with the results of `transformers` and
-//! `sentence-transformers` on the same files (`vectors/encoders.py`). One file because every test compares one stored result with
-//! the engine's.
+//! `sentence-transformers` on the same files (`vectors/encoders.py`).
+//! One file because every test compares one stored result with the engine's.
 
 #[path = "encoders/decoders.rs"]
 mod decoders;

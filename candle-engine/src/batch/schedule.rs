@@ -1,6 +1,6 @@
 //! Plans the next step: which request begins, whose rows are in the step, on which pages, and which request gives pages back when
-//! they run out. It reads no clock, which makes runs repeatable. One file because the choices of a step depend on each other and on
-//! one account of pages.
+//! they run out. It reads no clock, which makes runs repeatable.
+//! One file because the choices of a step depend on each other and on one account of pages.
 //!
 //! ```text
 //!   arrive ──> waiting ──(seat, budgets and pages)──> filling ──(prompt computed)──> going on, token by token ──> end

@@ -1,5 +1,5 @@
-//! Turns hidden states into one vector per text: pooling, dense layers and normalisation of Sentence Transformers' modules. One
-//! file because pooling, dense layers and normalisation are one chain that the model's files describe.
+//! Turns hidden states into one vector per text: pooling, dense layers and normalisation of Sentence Transformers' modules.
+//! One file because pooling, dense layers and normalisation are one chain that the model's files describe.
 
 use super::linear::Linear;
 use super::network::{Hidden, Sequence};

@@ -14,7 +14,6 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Converts a score to a JSON number.
 fn number(score: f32) -> Value {
     // Uses the shortest decimal of the 32-bit float instead of its 64-bit conversion.
     score
@@ -26,16 +25,16 @@ fn number(score: f32) -> Value {
 /// The method that scores two texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scoring {
-    /// A cross-encoder's raw logit.
     Logit,
     /// A cross-encoder's logit through a sigmoid.
     Probability,
     /// The cosine of vectors from an embedding model: one vector per first text, then one per second text.
-    Cosine { firsts: usize },
+    Cosine {
+        firsts: usize,
+    },
 }
 
 impl Scoring {
-    /// Computes the scores from the model's output.
     fn scores(self, vectors: &[Vec<f32>]) -> Vec<f32> {
         let logits = || vectors.iter().filter_map(|vector| vector.first().copied());
         let Self::Cosine { firsts } = self else {
@@ -190,7 +189,6 @@ fn sequences_of(
     pairs.collect()
 }
 
-/// Returns a new id for a response.
 fn next_id(kind: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

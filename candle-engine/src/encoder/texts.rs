@@ -1,5 +1,5 @@
-//! Turns texts into the tokens of an encoder: special tokens, pairs, prompts, limits and truncation. One file because limits and
-//! truncation depend on the special tokens that are added.
+//! Turns texts into the tokens of an encoder: special tokens, pairs, prompts, limits and truncation.
+//! One file because limits and truncation depend on the special tokens that are added.
 
 use super::network::Sequence;
 use crate::api_error::ApiError;

@@ -1,5 +1,5 @@
-//! Attention over the pages of a KV cache: rows of many sequences in one call, each over its own sequence's cached tokens. One file
-//! because tiles, scores and sums are one computation.
+//! Attention over the pages of a KV cache: rows of many sequences in one call, each over its own sequence's cached tokens.
+//! One file because tiles, scores and sums are one computation.
 //!
 //! Keys are taken in tiles of 64 tokens that begin at multiples of 64, with a running maximum and rescaled sums (Milakov and
 //! Gimelshein 2018; Dao et al. 2022), so a row of scores is never complete in memory. Tile boundaries are the same for every row,

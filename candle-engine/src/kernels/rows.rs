@@ -1,5 +1,5 @@
-//! Operations on each row separately: norms, rotary embeddings, activations, sums. One file because the operations are short and
-//! share how a row is split into lanes.
+//! Operations on each row separately: norms, rotary embeddings, activations, sums.
+//! One file because the operations are short and share how a row is split into lanes.
 //!
 //! Rows have any width; lanes beyond the end of a row count as zero.
 

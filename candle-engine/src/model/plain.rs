@@ -1,5 +1,6 @@
 //! The operations of a decoder implemented with candle: for GPUs, and on the CPU as the plain reference for this crate's own
-//! kernels. One file because it is one implementation of one trait, operation by operation.
+//! kernels.
+//! One file because it is one implementation of one trait, operation by operation.
 //!
 //! Hidden states, norms and sums are F32. On GPUs, weights in GGML blocks stay quantised and use candle's quantised kernels, and
 //! dense weights multiply in BF16, or in F32 if the file has F32. On the CPU, everything is F32.

@@ -1,5 +1,5 @@
-//! Parses tool calls from a streamed completion. Text is withheld only while it could still become a call. One file because a text
-//! is read in one pass, whether it ends or is cut off.
+//! Parses tool calls from a streamed completion. Text is withheld only while it could still become a call.
+//! One file because a text is read in one pass, whether it ends or is cut off.
 
 use super::{Family, ToolCall};
 use serde_json::{Map, Value};

@@ -1,5 +1,5 @@
-//! Concurrent requests: what they share, how they are isolated, and who waits for whom. The tests count steps, never time. One file
-//! because every test runs the same requests alone and together.
+//! Concurrent requests: what they share, how they are isolated, and who waits for whom. The tests count steps, never time.
+//! One file because every test runs the same requests alone and together.
 
 use super::*;
 use crate::batch::request::{FinishReason, StatesRequest};

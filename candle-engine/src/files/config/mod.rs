@@ -1,5 +1,5 @@
-//! Turns `config.json` into the description of a decoder, for every known family. One file because one reader holds the fields, and
-//! each family uses its part of them.
+//! Turns `config.json` into the description of a decoder, for every known family.
+//! One file because one reader holds the fields, and each family uses its part of them.
 //!
 //! The descriptions follow `modeling_*.py` and `configuration_*.py` of `transformers` 5, including the defaults of omitted fields.
 

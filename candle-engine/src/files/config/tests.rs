@@ -1,5 +1,5 @@
-//! Tests the `config.json` reader on small configurations of each family; complete models are covered by the test vectors. One file
-//! because every test describes one small configuration.
+//! Tests the `config.json` reader on small configurations of each family; complete models are covered by the test vectors.
+//! One file because every test describes one small configuration.
 
 use super::*;
 use crate::spec::{ExpertGroups, RopeScaling, Scoring};

@@ -1,5 +1,6 @@
 //! Turns the metadata of a GGUF file into a description: converts it to the equivalent `config.json`, and describes that. Of the
-//! tensors, only rotary divisors are read. One file because each metadata key is written to its field of the configuration.
+//! tensors, only rotary divisors are read.
+//! One file because each metadata key is written to its field of the configuration.
 //!
 //! The keys are llama.cpp's. Behavior that llama.cpp hard-codes per architecture is added here.
 

@@ -1,5 +1,5 @@
-//! Sixteen lanes as one AVX-512 vector, with VNNI's dot products of bytes, and BF16 dot products if the processor has them. One
-//! file because it is one implementation of one trait, instruction by instruction.
+//! Sixteen lanes as one AVX-512 vector, with VNNI's dot products of bytes, and BF16 dot products if the processor has them.
+//! One file because it is one implementation of one trait, instruction by instruction.
 
 #![expect(
     unsafe_code,
