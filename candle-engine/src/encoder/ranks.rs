@@ -311,7 +311,6 @@ pub(super) struct ScoreRequest {
 impl ScoreRequest {
     pub fn read(service: &Service, fields: &mut Fields) -> Result<ParsedRequest, ApiError> {
         let mut scoring = take_scoring(service, fields)?;
-        // vLLM's field names, older and newer.
         let names = [
             ("text_1", "text_2"),
             ("queries", "documents"),
