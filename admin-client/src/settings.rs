@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_refused_with_its_text() {
+    fn an_invalid_address_is_refused_with_its_text() {
         for server in ["", "ftp://h", "http://", "http://h:notaport"] {
             let failure = base_of(server).expect_err(server);
             assert_eq!(failure.exit_status(), 2);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_key_file_is_no_key() {
+    fn an_empty_key_file_is_not_a_key() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("admin.key");
         std::fs::write(&file, " \n").expect("written");

@@ -26,7 +26,7 @@ fn one(line: &'static str, status: u16, body: Value) -> Server {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_exit_status_3_with_what_to_do() {
+fn an_unreachable_server_is_exit_status_3_with_advice() {
     // The system does not assign this port to a process that requests any free port. A port that was free a little earlier could be
     // assigned.
     let port = "127.0.0.1:1";
@@ -64,7 +64,7 @@ fn an_unknown_model_shows_the_servers_closest_names() {
 }
 
 #[test]
-fn a_page_that_is_no_pool_is_told_apart_from_a_refusal() {
+fn a_page_that_is_not_a_pool_is_distinguished_from_a_refusal() {
     let server = Server::start(vec![(
         "GET /llm/admin/queue",
         vec![Reply::other(404, "text/html", "<h1>nginx</h1>")],
@@ -119,7 +119,7 @@ fn the_key_comes_from_the_flag_then_the_environment_then_a_file() {
 }
 
 #[test]
-fn a_refused_key_says_where_keys_are_looked_for_and_never_the_key() {
+fn a_refused_key_names_the_sources_of_keys_and_never_the_key() {
     let server = one(
         "GET /llm/admin/queue",
         401,
@@ -144,7 +144,7 @@ fn a_refused_key_says_where_keys_are_looked_for_and_never_the_key() {
 }
 
 #[test]
-fn a_proxy_is_not_asked_for_a_server_on_this_machine() {
+fn a_proxy_is_not_used_for_a_server_on_this_machine() {
     let server = one("GET /llm/admin/queue", 200, json!({}));
     let dir = tempfile::tempdir().expect("a directory");
     let proxy = [
@@ -243,7 +243,7 @@ fn settings_are_changed_and_given_back() {
 }
 
 #[test]
-fn a_lost_stream_of_events_goes_on_after_the_last_one() {
+fn a_lost_event_stream_continues_after_the_last_event() {
     let line = "GET /llm/admin/events?kind=evicted&follow=true";
     let event = |id: u32| {
         let body = format!(
@@ -308,7 +308,7 @@ fn past_events_and_logs_are_printed_line_by_line() {
 }
 
 #[test]
-fn a_cleanup_previews_without_unloading_and_asks_nobody_in_a_script() {
+fn a_cleanup_previews_without_unloading_and_does_not_ask_in_a_script() {
     let line = "POST /llm/admin/cleanup";
     let body = json!({"preview": true, "replicas": [{"replica": "r1", "model": "m", "bytes": 5}], "unloaded": ["r1"],
         "reopen_at": "2026-11-20T12:00:00Z"});
@@ -329,7 +329,7 @@ fn a_cleanup_previews_without_unloading_and_asks_nobody_in_a_script() {
 }
 
 #[test]
-fn every_other_command_asks_its_route_and_succeeds() {
+fn every_other_command_calls_its_route_and_succeeds() {
     let cases = [
         (
             "unload m --now",

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_programs_get_and_give_what_the_manual_says() {
+    async fn the_programs_exchange_the_documented_json() {
         let listed = "echo '{\"leases\": [{\"id\": \"vm-1\", \"shape\": \"a2\", \"state\": \"running\", \"host\": \"10.0.0.7\", \"starts_unix\": 17},
             {\"id\": \"vm-2\", \"shape\": \"a2\", \"state\": \"pending\", \"reason\": \"no quota\", \"node\": \"b\"}]}'";
         let (folder, cluster) = with_programs([KEEPS, KEEPS, listed]);

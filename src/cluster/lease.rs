@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_lease_that_runs_is_what_the_cluster_says_or_its_start_and_its_limit() {
+    fn the_end_of_a_running_lease_is_reported_or_derived_from_its_limit() {
         let mut lease = NodeLease {
             id: LeaseId::parse("1").expect("an id"),
             shape: "a".to_owned(),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_the_node_of_its_own_deployment_alone() {
+    fn a_pod_is_the_node_of_its_own_deployment_only() {
         for node in ["pool-a-1", "pool-a-1-5d9c7b6f8-x7k2p"] {
             assert!(is_node_of("pool-a-1", node), "{node}");
         }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_is_dropped_leaves_its_applications_in_doubt_and_a_settled_one_none() {
+    fn a_dropped_write_leaves_its_applications_in_doubt_and_a_settled_one_does_not() {
         let doubts = Doubts::new(DOUBT);
         doubts.begin(names(&["a", "b"])).settle();
         assert_eq!(doubts.names(), names(&[]));

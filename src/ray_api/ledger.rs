@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_in_the_store_is_not_remembered() {
+    async fn a_ray_that_is_not_in_the_store_is_not_remembered() {
         let store: Arc<Memory> = Arc::default();
         let ledger = store.ledger();
         let first = used("http://a:8265", "t");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ray_that_was_perhaps_forgotten_is_saved_anew_before_it_is_used_again() {
+    async fn a_ray_that_may_have_been_forgotten_is_saved_again_before_its_next_use() {
         let store: Arc<Memory> = Arc::default();
         let ledger = store.ledger();
         let first = used("http://a:8265", "t");

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_traceback_in_colours_the_error_is_left() {
+    fn a_coloured_traceback_is_reduced_to_its_error() {
         let text = "\u{1b}[36mray::ServeReplica\u{1b}[39m (pid=1)\n  File \"x.py\"\nRuntimeError: no room\n\n";
         assert_eq!(last_line(text), "RuntimeError: no room");
         assert_eq!(last_line(" \n"), "it says nothing");

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_a_leader_without_an_address_is_named_with_what_to_set_there() {
+    fn d4_a_leader_without_an_address_is_named_with_advice() {
         let Standing::Follows(leader) = standing_behind(Some(known("https://one:8443"))) else {
             panic!("it has an address");
         };
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn d4_a_file_has_one_service_and_nobody_stands_by() {
+    fn d4_a_file_has_one_service_and_no_standby() {
         let fault = Candidate::new("sqlite://pool.db", Advertised::default());
         let Err(fault) = fault else {
             panic!("SQLite has no standby");

@@ -159,7 +159,7 @@ mod tests {
     use pool::{Bytes, Priority, Time};
 
     #[test]
-    fn since_when_another_rule_is_followed_is_a_moment_as_the_api_writes_it() {
+    fn the_start_of_another_rule_has_the_apis_time_format() {
         let explanation = Explanation {
             load: "a".to_owned(),
             priority: Priority(0),

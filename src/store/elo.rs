@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_surprise_moves_much_and_what_was_expected_little() {
+    fn a_surprise_changes_ratings_more_than_an_expected_result() {
         // 10^(-1) / (1 + 10^(-1)) of 32 points: 2.909; the rest: 29.091.
         assert_eq!(
             changes(&[1_400_000, START], Verdict::Best(0)),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_one_of_several_plays_each_of_the_others_and_nothing_is_lost() {
+    fn the_chosen_model_plays_each_of_the_others_and_no_points_are_lost() {
         let ratings = [1_100_000, START, 900_000];
         let moved = changes(&ratings, Verdict::Best(2));
         assert!(
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hundred_thousandth_win_against_a_far_weaker_one_still_moves_a_little() {
+    fn the_hundred_thousandth_win_against_a_far_weaker_model_still_counts() {
         let mut now = [START, START];
         for _ in 0..100_000 {
             let moved = changes(&now, Verdict::Best(0));

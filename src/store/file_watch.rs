@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_in_the_place_of_the_one_in_use_gets_nothing() {
+    async fn a_database_that_replaces_the_open_one_is_not_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let other = tempfile::tempdir().expect("a folder");
         let (store, path) = opened(folder.path()).await;
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_acknowledged_survives_the_removal_of_the_log() {
+    async fn acknowledged_changes_survive_the_removal_of_the_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let (store, path) = opened(folder.path()).await;
         store.save_meta("before", "1").await.expect("kept");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_that_is_cut_off_while_it_is_in_use_takes_nothing_more() {
+    async fn a_database_truncated_while_in_use_is_not_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let (store, path) = opened(folder.path()).await;
         store.save_meta("before", "1").await.expect("kept");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_was_given_up_is_no_sign_of_a_lost_log() {
+    async fn an_abandoned_connection_does_not_indicate_a_lost_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let (store, _) = opened(folder.path()).await;
         for nth in 0..3 {

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_row_that_the_database_refuses_holds_no_other_back() {
+    async fn a_refused_row_does_not_affect_other_rows() {
         for store in stores().await {
             let rule = match store.dialect() {
                 Dialect::Sqlite => {

@@ -150,7 +150,7 @@ mod tests {
     use crate::testing::file_after;
 
     #[tokio::test]
-    async fn a_stay_has_the_moment_at_which_its_own_load_has_ended() {
+    async fn a_stay_has_the_time_at_which_its_own_load_ended() {
         let folder = tempfile::tempdir().expect("a folder");
         let statements = [
             "CREATE TABLE history (id INTEGER PRIMARY KEY, at INTEGER, kind TEXT, model TEXT, \

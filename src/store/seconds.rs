@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_second_has_a_bit_and_what_came_earlier_has_one_of_its_own() {
+    fn each_second_has_a_bit_and_earlier_requests_have_a_separate_one() {
         let minute = 29_000_000 * 60_000;
         let all = Seconds::from_time(Time(minute + 999))
             | Seconds::from_time(Time(minute + 7_000))

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_of_an_older_version_says_nothing_of_waits_and_seconds() {
+    async fn a_store_of_an_older_version_has_no_waits_and_seconds() {
         let folder = tempfile::tempdir().expect("a folder");
         let statements = [
             "CREATE TABLE usage (minute INTEGER, model TEXT, requests INTEGER, busy_ms INTEGER)",
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_of_an_older_version_says_what_waited_and_nothing_of_seconds() {
+    async fn a_store_of_an_older_version_has_waits_but_no_seconds() {
         let folder = tempfile::tempdir().expect("a folder");
         let statements = [
             "CREATE TABLE usage (minute INTEGER, model TEXT, requests INTEGER, busy_ms INTEGER, \
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_seconds_of_a_minute_that_is_written_twice_are_those_of_both_or_unknown() {
+    async fn the_seconds_of_a_minute_written_twice_are_combined_or_unknown() {
         // The highest bit stands for requests from before the minute.
         let earlier = Seconds::EARLIER.bits();
         let first = [
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_fails_otherwise_is_not_read_as_one_without_waits() {
+    async fn a_store_that_fails_for_another_reason_is_not_read_without_waits() {
         let folder = tempfile::tempdir().expect("a folder");
         // The waiting times cannot be read, but the rest can.
         let statements = [
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_column_that_is_not_there_is_known_of_either_database() {
+    async fn a_missing_column_is_recognized_on_both_databases() {
         for store in crate::testing::stores().await {
             let missing = query("SELECT absent FROM usage");
             let missing = missing.fetch_all(&store.readers).await;

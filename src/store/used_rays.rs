@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_ray_is_kept_until_it_is_forgotten_and_once_for_each_prefix() {
+    async fn a_ray_is_stored_once_for_each_prefix_until_it_is_deleted() {
         for store in stores().await {
             assert_eq!(store.used_rays().await.expect("read"), []);
             let (first, second) = (ray("http://a:8265", Some("t")), ray("http://b:8265", None));

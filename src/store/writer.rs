@@ -318,7 +318,7 @@ mod tests {
     use crate::testing::stores;
 
     #[tokio::test]
-    async fn a_transaction_that_the_database_rolled_back_costs_its_connection_and_nothing_else() {
+    async fn a_rolled_back_transaction_only_costs_its_connection() {
         for store in stores().await {
             // As SQLite does on a full disk: the transaction no longer exists.
             let broken = store.write("break", async |connection| {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_is_given_up_in_the_middle_leaves_no_transaction_behind() {
+    async fn an_abandoned_write_leaves_no_transaction_behind() {
         for store in stores().await {
             let endless = store.write("never end", async |connection| {
                 query("INSERT INTO meta (key, value) VALUES ('a', 'half')")
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_constraint_is_no_trouble_of_the_disk() {
+    async fn a_constraint_is_not_a_failure_of_the_disk() {
         for store in stores().await {
             let fault = store.write("break a rule", async |connection| {
                 query("INSERT INTO meta (key, value) VALUES ('a', NULL)")
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_probe_leaves_nothing_and_nothing_is_written_after_the_end() {
+    async fn a_probe_leaves_no_rows_and_nothing_is_written_after_the_end() {
         for store in stores().await {
             store.probe().await.expect("it can be written");
             assert_eq!(store.meta("probe of the disk").await.expect("read"), None);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_traceparent_begins_a_new_trace() {
+    fn an_invalid_traceparent_begins_a_new_trace() {
         for wrong in [
             "",
             "00",
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tracestate_is_kept_as_it_is_unless_it_is_too_long_or_has_no_traceparent() {
+    fn a_tracestate_is_kept_unless_it_is_too_long_or_has_no_traceparent() {
         let parse =
             |parent, states: &[&'static str]| ParentContext::parse(parent, states.iter().copied());
         let found = parse(Some(VALID), &["a=1", " b=2 "]).unwrap();

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_success_is_read_and_nonsense_is_none() {
+    fn a_partial_success_is_parsed_and_nonsense_is_ignored() {
         let mut response = Message::default();
         response.message(1, |partial| {
             partial.number(1, 300);

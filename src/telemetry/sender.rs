@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_line_by_line_and_errors_repeat_nothing_of_them() {
+    fn headers_are_parsed_line_by_line_and_errors_never_quote_them() {
         let headers = parse_headers("# key\nauthorization: Bearer a=b\n\nx-team = lab\n".lines());
         let headers = headers.unwrap();
         assert_eq!(headers["authorization"], "Bearer a=b");

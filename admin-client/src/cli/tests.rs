@@ -35,7 +35,7 @@ fn load_takes_every_flag_of_the_interface() {
 }
 
 #[test]
-fn a_time_that_is_none_and_a_count_of_zero_are_wrong_usage() {
+fn an_invalid_time_and_a_count_of_zero_are_wrong_usage() {
     assert_eq!(
         refusal("admin-client load m --lease soon"),
         ErrorKind::ValueValidation
@@ -57,7 +57,7 @@ fn a_time_that_is_none_and_a_count_of_zero_are_wrong_usage() {
 }
 
 #[test]
-fn set_wants_at_least_one_change_and_takes_none_to_clear() {
+fn set_requires_at_least_one_change_and_accepts_none_to_clear() {
     assert_eq!(
         refusal("admin-client set m"),
         ErrorKind::MissingRequiredArgument

@@ -9,7 +9,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::responses::{LoadResponse, ModelList, Plan};
 use crate::cli::{LoadArgs, Wish};
 use crate::client::Patience;
 use crate::commands::Session;
@@ -18,6 +17,7 @@ use crate::render::fold::sentence;
 use crate::render::progress::{Progress, progress};
 use crate::render::quantity::{Clock, count};
 use crate::render::{outcome, plan as plan_text};
+use crate::responses::{LoadResponse, ModelList, Plan};
 use crate::screen::{Screen, announced, note};
 use crate::state::State;
 use crate::style::clean;
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_holds_what_was_said_and_nothing_else() {
+    fn a_body_contains_only_the_given_options() {
         assert_eq!(body("m", &Wish::default(), None), json!({"model": "m"}));
         let wish = Wish {
             priority: Some(0),

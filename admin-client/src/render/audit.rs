@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::responses::{AuditEntry, AuditList};
 use crate::render::quantity::Clock;
 use crate::render::table::{Cell, Column, column, table};
+use crate::responses::{AuditEntry, AuditList};
 use crate::style::{Style, Tint};
 
 const COLUMNS: [Column; 6] = [
@@ -79,7 +79,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn each_change_is_a_line_with_who_and_what_and_its_end() {
+    fn each_change_is_a_line_with_requester_action_and_result() {
         let entry = |key: Value, name: Value, what: Value, status: u16| {
             json!({"id": 1, "at": "2026-11-21T11:59:00Z", "key": key, "subject": null, "name": name,
                 "client": "10.0.0.7", "method": "POST", "path": "/admin/load", "what": what, "status": status,

@@ -1,8 +1,8 @@
 //! Events, one line each where the terminal is wide enough, and engine output. Pure.
 
-use crate::responses::{EventView, LogLine};
 use crate::render::fold::{fitted, name, wrapped};
 use crate::render::quantity::{Clock, bytes_or_dash, label, milliseconds};
+use crate::responses::{EventView, LogLine};
 use crate::style::{Style, Tint, clean, clean_line, width};
 
 /// Columns of a terminal that leave room for dates.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_narrow_terminal_the_reason_stands_below_and_nothing_is_wider() {
+    fn on_a_narrow_terminal_the_reason_is_below_and_no_line_is_wider() {
         let view: EventView = serde_json::from_value(json!({
             "at": "2026-11-21T11:59:00Z", "kind": "evict", "model": "org/m", "replica": "r3",
             "reason": "preempted by org/large: priority 1 over 0 (P2); 0 in flight", "took_ms": 3200,
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_an_unknown_kind_with_nothing_else_is_still_a_line() {
+    fn an_event_with_only_an_unknown_kind_is_still_a_line() {
         let view: EventView = serde_json::from_value(json!({"kind": "novel"})).expect("an event");
         assert_eq!(event(&view, noon(), Style::PLAIN), "novel");
     }
 
     #[test]
-    fn an_engines_colours_are_taken_out_of_its_lines() {
+    fn an_engines_colours_are_removed_from_its_lines() {
         let line: LogLine = serde_json::from_value(
             json!({"replica": "r1", "stream": "stderr", "line": "\u{1b}[32mINFO\u{1b}[0m up"}),
         )

@@ -1,9 +1,9 @@
 //! Plans as text: placement, victims and reasons, or the obstacles. Pure.
 
-use crate::responses::{Candidate, Loading, Needs, Plan, Victim};
 use crate::render::fold::{item, name, painted};
 use crate::render::quantity::{bytes, count, milliseconds, seconds};
 use crate::render::table::{Cell, Column, column, list};
+use crate::responses::{Candidate, Loading, Needs, Plan, Victim};
 use crate::style::{Style, Tint, clean, clean_line};
 
 /// A plan, or its obstacles if it is not feasible.
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_tells_what_leaves_why_and_what_it_costs() {
+    fn a_plan_shows_victims_reasons_and_cost() {
         let shown = plan(
             &read(json!({
                 "model": "org/m", "priority": 1, "feasible": true, "already_loaded": false,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_goes_on_is_not_called_loaded() {
+    fn a_load_in_progress_is_not_called_loaded() {
         let loading = json!({"model": "m", "feasible": true,
             "loading": {"replicas": 1, "for_ms": 12_300, "why": "order o5"}, "expected_seconds": 14.0});
         assert_eq!(

@@ -1,8 +1,8 @@
 //! The progress of a load, from one view of the model. Pure.
 
-use crate::responses::{ModelView, ReplicaView};
 use crate::render::models::fetched;
 use crate::render::quantity::milliseconds;
+use crate::responses::{ModelView, ReplicaView};
 use crate::state::State;
 use crate::style::clean;
 
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_per_cent_the_time_is_shown_and_moves_the_bar() {
+    fn without_a_percentage_the_time_is_shown_and_moves_the_bar() {
         let loading = |left: Value| {
             let replica = json!({"state": "launching", "stage": "loading", "percent": null, "expected_ms": left});
             let Progress {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measured_per_cent_is_shown_as_one() {
+    fn a_measured_percentage_is_shown() {
         let replica =
             json!({"state": "launching", "stage": "loading", "percent": 40, "expected_ms": 5_000});
         assert_eq!(shown(1, json!([replica])).figure, "40 %");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_on_their_way_are_told_with_what_is_left() {
+    fn weights_in_transit_are_shown_with_the_time_left() {
         let view: ModelView = serde_json::from_value(json!({
             "model": "m", "state": "fetching", "replicas": [],
             "weights": {"from": "s3://b/m", "here": false, "fetch": {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_out_of_range_are_held_within_it() {
+    fn figures_out_of_range_are_clamped() {
         assert_eq!(
             at(1, json!([{"state": "ready"}, {"state": "ready"}, {"state": "launching", "percent": 900.0}])).0,
             100

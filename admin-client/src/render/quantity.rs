@@ -195,7 +195,7 @@ pub mod tests {
     }
 
     #[test]
-    fn lengths_of_time_use_two_units_at_most() {
+    fn durations_use_at_most_two_units() {
         let cases = [
             (0, "0 ms"),
             (999, "999 ms"),
@@ -218,7 +218,7 @@ pub mod tests {
     }
 
     #[test]
-    fn times_are_told_from_now_in_any_offset() {
+    fn times_are_shown_relative_to_now_in_any_offset() {
         assert_eq!(noon().ago("2026-11-21T12:57:00+01:00"), "3 min ago");
         assert_eq!(noon().ago("2026-11-21T12:00:05Z"), "just now");
         assert_eq!(noon().until("2026-11-21T12:08:20.500Z"), "8 min 20 s");
@@ -231,7 +231,7 @@ pub mod tests {
     }
 
     #[test]
-    fn an_expectation_that_is_no_number_is_not_shown_as_one() {
+    fn an_expectation_that_is_not_a_number_is_called_unknown() {
         assert_eq!(seconds(12.3), "12.3 s");
         assert_eq!(seconds(f64::NAN), "an unknown time");
         assert_eq!(seconds(-1.0), "an unknown time");

@@ -91,7 +91,7 @@ fn a_load_that_waits_for_room_says_what_it_waits_for() {
 }
 
 #[test]
-fn a_load_in_json_prints_the_servers_answer_and_nothing_else() {
+fn a_load_in_json_prints_only_the_servers_response() {
     // Spaces, an unknown field and the order of the fields must survive.
     let body = "{ \"status\":\"ready\",\n  \"model\" : \"org/m\", \"novel\": 1.50 }";
     let server = Server::start(vec![(LOAD, vec![Reply::json(200, body)])]);

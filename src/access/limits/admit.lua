@@ -1,8 +1,8 @@
--- Counts one request in all buckets, or in none. Two keys a bucket: a hash of levels, and a sorted set of
--- what is under way, by the time until which it counts unless it is renewed.
+-- Counts one request in all buckets, or in none. Each bucket has two keys: a hash of levels, and a sorted
+-- set of the requests in progress, scored by the time at which each stops counting unless it is renewed.
 -- ARGV: member, estimated tokens, milliseconds a member counts, day, milliseconds left of the day, then for
 -- each bucket: requests per minute, tokens per minute, at once, tokens per day (0: no limit).
--- Answers {0, bucket, figure, retry in milliseconds} or {1, for each bucket: requests left, tokens left}.
+-- Returns {0, bucket, figure, retry in milliseconds} or {1, for each bucket: requests left, tokens left}.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local member, estimate, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

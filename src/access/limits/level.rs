@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_poured_in_runs_out_within_a_minute_and_debts_are_waited_for() {
+    fn a_full_bucket_empties_within_a_minute_and_a_debt_delays_requests() {
         let mut level = Level::default();
         level.run(Time(1_000), 60);
         assert_eq!(level.room(60), Ok(()));

@@ -1,5 +1,5 @@
--- The end of what admit.lua counted: it is under way no more, and took so many tokens more than estimated.
--- ARGV: member, difference in tokens, day, 1 where only a member that is under way is ended, then for each
+-- Ends a request that admit.lua counted, and adds the difference between used and estimated tokens.
+-- ARGV: member, difference in tokens, day, 1 to end only a member that is still in progress, then for each
 -- bucket: tokens per minute, tokens per day.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)

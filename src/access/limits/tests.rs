@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn all_that_one_may_choose_of_addresses_of_ipv6_is_one_place() {
+fn all_addresses_of_an_ipv6_network_count_as_one() {
     let place = |text: &str| place_of(text.parse().unwrap());
     assert_eq!(place("2001:db8:1:2:3:4:5:6"), place("2001:db8:1:2:ffff::1"));
     assert_ne!(place("2001:db8:1:2::1"), place("2001:db8:1:3::1"));
@@ -12,7 +12,7 @@ fn all_that_one_may_choose_of_addresses_of_ipv6_is_one_place() {
 }
 
 #[tokio::test]
-async fn limits_that_are_set_while_it_runs_count_from_then_on() {
+async fn limits_changed_at_run_time_apply_from_then_on() {
     let of = |requests| LimitsSection {
         default: Limit {
             requests_per_minute: Some(requests),
@@ -50,7 +50,7 @@ async fn limits_that_are_set_while_it_runs_count_from_then_on() {
 }
 
 #[tokio::test]
-async fn what_has_no_limit_is_not_counted() {
+async fn a_bucket_without_a_limit_is_not_counted() {
     let limits = Limits::new(LimitsSection::default(), chrono_tz::UTC, || Time(0)).unwrap();
     let limits = Arc::new(limits);
     let bucket = Bucket {
@@ -69,7 +69,7 @@ async fn what_has_no_limit_is_not_counted() {
 }
 
 #[tokio::test]
-async fn a_request_with_a_limit_ends_with_the_last_part_that_shares_it() {
+async fn a_limited_request_ends_with_the_last_clone_that_shares_it() {
     let limits = Limits::new(LimitsSection::default(), chrono_tz::UTC, || Time(0)).unwrap();
     let limits = Arc::new(limits);
     let one = || {

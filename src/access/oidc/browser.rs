@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_counts_for_its_cookie_ten_minutes_and_in_its_process() {
+    fn a_state_is_valid_for_its_cookie_for_ten_minutes_in_its_process() {
         let (browser, other) = (browser(), browser());
         let (now, cookie) = (Time(1_800_000_000_000), "1800000000000.abc");
         let state = browser.derive(Part::State, cookie);

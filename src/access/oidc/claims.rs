@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_in_order_say_who_it_is() {
+    fn valid_claims_yield_the_identity() {
         let bearer = judge(json!({})).unwrap();
         assert_eq!(
             (bearer.subject.as_str(), bearer.name.as_str()),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_the_leeway_counts() {
+    fn times_within_the_leeway_are_accepted() {
         for change in [
             json!({"exp": 1_799_999_971}),
             json!({"exp": 1_799_999_970.5}),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_short_line_and_the_subject_where_there_is_none() {
+    fn a_name_is_one_short_line_and_defaults_to_the_subject() {
         let named = |name: Value| judge(json!({"preferred_username": name})).unwrap().name;
         assert_eq!(named(json!("a\nb\u{1b}[2J")), "a b [2J");
         assert_eq!(named(json!("é".repeat(300))).chars().count(), NAME_MAX);

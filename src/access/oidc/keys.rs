@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_means_the_key_that_it_names_if_that_key_is_of_its_kind() {
+    fn a_token_uses_its_named_key_if_that_key_has_its_kind() {
         let keys = set(json!([
             {"kty": "EC", "crv": "P-256", "kid": "a", "x": text(32), "y": text(32)},
             {"kty": "OKP", "crv": "Ed25519", "kid": "b", "x": text(32)},
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_names_no_key_means_none_of_several() {
+    fn a_token_without_a_key_id_matches_none_of_several() {
         let key = |id: &str| json!({"kty": "OKP", "crv": "Ed25519", "kid": id, "x": text(32)});
         let two = set(json!([key("a"), key("b")]));
         assert_eq!(

@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pools_own_keys_are_no_tokens() {
+    fn the_pools_own_keys_are_not_tokens() {
         assert!(Oidc::is_token("a.b.c"));
         for other in ["mp-a.b.c", "mp-abc", "a.b", "a.b.c.d", "", "none"] {
             assert!(!Oidc::is_token(other), "{other}");

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_secret_is_no_key_and_nothing_is_signed() {
+    fn a_shared_secret_is_not_a_key_and_nothing_is_signed() {
         let secret = DecodingKey::from_secret(b"secret");
         for algorithm in [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512] {
             assert!(verifier(&algorithm, &secret).is_err());

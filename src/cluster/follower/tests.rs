@@ -197,7 +197,7 @@ async fn a_request_is_followed_until_its_node_joins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_never_joins_is_given_back_and_its_machine_left_out() {
+async fn a_node_that_never_joins_is_given_back_and_its_machine_avoided() {
     let mut story = Story::begin(Board::default());
     story.request(7);
     story.next().await;
@@ -244,7 +244,7 @@ async fn a_cluster_that_is_away_is_unknown_and_never_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_answer_was_lost_is_found_by_its_number_or_sent_again() {
+async fn a_request_whose_response_was_lost_is_found_by_its_number_or_sent_again() {
     let board = Board::default();
     board.with(|scripted| {
         scripted.leases.push(lease("5", Some(7)));
@@ -273,7 +273,7 @@ async fn a_request_whose_answer_was_lost_is_found_by_its_number_or_sent_again() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_and_a_lease_that_ends_are_told() {
+async fn a_refusal_and_the_end_of_a_lease_are_reported() {
     let board = Board::default();
     board.with(|scripted| {
         scripted.requests = vec![Err(ClusterError::Refused {
@@ -297,7 +297,7 @@ async fn a_refusal_and_a_lease_that_ends_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_of_an_earlier_run_serve_the_next_demand_or_are_given_back() {
+async fn leases_of_an_earlier_run_serve_the_next_demand_or_are_given_back() {
     let board = Board::default();
     board.with(|scripted| {
         scripted.leases.push(lease("1", Some(3)));
@@ -312,7 +312,7 @@ async fn requests_of_an_earlier_run_serve_the_next_demand_or_are_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_cancelled_before_the_end_is_still_given_back() {
+async fn a_cancelled_request_is_given_back_even_at_the_end() {
     let mut story = Story::begin(Board::default());
     story.request(7);
     story.next().await;
@@ -329,7 +329,7 @@ async fn what_was_cancelled_before_the_end_is_still_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ends_of_leases_are_told_when_their_nodes_join_and_when_they_change() {
+async fn the_ends_of_leases_are_reported_when_their_nodes_join_and_when_they_change() {
     let board = Board::default();
     let ends = |unix: u64| {
         move |scripted: &mut Scripted| {

@@ -82,7 +82,7 @@ fn jobs(text: &str) -> Vec<Job> {
 }
 
 #[test]
-fn folded_lines_give_this_pools_jobs_with_their_times_and_reasons() {
+fn folded_lines_yield_this_pools_jobs_with_their_times_and_reasons() {
     let all = [
         job("7.pbs01", RUNS),
         job("8.pbs01", WAITS),
@@ -101,7 +101,7 @@ fn folded_lines_give_this_pools_jobs_with_their_times_and_reasons() {
 }
 
 #[test]
-fn each_reason_to_wait_is_in_plain_words_with_pbs_own_behind_it() {
+fn each_reason_to_wait_is_explained_followed_by_pbs_own() {
     for (state, comment, part) in [
         ("Q", "", "has not considered it yet"),
         (
@@ -234,7 +234,7 @@ const SELECT: (&str, &str) = (
 );
 
 #[tokio::test]
-async fn the_leases_are_the_jobs_with_the_pools_name_and_the_log_tells_why_one_failed() {
+async fn the_leases_are_the_jobs_with_the_pools_name_and_the_log_explains_a_failure() {
     let (folder, pbs) = with_programs(&[SELECT, ("qstat", "cat $(dirname $0)/text")]);
     let all = [job("7.pbs01", RUNS), job("8.pbs01", WAITS)].concat() + &job("9.pbs01", FAILED);
     write(&folder, "text", &all);
@@ -262,7 +262,7 @@ async fn the_leases_are_the_jobs_with_the_pools_name_and_the_log_tells_why_one_f
 }
 
 #[tokio::test]
-async fn a_server_without_history_is_asked_for_none_again() {
+async fn a_server_without_history_is_not_queried_for_it_again() {
     let stat = "echo \"$*\" >> $(dirname $0)/stats; case \"$*\" in *-x*) echo 'qstat: PBS is not configured to maintain job history' >&2; exit 0;; esac; cat $(dirname $0)/text";
     let select = "case \"$*\" in *-x*) exit 0;; esac; echo 7.pbs01";
     let (folder, pbs) = with_programs(&[("qselect", select), ("qstat", stat)]);
@@ -276,7 +276,7 @@ async fn a_server_without_history_is_asked_for_none_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_an_error_and_never_an_empty_list() {
+async fn a_server_that_does_not_respond_is_an_error_and_never_an_empty_list() {
     let down =
         "echo 'Connection refused' >&2; echo 'cannot connect to server pbs01 (errno=111)' >&2";
     for (select, stat) in [
@@ -298,7 +298,7 @@ async fn a_server_that_does_not_answer_is_an_error_and_never_an_empty_list() {
 }
 
 #[tokio::test]
-async fn a_job_that_goes_while_it_is_looked_at_has_ended() {
+async fn a_job_that_disappears_during_a_poll_has_ended() {
     let stat = "cat $(dirname $0)/text; echo 'qstat: Unknown Job Id 8.pbs01' >&2; exit 153";
     let (folder, pbs) = with_programs(&[SELECT, ("qstat", stat)]);
     let both = [job("7.pbs01", RUNS), job("9.pbs01", FAILED)].concat();
@@ -315,7 +315,7 @@ async fn a_job_that_goes_while_it_is_looked_at_has_ended() {
 }
 
 #[tokio::test]
-async fn release_ends_only_jobs_of_this_pool_and_drains_those_that_run() {
+async fn release_ends_only_jobs_of_this_pool_and_drains_running_ones() {
     let keep = |name: &str| format!("echo \"{name} $*\" >> $(dirname $0)/ends");
     let (signal, delete) = (keep("qsig"), keep("qdel"));
     let (folder, pbs) = with_programs(&[

@@ -56,7 +56,7 @@ fn check(mut jobs: Vec<Job>, failed: &str) {
 }
 
 #[test]
-fn both_forms_of_a_real_squeue_give_this_pools_jobs_alone() {
+fn both_forms_of_a_real_squeue_yield_only_this_pools_jobs() {
     let jobs = jobs::of_json(&fixture("squeue-22.05.json"), "lab", 0).expect("read");
     check(
         jobs,
@@ -105,7 +105,7 @@ fn newer_json_has_lists_of_states_and_wrapped_numbers() {
 }
 
 #[test]
-fn accounting_tells_who_cancelled_and_which_status_a_job_had() {
+fn accounting_adds_who_cancelled_a_job_and_its_status() {
     let text = "5\u{1f}model-pool:lab:a2\u{1f}CANCELLED by 1000\u{1f}gpu07\u{1f}480\u{1f}1700000000\u{1f}1700000100\u{1f}0:15\n\
                 6\u{1f}model-pool:lab:a2\u{1f}NODE_FAIL\u{1f}gpu08\u{1f}480\u{1f}1700000000\u{1f}1700000100\u{1f}1:0\n\
                 7\u{1f}other\u{1f}FAILED\u{1f}gpu08\u{1f}480\u{1f}Unknown\u{1f}Unknown\u{1f}1:0\n";
@@ -267,7 +267,7 @@ fn own_user() -> String {
 }
 
 #[tokio::test]
-async fn text_is_read_where_there_is_no_json_or_too_much_of_it() {
+async fn text_is_read_if_the_json_is_missing_or_too_long() {
     for json in [
         "echo \"squeue: unrecognized option '--json'\" >&2; exit 1",
         "echo '{\"jobs\": '",

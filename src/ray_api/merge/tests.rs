@@ -45,7 +45,7 @@ fn others_and_the_options_of_serve_stay_byte_for_byte() {
 }
 
 #[test]
-fn what_is_being_removed_or_was_deployed_by_a_program_is_not_written() {
+fn leaving_and_program_deployed_applications_are_not_written() {
     let leaving = list(&theirs("DELETING"));
     let code = list(r#""code": {"status": "RUNNING", "deployed_app_config": null}"#);
     for listing in [leaving, code] {
@@ -68,7 +68,7 @@ fn only_the_prefix_with_a_number_is_the_pools_own() {
 }
 
 #[test]
-fn a_change_of_what_is_deployed_is_a_change_and_one_of_a_status_is_none() {
+fn a_changed_configuration_is_a_change_but_a_changed_status_is_not() {
     let before = list(&theirs("RUNNING"));
     assert!(is_same(&before, &list(&theirs("DEPLOYING"))));
     assert!(!is_same(&before, &list(&theirs("DELETING"))));
@@ -99,7 +99,7 @@ fn an_application_with_the_name_and_another_model_is_not_the_wanted_one() {
 }
 
 #[test]
-fn what_another_writer_of_the_process_wants_is_written_back_and_is_not_left_over() {
+fn an_application_of_another_writer_is_written_back_and_is_not_left_over() {
     let config = r#"{"name":"model-pool.lab.r1",  "import_path":"c:d"}"#;
     let there = list(&format!(
         r#""model-pool.lab.r1": {{"status": "RUNNING", "deployed_app_config": {config}}}"#
@@ -119,7 +119,7 @@ fn what_another_writer_of_the_process_wants_is_written_back_and_is_not_left_over
 }
 
 #[test]
-fn what_stays_for_now_is_written_back_and_is_still_of_an_earlier_process() {
+fn a_spared_application_is_written_back_and_still_belongs_to_an_earlier_process() {
     let config = r#"{"name":"model-pool.lab.r1",  "import_path":"c:d"}"#;
     let there = list(&format!(
         r#""model-pool.lab.r1": {{"status": "RUNNING", "deployed_app_config": {config}}}"#

@@ -23,7 +23,7 @@ fn starting(stage: &str, percent: Option<u8>) -> ApplicationState {
 }
 
 #[test]
-fn one_that_runs_has_replicas_that_run() {
+fn a_running_application_has_running_replicas() {
     let running = listing("serve-running.json");
     assert_eq!(state_of(&running, "model-a"), ApplicationState::Running);
     assert_eq!(state_of(&running, "model-b"), ApplicationState::Absent);
@@ -38,7 +38,7 @@ fn one_that_runs_has_replicas_that_run() {
 }
 
 #[test]
-fn one_without_a_place_says_what_it_waits_for() {
+fn an_unplaced_application_shows_what_it_waits_for() {
     for (name, app, gpus) in [
         ("serve-pending.json", "model-c", "\"GPU\": 3.0"),
         ("serve-infeasible.json", "model-x", "\"GPU\": 8.0"),

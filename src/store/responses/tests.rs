@@ -45,7 +45,7 @@ async fn read(store: &Store, holder: &str, id: &str, bounds: ChainBounds) -> Vec
 }
 
 #[tokio::test]
-async fn a_response_is_found_by_its_holder_alone_whole_and_by_its_items() {
+async fn a_response_is_found_only_by_its_holder_completely_and_by_its_items() {
     for store in stores().await {
         let first = response("a", "key:1", None);
         add(&store, Arc::clone(&first), 1, BOUNDS).await;
@@ -96,7 +96,7 @@ async fn a_response_of_many_items_is_read_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_conversation_of_ten_thousand_is_read_from_its_end_and_no_further_than_the_bounds() {
+async fn a_conversation_of_ten_thousand_is_read_from_its_end_within_the_limits() {
     for store in stores().await {
         let mut all = vec![response("r0", "key:1", None)];
         for nth in 1..10_000 {
@@ -130,7 +130,7 @@ async fn a_conversation_of_ten_thousand_is_read_from_its_end_and_no_further_than
 }
 
 #[tokio::test]
-async fn what_a_holder_has_beyond_the_bounds_goes_by_conversations_the_least_used_first() {
+async fn conversations_beyond_the_limits_are_deleted_least_used_first() {
     for store in stores().await {
         let few = ResponseBounds {
             number_per_holder: 4,
@@ -160,7 +160,7 @@ async fn what_a_holder_has_beyond_the_bounds_goes_by_conversations_the_least_use
 }
 
 #[tokio::test]
-async fn old_conversations_those_of_revoked_keys_and_what_there_is_no_room_for_are_deleted() {
+async fn old_revoked_and_excess_conversations_are_deleted() {
     for store in stores().await {
         for (id, holder, at) in [
             ("old", "key:1", 1),

@@ -52,7 +52,7 @@ fn without_a_terminal_there_are_numbers_and_no_bar() {
 }
 
 #[test]
-fn a_small_owner_is_still_seen_and_the_bar_keeps_its_width() {
+fn a_small_owner_is_visible_and_the_bar_keeps_its_width() {
     for owners in [1usize, 7, 30] {
         let many: Vec<Segment> = (0..owners)
             .map(|n| Segment {
@@ -69,7 +69,7 @@ fn a_small_owner_is_still_seen_and_the_bar_keeps_its_width() {
 }
 
 #[test]
-fn a_cordon_and_memory_that_settles_are_shown_either_way() {
+fn a_cordon_and_settling_memory_are_shown_in_bars_and_tables() {
     let mut list = gpu();
     list.devices[0].settling_bytes = Some(5 << 30);
     list.devices[0].cordon = Some(crate::responses::Cordon {
@@ -98,7 +98,7 @@ fn colours_replace_the_letters() {
 }
 
 #[test]
-fn a_device_of_which_little_is_known_is_shown_all_the_same() {
+fn a_device_with_few_known_facts_is_shown_nevertheless() {
     let list: DeviceList =
         serde_json::from_value(json!({"devices": [{"device": "d0"}]})).expect("devices");
     assert_eq!(devices(&list, noon(), WATCHED), "d0  0 B\n  \n");

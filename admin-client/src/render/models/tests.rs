@@ -24,7 +24,7 @@ fn hot() -> ModelView {
 }
 
 #[test]
-fn what_is_planned_with_is_shown_with_how_far_off_the_estimate_was() {
+fn the_planned_memory_is_shown_with_the_error_of_the_estimate() {
     let view: ModelView = serde_json::from_value(json!({"model": "m", "state": "cold",
         "estimated_bytes_per_device": 10u64 << 30,
         "learned": [{"kind": "H100", "bytes_per_device": 12u64 << 30}, {"kind": "host", "bytes_per_device": 10u64 << 30}]}))
@@ -39,7 +39,7 @@ fn what_is_planned_with_is_shown_with_how_far_off_the_estimate_was() {
 }
 
 #[test]
-fn a_quarantined_model_says_what_makes_it_load_again() {
+fn a_quarantined_model_shows_how_to_load_it_again() {
     let quarantined = view(
         json!({"model": "m", "state": "quarantined", "failures": 5, "last_failure": "exit 1",
         "cooling_until_at": "2026-11-21T12:00:20Z"}),
@@ -54,7 +54,7 @@ fn a_quarantined_model_says_what_makes_it_load_again() {
 }
 
 #[test]
-fn the_table_tells_state_priority_memory_and_what_is_left() {
+fn the_table_shows_state_priority_memory_and_time_left() {
     let cold = view(
         json!({"model": "cold", "state": "cold", "priority": 0, "needs": {"devices": 2, "bytes_per_device": 1u64 << 30}}),
     );
@@ -92,7 +92,7 @@ fn one_model_is_shown_with_its_override_and_replicas() {
 }
 
 #[test]
-fn a_model_that_a_lease_keeps_shows_how_long_it_does() {
+fn a_leased_model_shows_the_end_of_its_lease() {
     let leased = view(
         json!({"model": "m", "state": "ready", "override": {"expires_at": "2026-11-21T14:00:00Z"},
         "replicas": [{"replica": "r1", "state": "ready", "expires_at": null, "leased_until_at": "2026-11-21T14:00:00Z"}]}),
@@ -111,7 +111,7 @@ fn a_model_that_a_lease_keeps_shows_how_long_it_does() {
 }
 
 #[test]
-fn a_model_that_fails_shows_the_engines_last_words() {
+fn a_failed_model_shows_the_engines_last_output() {
     let text = model(
         &view(
             json!({"model": "m", "state": "cooling", "failures": 2, "last_failure": "exit 1\nno such file",
@@ -128,7 +128,7 @@ fn a_model_that_fails_shows_the_engines_last_words() {
 }
 
 #[test]
-fn a_broken_file_is_told_below_the_table_and_with_its_model() {
+fn a_broken_file_is_shown_below_the_table_and_with_its_model() {
     let error = "config/models/m.yaml: line 3: engine_config.tpye: unknown key";
     let broken = view(json!({"model": "m", "state": "broken", "file_error": error}));
     let kept = view(json!({"model": "k", "state": "ready", "file_error": error}));
@@ -149,6 +149,6 @@ fn a_broken_file_is_told_below_the_table_and_with_its_model() {
 }
 
 #[test]
-fn an_empty_catalogue_says_what_to_do() {
+fn an_empty_catalogue_gives_advice() {
     assert!(models(&[], noon(), Style::PLAIN).contains("register FILE"));
 }

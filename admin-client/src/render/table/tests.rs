@@ -43,7 +43,7 @@ fn a_name_cannot_break_the_line() {
 }
 
 #[test]
-fn wide_characters_count_as_the_columns_that_they_take() {
+fn wide_characters_count_with_their_columns() {
     let rows = vec![
         vec![Cell::from("模型"), Cell::from("x")],
         vec![Cell::from("e\u{301}"), Cell::from("y")],
@@ -75,7 +75,7 @@ fn row() -> Vec<Vec<Cell>> {
 }
 
 #[test]
-fn long_texts_go_below_then_names_are_shortened_then_columns_leave() {
+fn long_texts_move_below_then_names_are_shortened_then_columns_are_left_out() {
     let at = |columns: usize| table(&GIVING, &row(), "", Style::terminal(columns));
     assert_eq!(
         at(60),

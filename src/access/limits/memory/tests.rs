@@ -23,7 +23,7 @@ fn figure(refused: Result<Standing, Refused>) -> (Figure, Span) {
 }
 
 #[test]
-fn so_many_requests_a_minute_then_one_every_so_often() {
+fn a_burst_of_requests_is_followed_by_an_even_rate() {
     let mut memory = Memory::default();
     let key = [bucket(
         "k1",
@@ -48,7 +48,7 @@ fn so_many_requests_a_minute_then_one_every_so_often() {
 }
 
 #[test]
-fn tokens_are_counted_when_they_are_known_and_debts_are_waited_for() {
+fn tokens_are_counted_once_known_and_a_debt_delays_requests() {
     let mut memory = Memory::default();
     let key = [bucket(
         "k1",
@@ -71,7 +71,7 @@ fn tokens_are_counted_when_they_are_known_and_debts_are_waited_for() {
 }
 
 #[test]
-fn requests_at_once_are_given_back_when_they_end() {
+fn concurrent_requests_are_given_back_when_they_end() {
     let mut memory = Memory::default();
     let one = Limit {
         concurrent_requests: Some(1),
@@ -138,7 +138,7 @@ fn a_day_has_its_tokens_and_the_next_one_its_own_and_a_restart_changes_nothing()
 }
 
 #[test]
-fn what_says_nothing_any_more_is_forgotten() {
+fn stale_counts_are_removed() {
     let mut memory = Memory::default();
     let limit = Limit {
         requests_per_minute: Some(5),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_comes_by_itself_serves_the_next_demand_or_is_given_back() {
+async fn a_replacement_node_serves_the_next_demand_or_is_given_back() {
     let mut story = Story::begin(Board::default());
     story.request(7);
     story.next().await;
@@ -52,7 +52,7 @@ async fn a_node_that_has_left_is_not_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_taken_back_leaves_a_node_that_has_joined() {
+async fn a_cancelled_request_keeps_a_node_that_has_joined() {
     let mut story = Story::begin(Board::default());
     story.pass(1).await;
     story.board.with(|scripted| scripted.is_away = true);
@@ -68,7 +68,7 @@ async fn a_request_that_is_taken_back_leaves_a_node_that_has_joined() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_that_is_given_out_again_is_not_ended_by_what_was_to_end_before() {
+async fn a_reused_id_is_not_ended_by_a_release_of_its_former_lease() {
     let mut story = Story::begin(Board::default());
     story.request(7);
     story.next().await;

@@ -24,7 +24,7 @@ fn described(replicas: u32, object: Value) -> String {
 }
 
 #[test]
-fn what_a_pod_waits_for_is_told_in_plain_words() {
+fn the_reason_that_a_pod_waits_is_explained() {
     let unscheduled = |message: &str| {
         json!({"status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
             "reason": "Unschedulable", "message": message}]}})

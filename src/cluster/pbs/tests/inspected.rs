@@ -110,7 +110,7 @@ async fn shapes_are_compared_with_queues_and_with_the_hosts_that_are_up() {
 }
 
 #[tokio::test]
-async fn what_no_queue_or_node_has_is_a_problem_with_what_to_do() {
+async fn a_resource_that_no_queue_or_node_has_is_a_problem_with_advice() {
     let lines = inspected(|section| {
         section.shapes[0].gpus = 5;
         section.shapes[0].select = Some("ncpus=4:gpu_type=h100".to_owned());
@@ -136,7 +136,7 @@ async fn what_no_queue_or_node_has_is_a_problem_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn without_the_programs_nothing_else_is_looked_at() {
+async fn without_the_programs_nothing_else_is_checked() {
     let (_folder, pbs) = with_programs(&[]);
     let findings = pbs.inspect().await;
     assert_eq!(findings.len(), 6);

@@ -49,7 +49,7 @@ mp_node= mp_sent= mp_ends= mp_again=yes
 }
 
 #[test]
-fn a_machine_of_its_own_needs_no_word_about_gpus() {
+fn an_exclusive_machine_needs_no_variable_for_gpus() {
     let mut section = section();
     section.pbs.exclusive = true;
     section.pbs.requeue = true;
@@ -98,7 +98,7 @@ fn status(mut job: Child) -> Option<i32> {
 }
 
 #[test]
-fn a_node_gets_one_sigterm_however_often_its_job_is_signalled_and_whatever_its_site_sets() {
+fn a_node_gets_a_single_sigterm_despite_repeated_signals_and_site_settings() {
     for setup in ["", "set -euo pipefail"] {
         let folder = played(&[("node", NODE)]);
         let job = job(&folder, |section| section.pbs.setup = setup.to_owned());

@@ -34,7 +34,7 @@ pub(super) fn folder() -> tempfile::TempDir {
 }
 
 #[tokio::test]
-async fn a_request_has_the_shape_the_token_and_an_id_of_the_pools_own() {
+async fn a_request_has_the_shape_the_token_and_an_id_assigned_by_the_pool() {
     let (folder, double) = (folder(), Double::start(real(200, "{}")).await);
     let mut ray = double.ray(folder.path());
     ray.section.shapes[1].labels = [("pool".to_owned(), "big".to_owned())].into();
@@ -80,7 +80,7 @@ async fn a_request_has_the_shape_the_token_and_an_id_of_the_pools_own() {
 }
 
 #[tokio::test]
-async fn a_request_whose_answer_was_lost_is_found_again() {
+async fn a_request_whose_response_was_lost_is_found_again() {
     let (folder, double) = (folder(), Double::start(real(500, DUPLICATE)).await);
     let ray = double.ray(folder.path());
     let lease = ray.request("a1", Some(50), &[]).await;
@@ -119,7 +119,7 @@ async fn left_out(
 }
 
 #[tokio::test]
-async fn the_pool_leaves_out_a_machine_that_never_joined_if_there_is_another() {
+async fn the_pool_avoids_a_machine_that_never_joined_if_another_exists() {
     let double = Double::start(with_jobs(serde_json::json!([]))).await;
     let folder = folder();
     let ray = double.ray(folder.path());
@@ -137,7 +137,7 @@ async fn the_pool_leaves_out_a_machine_that_never_joined_if_there_is_another() {
 }
 
 #[tokio::test]
-async fn a_machine_on_which_a_job_failed_within_the_hour_is_left_out() {
+async fn a_machine_on_which_a_job_failed_within_the_hour_is_avoided() {
     let node = "7f044f46d0c0fb171b64af1a7b02155c6ada2d65e034136f543e6951";
     let minutes_ago = |minutes: u128| now().as_millis() - minutes * 60_000;
     let job = |minutes| {
@@ -153,7 +153,7 @@ async fn a_machine_on_which_a_job_failed_within_the_hour_is_left_out() {
 }
 
 #[tokio::test]
-async fn each_kind_of_failure_says_what_to_do_and_whether_anything_is_known() {
+async fn each_kind_of_failure_gives_advice_and_is_known_or_unknown() {
     let folder = folder();
     for (status, text, is_unknown, parts) in [
         (
@@ -261,7 +261,7 @@ async fn status_has_reasons_and_lives_without_them() {
 }
 
 #[tokio::test]
-async fn a_release_stops_a_job_and_ends_one_that_waits_or_has_to_go_now() {
+async fn a_release_stops_a_running_job_and_ends_a_pending_or_urgent_one() {
     let (folder, double) = (
         folder(),
         Double::start(real(200, "{\"stopped\": true}")).await,

@@ -9,7 +9,7 @@ fn described(job: &Job) -> String {
 }
 
 #[test]
-fn a_real_list_gives_this_pools_jobs_alone_with_why_they_ended() {
+fn a_real_list_yields_only_this_pools_jobs_with_the_reasons_for_their_ends() {
     let jobs = jobs::of_list(&fixture("jobs-2.60.json"), "lab").expect("read");
     let all: Vec<String> = jobs.leases.iter().map(described).collect();
     let expected = [
@@ -74,7 +74,7 @@ fn machines(autoscaler: &str) -> Machines {
 }
 
 #[test]
-fn a_job_that_waits_says_which_machine_is_lacking_and_who_may_bring_one() {
+fn a_pending_job_names_the_missing_machine_and_its_source() {
     let section = section();
     let reason = |gpus, autoscaler: &str| {
         let shape = shape("a", gpus, 28_800);
